@@ -1,0 +1,438 @@
+//! One simulated client: its connection's life from the first attempt to the last, its timer, and
+//! what it writes. What it publishes and what it makes of what it reads stand beside this file.
+
+mod publish;
+mod receive;
+
+use std::io::{ErrorKind, Write};
+
+use mio::net::TcpStream;
+use mio::{Interest, Token};
+use mqtt::{Connect, KeepAlive, QoS, Session};
+use plan::{Population, Random, Reason};
+
+use crate::shared::Shared;
+use crate::socket::{self, Route};
+use crate::wheel::Link;
+
+pub use publish::{Message, Progress};
+
+/// Memory of an idle client in user space: socket 4, session 24, publications 16, two empty
+/// buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and its link in the
+/// wheel, 16. The kernel's share is its own. The budget is 256 bytes.
+const _: () = assert!(size_of::<Client>() + size_of::<Link>() <= 160);
+
+/// Receive buffer of a client that reads slowly: small, so that the broker feels it.
+const SLOW_RECEIVE_BUFFER: usize = 4096;
+
+/// A simulated client.
+pub struct Client {
+    socket: Option<TcpStream>,
+    session: Session<Message>,
+    /// How far each of its publications has got.
+    publications: Box<[Progress]>,
+    /// Bytes that the socket did not take.
+    unsent: Vec<u8>,
+    /// The front of a packet whose rest has not arrived, or packets not yet to be read.
+    unread: Vec<u8>,
+    /// End of the connect timeout, of the back-off, or of the pause in reading, by phase.
+    deadline_ns: u64,
+    /// When its next message is due; `u64::MAX` when none is or when it is held up.
+    next_due_ns: u64,
+    /// Since when nothing but the engine holds its messages up.
+    free_since_ns: u64,
+    index: u32,
+    local: u32,
+    population: u16,
+    phase: Phase,
+    /// Failed attempts in a row.
+    failures: u8,
+    /// Its reading pauses until `deadline_ns`.
+    paused: bool,
+    /// Its timer is to be set anew.
+    retime: bool,
+}
+
+/// Where in its life a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not asked to connect yet, or disconnected as asked.
+    Idle,
+    /// TCP is under way.
+    Connecting,
+    /// CONNECT is sent.
+    Greeting,
+    /// SUBSCRIBE is sent.
+    Subscribing,
+    /// Connected, and every filter is answered.
+    Ready,
+    /// Waits for its next attempt.
+    Waiting,
+    /// Failed, and does not try again.
+    GaveUp,
+}
+
+impl Client {
+    /// A client that has not connected, with its `index` in this agent and `local` index in its
+    /// population.
+    pub fn new(index: u32, population: usize, local: u32, publications: usize) -> Self {
+        Self {
+            socket: None,
+            session: Session::new(),
+            publications: (0..publications).map(|_| Progress::default()).collect(),
+            unsent: Vec::new(),
+            unread: Vec::new(),
+            deadline_ns: 0,
+            next_due_ns: u64::MAX,
+            free_since_ns: 0,
+            index,
+            local,
+            population: population as u16,
+            phase: Phase::Idle,
+            failures: 0,
+            paused: false,
+            retime: false,
+        }
+    }
+
+    /// Where in its life it is.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Index of its population.
+    pub fn population(&self) -> usize {
+        usize::from(self.population)
+    }
+
+    /// When its timer is to fire, if that has changed since the last call.
+    pub fn take_deadline(&mut self, shared: &Shared) -> Option<Option<u64>> {
+        if !std::mem::take(&mut self.retime) {
+            return None;
+        }
+        let mut deadline_ns = u64::MAX;
+        match self.phase {
+            Phase::Idle | Phase::GaveUp => {}
+            Phase::Connecting | Phase::Greeting | Phase::Subscribing | Phase::Waiting => {
+                deadline_ns = self.deadline_ns;
+            }
+            Phase::Ready => {
+                let keep_alive_s = shared.setup.plan.populations[self.population()].keep_alive_s;
+                let keep_alive_ns = self.session.keep_alive_deadline(keep_alive_s);
+                deadline_ns = self.next_due_ns.min(keep_alive_ns.unwrap_or(u64::MAX));
+                if self.paused {
+                    deadline_ns = deadline_ns.min(self.deadline_ns);
+                }
+            }
+        }
+        Some((deadline_ns != u64::MAX).then_some(deadline_ns))
+    }
+
+    /// Begins its life in a connect stage.
+    pub fn begin(&mut self, shared: &mut Shared) {
+        self.leave_phase(shared, Phase::Idle);
+        self.connect(shared);
+    }
+
+    /// Begins a connection.
+    fn connect(&mut self, shared: &mut Shared) {
+        let population = &shared.setup.plan.populations[self.population()];
+        let tally = &mut shared.tally.populations[usize::from(self.population)];
+        tally.counters.connect_attempts_total += 1;
+        shared.underway += 1;
+        self.phase = Phase::Connecting;
+        self.retime = true;
+        self.deadline_ns = shared.now_ns + population.connect_timeout_ns;
+        let opened = socket::open(&self.route(shared)).and_then(|mut stream| {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let registered =
+                shared.registry.register(&mut stream, Token(self.index as usize), interest);
+            registered.map(|()| stream).map_err(|error| socket::reason(&error, true))
+        });
+        match opened {
+            Ok(stream) => self.socket = Some(stream),
+            Err(reason) => self.lost(shared, reason),
+        }
+    }
+
+    /// Says DISCONNECT and closes.
+    pub fn disconnect(&mut self, shared: &mut Shared) {
+        if self.session.is_connected() {
+            let version = shared.version(self.population());
+            shared.out.clear();
+            self.session.disconnect(version, &mut shared.out);
+            shared.tally.populations[self.population()].counters.packets_sent_total += 1;
+            self.flush(shared);
+        }
+        self.leave_phase(shared, Phase::Idle);
+        self.close(shared);
+    }
+
+    /// Its timer has fired.
+    pub fn timer(&mut self, shared: &mut Shared) {
+        self.retime = true;
+        match self.phase {
+            Phase::Idle | Phase::GaveUp => {}
+            Phase::Waiting if self.deadline_ns <= shared.now_ns => self.connect(shared),
+            Phase::Connecting | Phase::Greeting | Phase::Subscribing
+                if self.deadline_ns <= shared.now_ns =>
+            {
+                self.lost(shared, Reason::ConnectTimeout);
+            }
+            Phase::Waiting | Phase::Connecting | Phase::Greeting | Phase::Subscribing => {}
+            Phase::Ready => self.timer_when_ready(shared),
+        }
+    }
+
+    /// Its socket takes bytes again, or TCP stands or has failed.
+    pub fn writable(&mut self, shared: &mut Shared) {
+        match self.phase {
+            Phase::Connecting => self.greet(shared),
+            _ if self.unsent.is_empty() => {}
+            _ => {
+                let unsent = std::mem::take(&mut self.unsent);
+                self.write(shared, &unsent);
+                if self.unsent.is_empty() {
+                    self.free_since_ns = shared.now_ns;
+                    self.publish_due(shared);
+                }
+            }
+        }
+    }
+
+    fn timer_when_ready(&mut self, shared: &mut Shared) {
+        if self.paused && self.deadline_ns <= shared.now_ns {
+            self.paused = false;
+            self.readable(shared, false);
+        }
+        if self.next_due_ns <= shared.now_ns {
+            self.publish_due(shared);
+        }
+        let population = &shared.setup.plan.populations[self.population()];
+        let (keep_alive_s, version) = (population.keep_alive_s, shared.version(self.population()));
+        shared.out.clear();
+        let out = &mut shared.out;
+        match self.session.handle_keep_alive(shared.now_ns, keep_alive_s, version, out) {
+            KeepAlive::NotDue => {}
+            KeepAlive::Pinged => {
+                shared.tally.populations[self.population()].counters.packets_sent_total += 1;
+                self.flush(shared);
+            }
+            KeepAlive::Dead => self.lost(shared, Reason::KeepAliveTimeout),
+        }
+    }
+
+    /// Sends CONNECT.
+    fn greet(&mut self, shared: &mut Shared) {
+        let population = &shared.setup.plan.populations[self.population()];
+        let n = population.first + u64::from(self.global(shared));
+        let text = |template: &plan::Template| template.text(n, 0);
+        let client_id = text(&population.client_id);
+        let username = population.username.as_ref().map(text);
+        let password = population.password.as_ref().map(text);
+        let will = population.will.as_ref();
+        let will = will.map(|will| (text(&will.topic), text(&will.payload), will));
+        let connect = Connect {
+            client_id: &client_id,
+            username: username.as_deref(),
+            password: password.as_deref().map(str::as_bytes),
+            will: will.as_ref().map(|(topic, payload, will)| mqtt::Will {
+                topic,
+                payload: payload.as_bytes(),
+                qos: QoS::try_from(will.qos).expect("the plan's check allows 0, 1 and 2"),
+                retain: will.retain,
+            }),
+            keep_alive_s: population.keep_alive_s,
+            clean_session: population.clean_session,
+        };
+        let version = shared.version(self.population());
+        shared.out.clear();
+        if self.session.connect(version, &connect, &mut shared.out).is_err() {
+            // The conductor checks lengths; a longer text cannot be sent at all.
+            self.lost(shared, Reason::ProtocolError);
+            return;
+        }
+        self.phase = Phase::Greeting;
+        shared.tally.populations[self.population()].counters.packets_sent_total += 1;
+        self.flush(shared);
+    }
+
+    /// CONNACK 0 has come.
+    fn accepted(&mut self, shared: &mut Shared, session_present: bool) {
+        let population = &shared.setup.plan.populations[self.population()];
+        let version = shared.version(self.population());
+        let tally = &mut shared.tally.populations[usize::from(self.population)];
+        tally.counters.connected_total += 1;
+        tally.gauges.connected += 1;
+        let since_ns = self.deadline_ns - population.connect_timeout_ns;
+        tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
+        self.phase = Phase::Subscribing;
+        let kept = session_present && self.free_since_ns > 0;
+        if population.subscriptions.is_empty() || kept {
+            self.ready(shared);
+            return;
+        }
+        let n = population.first + u64::from(self.global(shared));
+        let filters = filters(population, n);
+        let requested = filters.iter().map(|(filter, qos)| (filter.as_str(), *qos));
+        if self.session.subscribe(version, requested, &mut shared.out).is_err() {
+            self.lost(shared, Reason::ProtocolError);
+            return;
+        }
+        shared.tally.populations[self.population()].counters.packets_sent_total += 1;
+    }
+
+    /// SUBACK has come.
+    fn subscribed(&mut self, shared: &mut Shared, codes: &[u8]) {
+        let tally = &mut shared.tally.populations[self.population()];
+        let refused = codes.iter().filter(|&&code| code == mqtt::SubAck::FAILURE).count();
+        tally.counters.subscribed_total += (codes.len() - refused) as u64;
+        tally.counters.subscribe_failed_total += refused as u64;
+        (0..refused).for_each(|_| tally.outcome(Reason::SubscribeRefused));
+        if self.phase == Phase::Subscribing {
+            self.ready(shared);
+        }
+    }
+
+    fn ready(&mut self, shared: &mut Shared) {
+        self.leave_phase(shared, Phase::Ready);
+        self.failures = 0;
+        self.free_since_ns = shared.now_ns;
+        self.retransmit(shared);
+    }
+
+    /// The connection is gone, or could not be made, for a reason that is counted.
+    fn lost(&mut self, shared: &mut Shared, reason: Reason) {
+        let tally = &mut shared.tally.populations[usize::from(self.population)];
+        tally.outcome(reason);
+        match self.phase {
+            Phase::Connecting | Phase::Greeting => tally.counters.connect_failed_total += 1,
+            _ => tally.counters.disconnected_total += 1,
+        }
+        let reconnect = shared.setup.plan.populations[self.population()].reconnect;
+        let next = if reconnect.is_some() { Phase::Waiting } else { Phase::GaveUp };
+        self.leave_phase(shared, next);
+        self.close(shared);
+        self.failures = self.failures.saturating_add(1);
+        if let Some(reconnect) = reconnect {
+            self.deadline_ns = shared.now_ns + self.back_off_ns(shared, reconnect);
+        }
+    }
+
+    /// Half the doubled wait for certain, the other half at random, so that clients lost together
+    /// do not come back together.
+    fn back_off_ns(&self, shared: &Shared, reconnect: plan::Reconnect) -> u64 {
+        let doublings = u32::from(self.failures - 1).min(32);
+        let wait_ns = reconnect.min_ns.saturating_mul(1 << doublings).min(reconnect.max_ns);
+        let random = Random::new(shared.setup.plan.seed, u64::from(self.index)).of(shared.now_ns);
+        wait_ns / 2 + (random.unit() * (wait_ns / 2) as f64) as u64
+    }
+
+    /// Goes to another phase, keeping the gauges true.
+    fn leave_phase(&mut self, shared: &mut Shared, next: Phase) {
+        let gauges = &mut shared.tally.populations[usize::from(self.population)].gauges;
+        if matches!(self.phase, Phase::Connecting | Phase::Greeting | Phase::Subscribing) {
+            shared.underway -= 1;
+        }
+        if matches!(self.phase, Phase::Subscribing | Phase::Ready) && next != Phase::Ready {
+            gauges.connected -= 1;
+        }
+        gauges.ready -= u64::from(self.phase == Phase::Ready);
+        gauges.ready += u64::from(next == Phase::Ready);
+        let gave_up = &mut shared.gave_up[usize::from(self.population)];
+        *gave_up -= u32::from(self.phase == Phase::GaveUp);
+        *gave_up += u32::from(next == Phase::GaveUp);
+        self.phase = next;
+        self.retime = true;
+    }
+
+    /// Drops the socket and what belongs to it.
+    fn close(&mut self, shared: &mut Shared) {
+        self.socket = None;
+        self.unsent = Vec::new();
+        self.unread = Vec::new();
+        self.paused = false;
+        self.next_due_ns = u64::MAX;
+        let keep = !shared.setup.plan.populations[self.population()].clean_session;
+        let dropped = self.session.connection_lost(keep) as u64;
+        if dropped > 0 {
+            self.publications.iter_mut().for_each(Progress::forget_in_flight);
+            let tally = &mut shared.tally.populations[self.population()];
+            tally.counters.abandoned_total += dropped;
+            tally.gauges.in_flight -= dropped;
+        }
+    }
+
+    /// Writes `shared.out` and leaves it empty; what the socket does not take is kept.
+    fn flush(&mut self, shared: &mut Shared) {
+        if shared.out.is_empty() {
+            return;
+        }
+        let mut out = std::mem::take(&mut shared.out);
+        self.session.note_sent(shared.now_ns);
+        if self.unsent.is_empty() {
+            self.write(shared, &out);
+        } else {
+            self.unsent.extend_from_slice(&out);
+        }
+        out.clear();
+        shared.out = out;
+    }
+
+    fn write(&mut self, shared: &mut Shared, bytes: &[u8]) {
+        let counters = &mut shared.tally.populations[usize::from(self.population)].counters;
+        let mut rest = bytes;
+        while let (Some(stream), false) = (&mut self.socket, rest.is_empty()) {
+            match stream.write(rest) {
+                Ok(count) => {
+                    counters.bytes_sent_total += count as u64;
+                    rest = &rest[count..];
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
+                {
+                    self.unsent.extend_from_slice(rest);
+                    return;
+                }
+                Err(error) => {
+                    let connecting = self.phase != Phase::Ready;
+                    return self.lost(shared, socket::reason(&error, connecting));
+                }
+            }
+        }
+    }
+
+    fn route(&self, shared: &Shared) -> Route {
+        let setup = &shared.setup;
+        let global = self.global(shared) as usize;
+        let sources = &setup.plan.sources;
+        let turn = global / setup.targets.len();
+        let slow = setup.plan.populations[self.population()].read_rate_per_s.is_some();
+        Route {
+            target: setup.targets[self.target(shared)],
+            source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
+            receive_buffer: slow.then_some(SLOW_RECEIVE_BUFFER),
+        }
+    }
+
+    /// Its index in its population over all agents.
+    fn global(&self, shared: &Shared) -> u32 {
+        shared.setup.shard.global(self.local)
+    }
+
+    /// Index of its target.
+    fn target(&self, shared: &Shared) -> usize {
+        self.global(shared) as usize % shared.setup.targets.len()
+    }
+}
+
+fn filters(population: &Population, n: u64) -> Vec<(String, QoS)> {
+    let mut filters = Vec::new();
+    for subscription in &population.subscriptions {
+        let qos = QoS::try_from(subscription.qos).expect("the plan's check allows 0, 1 and 2");
+        let texts = (0..subscription.filter.variants()).map(|v| subscription.filter.text(n, v));
+        filters.extend(texts.map(|text| (text, qos)));
+    }
+    filters
+}

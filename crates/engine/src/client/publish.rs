@@ -1,0 +1,305 @@
+//! What a client sends: which messages are due, their encoding with stamp, one write for all that
+//! are due together, and sending again after a reconnect.
+
+use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
+use plan::{Payload, Publication, Stamp, StreamId, payload_bytes};
+
+use super::{Client, Phase};
+use crate::clock;
+use crate::setup::PublicationSetup;
+use crate::shared::Shared;
+
+/// Bytes that a client writes in one turn at most, before others have theirs.
+const TURN_BYTES: usize = 64 * 1024;
+
+/// How far a client has got with one publication.
+#[derive(Clone, Copy, Default)]
+pub struct Progress {
+    /// Messages of this stage's schedule that are sent or skipped.
+    scheduled: u32,
+    /// Messages sent in the whole run, the next one's number.
+    sent: u32,
+    /// Messages sent up to the last balance of the ledger.
+    balanced: u32,
+    in_flight: u16,
+    /// Its window is full.
+    waits: bool,
+}
+
+/// A message in flight: what it takes to make the same bytes again.
+#[derive(Clone, Copy, Debug)]
+pub struct Message {
+    intended_ns: u64,
+    actual_ns: u64,
+    /// Number of the message among those of its client and publication.
+    number: u32,
+    /// Index of the publication in its population.
+    publication: u16,
+}
+
+/// Who sends a message, for its topic and stamp.
+#[derive(Clone, Copy)]
+struct Sender {
+    version: Version,
+    run_tag: u32,
+    /// Index in the population over all agents.
+    client: u32,
+    /// The client's number.
+    n: u64,
+}
+
+impl Progress {
+    /// What was in flight is given up.
+    pub const fn forget_in_flight(&mut self) {
+        self.in_flight = 0;
+        self.waits = false;
+    }
+}
+
+impl Client {
+    /// Starts the schedule of a publish stage.
+    pub fn begin_publishing(&mut self, shared: &mut Shared) {
+        self.publications.iter_mut().for_each(|progress| progress.scheduled = 0);
+        self.publish_due(shared);
+    }
+
+    /// Sends all that is due now, in one write, and notes when the next message is due.
+    pub fn publish_due(&mut self, shared: &mut Shared) {
+        self.next_due_ns = u64::MAX;
+        self.retime = true;
+        let publishing = shared.publishing.as_ref();
+        let takes_part = publishing.is_some_and(|p| p.populations[self.population()]);
+        if !takes_part || self.phase != Phase::Ready || !self.unsent.is_empty() {
+            return;
+        }
+        shared.now_ns = clock::now_ns();
+        shared.out.clear();
+        for index in 0..self.publications.len() {
+            self.publish_turn(shared, index);
+        }
+        self.flush(shared);
+        if !self.unsent.is_empty() {
+            self.next_due_ns = u64::MAX;
+        }
+    }
+
+    /// Appends the due messages of one publication to `shared.out`.
+    fn publish_turn(&mut self, shared: &mut Shared, index: usize) {
+        let population = usize::from(self.population);
+        let Shared { setup, tally, out, publishing, now_ns, .. } = shared;
+        let Some(publishing) = publishing else { return };
+        let (now_ns, publication) =
+            (*now_ns, &setup.plan.populations[population].publications[index]);
+        let ready = &setup.populations[population].publications[index];
+        let qos = QoS::try_from(publication.qos).expect("the plan's check allows 0, 1 and 2");
+        let sender = sender(setup, population, setup.shard.global(self.local));
+        let progress = &mut self.publications[index];
+        loop {
+            let due_ns = match &ready.pacer {
+                Some(pacer) => {
+                    let after = pacer.due_ns(sender.client, u64::from(progress.scheduled));
+                    publishing.start_ns + after
+                }
+                None => now_ns.max(publishing.start_ns),
+            };
+            if due_ns >= publishing.end_ns {
+                return;
+            }
+            progress.waits = qos != QoS::AtMostOnce && progress.in_flight >= publication.window;
+            if due_ns > now_ns || out.len() >= TURN_BYTES {
+                self.next_due_ns = self.next_due_ns.min(due_ns);
+                return;
+            }
+            if progress.waits {
+                return;
+            }
+            let counters = &mut tally.populations[population].counters;
+            progress.scheduled += 1;
+            if let Some(pacer) = ready.pacer.as_ref() {
+                let late_ns = now_ns - due_ns;
+                if ready.skips_late && late_ns as f64 > pacer.period_ns(sender.client) {
+                    counters.skipped_total += 1;
+                    continue;
+                }
+                let held_up = due_ns < self.free_since_ns;
+                let lateness = if held_up { &mut tally.blocked } else { &mut tally.lateness };
+                lateness.record(late_ns.cast_signed());
+            }
+            let message = Message {
+                intended_ns: due_ns,
+                actual_ns: now_ns,
+                number: progress.sent,
+                publication: index as u16,
+            };
+            let Some(packet_id) = self.session.publish(qos, message) else {
+                progress.scheduled -= 1;
+                progress.waits = true;
+                return;
+            };
+            message.append(publication, ready, &sender, (packet_id, false), out);
+            progress.sent += 1;
+            counters.sent_total += 1;
+            counters.packets_sent_total += 1;
+            if qos != QoS::AtMostOnce {
+                progress.in_flight += 1;
+                tally.populations[population].gauges.in_flight += 1;
+            }
+        }
+    }
+
+    /// An acknowledgement has come; says whether a held-up publication can go on.
+    pub fn acknowledged(&mut self, shared: &mut Shared, message: &Message) -> bool {
+        let tally = &mut shared.tally.populations[usize::from(self.population)];
+        tally.counters.acked_total += 1;
+        tally.gauges.in_flight -= 1;
+        let now_ns = shared.now_ns.cast_signed();
+        tally.ack_intended.record(now_ns - message.intended_ns.cast_signed());
+        tally.ack_actual.record(now_ns - message.actual_ns.cast_signed());
+        let progress = &mut self.publications[usize::from(message.publication)];
+        progress.in_flight -= 1;
+        if progress.waits {
+            self.free_since_ns = shared.now_ns;
+        }
+        progress.waits
+    }
+
+    /// Sends what a persistent session still has in flight, then what has become due.
+    pub fn retransmit(&mut self, shared: &mut Shared) {
+        let population = usize::from(self.population);
+        let Shared { setup, tally, out, .. } = shared;
+        let sender = sender(setup, population, setup.shard.global(self.local));
+        let again = |message: Message, packet_id: u16, out: &mut Vec<u8>| {
+            let index = usize::from(message.publication);
+            let publication = &setup.plan.populations[population].publications[index];
+            let ready = &setup.populations[population].publications[index];
+            message.append(publication, ready, &sender, (packet_id, true), out);
+        };
+        let resent = self.session.retransmit(sender.version, out, again) as u64;
+        let counters = &mut tally.populations[population].counters;
+        counters.resent_total += resent;
+        counters.packets_sent_total += resent;
+        self.flush(shared);
+        self.publish_due(shared);
+    }
+
+    /// Messages due before `until_ns` that are neither sent nor skipped.
+    pub fn backlog(&self, shared: &Shared, until_ns: u64) -> u64 {
+        let Some(publishing) = &shared.publishing else { return 0 };
+        if !publishing.populations[self.population()] {
+            return 0;
+        }
+        let elapsed_ns = until_ns.min(publishing.end_ns).saturating_sub(publishing.start_ns);
+        let ready = &shared.setup.populations[self.population()].publications;
+        let of = |(progress, ready): (&Progress, &PublicationSetup)| {
+            let due = |pacer: &plan::Pacer| pacer.due_before(self.global(shared), elapsed_ns);
+            let due = ready.pacer.as_ref().map_or(0, due);
+            due.saturating_sub(u64::from(progress.scheduled))
+        };
+        self.publications.iter().zip(ready).map(of).sum()
+    }
+
+    /// Ends the schedule of a publish stage: counts what is still due as skipped, and what was
+    /// sent as owed to its receivers.
+    pub fn end_publishing(&mut self, shared: &mut Shared) {
+        let skipped = self.backlog(shared, u64::MAX);
+        shared.tally.populations[self.population()].counters.skipped_total += skipped;
+        self.next_due_ns = u64::MAX;
+        self.retime = true;
+        for index in 0..self.publications.len() {
+            self.balance(shared, index);
+        }
+    }
+
+    fn balance(&mut self, shared: &mut Shared, index: usize) {
+        let population = usize::from(self.population);
+        let target = self.target(shared);
+        let Shared { setup, tally, receiving, fan_out_cache, .. } = shared;
+        let n =
+            setup.plan.populations[population].first + u64::from(setup.shard.global(self.local));
+        let topic = &setup.plan.populations[population].publications[index].topic;
+        let variants = setup.populations[population].publications[index].variants;
+        let progress = &mut self.publications[index];
+        let (from, to) = (progress.balanced, progress.sent);
+        progress.balanced = to;
+        for variant in (0..variants).take_while(|_| to > from) {
+            // Numbers below `end` that fall to this variant.
+            let below =
+                |end: u32| if end > variant { (end - variant - 1) / variants + 1 } else { 0 };
+            let count = i64::from(below(to) - below(from));
+            if count == 0 {
+                continue;
+            }
+            let text = topic.text(n, variant);
+            let deliveries = fan_out_cache.deliveries(&setup.fan_out, &text, target);
+            for (receiver, &deliveries) in deliveries.iter().enumerate() {
+                if receiving[receiver] && deliveries > 0 {
+                    let owed = count * deliveries.cast_signed();
+                    tally.flow(population, receiver).counters.expected_total += owed;
+                }
+            }
+        }
+    }
+}
+
+fn sender(setup: &crate::setup::Setup, population: usize, client: u32) -> Sender {
+    let plan = &setup.plan.populations[population];
+    Sender {
+        version: crate::shared::wire_version(plan.version),
+        run_tag: setup.plan.run_tag,
+        client,
+        n: plan.first + u64::from(client),
+    }
+}
+
+impl Message {
+    /// Appends its PUBLISH. `delivery` is packet id and DUP.
+    fn append(
+        &self,
+        publication: &Publication,
+        ready: &PublicationSetup,
+        sender: &Sender,
+        (packet_id, dup): (u16, bool),
+        out: &mut Vec<u8>,
+    ) {
+        let variant = self.number % ready.variants;
+        let bytes = match &publication.payload {
+            Payload::Text { template } => template.rendered_bytes(sender.n, variant),
+            payload => {
+                let sizes = ready.sizes.of(u64::from(sender.client));
+                payload_bytes(payload, sizes, u64::from(self.number)).unwrap_or(0)
+            }
+        };
+        let header = PublishHeader {
+            dup,
+            qos: QoS::try_from(publication.qos).expect("the plan's check allows 0, 1 and 2"),
+            retain: publication.retain,
+            packet_id,
+        };
+        let topic_bytes = publication.topic.rendered_bytes(sender.n, variant);
+        encode_publish_header(sender.version, &header, topic_bytes, bytes, out, |out| {
+            publication.topic.render(sender.n, variant, out);
+        })
+        .expect("the plan's check bounds topics and payloads");
+        let end = out.len() + bytes;
+        if let Payload::Text { template } = &publication.payload {
+            template.render(sender.n, variant, out);
+            return;
+        }
+        if ready.stamped {
+            let stream = StreamId {
+                publication: ready.index,
+                variant: variant as u16,
+                client: sender.client,
+            };
+            let stamp = Stamp {
+                run_tag: sender.run_tag,
+                stream,
+                sequence: self.number / ready.variants,
+                intended_ns: self.intended_ns,
+                actual_ns: self.actual_ns,
+            };
+            out.extend_from_slice(&stamp.to_bytes());
+        }
+        out.resize(end, b'.');
+    }
+}

@@ -1,0 +1,212 @@
+//! What a client reads: bytes into packets, packets into the session, deliveries into the ledger,
+//! with all replies in one write.
+
+use std::io::{ErrorKind, Read};
+
+use mqtt::{Decoded, Event, Publish, decode};
+use plan::{Reason, SECOND_NS, Stamp};
+
+use super::{Client, Phase};
+use crate::clock;
+use crate::ledger::Delivery;
+use crate::shared::Shared;
+use crate::socket;
+
+/// What is left to do after a packet.
+enum After {
+    /// Nothing.
+    Go,
+    /// A publication that was held up can go on.
+    Publish,
+    /// The client has read as much as its rate allows.
+    Pause,
+    /// The connection is to be given up.
+    Lost(Reason),
+}
+
+impl Client {
+    /// Its socket has bytes. `ended` says that the broker has closed its side.
+    pub fn readable(&mut self, shared: &mut Shared, ended: bool) {
+        if !self.unread.is_empty() && !self.paused {
+            self.handle_unread(shared);
+        }
+        let mut buffer = std::mem::take(&mut shared.read_buffer);
+        while !self.paused {
+            let Some(stream) = &mut self.socket else { break };
+            let count = match stream.read(&mut buffer) {
+                Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                other => other,
+            };
+            shared.now_ns = clock::now_ns();
+            match count {
+                Ok(count) => {
+                    self.handle_bytes(shared, &buffer[..count]);
+                    // A short read has emptied the socket; only its end may still be waiting.
+                    if count < buffer.len() && !ended {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    let connecting = self.phase != Phase::Ready;
+                    self.lost(shared, socket::reason(&error, connecting));
+                }
+            }
+        }
+        shared.read_buffer = buffer;
+    }
+
+    fn handle_bytes(&mut self, shared: &mut Shared, bytes: &[u8]) {
+        let tally = &mut shared.tally.populations[usize::from(self.population)];
+        tally.counters.bytes_received_total += bytes.len() as u64;
+        if !self.unread.is_empty() {
+            self.unread.extend_from_slice(bytes);
+            self.handle_unread(shared);
+            return;
+        }
+        let handled = self.handle_packets(shared, bytes);
+        if handled < bytes.len() && self.socket.is_some() {
+            self.unread.extend_from_slice(&bytes[handled..]);
+        }
+    }
+
+    fn handle_unread(&mut self, shared: &mut Shared) {
+        let mut bytes = std::mem::take(&mut self.unread);
+        let handled = self.handle_packets(shared, &bytes);
+        if handled < bytes.len() && self.socket.is_some() {
+            bytes.drain(..handled);
+            self.unread = bytes;
+        }
+    }
+
+    /// Handles whole packets and writes the replies; returns how many bytes they took.
+    fn handle_packets(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
+        let version = shared.version(self.population());
+        let mut handled = 0;
+        let mut publishes = false;
+        shared.out.clear();
+        while self.socket.is_some() && !self.paused {
+            let (packet, len) = match decode(version, &bytes[handled..]) {
+                Ok(Decoded::Packet { packet, len }) => (packet, len),
+                Ok(Decoded::Incomplete { .. }) => break,
+                Err(_) => {
+                    self.lost(shared, Reason::ProtocolError);
+                    break;
+                }
+            };
+            handled += len;
+            let tally = &mut shared.tally.populations[usize::from(self.population)];
+            tally.counters.packets_received_total += 1;
+            let replied = shared.out.len();
+            let after = match self.session.handle(version, &packet, &mut shared.out) {
+                Ok(event) => {
+                    let tally = &mut shared.tally.populations[usize::from(self.population)];
+                    tally.counters.packets_sent_total += u64::from(shared.out.len() > replied);
+                    self.handle_event(shared, event)
+                }
+                Err(_) => After::Lost(Reason::ProtocolError),
+            };
+            match after {
+                After::Go => {}
+                After::Publish => publishes = true,
+                After::Pause => self.paused = true,
+                After::Lost(reason) => self.lost(shared, reason),
+            }
+        }
+        self.flush(shared);
+        if publishes {
+            self.publish_due(shared);
+        }
+        handled
+    }
+
+    fn handle_event(&mut self, shared: &mut Shared, event: Event<'_, super::Message>) -> After {
+        match event {
+            Event::Delivered(publish) => {
+                self.delivered(shared, &publish);
+                return self.pause(shared);
+            }
+            Event::Acknowledged(message) => {
+                if self.acknowledged(shared, &message) {
+                    return After::Publish;
+                }
+            }
+            Event::Connected { session_present } => self.accepted(shared, session_present),
+            Event::Refused { code } => return After::Lost(refusal(code)),
+            Event::Subscribed { codes, .. } => self.subscribed(shared, codes),
+            Event::Unsubscribed { .. }
+            | Event::Redelivered
+            | Event::Received
+            | Event::Released
+            | Event::Pong
+            | Event::UnknownAck => {}
+        }
+        After::Go
+    }
+
+    fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
+        let to = usize::from(self.population);
+        let Shared { setup, tally, ledger, now_ns, .. } = shared;
+        if publish.retain {
+            tally.populations[to].counters.retained_total += 1;
+            return;
+        }
+        let stamp = Stamp::read(publish.payload).filter(|s| s.run_tag == setup.plan.run_tag);
+        let from = stamp.and_then(|s| setup.publisher_of.get(usize::from(s.stream.publication)));
+        let (Some(stamp), Some(&from)) = (stamp, from) else {
+            match setup.unstamped_publisher(publish.topic) {
+                Some(from) => tally.flow(from, to).counters.received_total += 1,
+                None => tally.populations[to].counters.foreign_total += 1,
+            }
+            return;
+        };
+        let flow = tally.flow(from, to);
+        match ledger.note(self.index, stamp.stream, stamp.sequence) {
+            Delivery::Duplicate => {
+                flow.counters.duplicate_total += 1;
+                return;
+            }
+            Delivery::Stale => {
+                flow.counters.stale_total += 1;
+                return;
+            }
+            Delivery::First { passed_over } => {
+                flow.counters.missing_total += i64::from(passed_over);
+            }
+            Delivery::Reordered { filled } => {
+                flow.counters.reordered_total += 1;
+                flow.counters.missing_total -= i64::from(filled);
+            }
+            Delivery::Unfollowed => {}
+        }
+        flow.counters.received_total += 1;
+        let now_ns = now_ns.cast_signed();
+        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
+        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+    }
+
+    /// Keeps to the population's read rate: the next message is read one period after this one.
+    fn pause(&mut self, shared: &Shared) -> After {
+        match shared.setup.plan.populations[self.population()].read_rate_per_s {
+            Some(rate) if self.phase == Phase::Ready => {
+                self.deadline_ns = shared.now_ns + (SECOND_NS as f64 / rate) as u64;
+                self.retime = true;
+                After::Pause
+            }
+            _ => After::Go,
+        }
+    }
+}
+
+/// The reason behind a CONNACK code [MQTT-3.2.2.3].
+const fn refusal(code: u8) -> Reason {
+    match code {
+        1 => Reason::BadProtocolVersion,
+        2 => Reason::IdentifierRejected,
+        3 => Reason::ServerUnavailable,
+        4 => Reason::BadCredentials,
+        5 => Reason::NotAuthorized,
+        _ => Reason::ConnectRejected,
+    }
+}

@@ -1,0 +1,328 @@
+//! The loop: one thread that owns all clients of an agent. It waits for sockets, commands and the
+//! next instant at which something is due, hands each to the client concerned, and at every
+//! interval moves the counts out. Nothing in it is shared with another thread.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use plan::{Action, Command, Snapshot};
+
+use crate::client::{Client, Phase};
+use crate::clock::{Alarm, now_ns};
+use crate::setup::Setup;
+use crate::shared::Shared;
+use crate::stage::Stage;
+use crate::tally::Moment;
+use crate::wheel::Wheel;
+
+const ALARM: Token = Token(usize::MAX - 1);
+const COMMAND: Token = Token(usize::MAX - 2);
+/// Timers that come due closer together than this are handled together: it bounds the lateness
+/// that the engine itself adds, and the number of times it wakes under load.
+const COALESCE_NS: u64 = 100_000;
+/// Clients started or stopped before sockets have their turn again.
+const RAMP_TURN: usize = 64;
+/// How often an ended publish stage looks whether everything due has been sent.
+const CLOSE_CHECK_NS: u64 = 20_000_000;
+
+/// What comes from outside.
+pub enum Input {
+    /// A line from the conductor.
+    Command(Command),
+    /// The conductor is gone.
+    Closed,
+}
+
+/// The loop of one agent.
+pub struct EventLoop {
+    poll: Poll,
+    alarm: Alarm,
+    shared: Shared,
+    clients: Vec<Client>,
+    wheel: Wheel,
+    due: Vec<u32>,
+    stage: Option<Stage>,
+    /// The next stage and when it begins.
+    pending: Option<(usize, u64)>,
+    inputs: Receiver<Input>,
+    snapshots: Sender<Snapshot>,
+    next_snapshot_ns: u64,
+    next_close_check_ns: u64,
+    settled: bool,
+    /// Timers wait until then.
+    timers_ns: u64,
+}
+
+impl EventLoop {
+    /// A loop without connections, and what wakes it after an input was sent.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no descriptors left for the poll and the timer.
+    pub fn new(
+        setup: Setup,
+        inputs: Receiver<Input>,
+        snapshots: Sender<Snapshot>,
+    ) -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), COMMAND)?;
+        let alarm = Alarm::new()?;
+        let mut source = SourceFd(&alarm.descriptor());
+        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
+        let now_ns = now_ns();
+        let mut clients = Vec::with_capacity(setup.clients());
+        for (p, population) in setup.populations.iter().enumerate() {
+            for local in 0..population.share {
+                let index = clients.len() as u32;
+                clients.push(Client::new(index, p, local, population.publications.len()));
+            }
+        }
+        let wheel = Wheel::new(clients.len(), now_ns);
+        let next_snapshot_ns = now_ns + setup.plan.snapshot_interval_ns;
+        let shared = Shared::new(setup, poll.registry().try_clone()?, now_ns);
+        let event_loop = Self {
+            poll,
+            alarm,
+            shared,
+            clients,
+            wheel,
+            due: Vec::new(),
+            stage: None,
+            pending: None,
+            inputs,
+            snapshots,
+            next_snapshot_ns,
+            next_close_check_ns: u64::MAX,
+            settled: false,
+            timers_ns: 0,
+        };
+        Ok((event_loop, waker))
+    }
+
+    /// Runs until it is told to stop; returns how many snapshots it made.
+    ///
+    /// # Errors
+    /// The poll's, which leave nothing to go on with.
+    pub fn run(mut self) -> io::Result<u64> {
+        let mut events = Events::with_capacity(1024);
+        let mut busy_since_ns = now_ns();
+        while self.take_inputs() {
+            let wake_ns = self.wake_ns();
+            let timeout = if wake_ns <= now_ns() {
+                Some(std::time::Duration::ZERO)
+            } else {
+                self.alarm.set(wake_ns)?;
+                None
+            };
+            self.shared.tally.busy_ns += now_ns() - busy_since_ns;
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            busy_since_ns = now_ns();
+            self.shared.now_ns = busy_since_ns;
+            for event in &events {
+                let Token(index) = event.token();
+                let Some(client) = self.clients.get_mut(index) else { continue };
+                if event.is_writable() {
+                    client.writable(&mut self.shared);
+                }
+                if event.is_readable() {
+                    let ended = event.is_read_closed();
+                    client.readable(&mut self.shared, ended);
+                }
+                retime(client, index as u32, &mut self.wheel, &mut self.shared);
+            }
+            self.shared.now_ns = now_ns();
+            if self.shared.now_ns >= wake_ns {
+                self.handle_time();
+            }
+        }
+        self.stop();
+        Ok(self.shared.tally.snapshots())
+    }
+
+    /// Takes what has come from outside; `false`: the run is over.
+    fn take_inputs(&mut self) -> bool {
+        loop {
+            match self.inputs.try_recv() {
+                Ok(Input::Command(Command::Stage { index, at_ns })) => {
+                    self.pending = Some((index, at_ns));
+                }
+                Ok(Input::Command(Command::Close)) => self.close_stage(),
+                Ok(Input::Command(Command::Stop) | Input::Closed)
+                | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+            self.shared.now_ns = now_ns();
+            self.settle();
+        }
+    }
+
+    /// When the loop has to look at the clock again, in nanoseconds.
+    fn wake_ns(&mut self) -> u64 {
+        let mut next_ns = self.next_snapshot_ns.min(self.next_close_check_ns);
+        let shared = &self.shared;
+        if let Some(stage_ns) = self.stage.as_mut().and_then(|stage| stage.next_ns(shared)) {
+            next_ns = next_ns.min(stage_ns);
+        }
+        if let Some((_, at_ns)) = self.pending {
+            next_ns = next_ns.min(at_ns);
+        }
+        let timer_ns = self.wheel.next_ns().unwrap_or(u64::MAX);
+        next_ns.min(timer_ns).max(self.timers_ns)
+    }
+
+    /// Does all that is due by the clock.
+    fn handle_time(&mut self) {
+        if let Some((index, at_ns)) = self.pending
+            && at_ns <= self.shared.now_ns
+        {
+            self.pending = None;
+            self.enter_stage(index, at_ns);
+        }
+        self.wheel.advance(self.shared.now_ns, &mut self.due);
+        while let Some(index) = self.due.pop() {
+            self.with_client(index, Client::timer);
+        }
+        self.walk_stage();
+        if self.shared.now_ns >= self.next_close_check_ns {
+            self.check_close();
+        }
+        self.settle();
+        self.shared.now_ns = now_ns();
+        if self.shared.now_ns >= self.next_snapshot_ns {
+            self.snapshot();
+        }
+        self.timers_ns = self.shared.now_ns + COALESCE_NS;
+    }
+
+    fn enter_stage(&mut self, index: usize, at_ns: u64) {
+        self.close_stage();
+        self.snapshot();
+        self.shared.publishing = None;
+        if index >= self.shared.setup.plan.stages.len() {
+            return;
+        }
+        self.stage = Some(Stage::new(index, at_ns, &mut self.shared));
+        self.settled = false;
+        if let Some(publishing) = &self.shared.publishing {
+            self.next_close_check_ns = publishing.end_ns;
+            for index in 0..self.clients.len() as u32 {
+                self.with_client(index, Client::begin_publishing);
+            }
+        }
+    }
+
+    /// Starts or stops the clients whose turn has come.
+    fn walk_stage(&mut self) {
+        for _ in 0..RAMP_TURN {
+            let Some(stage) = &mut self.stage else { return };
+            let Some(index) = stage.next_client(&self.shared) else { return };
+            match stage.action(&self.shared.setup) {
+                Action::Connect { .. } => {
+                    let phase = self.clients[index as usize].phase();
+                    if matches!(phase, Phase::Idle | Phase::GaveUp) {
+                        self.with_client(index, Client::begin);
+                    }
+                }
+                Action::Disconnect { .. } => self.with_client(index, Client::disconnect),
+                Action::Publish { .. } | Action::Hold { .. } => return,
+            }
+        }
+    }
+
+    /// Closes an ended publish stage once nothing that can still be sent is waiting.
+    fn check_close(&mut self) {
+        self.next_close_check_ns = self.shared.now_ns + CLOSE_CHECK_NS;
+        let shared = &self.shared;
+        let waits = |client: &Client| {
+            !matches!(client.phase(), Phase::Idle | Phase::GaveUp)
+                && client.backlog(shared, u64::MAX) > 0
+        };
+        if !self.clients.iter().any(waits) {
+            self.close_stage();
+        }
+    }
+
+    fn close_stage(&mut self) {
+        self.next_close_check_ns = u64::MAX;
+        match &mut self.stage {
+            Some(stage) if self.shared.publishing.is_some() && !stage.closed => stage.closed = true,
+            _ => return,
+        }
+        if let Some(publishing) = &mut self.shared.publishing {
+            publishing.end_ns = publishing.end_ns.min(self.shared.now_ns);
+        }
+        for index in 0..self.clients.len() as u32 {
+            self.with_client(index, Client::end_publishing);
+        }
+    }
+
+    /// Sends a snapshot when the stage has just settled, so that barriers need not wait for one.
+    fn settle(&mut self) {
+        let shared = &self.shared;
+        let settled = self.stage.as_mut().is_some_and(|stage| stage.is_settled(shared));
+        if settled != self.settled {
+            self.settled = settled;
+            if settled {
+                self.snapshot();
+            }
+        }
+    }
+
+    fn snapshot(&mut self) {
+        let interval_ns = self.shared.setup.plan.snapshot_interval_ns;
+        if self.shared.now_ns >= self.next_snapshot_ns {
+            let behind = (self.shared.now_ns - self.next_snapshot_ns) / interval_ns;
+            self.next_snapshot_ns += (behind + 1) * interval_ns;
+        }
+        self.note_backlogs();
+        let moment = Moment {
+            agent: self.shared.setup.shard.index(),
+            stage: self.stage.as_ref().map(|stage| stage.index),
+            settled: self.settled,
+            now_ns: self.shared.now_ns,
+            ledger_pairs: self.shared.ledger.pairs(),
+        };
+        // A reader that is gone is noticed by the writer, which closes the inputs.
+        let _ = self.snapshots.send(self.shared.tally.snapshot(&moment));
+    }
+
+    fn note_backlogs(&mut self) {
+        for population in &mut self.shared.tally.populations {
+            population.gauges.backlog = 0;
+        }
+        if self.shared.publishing.is_none() || self.stage.as_ref().is_some_and(|s| s.closed) {
+            return;
+        }
+        for client in &self.clients {
+            let backlog = client.backlog(&self.shared, self.shared.now_ns);
+            self.shared.tally.populations[client.population()].gauges.backlog += backlog;
+        }
+    }
+
+    fn stop(&mut self) {
+        self.shared.now_ns = now_ns();
+        self.close_stage();
+        for index in 0..self.clients.len() as u32 {
+            self.with_client(index, Client::disconnect);
+        }
+        self.snapshot();
+    }
+
+    fn with_client(&mut self, index: u32, act: fn(&mut Client, &mut Shared)) {
+        let client = &mut self.clients[index as usize];
+        act(client, &mut self.shared);
+        retime(client, index, &mut self.wheel, &mut self.shared);
+    }
+}
+
+fn retime(client: &mut Client, index: u32, wheel: &mut Wheel, shared: &mut Shared) {
+    match client.take_deadline(shared) {
+        Some(Some(deadline_ns)) => wheel.set(index, deadline_ns),
+        Some(None) => wheel.cancel(index),
+        None => {}
+    }
+}

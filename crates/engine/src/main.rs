@@ -1,0 +1,104 @@
+//! `pubstorm-engine`: one agent. The plan and commands come in on stdin, snapshots go out on
+//! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
+//! the process ends, so no engine outlives its conductor.
+
+mod client;
+mod clock;
+mod event_loop;
+mod ledger;
+mod pipes;
+mod setup;
+mod shared;
+mod socket;
+mod stage;
+mod tally;
+mod wheel;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use anyhow::{Context, Result};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use plan::{Bye, Failure, Hello, Plan, Shard};
+
+use event_loop::EventLoop;
+use setup::Setup;
+
+const USAGE: &str = "\
+Usage: pubstorm-engine [--shard INDEX/COUNT]
+
+Reads a plan (one line of JSON), then commands, from stdin; writes snapshots to stdout.
+The formats are those of contract/ in Pubstorm's repository.
+
+Options:
+  --shard INDEX/COUNT  which share of the clients to play (default 0/1)
+  --version            print the version
+  --help               print this text";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let failure = Failure {
+                message: format!("{error:#}"),
+                hint: "see the agent's log in the run directory".into(),
+            };
+            pipes::write_line(&failure).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let Some(shard) = arguments()? else { return Ok(()) };
+    // A second line of defence: the first is the end of stdin.
+    prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie this process to its parent")?;
+    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
+    let plan = Plan::from_json(&pipes::read_line()?)?;
+    let setup = Setup::new(plan, shard).map_err(anyhow::Error::msg)?;
+    let hello = Hello {
+        agent: shard.index(),
+        agents: shard.count(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        descriptors,
+        clients: setup.populations.iter().map(|p| p.share).collect(),
+        clock_ns: clock::now_ns(),
+    };
+    pipes::write_line(&hello)?;
+    let (input_sender, inputs) = mpsc::channel();
+    let (snapshot_sender, snapshots) = mpsc::channel();
+    let (event_loop, waker) = EventLoop::new(setup, inputs, snapshot_sender)?;
+    let waker = Arc::new(waker);
+    pipes::read_commands(input_sender.clone(), Arc::clone(&waker))?;
+    let writer = pipes::write_snapshots(snapshots, input_sender, waker)?;
+    let snapshots = event_loop.run()?;
+    writer.join().ok();
+    pipes::write_line(&Bye { snapshots })?;
+    Ok(())
+}
+
+/// The shard to play; `None` where the arguments asked for a text only.
+fn arguments() -> Result<Option<Shard>> {
+    let mut shard = Shard::WHOLE;
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            lexopt::Arg::Long("shard") => {
+                let text = parser.value()?.to_string_lossy().into_owned();
+                shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
+            }
+            lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
+            lexopt::Arg::Long("version") => {
+                let version = concat!("pubstorm-engine ", env!("CARGO_PKG_VERSION"));
+                return pipes::write_text(version).map(|()| None);
+            }
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(Some(shard))
+}

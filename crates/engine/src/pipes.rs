@@ -1,0 +1,74 @@
+//! The engine's ends of stdin and stdout: a thread that reads commands and a thread that writes
+//! snapshots, so that neither JSON nor a slow reader ever holds the loop up.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Context, Result, bail};
+use mio::Waker;
+use plan::Snapshot;
+use serde::Serialize;
+
+use crate::event_loop::Input;
+
+/// The first line of stdin.
+pub fn read_line() -> Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).context("cannot read the plan from stdin")?;
+    if line.trim().is_empty() {
+        bail!("found no plan on the first line of stdin");
+    }
+    Ok(line)
+}
+
+/// Writes a value as one line of JSON.
+pub fn write_line(value: &impl Serialize) -> Result<()> {
+    write_text(&serde_json::to_string(value)?)
+}
+
+/// Writes one line of text.
+pub fn write_text(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot write to stdout")
+}
+
+/// Starts the thread that hands commands to the loop until stdin ends.
+pub fn read_commands(inputs: Sender<Input>, waker: Arc<Waker>) -> Result<()> {
+    let read = move || {
+        for line in io::stdin().lock().lines() {
+            let command = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+            // A line that is no command comes from no conductor of ours: better stop than guess.
+            let Some(command) = command else { break };
+            if inputs.send(Input::Command(command)).is_err() || waker.wake().is_err() {
+                return;
+            }
+        }
+        close(&inputs, &waker);
+    };
+    Builder::new().name("commands".into()).spawn(read)?;
+    Ok(())
+}
+
+/// Starts the thread that writes snapshots until the loop has dropped its end.
+pub fn write_snapshots(
+    snapshots: Receiver<Snapshot>,
+    inputs: Sender<Input>,
+    waker: Arc<Waker>,
+) -> Result<JoinHandle<()>> {
+    let write = move || {
+        for snapshot in snapshots {
+            if write_line(&snapshot).is_err() {
+                return close(&inputs, &waker);
+            }
+        }
+    };
+    Ok(Builder::new().name("snapshots".into()).spawn(write)?)
+}
+
+fn close(inputs: &Sender<Input>, waker: &Waker) {
+    // Both fail only when the loop has ended, which is what is wanted.
+    let _ = inputs.send(Input::Closed);
+    let _ = waker.wake();
+}

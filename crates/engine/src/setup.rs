@@ -1,0 +1,123 @@
+//! The plan made ready for one agent: which clients are its own, what they publish and to whom it
+//! goes, with all names resolved. Fixed before the loop starts; it knows no connection.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use plan::{FanOut, Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard};
+
+/// What an agent needs to know, none of which changes.
+pub struct Setup {
+    /// The plan as it came.
+    pub plan: Plan,
+    /// This agent's share.
+    pub shard: Shard,
+    /// Address of each target.
+    pub targets: Vec<SocketAddr>,
+    /// Who ought to receive what.
+    pub fan_out: FanOut,
+    /// One for each population of the plan.
+    pub populations: Vec<PopulationSetup>,
+    /// Population of each publication, over all populations.
+    pub publisher_of: Vec<usize>,
+}
+
+/// One population's share.
+pub struct PopulationSetup {
+    /// Index of its first client in this agent.
+    pub first_client: u32,
+    /// Clients of it in this agent.
+    pub share: u32,
+    /// What each of them publishes.
+    pub publications: Vec<PublicationSetup>,
+}
+
+/// One publication.
+pub struct PublicationSetup {
+    /// Its index over all populations.
+    pub index: u16,
+    /// Its schedule; `None`: closed loop.
+    pub pacer: Option<Pacer>,
+    /// Whether a message more than a period late is left out.
+    pub skips_late: bool,
+    /// Topics that it goes through.
+    pub variants: u32,
+    /// Whether payloads carry a stamp.
+    pub stamped: bool,
+    /// The stream from which payload sizes are drawn.
+    pub sizes: Random,
+}
+
+impl Setup {
+    /// Makes a plan ready for an agent.
+    ///
+    /// # Errors
+    /// The name of a target that does not resolve, and why.
+    pub fn new(plan: Plan, shard: Shard) -> Result<Self, String> {
+        let mut targets = Vec::new();
+        for target in &plan.targets {
+            let address = resolve(&target.host, target.port)
+                .map_err(|error| format!("target {}:{}: {error}", target.host, target.port))?;
+            targets.push(address);
+        }
+        let mut populations = Vec::new();
+        let mut publisher_of = Vec::new();
+        let mut first_client = 0;
+        for (p, population) in plan.populations.iter().enumerate() {
+            let share = shard.share(population.clients);
+            let publications = publications(population, plan.seed, publisher_of.len());
+            publisher_of.extend(publications.iter().map(|_| p));
+            populations.push(PopulationSetup { first_client, share, publications });
+            first_client += share;
+        }
+        let fan_out = FanOut::new(&plan);
+        Ok(Self { plan, shard, targets, fan_out, populations, publisher_of })
+    }
+
+    /// The population whose unstamped publication has this topic, if there is one.
+    pub fn unstamped_publisher(&self, topic: &str) -> Option<usize> {
+        let publications = self.plan.populations.iter().flat_map(|p| &p.publications);
+        let ready = self.populations.iter().flat_map(|p| &p.publications);
+        publications
+            .zip(ready)
+            .find(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
+            .map(|(_, ready)| self.publisher_of[usize::from(ready.index)])
+    }
+
+    /// Clients of this agent.
+    pub fn clients(&self) -> usize {
+        self.populations.iter().map(|p| p.share as usize).sum()
+    }
+}
+
+fn publications(population: &Population, seed: u64, first_index: usize) -> Vec<PublicationSetup> {
+    let ready = |(i, publication): (usize, &plan::Publication)| {
+        let index = first_index + i;
+        let purpose = index as u64 * 2;
+        PublicationSetup {
+            index: index as u16,
+            pacer: Pacer::new(&publication.pace, seed, purpose),
+            skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
+            variants: publication.topic.variants(),
+            stamped: holds_stamp(&publication.payload),
+            sizes: Random::new(seed, purpose + 1),
+        }
+    };
+    population.publications.iter().enumerate().map(ready).collect()
+}
+
+/// Whether every payload has room for a stamp; a publication is stamped whole or not at all.
+fn holds_stamp(payload: &Payload) -> bool {
+    match *payload {
+        Payload::Fixed { bytes } => bytes as usize >= STAMP_BYTES,
+        Payload::Gaussian { mean_bytes, sd_bytes } => {
+            i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
+        }
+        Payload::Text { .. } => false,
+    }
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let unresolved = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    (host, port).to_socket_addrs()?.next().ok_or_else(unresolved)
+}

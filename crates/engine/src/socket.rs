@@ -1,0 +1,74 @@
+//! TCP sockets of clients: opened without waiting, bound to the source address wanted, with what
+//! went wrong as a reason to count. It knows no protocol.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use mio::net::TcpStream;
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+use plan::Reason;
+
+/// How a client's socket is to be opened.
+#[derive(Clone, Copy)]
+pub struct Route {
+    /// Where to.
+    pub target: SocketAddr,
+    /// From which address; `None` leaves it to the kernel.
+    pub source: Option<IpAddr>,
+    /// Receive buffer in bytes, for clients that are to exert back-pressure.
+    pub receive_buffer: Option<usize>,
+}
+
+/// Begins a connection; it is writable once it stands or has failed.
+///
+/// # Errors
+/// The reason to count.
+pub fn open(route: &Route) -> Result<TcpStream, Reason> {
+    try_open(route).map_err(|errno| reason(&errno.into(), true))
+}
+
+fn try_open(route: &Route) -> nix::Result<TcpStream> {
+    let family = if route.target.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let descriptor = socket(family, SockType::Stream, flags, None)?;
+    setsockopt(&descriptor, sockopt::TcpNoDelay, &true)?;
+    if let Some(bytes) = route.receive_buffer {
+        setsockopt(&descriptor, sockopt::RcvBuf, &bytes)?;
+    }
+    if let Some(source) = route.source {
+        // Without this the port is taken for every destination, not for this target alone.
+        setsockopt(&descriptor, sockopt::IpBindAddressNoPort, &true)?;
+        bind(descriptor.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;
+    }
+    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(route.target)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from_std(descriptor.into())),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The reason for an error of a socket, before (`connecting`) or after the broker accepted it.
+pub fn reason(error: &io::Error, connecting: bool) -> Reason {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    match errno {
+        Some(Errno::EMFILE | Errno::ENFILE) => return Reason::NoDescriptors,
+        Some(Errno::EADDRNOTAVAIL) => return Reason::NoPorts,
+        Some(Errno::ENOMEM | Errno::ENOBUFS) => return Reason::NoMemory,
+        _ => {}
+    }
+    match (error.kind(), connecting) {
+        (ErrorKind::ConnectionRefused, _) => Reason::ConnectRefused,
+        (ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, true) => Reason::ConnectReset,
+        (ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, false) => Reason::ResetByBroker,
+        (ErrorKind::UnexpectedEof, true) => Reason::ConnectClosed,
+        (ErrorKind::UnexpectedEof, false) => Reason::ClosedByBroker,
+        (ErrorKind::TimedOut, true) => Reason::ConnectTimeout,
+        (ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable, _) => {
+            Reason::ConnectUnreachable
+        }
+        _ => Reason::SocketError,
+    }
+}

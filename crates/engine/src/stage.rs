@@ -1,0 +1,142 @@
+//! The stage that is on: which clients are to be started or stopped when, and whether all that can
+//! be done has been done. It decides; the loop acts.
+
+use plan::{Action, SECOND_NS};
+
+use crate::setup::Setup;
+use crate::shared::{Publishing, Shared};
+
+/// The current stage.
+pub struct Stage {
+    /// Its index in the plan.
+    pub index: usize,
+    /// When it began, in nanoseconds.
+    start_ns: u64,
+    /// Whether the ledger of a publish stage is balanced.
+    pub closed: bool,
+    /// Its clients, to be started or stopped in turn.
+    ramp: Ramp,
+}
+
+/// Walks through the stage's own clients, each with the instant at which its turn comes on the
+/// schedule of all agents together.
+struct Ramp {
+    populations: Vec<usize>,
+    /// Which of `populations`.
+    at: usize,
+    /// Next client of it.
+    local: u32,
+    /// Clients over all agents that come before this population.
+    before: u64,
+    rate_per_s: Option<f64>,
+    /// Connections under way at once in this agent.
+    parallelism: u32,
+}
+
+impl Stage {
+    /// Enters stage `index` of the plan at `start_ns`.
+    pub fn new(index: usize, start_ns: u64, shared: &mut Shared) -> Self {
+        let plan = &shared.setup.plan;
+        let stage = &plan.stages[index];
+        let takes_part = |p: usize| stage.populations.contains(&p);
+        let (mut rate_per_s, mut parallelism, mut walks) = (None, u32::MAX, true);
+        match stage.action {
+            Action::Connect { rate_per_s: rate, parallelism: limit, .. } => {
+                rate_per_s = rate;
+                let share = |limit| shared.setup.shard.share(limit).max(1);
+                parallelism = limit.map_or(u32::MAX, share);
+                stage.populations.iter().for_each(|&p| shared.receiving[p] = true);
+            }
+            Action::Disconnect { rate_per_s: rate } => {
+                rate_per_s = rate;
+                for &p in &stage.populations {
+                    // A persistent session is owed what comes while its client is away.
+                    shared.receiving[p] &= !plan.populations[p].clean_session;
+                }
+            }
+            Action::Publish { duration_ns } => {
+                shared.publishing = Some(Publishing {
+                    start_ns,
+                    end_ns: start_ns + duration_ns,
+                    populations: (0..plan.populations.len()).map(takes_part).collect(),
+                });
+                walks = false;
+            }
+            Action::Hold { .. } => walks = false,
+        }
+        let populations = if walks { stage.populations.clone() } else { Vec::new() };
+        let ramp = Ramp { populations, at: 0, local: 0, before: 0, rate_per_s, parallelism };
+        Self { index, start_ns, closed: false, ramp }
+    }
+
+    /// What it does.
+    pub fn action<'a>(&self, setup: &'a Setup) -> &'a Action {
+        &setup.plan.stages[self.index].action
+    }
+
+    /// The next client whose turn has come, by its index in this agent.
+    pub fn next_client(&mut self, shared: &Shared) -> Option<u32> {
+        if shared.underway >= self.ramp.parallelism {
+            return None;
+        }
+        self.next_turn_ns(&shared.setup).filter(|&turn_ns| turn_ns <= shared.now_ns)?;
+        let population = self.ramp.populations[self.ramp.at];
+        let client = shared.setup.populations[population].first_client + self.ramp.local;
+        self.ramp.local += 1;
+        Some(client)
+    }
+
+    /// When something is to be done next, in nanoseconds; `None`: nothing by the clock.
+    pub fn next_ns(&mut self, shared: &Shared) -> Option<u64> {
+        let end_ns = match self.action(&shared.setup) {
+            Action::Publish { duration_ns } | Action::Hold { duration_ns } => {
+                self.start_ns + duration_ns
+            }
+            // At the limit the next turn comes with the end of an attempt.
+            _ if shared.underway >= self.ramp.parallelism => return None,
+            _ => return self.next_turn_ns(&shared.setup),
+        };
+        (end_ns > shared.now_ns).then_some(end_ns)
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self, shared: &Shared) -> bool {
+        match self.action(&shared.setup) {
+            Action::Publish { duration_ns } | Action::Hold { duration_ns } => {
+                self.start_ns + duration_ns <= shared.now_ns
+            }
+            Action::Connect { .. } | Action::Disconnect { .. } => true,
+        }
+    }
+
+    /// Whether all that this agent can do in it has been done.
+    pub fn is_settled(&mut self, shared: &Shared) -> bool {
+        let setup = &shared.setup;
+        let populations = &setup.plan.stages[self.index].populations;
+        match self.action(setup) {
+            Action::Publish { .. } => self.closed,
+            Action::Hold { .. } => self.is_over(shared),
+            Action::Disconnect { .. } => self.next_turn_ns(setup).is_none(),
+            Action::Connect { .. } => populations.iter().all(|&p| {
+                let ready = shared.tally.populations[p].gauges.ready;
+                let gave_up = u64::from(shared.gave_up[p]);
+                ready + gave_up == u64::from(setup.populations[p].share)
+            }),
+        }
+    }
+
+    fn next_turn_ns(&mut self, setup: &Setup) -> Option<u64> {
+        let ramp = &mut self.ramp;
+        loop {
+            let &population = ramp.populations.get(ramp.at)?;
+            if ramp.local < setup.populations[population].share {
+                let position = ramp.before + u64::from(setup.shard.global(ramp.local));
+                let after = |rate: f64| (position as f64 * SECOND_NS as f64 / rate) as u64;
+                return Some(self.start_ns + ramp.rate_per_s.map_or(0, after));
+            }
+            ramp.before += u64::from(setup.plan.populations[population].clients);
+            ramp.at += 1;
+            ramp.local = 0;
+        }
+    }
+}

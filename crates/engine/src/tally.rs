@@ -1,0 +1,179 @@
+//! Everything counted since the last snapshot, and the making of snapshots. Plain sums owned by
+//! the loop; it knows no client.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use plan::{
+    Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Histogram, Outcomes,
+    PopulationSnapshot, Reason, Snapshot,
+};
+
+/// Counts since the last snapshot.
+pub struct Tally {
+    /// One for each population.
+    pub populations: Vec<PopulationTally>,
+    /// Flow from population `f` to population `t` at `f * populations + t`.
+    flows: Vec<FlowTally>,
+    /// How late messages were that only the engine held up.
+    pub lateness: Histogram,
+    /// How late messages were that the window, the socket or a lost connection held up.
+    pub blocked: Histogram,
+    /// Time the loop was not waiting, in nanoseconds.
+    pub busy_ns: u64,
+    /// Deliveries outside the ledger.
+    pub unfollowed_total: u64,
+    cpu_before_ns: u64,
+    sequence: u64,
+    from_ns: u64,
+}
+
+/// Counts of one population.
+#[derive(Default)]
+pub struct PopulationTally {
+    /// State, carried from snapshot to snapshot.
+    pub gauges: Gauges,
+    /// What happened.
+    pub counters: Counters,
+    /// What ended otherwise than hoped.
+    pub outcomes: Outcomes,
+    /// From the start of TCP to CONNACK.
+    pub connect_time: Histogram,
+    /// From the intended send to the acknowledgement.
+    pub ack_intended: Histogram,
+    /// From the actual send to the acknowledgement.
+    pub ack_actual: Histogram,
+}
+
+/// Counts of one flow.
+#[derive(Default)]
+pub struct FlowTally {
+    /// The ledger.
+    pub counters: FlowCounters,
+    /// From the intended send to the delivery.
+    pub latency_intended: Histogram,
+    /// From the actual send to the delivery.
+    pub latency_actual: Histogram,
+}
+
+/// What a snapshot says besides the counts.
+pub struct Moment {
+    /// Index of the agent's shard.
+    pub agent: u32,
+    /// Index of the stage.
+    pub stage: Option<usize>,
+    /// Whether the stage has done all it can.
+    pub settled: bool,
+    /// End of the interval.
+    pub now_ns: u64,
+    /// Pairs in the ledger.
+    pub ledger_pairs: u64,
+}
+
+impl Tally {
+    /// Empty counts from `now_ns` on.
+    pub fn new(populations: usize, now_ns: u64) -> Self {
+        Self {
+            populations: (0..populations).map(|_| PopulationTally::default()).collect(),
+            flows: (0..populations * populations).map(|_| FlowTally::default()).collect(),
+            lateness: Histogram::default(),
+            blocked: Histogram::default(),
+            busy_ns: 0,
+            unfollowed_total: 0,
+            cpu_before_ns: 0,
+            sequence: 0,
+            from_ns: now_ns,
+        }
+    }
+
+    /// The flow from population `from` to population `to`.
+    pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowTally {
+        &mut self.flows[from * self.populations.len() + to]
+    }
+
+    /// Moves the counts out into a snapshot and starts the next interval.
+    pub fn snapshot(&mut self, moment: &Moment) -> Snapshot {
+        let count = self.populations.len();
+        let mut flows = Vec::new();
+        for (index, flow) in self.flows.iter_mut().enumerate() {
+            if flow.counters != FlowCounters::default() {
+                flows.push(flow.take(index / count, index % count));
+            }
+        }
+        let cpu_ns = cpu_ns();
+        let snapshot = Snapshot {
+            agent: moment.agent,
+            sequence: self.sequence,
+            stage: moment.stage,
+            from_ns: self.from_ns,
+            to_ns: moment.now_ns,
+            settled: moment.settled,
+            populations: self.populations.iter_mut().map(PopulationTally::take).collect(),
+            flows,
+            engine: EngineLoad {
+                busy_ns: std::mem::take(&mut self.busy_ns),
+                cpu_ns: cpu_ns - self.cpu_before_ns,
+                rss_bytes: rss_bytes(),
+                lateness: self.lateness.take(),
+                blocked: self.blocked.take(),
+                ledger_pairs: moment.ledger_pairs,
+                unfollowed_total: std::mem::take(&mut self.unfollowed_total),
+            },
+        };
+        self.cpu_before_ns = cpu_ns;
+        self.sequence += 1;
+        self.from_ns = moment.now_ns;
+        snapshot
+    }
+
+    /// Snapshots made.
+    pub fn snapshots(&self) -> u64 {
+        self.sequence
+    }
+}
+
+impl PopulationTally {
+    /// Counts an outcome.
+    pub fn outcome(&mut self, reason: Reason) {
+        *self.outcomes.entry(reason).or_default() += 1;
+    }
+
+    fn take(&mut self) -> PopulationSnapshot {
+        PopulationSnapshot {
+            gauges: self.gauges,
+            counters: std::mem::take(&mut self.counters),
+            outcomes: std::mem::take(&mut self.outcomes),
+            connect_time: self.connect_time.take(),
+            ack_intended: self.ack_intended.take(),
+            ack_actual: self.ack_actual.take(),
+        }
+    }
+}
+
+impl FlowTally {
+    fn take(&mut self, from: usize, to: usize) -> FlowSnapshot {
+        FlowSnapshot {
+            from,
+            to,
+            counters: std::mem::take(&mut self.counters),
+            latency_intended: self.latency_intended.take(),
+            latency_actual: self.latency_actual.take(),
+        }
+    }
+}
+
+fn cpu_ns() -> u64 {
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
+        let (user, system) = (usage.user_time(), usage.system_time());
+        let micros = |time: nix::sys::time::TimeVal| {
+            time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs()
+        };
+        (micros(user) + micros(system)) * 1000
+    })
+}
+
+/// Resident memory of this process: field 2 of `/proc/self/statm`, in pages.
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
+    let page_bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    pages * page_bytes.ok().flatten().map_or(4096, i64::unsigned_abs)
+}

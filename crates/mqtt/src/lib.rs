@@ -1,0 +1,38 @@
+//! The MQTT client protocol without input or output: bytes in, bytes out, time as an argument.
+//!
+//! The crate owns two nouns. The *codec* turns bytes into [`Packet`]s and back, borrowing every
+//! string and payload. The [`Session`] is the protocol state of one simulated client: packet ids,
+//! messages in flight, keep-alive. Neither knows a socket, a clock, a thread or a file, so a whole
+//! session runs in a test in virtual time.
+//!
+//! The protocol version is data: every function that differs between versions takes a
+//! [`Version`]. Clause numbers such as `[MQTT-3.3.1-2]` cite the OASIS standard MQTT 3.1.1.
+//!
+//! ```
+//! use mqtt::{Connect, Decoded, Event, Packet, QoS, Session, Version, decode};
+//!
+//! let mut session = Session::<u64>::new();
+//! let mut out = Vec::new();
+//! let connect = Connect { client_id: "c-1", clean_session: true, ..Connect::default() };
+//! session.connect(Version::V311, &connect, &mut out).unwrap();
+//!
+//! // The server accepts: CONNACK, no session present, code 0.
+//! let Ok(Decoded::Packet { packet, len: 4 }) = decode(Version::V311, &[0x20, 2, 0, 0]) else {
+//!     unreachable!()
+//! };
+//! let event = session.handle(Version::V311, &packet, &mut out).unwrap();
+//! assert_eq!(event, Event::Connected { session_present: false });
+//! assert_eq!(session.publish(QoS::AtLeastOnce, 7), Some(1));
+//! ```
+
+mod codec;
+mod session;
+pub mod topic;
+
+pub use codec::{
+    ConnAck, Connect, DecodeError, Decoded, EncodeError, LEN_MAX, Packet, PacketId, PacketType,
+    Publish, PublishHeader, QoS, SubAck, Subscribe, SubscribeFilters, Unsubscribe,
+    UnsubscribeFilters, Version, Will, decode, encode_publish_header, encode_subscribe,
+    encode_unsubscribe,
+};
+pub use session::{Event, KeepAlive, ProtocolError, RequestError, Session};

@@ -1,0 +1,286 @@
+//! One session, packet by packet. Whole exchanges with a broker are in `tests/simulation.rs`.
+
+use super::*;
+use crate::codec::{ConnAck, Packet, Publish, SubAck};
+
+const V: Version = Version::V311;
+const S: u64 = 1_000_000_000;
+const CLEAN: Connect<'static> = Connect {
+    client_id: "c",
+    username: None,
+    password: None,
+    will: None,
+    keep_alive_s: 60,
+    clean_session: true,
+};
+const PERSISTENT: Connect<'static> = Connect { clean_session: false, ..CLEAN };
+
+fn connected(connect: &Connect<'_>) -> Session<u32> {
+    let mut session = Session::new();
+    reconnect(&mut session, connect, false);
+    session
+}
+
+fn reconnect(session: &mut Session<u32>, connect: &Connect<'_>, session_present: bool) {
+    session.connect(V, connect, &mut Vec::new()).unwrap();
+    let connack = Packet::ConnAck(ConnAck { session_present, code: 0 });
+    let event = session.handle(V, &connack, &mut Vec::new());
+    assert_eq!(event, Ok(Event::Connected { session_present }));
+    assert!(session.is_connected());
+}
+
+/// The event and the bytes of the answer.
+fn handle<'a>(session: &mut Session<u32>, packet: Packet<'a>) -> (Event<'a, u32>, Vec<u8>) {
+    let mut out = Vec::new();
+    (session.handle(V, &packet, &mut out).unwrap(), out)
+}
+
+fn message(qos: QoS, packet_id: PacketId) -> Publish<'static> {
+    Publish { qos, packet_id, topic: "t", payload: b"p", ..Publish::default() }
+}
+
+/// What `retransmit` sends: (DUP PUBLISH of token, id) as `Some`, PUBREL as `None`.
+fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
+    let mut out = Vec::new();
+    let mut sent = session.retransmit(V, &mut out, |token, id, out| {
+        let [high, low] = id.to_be_bytes();
+        out.extend_from_slice(&[0xff, u8::try_from(token).unwrap(), high, low]);
+    });
+    let list = out
+        .chunks(4)
+        .inspect(|_| sent -= 1)
+        .map(|bytes| {
+            let id = PacketId::from_be_bytes([bytes[2], bytes[3]]);
+            ((bytes[0] == 0xff).then_some(u32::from(bytes[1])), id)
+        })
+        .collect();
+    assert_eq!(sent, 0, "the number returned is the number sent");
+    list
+}
+
+#[test]
+fn a_refusal_names_its_code_and_leaves_the_session_disconnected() {
+    let mut session = Session::<u32>::new();
+    session.connect(V, &CLEAN, &mut Vec::new()).unwrap();
+    let connack = Packet::ConnAck(ConnAck { session_present: false, code: 5 });
+    assert_eq!(handle(&mut session, connack).0, Event::Refused { code: 5 });
+    assert!(!session.is_connected());
+}
+
+#[test]
+fn what_a_server_must_not_send_is_a_protocol_error() {
+    let connack = Packet::ConnAck(ConnAck::default());
+    let mut session = Session::<u32>::new();
+    let handle = |session: &mut Session<u32>, packet: Packet<'_>| {
+        session.handle(V, &packet, &mut Vec::new()).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(handle(&mut session, connack), ProtocolError::ConnAckWithoutConnect);
+    session.connect(V, &CLEAN, &mut Vec::new()).unwrap();
+    let publish = Packet::Publish(message(QoS::AtMostOnce, 0));
+    assert_eq!(handle(&mut session, publish), ProtocolError::BeforeConnAck(PacketType::Publish));
+    let present = Packet::ConnAck(ConnAck { session_present: true, code: 0 });
+    assert_eq!(handle(&mut session, present), ProtocolError::SessionPresentOnCleanSession);
+    session.handle(V, &connack, &mut Vec::new()).unwrap();
+    assert_eq!(handle(&mut session, connack), ProtocolError::SecondConnAck);
+    for packet in [Packet::Connect(CLEAN), Packet::PingReq, Packet::Disconnect] {
+        let error = ProtocolError::FromClient(packet.packet_type());
+        assert_eq!(handle(&mut session, packet), error);
+    }
+}
+
+#[test]
+fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
+    let mut session = connected(&CLEAN);
+    assert_eq!(session.publish(QoS::AtMostOnce, 1), Some(0));
+    let mut out = Vec::new();
+    let filters = [("a", QoS::AtMostOnce), ("b", QoS::ExactlyOnce)];
+    let id = session.subscribe(V, filters.into_iter(), &mut out).unwrap();
+    assert_eq!(out, b"\x82\x0a\0\x01\0\x01a\0\0\x01b\x02");
+    let suback = Packet::SubAck(SubAck { packet_id: id, codes: &[0, 2] });
+    assert_eq!(handle(&mut session, suback).0, Event::Subscribed { packet_id: id, codes: &[0, 2] });
+    assert_eq!(handle(&mut session, suback).0, Event::UnknownAck);
+    let id = session.unsubscribe(V, ["a"].into_iter(), &mut Vec::new()).unwrap();
+    let unsuback = Packet::UnsubAck { packet_id: id };
+    assert_eq!(handle(&mut session, unsuback).0, Event::Unsubscribed { packet_id: id });
+    assert!(session.windows.is_none());
+    let (event, out) = handle(&mut session, Packet::Publish(message(QoS::AtLeastOnce, 9)));
+    assert_eq!(event, Event::Delivered(message(QoS::AtLeastOnce, 9)));
+    assert_eq!(out, [0x40, 2, 0, 9]);
+    assert!(session.windows.is_none());
+}
+
+#[test]
+fn a_request_that_cannot_be_encoded_uses_no_packet_id() {
+    let mut session = connected(&CLEAN);
+    let error = session.subscribe(V, [].into_iter(), &mut Vec::new());
+    assert_eq!(error, Err(RequestError::Encode(codec::EncodeError::NoFilters)));
+    assert!(session.windows.is_none());
+    assert_eq!(session.publish(QoS::AtLeastOnce, 1), Some(1));
+}
+
+#[test]
+fn own_messages_are_acknowledged_with_their_token_in_any_order() {
+    let mut session = connected(&CLEAN);
+    let ids: Vec<_> =
+        (0..4).map(|token| session.publish(QoS::AtLeastOnce, token).unwrap()).collect();
+    assert_eq!(ids, [1, 2, 3, 4]);
+    for token in [2, 0, 3, 1] {
+        let packet_id = ids[token as usize];
+        assert_eq!(
+            handle(&mut session, Packet::PubAck { packet_id }).0,
+            Event::Acknowledged(token)
+        );
+        assert_eq!(handle(&mut session, Packet::PubAck { packet_id }).0, Event::UnknownAck);
+    }
+    assert_eq!(session.in_flight(), 0);
+}
+
+#[test]
+fn a_qos_2_message_goes_through_its_four_packets() {
+    let mut session = connected(&CLEAN);
+    let packet_id = session.publish(QoS::ExactlyOnce, 7).unwrap();
+    assert_eq!(handle(&mut session, Packet::PubAck { packet_id }).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, Packet::PubComp { packet_id }).0, Event::UnknownAck);
+    let pubrel = vec![0x62, 2, 0, 1];
+    let received = (Event::Received, pubrel.clone());
+    assert_eq!(handle(&mut session, Packet::PubRec { packet_id }), received);
+    assert_eq!(handle(&mut session, Packet::PubRec { packet_id }), received);
+    assert_eq!(session.in_flight(), 1);
+    assert_eq!(handle(&mut session, Packet::PubComp { packet_id }).0, Event::Acknowledged(7));
+    assert_eq!(handle(&mut session, Packet::PubRec { packet_id }), (Event::UnknownAck, pubrel));
+    assert_eq!(session.in_flight(), 0);
+}
+
+#[test]
+fn a_qos_2_message_is_delivered_once_until_it_is_released() {
+    let mut session = connected(&CLEAN);
+    let first = message(QoS::ExactlyOnce, 5);
+    let again = Publish { dup: true, ..first };
+    let pubrec = vec![0x50, 2, 0, 5];
+    assert_eq!(
+        handle(&mut session, Packet::Publish(first)),
+        (Event::Delivered(first), pubrec.clone())
+    );
+    assert_eq!(handle(&mut session, Packet::Publish(again)), (Event::Redelivered, pubrec));
+    for _ in 0..2 {
+        let released = handle(&mut session, Packet::PubRel { packet_id: 5 });
+        assert_eq!(released, (Event::Released, vec![0x70, 2, 0, 5]));
+    }
+    assert_eq!(handle(&mut session, Packet::Publish(first)).0, Event::Delivered(first));
+}
+
+#[test]
+fn a_persistent_session_sends_again_in_the_original_order() {
+    let mut session = connected(&PERSISTENT);
+    for token in 0..5 {
+        let qos = if token % 2 == 0 { QoS::ExactlyOnce } else { QoS::AtLeastOnce };
+        session.publish(qos, token).unwrap();
+    }
+    handle(&mut session, Packet::PubRec { packet_id: 3 });
+    handle(&mut session, Packet::PubAck { packet_id: 2 });
+    assert_eq!(session.connection_lost(true), 0);
+    assert!(!session.is_connected());
+    assert_eq!(session.in_flight(), 4);
+    reconnect(&mut session, &PERSISTENT, true);
+    let expected = [(Some(0), 1), (None, 3), (Some(3), 4), (Some(4), 5)];
+    assert_eq!(retransmitted(&mut session), expected);
+    assert_eq!(session.publish(QoS::AtLeastOnce, 9), Some(6));
+}
+
+#[test]
+fn a_clean_session_drops_what_was_in_flight_and_says_how_much() {
+    let mut session = connected(&PERSISTENT);
+    for token in 0..3 {
+        session.publish(QoS::AtLeastOnce, token).unwrap();
+    }
+    assert_eq!(session.connection_lost(true), 0);
+    assert_eq!(session.connect(V, &CLEAN, &mut Vec::new()), Ok(3));
+    assert_eq!(session.in_flight(), 0);
+
+    let mut session = connected(&CLEAN);
+    session.publish(QoS::ExactlyOnce, 1).unwrap();
+    assert_eq!(session.connection_lost(false), 1);
+    assert!(session.windows.is_none());
+}
+
+#[test]
+fn a_server_that_lost_its_session_may_use_old_packet_ids_for_new_messages() {
+    let mut session = connected(&PERSISTENT);
+    let publish = Packet::Publish(message(QoS::ExactlyOnce, 1));
+    handle(&mut session, publish);
+    session.connection_lost(true);
+    reconnect(&mut session, &PERSISTENT, true);
+    assert_eq!(handle(&mut session, publish).0, Event::Redelivered);
+    session.connection_lost(true);
+    reconnect(&mut session, &PERSISTENT, false);
+    assert!(matches!(handle(&mut session, publish).0, Event::Delivered(_)));
+}
+
+#[test]
+fn packet_ids_wrap_around_and_pass_over_those_in_flight() {
+    let mut session = connected(&CLEAN);
+    session.publish(QoS::AtLeastOnce, 1).unwrap();
+    let id = session.subscribe(V, [("a", QoS::AtMostOnce)].into_iter(), &mut Vec::new());
+    assert_eq!(id, Ok(2));
+    for expected in (3..=u16::MAX).chain(3..=10) {
+        let packet_id = session.publish(QoS::AtLeastOnce, 2).unwrap();
+        assert_eq!(packet_id, expected);
+        assert_eq!(handle(&mut session, Packet::PubAck { packet_id }).0, Event::Acknowledged(2));
+    }
+    assert_eq!(handle(&mut session, Packet::PubAck { packet_id: 1 }).0, Event::Acknowledged(1));
+}
+
+#[test]
+fn when_all_packet_ids_are_in_flight_there_is_none() {
+    let mut session = connected(&CLEAN);
+    for token in 0..65_535 {
+        assert!(session.publish(QoS::AtLeastOnce, token).is_some());
+    }
+    assert_eq!(session.in_flight(), 65_535);
+    assert_eq!(session.publish(QoS::AtLeastOnce, 0), None);
+    let filters = [("a", QoS::AtMostOnce)];
+    let error = session.subscribe(V, filters.into_iter(), &mut Vec::new());
+    assert_eq!(error, Err(RequestError::NoPacketId));
+    assert_eq!(session.publish(QoS::AtMostOnce, 0), Some(0));
+    handle(&mut session, Packet::PubAck { packet_id: 777 });
+    assert_eq!(session.publish(QoS::AtLeastOnce, 0), Some(777));
+}
+
+#[test]
+fn a_silent_client_pings_and_an_unanswered_ping_means_dead() {
+    let mut session = connected(&CLEAN);
+    let mut out = Vec::new();
+    let mut at =
+        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, V, &mut out);
+    session.note_sent(5 * S);
+    assert_eq!(session.keep_alive_deadline(10), Some(15 * S));
+    assert_eq!(session.keep_alive_deadline(0), None);
+    assert_eq!(at(&mut session, 15 * S - 1), KeepAlive::NotDue);
+    session.note_sent(6 * S);
+    assert_eq!(at(&mut session, 15 * S), KeepAlive::NotDue);
+    assert_eq!(at(&mut session, 16 * S), KeepAlive::Pinged);
+    assert_eq!(handle(&mut session, Packet::PingResp).0, Event::Pong);
+    assert_eq!(at(&mut session, 26 * S), KeepAlive::Pinged);
+    session.note_sent(30 * S);
+    assert_eq!(session.keep_alive_deadline(10), Some(36 * S), "traffic does not put off the end");
+    assert_eq!(at(&mut session, 35 * S), KeepAlive::NotDue);
+    assert_eq!(at(&mut session, 36 * S), KeepAlive::Dead);
+    assert_eq!(out, [0xc0, 0, 0xc0, 0]);
+    session.connection_lost(false);
+    assert_eq!(session.keep_alive_deadline(10), None);
+    reconnect(&mut session, &CLEAN, false);
+    session.note_sent(50 * S);
+    assert_eq!(session.keep_alive_deadline(10), Some(60 * S));
+}
+
+#[test]
+fn after_disconnect_nothing_is_expected_and_what_is_in_flight_is_still_counted() {
+    let mut session = connected(&CLEAN);
+    session.publish(QoS::AtLeastOnce, 1).unwrap();
+    let mut out = Vec::new();
+    session.disconnect(V, &mut out);
+    assert_eq!(out, [0xe0, 0]);
+    assert!(!session.is_connected());
+    assert_eq!(session.keep_alive_deadline(10), None);
+    assert_eq!(session.connection_lost(false), 1);
+}

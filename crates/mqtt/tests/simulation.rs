@@ -1,0 +1,237 @@
+//! A session against the scripted broker in virtual time: cut anywhere, reconnected, with
+//! acknowledgements lost, doubled and late. A failing run prints its seed.
+
+#![allow(missing_docs, reason = "tests")]
+
+use mqtt::{Connect, PacketType, QoS};
+use testkit::{Fate, Pair, Rng, Script, Token, for_each_seed};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+const QOS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+
+const PERSISTENT: Connect<'static> = Connect {
+    client_id: "c",
+    username: None,
+    password: None,
+    will: None,
+    keep_alive_s: 0,
+    clean_session: false,
+};
+
+/// A client that is connected and subscribed with `qos`.
+fn subscribed(seed: u64, script: Script, connect: Connect<'static>, qos: QoS) -> Pair {
+    let mut pair = Pair::new(seed, Script::reliable(), connect);
+    pair.connect();
+    pair.settle();
+    pair.subscribe(qos);
+    pair.settle();
+    assert_eq!(pair.observed.subscribed_total, 1);
+    pair.broker.set_script(script);
+    pair
+}
+
+/// Publishes in both directions at random, and cuts the link now and then.
+fn storm(pair: &mut Pair, steps: usize, cut_per_cent: usize) -> (Vec<Token>, Vec<Token>) {
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    for _ in 0..steps {
+        let qos = pair.rng.pick(&QOS);
+        if pair.rng.chance(60) && pair.session.is_connected() {
+            up.push(pair.publish_up(qos));
+        }
+        let qos = pair.rng.pick(&QOS);
+        if pair.rng.chance(60) {
+            down.push(pair.publish_down(qos));
+        }
+        if pair.rng.chance(cut_per_cent) {
+            pair.cut();
+        }
+        if !pair.is_linked() && pair.rng.chance(70) {
+            pair.connect();
+        }
+        let ns = pair.rng.bits() % (2 * MS);
+        pair.step(ns);
+    }
+    (up, down)
+}
+
+/// Lets the exchange come to its end: what was lost on a standing link is sent again on a new one.
+fn finish(pair: &mut Pair) {
+    pair.broker.set_script(Script::reliable());
+    for _ in 0..2 {
+        pair.cut();
+        pair.connect();
+        pair.settle();
+    }
+}
+
+fn of(qos: QoS, tokens: &[Token]) -> Vec<u64> {
+    tokens.iter().filter(|token| token.qos == qos).map(|token| token.number).collect()
+}
+
+fn without_repeats(numbers: &[u64]) -> Vec<u64> {
+    let mut seen = std::collections::BTreeSet::new();
+    numbers.iter().copied().filter(|&number| seen.insert(number)).collect()
+}
+
+/// What each QoS promises (4.3), and the order of first delivery (4.6).
+fn assert_delivery(sent: &[Token], arrived: &[Token]) {
+    let (sent_0, arrived_0) = (of(QoS::AtMostOnce, sent), of(QoS::AtMostOnce, arrived));
+    assert!(arrived_0.is_sorted_by(|a, b| a < b), "QoS 0: at most once, in order");
+    assert!(arrived_0.iter().all(|number| sent_0.contains(number)), "QoS 0: nothing invented");
+    let arrived_1 = without_repeats(&of(QoS::AtLeastOnce, arrived));
+    assert_eq!(arrived_1, of(QoS::AtLeastOnce, sent), "QoS 1: at least once, in order");
+    let arrived_2 = of(QoS::ExactlyOnce, arrived);
+    assert_eq!(arrived_2, of(QoS::ExactlyOnce, sent), "QoS 2: exactly once, in order");
+}
+
+/// Every own message with an acknowledgement was reported done, once; nothing is left anywhere.
+fn assert_nothing_left(pair: &Pair, up: &[Token]) {
+    let mut acknowledged: Vec<_> = pair.observed.acknowledged.iter().map(|t| t.number).collect();
+    acknowledged.sort_unstable();
+    let with_ack = up.iter().filter(|token| token.qos != QoS::AtMostOnce);
+    let expected: Vec<_> = with_ack.map(|token| token.number).collect();
+    assert_eq!(acknowledged, expected);
+    assert_eq!(pair.session.in_flight(), 0);
+    assert_eq!(pair.broker.pending("c"), 0);
+}
+
+fn unreliable(seed: u64) -> Script {
+    let mut rng = Rng::new(!seed);
+    Script::with_fates(move |_| match rng.below(100) {
+        0..10 => Fate::Drop,
+        10..20 => Fate::Duplicate,
+        20..40 => Fate::Delay,
+        _ => Fate::Send,
+    })
+}
+
+#[test]
+fn an_undisturbed_exchange_loses_and_repeats_nothing() {
+    for_each_seed(0..50, |seed| {
+        let mut pair = subscribed(seed, Script::reliable(), PERSISTENT, QoS::ExactlyOnce);
+        let (up, down) = storm(&mut pair, 200, 0);
+        pair.settle();
+        assert_eq!(pair.accepted(), up);
+        for qos in QOS {
+            assert_eq!(of(qos, &pair.observed.delivered), of(qos, &down));
+        }
+        assert_eq!(pair.observed.redelivered_total + pair.observed.unknown_acks_total, 0);
+        assert_nothing_left(&pair, &up);
+    });
+}
+
+#[test]
+fn cuts_anywhere_break_no_promise_of_a_persistent_session() {
+    let mut redelivered_total = 0;
+    for_each_seed(0..300, |seed| {
+        let mut pair = subscribed(seed, Script::reliable(), PERSISTENT, QoS::ExactlyOnce);
+        let (up, down) = storm(&mut pair, 300, 8);
+        finish(&mut pair);
+        assert_delivery(&up, &pair.accepted());
+        assert_delivery(&down, &pair.observed.delivered);
+        assert_nothing_left(&pair, &up);
+        redelivered_total += pair.observed.redelivered_total;
+    });
+    assert!(redelivered_total > 0, "the simulation reaches suppressed duplicates");
+}
+
+#[test]
+fn lost_doubled_and_late_acknowledgements_break_no_promise_either() {
+    let mut unknown_acks_total = 0;
+    for_each_seed(0..300, |seed| {
+        let script = unreliable(seed);
+        let mut pair = subscribed(seed, script, PERSISTENT, QoS::ExactlyOnce);
+        let (up, down) = storm(&mut pair, 300, 5);
+        finish(&mut pair);
+        assert_delivery(&up, &pair.accepted());
+        assert_delivery(&down, &pair.observed.delivered);
+        assert_nothing_left(&pair, &up);
+        unknown_acks_total += pair.observed.unknown_acks_total;
+    });
+    assert!(unknown_acks_total > 0, "the simulation reaches acknowledgements that fit nothing");
+}
+
+#[test]
+fn a_subscription_caps_the_qos_of_what_arrives() {
+    for_each_seed(0..20, |seed| {
+        let mut pair = subscribed(seed, Script::reliable(), PERSISTENT, QoS::AtLeastOnce);
+        let down: Vec<_> = QOS.map(|qos| pair.publish_down(qos)).into();
+        pair.settle();
+        let mut arrived = pair.observed.delivered.clone();
+        arrived.sort_unstable_by_key(|token| token.number);
+        let expected = down.iter().map(|token| token.qos.min(QoS::AtLeastOnce));
+        assert!(arrived.iter().map(|token| token.qos).eq(expected));
+    });
+}
+
+#[test]
+fn clean_sessions_start_anew_and_leave_nothing_in_flight() {
+    for_each_seed(0..100, |seed| {
+        let clean = Connect { clean_session: true, ..PERSISTENT };
+        let mut pair = subscribed(seed, unreliable(seed), clean, QoS::ExactlyOnce);
+        let (up, _) = storm(&mut pair, 200, 5);
+        finish(&mut pair);
+        assert_eq!(pair.session.in_flight(), 0);
+        let accepted = of(QoS::ExactlyOnce, &pair.accepted());
+        assert_eq!(accepted, without_repeats(&accepted), "never sent again, so never repeated");
+        assert!(accepted.iter().all(|number| up.iter().any(|token| token.number == *number)));
+    });
+}
+
+#[test]
+fn a_silent_client_is_kept_alive_and_a_silent_server_is_noticed() {
+    let connect = Connect { keep_alive_s: 10, ..PERSISTENT };
+    let mut pair = subscribed(1, Script::reliable(), connect, QoS::AtMostOnce);
+    for _ in 0..3500 {
+        pair.step(10 * MS);
+    }
+    assert_eq!((pair.observed.pongs_total, pair.observed.dead_total), (3, 0));
+    pair.mute = true;
+    let muted_ns = pair.clock.now_ns();
+    while pair.is_linked() {
+        pair.step(10 * MS);
+    }
+    let noticed_ns = pair.clock.now_ns() - muted_ns;
+    assert!(noticed_ns > 10 * S && noticed_ns <= 20 * S + 20 * MS, "{noticed_ns} ns");
+    assert_eq!(pair.observed.dead_total, 1);
+}
+
+#[test]
+fn a_refused_client_knows_the_code_and_may_try_again() {
+    let script = Script { connack_code: 5, ..Script::reliable() };
+    let mut pair = Pair::new(1, script, PERSISTENT);
+    pair.connect();
+    pair.settle();
+    assert_eq!(pair.observed.refused, [5]);
+    assert!(!pair.session.is_connected() && !pair.is_linked());
+    pair.broker.set_script(Script::reliable());
+    pair.connect();
+    pair.settle();
+    assert!(pair.session.is_connected());
+}
+
+#[test]
+fn a_qos_2_message_survives_the_loss_of_any_of_its_packets() {
+    for lost in [PacketType::PubRec, PacketType::PubComp, PacketType::PubRel] {
+        let mut times = 1;
+        let script = Script::with_fates(move |packet_type| {
+            if packet_type == lost && times > 0 {
+                times -= 1;
+                return Fate::Drop;
+            }
+            Fate::Send
+        });
+        let mut pair = subscribed(1, script, PERSISTENT, QoS::ExactlyOnce);
+        let up = pair.publish_up(QoS::ExactlyOnce);
+        let down = pair.publish_down(QoS::ExactlyOnce);
+        pair.settle();
+        assert_eq!(pair.session.in_flight() + pair.broker.pending("c"), 1, "{lost} was lost");
+        pair.cut();
+        pair.connect();
+        pair.settle();
+        assert_eq!(pair.accepted(), [up]);
+        assert_eq!(pair.observed.delivered, [down]);
+        assert_nothing_left(&pair, &[up]);
+    }
+}

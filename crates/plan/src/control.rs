@@ -1,0 +1,59 @@
+//! The lines that go between conductor and agent besides plan and snapshot: commands in,
+//! greeting, failure and farewell out (`contract/control.schema.json`). It knows no pipe.
+
+use serde::{Deserialize, Serialize};
+
+/// A line from the conductor, after the plan on the first line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Enter stage `index` at the instant `at_ns`.
+    Stage {
+        /// Index into the plan's stages.
+        index: usize,
+        /// Instant on the agent's monotonic clock, in nanoseconds.
+        at_ns: u64,
+    },
+    /// Close the current publish stage: what is still due is skipped, the ledger is balanced.
+    Close,
+    /// Disconnect every client, send the last snapshot, say bye and exit.
+    Stop,
+}
+
+/// An agent's first line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "hello", deny_unknown_fields)]
+pub struct Hello {
+    /// Index of the agent's shard.
+    pub agent: u32,
+    /// Number of shards.
+    pub agents: u32,
+    /// Version of the engine.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Its limit of open descriptors.
+    pub descriptors: u64,
+    /// Its share of each population.
+    pub clients: Vec<u32>,
+    /// Its monotonic clock at the time of this line, in nanoseconds.
+    pub clock_ns: u64,
+}
+
+/// Why an agent cannot go on; it exits after this line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "failure", deny_unknown_fields)]
+pub struct Failure {
+    /// What was found.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// An agent's last line: every snapshot has been written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "bye", deny_unknown_fields)]
+pub struct Bye {
+    /// Number of snapshots it wrote.
+    pub snapshots: u64,
+}

@@ -1,0 +1,119 @@
+use super::*;
+use crate::model::{Subscription, Target, Version};
+use crate::template::Template;
+
+fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
+    let filter = |f: &&str| Subscription { filter: Template::new(f).unwrap(), qos: 0 };
+    Population {
+        name: "p".into(),
+        version: Version::Mqtt311,
+        clients,
+        first,
+        client_id: Template::new("{n}").unwrap(),
+        username: None,
+        password: None,
+        keep_alive_s: 60,
+        clean_session: true,
+        will: None,
+        connect_timeout_ns: 1,
+        reconnect: None,
+        read_rate_per_s: None,
+        subscriptions: filters.iter().map(filter).collect(),
+        publications: Vec::new(),
+    }
+}
+
+fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
+    Plan {
+        format: Plan::FORMAT,
+        name: "test".into(),
+        run_tag: 1,
+        seed: 1,
+        targets: (0..targets).map(|port| Target { host: "localhost".into(), port }).collect(),
+        targets_joined,
+        sources: Vec::new(),
+        snapshot_interval_ns: 1,
+        drain_ns: 1,
+        populations,
+        stages: Vec::new(),
+    }
+}
+
+fn deliveries(clients: u32, first: u64, filters: &[&str], topic: &str) -> u64 {
+    let plan = plan(vec![population(clients, first, filters)], 1, true);
+    FanOut::new(&plan).deliveries(0, topic, 0)
+}
+
+#[test]
+fn receivers_are_counted_for_each_kind_of_filter() {
+    let cases: [(&[&str], &str, u64); 22] = [
+        (&["a/b"], "a/b", 100),
+        (&["a/b"], "a/c", 0),
+        (&["a/+"], "a/c", 100),
+        (&["a/+"], "a/c/d", 0),
+        (&["a/#"], "a/c/d", 100),
+        (&["a/#"], "a", 100),
+        (&["#"], "a/b/c", 100),
+        (&["#"], "$SYS/x", 0),
+        (&["+/x"], "$SYS/x", 0),
+        (&["dev/{n}"], "dev/17", 1),
+        (&["dev/{n}"], "dev/9", 0),
+        (&["dev/{n}"], "dev/110", 0),
+        (&["dev/{n}"], "dev/017", 0),
+        (&["dev/{n}"], "dev/x", 0),
+        (&["dev/d{n}z/t_{1..20}"], "dev/d17z/t_20", 1),
+        (&["dev/d{n}z/t_{1..20}"], "dev/d17z/t_21", 0),
+        (&["g/{n%10}"], "g/3", 10),
+        (&["g/{n%10}"], "g/10", 0),
+        (&["g/{n/7}"], "g/2", 7),
+        (&["g/{n%10}/{n%3}"], "g/3/1", 4),
+        (&["dev/{n}", "dev/{n%20}"], "dev/12", 5),
+        (&["dev/{n}", "dev/#"], "dev/12", 100),
+    ];
+    for (filters, topic, expected) in cases {
+        assert_eq!(deliveries(100, 10, filters, topic), expected, "{filters:?} for {topic}");
+    }
+}
+
+#[test]
+fn a_population_counts_as_many_receivers_as_rendered_filters_match() {
+    let sources = ["a/{n}", "a/{n%7}", "a/{n/5}", "a/{3..9}", "+/{n%3}", "a/#", "a/8"];
+    for first in [0u64, 3, 50] {
+        for pair in sources.iter().flat_map(|a| sources.iter().map(move |b| [*a, *b])) {
+            for topic in (0..60).map(|i| format!("a/{i}")) {
+                let expected = (first..first + 40).filter(|&n| holds_match(&pair, n, &topic));
+                let found = deliveries(40, first, &pair, &topic);
+                assert_eq!(found, expected.count() as u64, "{pair:?} {first} {topic}");
+            }
+        }
+    }
+}
+
+fn holds_match(filters: &[&str], n: u64, topic: &str) -> bool {
+    filters.iter().any(|source| {
+        let template = Template::new(source).unwrap();
+        let matches = |filter: String| {
+            let level = |(f, t): (&str, &str)| f == "+" || f == t;
+            filter.ends_with("/#") || filter.split('/').zip(topic.split('/')).all(level)
+        };
+        (0..template.variants()).any(|v| matches(template.text(n, v)))
+    })
+}
+
+#[test]
+fn separate_targets_keep_messages_apart() {
+    let separate = FanOut::new(&plan(vec![population(100, 5, &["a/#", "b/{n}"])], 3, false));
+    let counts: Vec<u64> = (0..3).map(|t| separate.deliveries(0, "a/x", t)).collect();
+    assert_eq!(counts, [34, 33, 33]);
+    let of_seven: Vec<u64> = (0..3).map(|t| separate.deliveries(0, "b/7", t)).collect();
+    assert_eq!(of_seven, [0, 0, 1]);
+    let joined = FanOut::new(&plan(vec![population(100, 5, &["a/#"])], 3, true));
+    assert_eq!(joined.deliveries(0, "a/x", 2), 100);
+}
+
+#[test]
+fn a_shared_group_receives_one_copy() {
+    let filters = ["$share/g/a/#", "$share/g/b", "$share/h/a/+", "a/b"];
+    assert_eq!(deliveries(100, 0, &filters, "a/b"), 102);
+    assert_eq!(deliveries(100, 0, &filters, "b"), 1);
+}

@@ -1,0 +1,35 @@
+//! The plan and everything that follows from it by arithmetic alone: which clients an agent
+//! plays, when each of their messages is due, what a message carries, who ought to receive it,
+//! and how what was seen is counted and added up. Pure: no socket, clock, thread or file; time
+//! enters as nanoseconds, chance as the plan's seed.
+
+mod control;
+mod fan_out;
+mod histogram;
+mod model;
+mod pacer;
+mod random;
+mod shard;
+mod snapshot;
+mod stamp;
+mod template;
+
+pub use control::{Bye, Command, Failure, Hello};
+pub use fan_out::{FanOut, Receivers};
+pub use histogram::Histogram;
+pub use model::{
+    Action, Late, Pace, Payload, Phase, Plan, PlanError, Population, Publication, Reconnect, Stage,
+    Subscription, Target, Version, Will,
+};
+pub use pacer::{Pacer, payload_bytes};
+pub use random::Random;
+pub use shard::Shard;
+pub use snapshot::{
+    Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
+    Snapshot,
+};
+pub use stamp::{STAMP_BYTES, Stamp, StreamId};
+pub use template::{Template, TemplateError};
+
+/// Nanoseconds in a second.
+pub const SECOND_NS: u64 = 1_000_000_000;

@@ -1,0 +1,382 @@
+//! The plan as it travels: one JSON object, the same for every agent. Field names and units are
+//! the contract (`contract/plan.schema.json`). It knows nothing of shards or time of day.
+
+use serde::{Deserialize, Serialize};
+
+use crate::template::{Template, TemplateError};
+
+/// A scenario with every choice made; what will be done, before sharding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Version of this format; [`Plan::FORMAT`].
+    pub format: u32,
+    /// The scenario's name.
+    pub name: String,
+    /// Marks this run's payloads; earlier runs' retained messages carry another.
+    pub run_tag: u32,
+    /// Seed of every random choice: the same plan makes the same load.
+    pub seed: u64,
+    /// Where clients connect; client `c` of a population goes to target `c % targets.len()`.
+    pub targets: Vec<Target>,
+    /// Whether a message published at one target reaches subscribers at the others.
+    pub targets_joined: bool,
+    /// Source addresses, used in turn; empty leaves the choice to the kernel.
+    pub sources: Vec<std::net::IpAddr>,
+    /// Time between two snapshots, in nanoseconds.
+    pub snapshot_interval_ns: u64,
+    /// How long without progress the drain after a publish stage waits, in nanoseconds.
+    pub drain_ns: u64,
+    /// Clients that behave alike.
+    pub populations: Vec<Population>,
+    /// What happens, in order.
+    pub stages: Vec<Stage>,
+}
+
+/// One broker address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// Protocol that a population speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Version {
+    /// MQTT 3.1.1.
+    #[serde(rename = "mqtt-3.1.1")]
+    Mqtt311,
+}
+
+/// Clients that behave alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Population {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Protocol and version.
+    pub version: Version,
+    /// How many clients; client `c` has number `n = first + c`.
+    pub clients: u32,
+    /// Number `{n}` of the first client.
+    pub first: u64,
+    /// Template of the client identifier.
+    pub client_id: Template,
+    /// Template of the user name.
+    pub username: Option<Template>,
+    /// Template of the password.
+    pub password: Option<Template>,
+    /// Keep-alive in seconds; 0 turns it off.
+    pub keep_alive_s: u16,
+    /// Whether each connection starts without session state.
+    pub clean_session: bool,
+    /// Message the broker sends when the client dies.
+    pub will: Option<Will>,
+    /// Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds.
+    pub connect_timeout_ns: u64,
+    /// How a lost or refused connection is tried again; `None`: it is not.
+    pub reconnect: Option<Reconnect>,
+    /// Messages a second that a client takes from its socket at most; `None`: no limit.
+    pub read_rate_per_s: Option<f64>,
+    /// What each client subscribes to, in one SUBSCRIBE.
+    pub subscriptions: Vec<Subscription>,
+    /// What each client publishes in publish stages.
+    pub publications: Vec<Publication>,
+}
+
+/// The will of a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Will {
+    /// Template of the topic.
+    pub topic: Template,
+    /// Template of the payload.
+    pub payload: Template,
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// Whether the broker keeps it.
+    pub retain: bool,
+}
+
+/// Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reconnect {
+    /// First wait, in nanoseconds.
+    pub min_ns: u64,
+    /// Longest wait, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// One topic filter of every client of a population.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subscription {
+    /// Template of the filter; a range `{a..b}` makes one filter for each value.
+    pub filter: Template,
+    /// Highest QoS wanted.
+    pub qos: u8,
+}
+
+/// One flow of messages that every client of a population sends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publication {
+    /// Template of the topic; a range `{a..b}` is gone through in turn, message by message.
+    pub topic: Template,
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// Whether the broker keeps the last message.
+    pub retain: bool,
+    /// When messages are due.
+    pub pace: Pace,
+    /// Messages of a client in flight at most (QoS 1 and 2).
+    pub window: u16,
+    /// What a message carries.
+    pub payload: Payload,
+}
+
+/// When messages are due.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Pace {
+    /// Open loop: an absolute schedule that does not wait for the broker.
+    Open {
+        /// Time between two messages of a client, in nanoseconds.
+        period_ns: u64,
+        /// A client's period differs from `period_ns` by up to this share, 0 to below 1.
+        spread: f64,
+        /// Each message moves on the schedule by up to half this share of the period, 0 to 1.
+        jitter: f64,
+        /// Where in the period each client starts.
+        phase: Phase,
+        /// What happens to a message that could not leave in time.
+        late: Late,
+    },
+    /// Closed loop: the next message is due as soon as the window and the socket take it.
+    Closed,
+}
+
+/// Where in its period a client sends first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Evenly spread over the period.
+    Spread,
+    /// At random in the period.
+    Random,
+    /// All at the same instant: a burst each period.
+    Aligned,
+}
+
+/// Policy for a message that could not leave in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Late {
+    /// It is sent when it can be, and its wait is part of the latency from intended time.
+    Send,
+    /// More than one period late, it is left out and counted as skipped.
+    Skip,
+}
+
+/// What a message carries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Payload {
+    /// Every payload has this size.
+    Fixed {
+        /// Size in bytes.
+        bytes: u32,
+    },
+    /// Sizes follow a normal distribution, cut at four standard deviations and at zero.
+    Gaussian {
+        /// Mean in bytes.
+        mean_bytes: u32,
+        /// Standard deviation in bytes.
+        sd_bytes: u32,
+    },
+    /// The user's own text, without a stamp: counted, but without latency or order.
+    Text {
+        /// Template of the text.
+        template: Template,
+    },
+}
+
+/// A named span of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// Its name in the scenario.
+    pub name: String,
+    /// What is done.
+    pub action: Action,
+    /// Indices of the populations that do it; the others go on as they are, without publishing.
+    pub populations: Vec<usize>,
+}
+
+/// What a stage does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Action {
+    /// Connects and subscribes the clients of its populations.
+    Connect {
+        /// Connections started a second over all agents; `None`: as parallelism allows.
+        rate_per_s: Option<f64>,
+        /// Connections under way at once over all agents; `None`: no limit.
+        parallelism: Option<u32>,
+        /// How long after the last start the barrier waits, in nanoseconds.
+        timeout_ns: u64,
+    },
+    /// Publishes for a time, then drains.
+    Publish {
+        /// In nanoseconds.
+        duration_ns: u64,
+    },
+    /// Keeps the connections and publishes nothing.
+    Hold {
+        /// In nanoseconds.
+        duration_ns: u64,
+    },
+    /// Disconnects the clients of its populations.
+    Disconnect {
+        /// Disconnections a second over all agents; `None`: all at once.
+        rate_per_s: Option<f64>,
+    },
+}
+
+/// Why a plan cannot be played. The conductor checks more, with better words; these are what an
+/// agent must not trust.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Not the JSON of a plan.
+    #[error("the plan is not valid: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A plan of another version of Pubstorm.
+    #[error("the plan has format {found}, this engine reads format {}", Plan::FORMAT)]
+    Format {
+        /// The format that was found.
+        found: u32,
+    },
+    /// A filter with two variables in one level.
+    #[error("{path}: {source}")]
+    Template {
+        /// Where in the plan.
+        path: String,
+        /// What is wrong with it.
+        source: TemplateError,
+    },
+    /// A value outside its range.
+    #[error("{path}: {what}")]
+    Range {
+        /// Where in the plan.
+        path: String,
+        /// What was found and what is allowed.
+        what: String,
+    },
+}
+
+impl Plan {
+    /// The format that this code reads and writes.
+    pub const FORMAT: u32 = 1;
+
+    /// Reads a plan from one line of JSON and checks what the engine relies on.
+    ///
+    /// # Errors
+    /// [`PlanError`] names the field, what was found and what is allowed.
+    pub fn from_json(json: &str) -> Result<Self, PlanError> {
+        let plan: Self = serde_json::from_str(json)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check(&self) -> Result<(), PlanError> {
+        if self.format != Self::FORMAT {
+            return Err(PlanError::Format { found: self.format });
+        }
+        require(!self.targets.is_empty(), "targets", || "at least one is needed".into())?;
+        require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
+        for (p, population) in self.populations.iter().enumerate() {
+            population.check(&format!("populations[{p}]"))?;
+        }
+        for (s, stage) in self.stages.iter().enumerate() {
+            let known = stage.populations.iter().all(|&p| p < self.populations.len());
+            require(known, &format!("stages[{s}].populations"), || {
+                format!(
+                    "found {:?}, allowed are indices below {}",
+                    stage.populations,
+                    self.populations.len()
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Clients of all populations together.
+    #[must_use]
+    pub fn clients(&self) -> u64 {
+        self.populations.iter().map(|p| u64::from(p.clients)).sum()
+    }
+}
+
+impl Population {
+    fn check(&self, path: &str) -> Result<(), PlanError> {
+        for (s, subscription) in self.subscriptions.iter().enumerate() {
+            let path = format!("{path}.subscriptions[{s}]");
+            check_qos(subscription.qos, &path)?;
+            subscription
+                .filter
+                .check_filter()
+                .map_err(|source| PlanError::Template { path: format!("{path}.filter"), source })?;
+        }
+        for (p, publication) in self.publications.iter().enumerate() {
+            let path = format!("{path}.publications[{p}]");
+            check_qos(publication.qos, &path)?;
+            require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
+            publication.check_sizes(&path)?;
+            if let Pace::Open { period_ns, spread, jitter, .. } = publication.pace {
+                require(period_ns > 0, &format!("{path}.pace.period_ns"), || "must be > 0".into())?;
+                require((0.0..1.0).contains(&spread), &format!("{path}.pace.spread"), || {
+                    format!("found {spread}, allowed is 0 to below 1")
+                })?;
+                require((0.0..=1.0).contains(&jitter), &format!("{path}.pace.jitter"), || {
+                    format!("found {jitter}, allowed is 0 to 1")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Publication {
+    /// Longest topic and payload, well inside what MQTT can write [MQTT-2.2.3].
+    const TOPIC_BYTES_MAX: usize = 32_768;
+    const PAYLOAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+    fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
+        let topic = self.topic.source().len();
+        require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
+            format!("found {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
+        })?;
+        let payload = match &self.payload {
+            Payload::Fixed { bytes } => u64::from(*bytes),
+            Payload::Gaussian { mean_bytes, sd_bytes } => {
+                u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
+            }
+            Payload::Text { template } => template.source().len() as u64 * 2,
+        };
+        require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
+            format!("found {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)
+        })
+    }
+}
+
+fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
+    require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
+}
+
+fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(), PlanError> {
+    if holds { Ok(()) } else { Err(PlanError::Range { path: path.to_owned(), what: what() }) }
+}

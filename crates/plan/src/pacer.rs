@@ -1,0 +1,155 @@
+//! When the messages of an open-loop publication are due: a pure function of client and message
+//! number on an absolute schedule, so a stall moves nothing and any shard computes the same
+//! instants. Also how large each payload is. It knows neither clock nor socket.
+
+use crate::model::{Pace, Payload, Phase};
+use crate::random::Random;
+
+/// The schedule of one publication for all clients of a population.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacer {
+    period_ns: f64,
+    spread: f64,
+    jitter: f64,
+    phase: Phase,
+    random: Random,
+}
+
+impl Pacer {
+    /// The schedule of an open-loop pace; `None` for a closed loop. `purpose` tells the
+    /// publications of a plan apart.
+    #[must_use]
+    pub fn new(pace: &Pace, seed: u64, purpose: u64) -> Option<Self> {
+        match *pace {
+            Pace::Open { period_ns, spread, jitter, phase, .. } => Some(Self {
+                period_ns: period_ns as f64,
+                spread,
+                jitter,
+                phase,
+                random: Random::new(seed, purpose),
+            }),
+            Pace::Closed => None,
+        }
+    }
+
+    /// The period of `client` (its index over all agents), in nanoseconds.
+    #[must_use]
+    pub fn period_ns(&self, client: u32) -> f64 {
+        if self.spread == 0.0 {
+            return self.period_ns;
+        }
+        let unit = self.random.of(u64::from(client)).of(1).unit();
+        self.period_ns * (1.0 + self.spread * (2.0 * unit - 1.0))
+    }
+
+    /// When message `k` of `client` is due, in nanoseconds after publishing began. Never
+    /// decreases with `k`.
+    #[must_use]
+    pub fn due_ns(&self, client: u32, k: u64) -> u64 {
+        let mut position = self.phase(client) + k as f64;
+        if self.jitter > 0.0 {
+            let unit = self.random.of(u64::from(client)).of(2 + k).unit();
+            position += self.jitter * (unit - 0.5);
+        }
+        (position * self.period_ns(client)).max(0.0) as u64
+    }
+
+    /// How many messages of `client` are due before `elapsed_ns`.
+    #[must_use]
+    pub fn due_before(&self, client: u32, elapsed_ns: u64) -> u64 {
+        let periods = elapsed_ns as f64 / self.period_ns(client) - self.phase(client);
+        let mut k = (periods - 1.0).max(0.0) as u64;
+        while self.due_ns(client, k) < elapsed_ns {
+            k += 1;
+        }
+        k
+    }
+
+    /// Where in its period `client` starts, 0 to below 1. The multiples of the golden ratio
+    /// leave no gap and no cluster in any prefix of the clients (Knuth, TAOCP 3, 6.4).
+    fn phase(&self, client: u32) -> f64 {
+        const GOLDEN_RATIO: u32 = 2_654_435_769;
+        match self.phase {
+            Phase::Aligned => 0.0,
+            Phase::Spread => f64::from(client.wrapping_mul(GOLDEN_RATIO)) / 4_294_967_296.0,
+            Phase::Random => self.random.of(u64::from(client)).of(0).unit(),
+        }
+    }
+}
+
+/// Size of the payload of message `sequence` of a client, in bytes; `None` for text, whose size
+/// is its template's. `random` is the stream of that client's publication.
+#[must_use]
+pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option<usize> {
+    match *payload {
+        Payload::Fixed { bytes } => Some(bytes as usize),
+        Payload::Gaussian { mean_bytes, sd_bytes } => {
+            let deviation = random.of(sequence).normal() * f64::from(sd_bytes);
+            Some((f64::from(mean_bytes) + deviation).round().max(0.0) as usize)
+        }
+        Payload::Text { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Late;
+    use proptest::prelude::*;
+
+    fn pacer(period_ns: u64, spread: f64, jitter: f64, phase: Phase) -> Pacer {
+        let pace = Pace::Open { period_ns, spread, jitter, phase, late: Late::Send };
+        Pacer::new(&pace, 42, 0).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn the_schedule_never_decreases_and_counts_itself(
+            period_ns in 1_000u64..10_000_000_000,
+            spread in 0.0..0.99,
+            jitter in 0.0..=1.0,
+            client in 0u32..1_000_000,
+            k in 0u64..1000,
+        ) {
+            let pacer = pacer(period_ns, spread, jitter, Phase::Spread);
+            let due = pacer.due_ns(client, k);
+            prop_assert!(pacer.due_ns(client, k + 1) >= due);
+            prop_assert!(pacer.due_before(client, due) <= k);
+            prop_assert!(pacer.due_before(client, due + 1) > k);
+        }
+    }
+
+    #[test]
+    fn spread_phases_fill_the_period_evenly() {
+        let pacer = pacer(1_000_000, 0.0, 0.0, Phase::Spread);
+        let mut phases: Vec<u64> = (0..1000).map(|c| pacer.due_ns(c, 0)).collect();
+        phases.sort_unstable();
+        let widest = phases.windows(2).map(|w| w[1] - w[0]).max().unwrap();
+        assert!(widest < 3 * 1000, "widest gap {widest} ns, even would be 1000");
+    }
+
+    #[test]
+    fn aligned_clients_send_at_the_same_instants() {
+        let pacer = pacer(500, 0.0, 0.0, Phase::Aligned);
+        assert!((0..10).all(|c| pacer.due_ns(c, 3) == 1500));
+    }
+
+    #[test]
+    fn the_offered_load_is_rate_times_clients_times_time() {
+        let pacer = pacer(50_000_000, 0.0, 0.3, Phase::Spread);
+        let total: u64 = (0..1000).map(|c| pacer.due_before(c, 10_000_000_000)).sum();
+        assert!((199_500..=200_500).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn gaussian_sizes_have_their_mean_and_deviation() {
+        let payload = Payload::Gaussian { mean_bytes: 500, sd_bytes: 25 };
+        let random = Random::new(1, 1);
+        let sizes: Vec<f64> =
+            (0..10_000).map(|i| payload_bytes(&payload, random, i).unwrap() as f64).collect();
+        let mean = sizes.iter().sum::<f64>() / 10_000.0;
+        let deviation = (sizes.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / 10_000.0).sqrt();
+        assert!((mean - 500.0).abs() < 1.5, "{mean}");
+        assert!((deviation - 25.0).abs() < 1.0, "{deviation}");
+    }
+}

@@ -1,0 +1,228 @@
+//! What one agent saw in one interval: counters, outcomes, histograms and its own load. Every
+//! part adds up, in any order, so agents and intervals merge exactly (`contract/
+//! snapshot.schema.json`). Gauges are the state at the end of the interval. It knows no clock.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::Histogram;
+
+/// Declares a struct of counters that adds up field by field.
+macro_rules! counters {
+    ($(#[$meta:meta])* $name:ident: $type:ty { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name { $($(#[$doc])* pub $field: $type,)* }
+
+        impl $name {
+            /// Adds another interval or agent.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// What the clients of a population did.
+    Counters: u64 {
+        /// TCP connections begun.
+        connect_attempts_total,
+        /// Connections accepted by the broker (CONNACK 0).
+        connected_total,
+        /// Attempts that ended before that.
+        connect_failed_total,
+        /// Established connections that ended otherwise than by our DISCONNECT.
+        disconnected_total,
+        /// Filters granted by the broker.
+        subscribed_total,
+        /// Filters refused by the broker.
+        subscribe_failed_total,
+        /// Messages handed to the socket, each once.
+        sent_total,
+        /// Messages acknowledged: PUBACK, or PUBCOMP for QoS 2.
+        acked_total,
+        /// Messages of QoS 1 and 2 sent again after a reconnect.
+        resent_total,
+        /// Messages of QoS 1 and 2 given up unacknowledged, with their session.
+        abandoned_total,
+        /// Messages that were due and not sent.
+        skipped_total,
+        /// Retained messages received, which are outside the ledger.
+        retained_total,
+        /// Messages received that no client of this run stamped.
+        foreign_total,
+        /// MQTT packets written.
+        packets_sent_total,
+        /// MQTT packets read.
+        packets_received_total,
+        /// Bytes written to sockets.
+        bytes_sent_total,
+        /// Bytes read from sockets.
+        bytes_received_total,
+    }
+}
+
+counters! {
+    /// The ledger of one flow: messages from one population to another.
+    FlowCounters: i64 {
+        /// Deliveries owed: messages sent, times the clients whose filters match.
+        expected_total,
+        /// Deliveries seen, each message once for each receiver.
+        received_total,
+        /// Deliveries of a message that this receiver already had.
+        duplicate_total,
+        /// Deliveries after a later message of the same stream.
+        reordered_total,
+        /// Deliveries too far behind their stream to be told from duplicates.
+        stale_total,
+        /// Places passed over in streams and not filled (yet): falls when they are.
+        missing_total,
+    }
+}
+
+counters! {
+    /// State of a population at the end of the interval.
+    Gauges: u64 {
+        /// Clients that the broker has accepted.
+        connected,
+        /// Clients that are connected and whose filters are all answered.
+        ready,
+        /// Messages sent and not acknowledged.
+        in_flight,
+        /// Messages due and not yet sent.
+        backlog,
+    }
+}
+
+/// Why something ended otherwise than hoped. An outcome, not an error: it has a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Nothing listens at the target.
+    ConnectRefused,
+    /// The target reset the connection before CONNACK.
+    ConnectReset,
+    /// The target closed the connection before CONNACK.
+    ConnectClosed,
+    /// No CONNACK and SUBACK within the time allowed.
+    ConnectTimeout,
+    /// No route to the target.
+    ConnectUnreachable,
+    /// CONNACK 1.
+    BadProtocolVersion,
+    /// CONNACK 2.
+    IdentifierRejected,
+    /// CONNACK 3.
+    ServerUnavailable,
+    /// CONNACK 4.
+    BadCredentials,
+    /// CONNACK 5.
+    NotAuthorized,
+    /// Another CONNACK code.
+    ConnectRejected,
+    /// SUBACK 0x80.
+    SubscribeRefused,
+    /// The broker closed an established connection.
+    ClosedByBroker,
+    /// The broker reset an established connection.
+    ResetByBroker,
+    /// No PINGRESP within the keep-alive.
+    KeepAliveTimeout,
+    /// The broker broke the protocol.
+    ProtocolError,
+    /// This process has no free descriptor (EMFILE, ENFILE).
+    NoDescriptors,
+    /// No free source port to the target (EADDRNOTAVAIL).
+    NoPorts,
+    /// The kernel has no memory for the socket (ENOMEM, ENOBUFS).
+    NoMemory,
+    /// A source address is not this machine's.
+    BadSource,
+    /// Another error of the socket.
+    SocketError,
+}
+
+/// Counts by reason.
+pub type Outcomes = BTreeMap<Reason, u64>;
+
+/// One agent's interval.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "snapshot", deny_unknown_fields)]
+pub struct Snapshot {
+    /// Index of the agent's shard.
+    pub agent: u32,
+    /// Number of this snapshot, from 0.
+    pub sequence: u64,
+    /// Index of the stage it lies in; `None` before the first.
+    pub stage: Option<usize>,
+    /// Start of the interval on the agent's monotonic clock, in nanoseconds.
+    pub from_ns: u64,
+    /// End of the interval, in nanoseconds.
+    pub to_ns: u64,
+    /// Whether the stage has done all that this agent can: every client ready or given up;
+    /// every message sent or skipped and the ledger balanced; time over; all disconnected.
+    pub settled: bool,
+    /// One entry for each population of the plan.
+    pub populations: Vec<PopulationSnapshot>,
+    /// Flows with anything to tell.
+    pub flows: Vec<FlowSnapshot>,
+    /// The agent's own load.
+    pub engine: EngineLoad,
+}
+
+/// A population's interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PopulationSnapshot {
+    /// State at the end.
+    pub gauges: Gauges,
+    /// What happened.
+    pub counters: Counters,
+    /// What ended otherwise than hoped.
+    pub outcomes: Outcomes,
+    /// From the start of TCP to CONNACK.
+    pub connect_time: Histogram,
+    /// From the intended send to the acknowledgement.
+    pub ack_intended: Histogram,
+    /// From the actual send to the acknowledgement.
+    pub ack_actual: Histogram,
+}
+
+/// A flow's interval: what clients of population `to` saw of messages from population `from`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowSnapshot {
+    /// Index of the publishing population.
+    pub from: usize,
+    /// Index of the receiving population.
+    pub to: usize,
+    /// The ledger.
+    pub counters: FlowCounters,
+    /// From the intended send to the delivery.
+    pub latency_intended: Histogram,
+    /// From the actual send to the delivery.
+    pub latency_actual: Histogram,
+}
+
+/// What the agent itself did and needed, the ground for judging whether its numbers are valid.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineLoad {
+    /// Time the loop was not waiting, in nanoseconds.
+    pub busy_ns: u64,
+    /// CPU time of the process, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Resident memory of the process at the end, in bytes.
+    pub rss_bytes: u64,
+    /// How late messages were written that nothing but the engine held up.
+    pub lateness: Histogram,
+    /// How late messages were written that the window, the socket or a lost connection held up.
+    pub blocked: Histogram,
+    /// (Stream, receiver) pairs that the ledger follows.
+    pub ledger_pairs: u64,
+    /// Deliveries outside the ledger's bound: counted, but not checked for order and duplicates.
+    pub unfollowed_total: u64,
+}

@@ -22,10 +22,10 @@ use anyhow::{Context, Result};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use plan::{Bye, Failure, Hello, Plan, Shard};
+use plan::{Bye, Failure, Hello, Plan, PlanError, Shard};
 
 use event_loop::EventLoop;
-use setup::Setup;
+use setup::{Setup, Unresolved};
 
 const USAGE: &str = "\
 Usage: pubstorm-engine [--shard INDEX/COUNT]
@@ -42,13 +42,20 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let failure = Failure {
-                message: format!("{error:#}"),
-                hint: "see the agent's log in the run directory".into(),
-            };
+            let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
             pipes::write_line(&failure).ok();
             ExitCode::FAILURE
         }
+    }
+}
+
+fn hint(error: &anyhow::Error) -> &'static str {
+    if error.is::<Unresolved>() {
+        "check the target's name and this host's resolver"
+    } else if error.is::<PlanError>() {
+        "a plan is made by the pubstorm of the same version as the engine"
+    } else {
+        "pubstorm-engine --help tells what it reads"
     }
 }
 
@@ -59,7 +66,7 @@ fn run() -> Result<()> {
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
     let plan = Plan::from_json(&pipes::read_line()?)?;
-    let setup = Setup::new(plan, shard).map_err(anyhow::Error::msg)?;
+    let setup = Setup::new(plan, shard)?;
     let hello = Hello {
         agent: shard.index(),
         agents: shard.count(),

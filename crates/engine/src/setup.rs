@@ -6,6 +6,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use plan::{FanOut, Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard};
 
+/// A target whose name has no address.
+#[derive(Debug, thiserror::Error)]
+#[error("target {target}: {error}")]
+pub struct Unresolved {
+    target: String,
+    error: io::Error,
+}
+
 /// What an agent needs to know, none of which changes.
 pub struct Setup {
     /// The plan as it came.
@@ -52,13 +60,15 @@ impl Setup {
     /// Makes a plan ready for an agent.
     ///
     /// # Errors
-    /// The name of a target that does not resolve, and why.
-    pub fn new(plan: Plan, shard: Shard) -> Result<Self, String> {
+    /// [`Unresolved`] names the target that does not resolve, and why.
+    pub fn new(plan: Plan, shard: Shard) -> Result<Self, Unresolved> {
         let mut targets = Vec::new();
         for target in &plan.targets {
-            let address = resolve(&target.host, target.port)
-                .map_err(|error| format!("target {}:{}: {error}", target.host, target.port))?;
-            targets.push(address);
+            let unresolved = |error| {
+                let target = format!("{}:{}", target.host, target.port);
+                Unresolved { target, error }
+            };
+            targets.push(resolve(&target.host, target.port).map_err(unresolved)?);
         }
         let mut populations = Vec::new();
         let mut publisher_of = Vec::new();

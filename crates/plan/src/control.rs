@@ -22,7 +22,7 @@ pub enum Command {
 
 /// An agent's first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename = "hello", deny_unknown_fields)]
+#[serde(tag = "kind", rename = "hello")]
 pub struct Hello {
     /// Index of the agent's shard.
     pub agent: u32,
@@ -42,7 +42,7 @@ pub struct Hello {
 
 /// Why an agent cannot go on; it exits after this line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename = "failure", deny_unknown_fields)]
+#[serde(tag = "kind", rename = "failure")]
 pub struct Failure {
     /// What was found.
     pub message: String,
@@ -52,7 +52,7 @@ pub struct Failure {
 
 /// An agent's last line: every snapshot has been written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename = "bye", deny_unknown_fields)]
+#[serde(tag = "kind", rename = "bye")]
 pub struct Bye {
     /// Number of snapshots it wrote.
     pub snapshots: u64,

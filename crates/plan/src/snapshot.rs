@@ -150,7 +150,7 @@ pub type Outcomes = BTreeMap<Reason, u64>;
 
 /// One agent's interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename = "snapshot", deny_unknown_fields)]
+#[serde(tag = "kind", rename = "snapshot")]
 pub struct Snapshot {
     /// Index of the agent's shard.
     pub agent: u32,

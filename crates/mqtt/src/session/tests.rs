@@ -1,5 +1,7 @@
 //! One session, packet by packet. Whole exchanges with a broker are in `tests/simulation.rs`.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::codec::{ConnAck, Packet, Publish, SubAck};
 
@@ -283,4 +285,47 @@ fn after_disconnect_nothing_is_expected_and_what_is_in_flight_is_still_counted()
     assert!(!session.is_connected());
     assert_eq!(session.keep_alive_deadline(10), None);
     assert_eq!(session.connection_lost(false), 1);
+}
+
+/// A packet as any server, also a mad one, may send it; few packet ids, so that they meet.
+fn any_server_packet() -> impl Strategy<Value = Packet<'static>> {
+    let qos = prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)];
+    (0..11_u8, 1..12_u16, qos).prop_map(|(kind, packet_id, qos)| match kind {
+        0 => Packet::ConnAck(ConnAck::default()),
+        1 => Packet::PubAck { packet_id },
+        2 | 3 => Packet::PubRec { packet_id },
+        4 | 5 => Packet::PubComp { packet_id },
+        6 => Packet::PubRel { packet_id },
+        7 => Packet::SubAck(SubAck { packet_id, codes: &[0] }),
+        8 => Packet::UnsubAck { packet_id },
+        9 => Packet::PingResp,
+        _ => Packet::Publish(message(qos, if qos == QoS::AtMostOnce { 0 } else { packet_id })),
+    })
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_server_sends_every_token_comes_back_at_most_once(
+        packets in proptest::collection::vec(any_server_packet(), 0..200),
+    ) {
+        let mut session = connected(&PERSISTENT);
+        let (mut out, mut published, mut acknowledged) = (Vec::new(), 0, Vec::new());
+        for packet in packets {
+            if session.in_flight() < 6 {
+                let qos = if published % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+                session.publish(qos, published).unwrap();
+                published += 1;
+            }
+            if let Ok(Event::Acknowledged(token)) = session.handle(V, &packet, &mut out) {
+                prop_assert!(!acknowledged.contains(&token));
+                acknowledged.push(token);
+            }
+            prop_assert_eq!(acknowledged.len() + session.in_flight(), published as usize);
+        }
+        let mut replies = &out[..];
+        while let Ok(codec::Decoded::Packet { len, .. }) = codec::decode(V, replies) {
+            replies = &replies[len..];
+        }
+        prop_assert!(replies.is_empty(), "the answers are whole packets");
+    }
 }

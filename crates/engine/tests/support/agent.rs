@@ -1,0 +1,182 @@
+//! The engine as a process, driven by commands, its snapshots added up.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command as Process, ExitStatus, Stdio};
+
+use nix::time::{ClockId, clock_gettime};
+use plan::{Bye, Command, Counters, FlowCounters, Hello, Outcomes, Plan, Snapshot};
+use serde_json::{Value, json};
+
+/// A running engine.
+pub struct Agent {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    pub hello: Hello,
+    pub totals: Totals,
+}
+
+/// Snapshots added up.
+#[derive(Default)]
+pub struct Totals {
+    pub snapshots: u64,
+    pub last: Option<Snapshot>,
+    pub populations: Vec<(Counters, Outcomes)>,
+    pub flows: BTreeMap<(usize, usize), FlowCounters>,
+}
+
+impl Agent {
+    /// Starts an engine on a shard of a plan and waits for its hello.
+    pub fn start(plan: &Value, shard: &str) -> Self {
+        let mut process = spawn(shard);
+        let mut stdin = process.stdin.take().unwrap();
+        writeln!(stdin, "{plan}").unwrap();
+        let mut stdout = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let hello = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        Self { process, stdin: Some(stdin), stdout, hello, totals: Totals::default() }
+    }
+
+    /// What an engine prints that is given `input`, and how it ends.
+    pub fn output(input: &str, shard: &str) -> (String, ExitStatus) {
+        let mut process = spawn(shard);
+        // An engine that refuses its arguments does not read.
+        let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = process.wait_with_output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status)
+    }
+
+    pub fn send(&mut self, command: Command) {
+        let line = serde_json::to_string(&command).unwrap();
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Enters a stage now and reads until `done` holds for a snapshot of it.
+    pub fn stage_until(&mut self, index: usize, done: impl Fn(&Snapshot, &Totals) -> bool) {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+        let at_ns = now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs();
+        self.send(Command::Stage { index, at_ns });
+        self.read_until(|snapshot, totals| snapshot.stage == Some(index) && done(snapshot, totals));
+    }
+
+    /// Enters a stage now and reads until it has settled.
+    pub fn stage(&mut self, index: usize) {
+        self.stage_until(index, |snapshot, _| snapshot.settled);
+    }
+
+    /// Reads until `done` holds.
+    pub fn read_until(&mut self, done: impl Fn(&Snapshot, &Totals) -> bool) {
+        while !self.totals.last.as_ref().is_some_and(|last| done(last, &self.totals)) {
+            let line = self.line();
+            self.totals.add(serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}")));
+        }
+    }
+
+    /// Stops the engine and returns the totals of the whole run.
+    pub fn stop(mut self) -> Totals {
+        self.send(Command::Stop);
+        self.finish()
+    }
+
+    /// Closes stdin and returns the totals of the whole run.
+    pub fn close(mut self) -> Totals {
+        self.stdin = None;
+        self.finish()
+    }
+
+    fn finish(mut self) -> Totals {
+        let bye: Bye = loop {
+            let line = self.line();
+            match serde_json::from_str(&line) {
+                Ok(snapshot) => self.totals.add(snapshot),
+                Err(_) => break serde_json::from_str(&line).unwrap(),
+            }
+        };
+        assert_eq!(bye.snapshots, self.totals.snapshots);
+        assert!(self.process.wait().unwrap().success());
+        std::mem::take(&mut self.totals)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the engine has ended");
+        line
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Totals {
+    fn add(&mut self, snapshot: Snapshot) {
+        self.snapshots += 1;
+        self.populations.resize_with(snapshot.populations.len(), Default::default);
+        for ((counters, outcomes), population) in
+            self.populations.iter_mut().zip(&snapshot.populations)
+        {
+            counters.add(&population.counters);
+            for (&reason, count) in &population.outcomes {
+                *outcomes.entry(reason).or_default() += count;
+            }
+        }
+        for flow in &snapshot.flows {
+            self.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
+        }
+        self.last = Some(snapshot);
+    }
+
+    /// The flow between two populations.
+    pub fn flow(&self, from: usize, to: usize) -> FlowCounters {
+        self.flows.get(&(from, to)).copied().unwrap_or_default()
+    }
+}
+
+/// A plan against a broker on a port of loopback, with snapshots ten times a second.
+pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
+    json!({
+        "format": Plan::FORMAT, "name": "test", "run_tag": 77, "seed": 1,
+        "targets": [{"host": "127.0.0.1", "port": port}], "targets_joined": true, "sources": [],
+        "snapshot_interval_ns": 100_000_000, "drain_ns": 1_000_000_000,
+        "populations": populations, "stages": stages,
+    })
+}
+
+/// A population; `fields` replaces what is given.
+pub fn population(name: &str, clients: u32, fields: Value) -> Value {
+    let mut population = json!({
+        "name": name, "version": "mqtt-3.1.1", "clients": clients, "first": 0,
+        "client_id": format!("{name}-{{n}}"), "username": null, "password": null,
+        "keep_alive_s": 60, "clean_session": true, "will": null,
+        "connect_timeout_ns": 5_000_000_000u64,
+        "reconnect": {"min_ns": 10_000_000, "max_ns": 50_000_000},
+        "read_rate_per_s": null, "subscriptions": [], "publications": [],
+    });
+    let Value::Object(fields) = fields else { panic!("fields are an object") };
+    population.as_object_mut().unwrap().extend(fields);
+    population
+}
+
+/// An open-loop publication with 64-byte payloads.
+pub fn publication(topic: &str, qos: u8, period_ms: u64) -> Value {
+    json!({
+        "topic": topic, "qos": qos, "retain": false, "window": 65535,
+        "pace": {"kind": "open", "period_ns": period_ms * 1_000_000, "spread": 0.0, "jitter": 0.0,
+                 "phase": "spread", "late": "send"},
+        "payload": {"kind": "fixed", "bytes": 64},
+    })
+}
+
+fn spawn(shard: &str) -> Child {
+    Process::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
+        .args(["--shard", shard])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}

@@ -1,0 +1,143 @@
+//! The scripted broker behind a TCP listener, in a thread of its own.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use testkit::{Broker, LinkId, Script};
+
+const LISTENER: Token = Token(0);
+const CONTROL: Token = Token(1);
+
+type Order = Box<dyn FnOnce(&mut Server) + Send>;
+
+/// A broker that listens on a free port of loopback until it is dropped.
+pub struct Scripted {
+    pub port: u16,
+    orders: mpsc::Sender<Order>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The broker and its connections.
+pub struct Server {
+    pub broker: Broker,
+    poll: Poll,
+    links: HashMap<Token, (TcpStream, LinkId)>,
+    next_token: usize,
+    /// Whether bytes from clients are left unread.
+    pub silent: bool,
+}
+
+impl Scripted {
+    /// Starts a broker with the script that `script` makes.
+    pub fn start(script: fn() -> Script) -> Self {
+        let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let poll = Poll::new().unwrap();
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE).unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), CONTROL).unwrap());
+        let (orders, inbox) = mpsc::channel();
+        let serve = move || {
+            let broker = Broker::new(script());
+            let links = HashMap::new();
+            Server { broker, poll, links, next_token: 2, silent: false }.run(&listener, &inbox);
+        };
+        let thread = Some(std::thread::spawn(serve));
+        Self { port, orders, waker, thread }
+    }
+
+    /// Does something to the broker and waits until it is done.
+    pub fn order<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Server) -> T + Send + 'static,
+    ) -> T {
+        let (sender, result) = mpsc::channel();
+        let order: Order = Box::new(move |server| sender.send(act(server)).unwrap());
+        self.orders.send(order).unwrap();
+        self.waker.wake().unwrap();
+        result.recv().unwrap()
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        let (orders, _) = mpsc::channel();
+        drop(std::mem::replace(&mut self.orders, orders));
+        self.waker.wake().unwrap();
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Server {
+    /// Cuts every connection.
+    pub fn cut_all(&mut self) {
+        for (_, (_, link)) in self.links.drain() {
+            self.broker.cut(link);
+        }
+    }
+
+    fn run(mut self, listener: &TcpListener, inbox: &Receiver<Order>) {
+        let mut events = Events::with_capacity(256);
+        loop {
+            if let Err(error) = self.poll.poll(&mut events, None) {
+                assert_eq!(error.kind(), ErrorKind::Interrupted);
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept(listener),
+                    CONTROL => {}
+                    token => self.read(token),
+                }
+            }
+            loop {
+                match inbox.try_recv() {
+                    Ok(order) => order(&mut self),
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+            self.write();
+        }
+    }
+
+    fn accept(&mut self, listener: &TcpListener) {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let token = Token(self.next_token);
+            self.next_token += 1;
+            self.poll.registry().register(&mut stream, token, Interest::READABLE).unwrap();
+            self.links.insert(token, (stream, self.broker.open()));
+        }
+    }
+
+    fn read(&mut self, token: Token) {
+        let mut buffer = [0; 4096];
+        while let (Some((stream, link)), false) = (self.links.get_mut(&token), self.silent) {
+            match stream.read(&mut buffer) {
+                Ok(count) if count > 0 => {
+                    // What a client does wrong closes its link, which the test then sees.
+                    let _ = self.broker.receive(*link, &buffer[..count]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                _ => {
+                    self.broker.cut(*link);
+                    self.links.remove(&token);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let Self { broker, links, .. } = self;
+        links.retain(|_, (stream, link)| {
+            let output = broker.take_output(*link);
+            // Tests send little: the socket's buffer holds it.
+            let written = output.is_empty() || stream.write_all(&output).is_ok();
+            written && broker.is_open(*link)
+        });
+    }
+}

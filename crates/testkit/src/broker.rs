@@ -1,0 +1,231 @@
+//! A broker without input or output: bytes of any number of links in, bytes out. It holds clients to
+//! the standard, and breaks it itself where its [`Script`] says so.
+
+mod handle;
+mod script;
+mod session;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use mqtt::{ConnAck, DecodeError, Decoded, Packet, PacketType, QoS, Version, decode};
+
+use session::{ClientState, write};
+
+pub use script::{Fate, Script};
+
+const V: Version = Version::V311;
+
+/// One network connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(u64);
+
+/// A message, from whomever to whomever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Topic name.
+    pub topic: String,
+    /// The application's bytes.
+    pub payload: Vec<u8>,
+    /// Quality of service.
+    pub qos: QoS,
+    /// To be kept, or kept.
+    pub retain: bool,
+}
+
+/// What a client did wrong. Its link is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokerError {
+    /// The bytes are not MQTT.
+    Malformed(DecodeError),
+    /// The first packet was not CONNECT, or a later one was, or a client must not send it.
+    Unexpected(PacketType),
+    /// The link is closed.
+    Closed,
+}
+
+/// The broker. Time is of no matter to it: keep-alive is not enforced.
+#[derive(Debug)]
+pub struct Broker {
+    script: Script,
+    links: BTreeMap<LinkId, Link>,
+    clients: BTreeMap<String, ClientState>,
+    retained: BTreeMap<String, Message>,
+    accepted: Vec<Message>,
+    links_total: u64,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// Known since CONNECT.
+    client_id: Option<String>,
+    will: Option<Message>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Acknowledgements with [`Fate::Delay`].
+    delayed: Vec<u8>,
+    closed: bool,
+}
+
+impl Broker {
+    /// A broker that nobody has connected to.
+    #[must_use]
+    pub fn new(script: Script) -> Self {
+        Self {
+            script,
+            links: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            retained: BTreeMap::new(),
+            accepted: Vec::new(),
+            links_total: 0,
+        }
+    }
+
+    /// From now on another script.
+    pub fn set_script(&mut self, script: Script) {
+        self.script = script;
+    }
+
+    /// Messages taken from clients, wills included, in order; a QoS 2 message once.
+    #[must_use]
+    pub fn accepted(&self) -> &[Message] {
+        &self.accepted
+    }
+
+    /// QoS 1 and 2 messages that a client has not fully acknowledged, queued ones included.
+    #[must_use]
+    pub fn pending(&self, client_id: &str) -> usize {
+        self.clients.get(client_id).map_or(0, ClientState::pending)
+    }
+
+    /// A network connection is made.
+    pub fn open(&mut self) -> LinkId {
+        self.links_total += 1;
+        let id = LinkId(self.links_total);
+        self.links.insert(id, Link::default());
+        id
+    }
+
+    /// Whether the broker has not closed the link.
+    #[must_use]
+    pub fn is_open(&self, id: LinkId) -> bool {
+        self.links.get(&id).is_some_and(|link| !link.closed)
+    }
+
+    /// What the broker has to send on a link.
+    pub fn take_output(&mut self, id: LinkId) -> Vec<u8> {
+        self.links.get_mut(&id).map(|link| std::mem::take(&mut link.output)).unwrap_or_default()
+    }
+
+    /// The network connection is gone: its will is published `[MQTT-3.1.2-8]`.
+    pub fn cut(&mut self, id: LinkId) {
+        self.close(id);
+        self.links.remove(&id);
+    }
+
+    /// Bytes from a client.
+    ///
+    /// # Errors
+    /// [`BrokerError`] if the client breaks the protocol; the link is then closed.
+    pub fn receive(&mut self, id: LinkId, bytes: &[u8]) -> Result<(), BrokerError> {
+        let link = self.links.get_mut(&id).filter(|link| !link.closed);
+        let Some(link) = link else { return Err(BrokerError::Closed) };
+        let delayed = std::mem::take(&mut link.delayed);
+        let mut input = std::mem::take(&mut link.input);
+        input.extend_from_slice(bytes);
+        let outcome = self.receive_packets(id, &input);
+        if let (Ok(used), Some(link)) = (outcome, self.links.get_mut(&id)) {
+            link.input = input.split_off(used);
+            link.output.extend_from_slice(&delayed);
+        }
+        outcome.map(|_| ()).inspect_err(|_| self.close(id))
+    }
+
+    /// Gives a message to everyone who subscribed to it, as if a client had published it.
+    pub fn publish(&mut self, message: &Message) {
+        if message.retain {
+            if message.payload.is_empty() {
+                self.retained.remove(&message.topic); // [MQTT-3.3.1-10]
+            } else {
+                self.retained.insert(message.topic.clone(), message.clone());
+            }
+        }
+        for client in self.clients.values_mut() {
+            let Some(granted) = client.granted(&message.topic) else { continue };
+            let qos = granted.min(message.qos);
+            let copy = Message { qos, retain: false, ..message.clone() }; // [MQTT-3.3.1-9]
+            let link = client.link.and_then(|id| self.links.get_mut(&id));
+            let mut nowhere = Vec::new();
+            let out = link.map_or(&mut nowhere, |link| &mut link.output);
+            client.deliver(copy, self.script.window, out);
+        }
+    }
+
+    /// Handles all whole packets of `input`; returns how many bytes that were.
+    fn receive_packets(&mut self, id: LinkId, input: &[u8]) -> Result<usize, BrokerError> {
+        let mut used = 0;
+        while self.is_open(id) {
+            match decode(V, &input[used..]) {
+                Ok(Decoded::Packet { packet, len }) => {
+                    self.handle(id, &packet)?;
+                    used += len;
+                }
+                Ok(Decoded::Incomplete { .. }) => break,
+                Err(DecodeError::UnsupportedProtocolLevel(_)) => {
+                    self.refuse(id, 1); // [MQTT-3.1.2-2]
+                }
+                Err(error) => return Err(BrokerError::Malformed(error)),
+            }
+        }
+        Ok(used)
+    }
+
+    fn close(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.closed = true;
+        let will = link.will.take();
+        if let Some(client_id) = link.client_id.take()
+            && let Some(client) = self.clients.get_mut(&client_id)
+        {
+            client.link = None;
+            if !client.persistent {
+                self.clients.remove(&client_id);
+            }
+        }
+        if let Some(will) = will {
+            self.accept(will);
+        }
+    }
+
+    fn refuse(&mut self, id: LinkId, code: u8) {
+        self.send(id, &Packet::ConnAck(ConnAck { session_present: false, code }));
+        self.close(id);
+    }
+
+    fn accept(&mut self, message: Message) {
+        self.publish(&message);
+        self.accepted.push(message);
+    }
+
+    fn send(&mut self, id: LinkId, packet: &Packet<'_>) {
+        if let Some(link) = self.links.get_mut(&id) {
+            write(packet, &mut link.output);
+        }
+    }
+
+    fn send_ack(&mut self, id: LinkId, packet: &Packet<'_>) {
+        let fate = (self.script.fate)(packet.packet_type());
+        let Some(link) = self.links.get_mut(&id) else { return };
+        match fate {
+            Fate::Send => write(packet, &mut link.output),
+            Fate::Drop => {}
+            Fate::Duplicate => {
+                write(packet, &mut link.output);
+                write(packet, &mut link.output);
+            }
+            Fate::Delay => write(packet, &mut link.delayed),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What the broker does with each packet of a client.
+
+use mqtt::topic;
+use mqtt::{ConnAck, Connect, Packet, PacketId, Publish, QoS, SubAck, Subscribe, Unsubscribe};
+
+use super::session::ClientState;
+use super::{Broker, BrokerError, LinkId, Message};
+
+impl Broker {
+    pub(super) fn handle(&mut self, id: LinkId, packet: &Packet<'_>) -> Result<(), BrokerError> {
+        let first = self.links.get(&id).is_some_and(|link| link.client_id.is_none());
+        if first != matches!(packet, Packet::Connect(_)) {
+            return Err(BrokerError::Unexpected(packet.packet_type())); // [MQTT-3.1.0-1], -2
+        }
+        match *packet {
+            Packet::Connect(connect) => self.handle_connect(id, &connect),
+            Packet::Publish(publish) => self.handle_publish(id, &publish),
+            Packet::PubAck { packet_id } => self.handle_settled(id, packet_id, QoS::AtLeastOnce),
+            Packet::PubComp { packet_id } => self.handle_settled(id, packet_id, QoS::ExactlyOnce),
+            Packet::PubRec { packet_id } => {
+                if let Some(client) = self.client(id) {
+                    client.note_received(packet_id);
+                }
+                self.send_ack(id, &Packet::PubRel { packet_id });
+            }
+            Packet::PubRel { packet_id } => {
+                if let Some(client) = self.client(id) {
+                    client.received.remove(&packet_id);
+                }
+                self.send_ack(id, &Packet::PubComp { packet_id });
+            }
+            Packet::Subscribe(subscribe) => self.handle_subscribe(id, &subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, &unsubscribe),
+            Packet::PingReq => self.send(id, &Packet::PingResp),
+            Packet::Disconnect => {
+                if let Some(link) = self.links.get_mut(&id) {
+                    link.will = None; // [MQTT-3.14.4-3]
+                }
+                self.close(id);
+            }
+            Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck { .. } | Packet::PingResp => {
+                return Err(BrokerError::Unexpected(packet.packet_type()));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_connect(&mut self, id: LinkId, connect: &Connect<'_>) {
+        let unnamed = connect.client_id.is_empty();
+        let code = match self.script.connack_code {
+            0 if unnamed && !connect.clean_session => 2, // [MQTT-3.1.3-8]
+            code => code,
+        };
+        if code != 0 {
+            return self.refuse(id, code);
+        }
+        let client_id = match connect.client_id {
+            "" => format!("unnamed-{}", self.links_total),
+            name => name.to_owned(),
+        };
+        if let Some(old) = self.clients.get(&client_id).and_then(|client| client.link) {
+            self.close(old); // [MQTT-3.1.4-2]
+        }
+        if connect.clean_session {
+            self.clients.remove(&client_id); // [MQTT-3.1.2-6]
+        }
+        let session_present = self.clients.contains_key(&client_id);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.will = connect.will.map(|will| Message {
+            topic: will.topic.to_owned(),
+            payload: will.payload.to_owned(),
+            qos: will.qos,
+            retain: will.retain,
+        });
+        link.client_id = Some(client_id.clone());
+        let connack = ConnAck { session_present, code: 0 };
+        super::write(&Packet::ConnAck(connack), &mut link.output);
+        let client = self.clients.entry(client_id).or_default();
+        client.link = Some(id);
+        client.persistent = !connect.clean_session;
+        client.resend(&mut link.output);
+        client.fill_window(self.script.window, &mut link.output);
+    }
+
+    fn handle_publish(&mut self, id: LinkId, publish: &Publish<'_>) {
+        let packet_id = publish.packet_id;
+        let is_new = publish.qos != QoS::ExactlyOnce
+            || self.client(id).is_some_and(|client| client.received.insert(packet_id));
+        if is_new {
+            self.accept(Message {
+                topic: publish.topic.to_owned(),
+                payload: publish.payload.to_owned(),
+                qos: publish.qos,
+                retain: publish.retain,
+            });
+        }
+        match publish.qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => self.send_ack(id, &Packet::PubAck { packet_id }),
+            QoS::ExactlyOnce => self.send_ack(id, &Packet::PubRec { packet_id }),
+        }
+    }
+
+    fn handle_settled(&mut self, id: LinkId, packet_id: PacketId, qos: QoS) {
+        let window = self.script.window;
+        let client_id = self.links.get(&id).and_then(|link| link.client_id.as_ref());
+        let client = client_id.and_then(|client_id| self.clients.get_mut(client_id));
+        if let (Some(client), Some(link)) = (client, self.links.get_mut(&id))
+            && client.settle(packet_id, qos)
+        {
+            client.fill_window(window, &mut link.output);
+        }
+    }
+
+    fn handle_subscribe(&mut self, id: LinkId, subscribe: &Subscribe<'_>) {
+        let packet_id = subscribe.packet_id;
+        let codes: Vec<u8> = subscribe.filters().map(|(_, qos)| qos as u8).collect();
+        self.send_ack(id, &Packet::SubAck(SubAck { packet_id, codes: &codes }));
+        for (filter, granted) in subscribe.filters() {
+            if let Some(client) = self.client(id) {
+                client.subscribe(filter, granted);
+            }
+            self.deliver_retained(id, filter, granted);
+        }
+    }
+
+    /// Retained messages go out with RETAIN set `[MQTT-3.3.1-8]`; not to shared subscriptions.
+    fn deliver_retained(&mut self, id: LinkId, filter: &str, granted: QoS) {
+        let matching = |name: &str| topic::shared(filter).is_none() && topic::matches(filter, name);
+        let (window, links) = (self.script.window, &mut self.links);
+        let Some(link) = links.get_mut(&id) else { return };
+        let client_id = link.client_id.as_ref();
+        let Some(client) = client_id.and_then(|id| self.clients.get_mut(id)) else { return };
+        for message in self.retained.values().filter(|message| matching(&message.topic)) {
+            let copy = Message { qos: granted.min(message.qos), ..message.clone() };
+            client.deliver(copy, window, &mut link.output);
+        }
+    }
+
+    fn handle_unsubscribe(&mut self, id: LinkId, unsubscribe: &Unsubscribe<'_>) {
+        if let Some(client) = self.client(id) {
+            unsubscribe.filters().for_each(|filter| client.unsubscribe(filter));
+        }
+        let packet_id = unsubscribe.packet_id;
+        self.send_ack(id, &Packet::UnsubAck { packet_id });
+    }
+
+    fn client(&mut self, id: LinkId) -> Option<&mut ClientState> {
+        let client_id = self.links.get(&id)?.client_id.as_ref()?;
+        self.clients.get_mut(client_id)
+    }
+}

@@ -1,0 +1,275 @@
+//! One client session and the broker over a simulated link, in virtual time. The client's
+//! application is played here: its messages are numbered, and what it sees is written down.
+
+use mqtt::{
+    Connect, Decoded, Event, KeepAlive, PacketId, PublishHeader, QoS, Session, Version, decode,
+    encode_publish_header,
+};
+
+use crate::{Broker, Clock, LinkId, Message, Pipe, Rng, Script};
+
+const V: Version = Version::V311;
+const LATENCY_NS: u64 = 1_000_000;
+/// The client publishes to this topic.
+const TOPIC_UP: &str = "up";
+/// The broker publishes to this topic.
+const TOPIC_DOWN: &str = "down";
+
+/// What the client's session keeps of an own message: enough to make it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Number of the message, rising; the payload.
+    pub number: u64,
+    /// Its quality of service.
+    pub qos: QoS,
+}
+
+/// What the client's application saw, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Messages delivered: number and QoS.
+    pub delivered: Vec<Token>,
+    /// Own messages acknowledged.
+    pub acknowledged: Vec<Token>,
+    /// QoS 2 duplicates that the session suppressed.
+    pub redelivered_total: usize,
+    /// Acknowledgements that fitted nothing.
+    pub unknown_acks_total: usize,
+    /// CONNACK with code 0.
+    pub connected_total: usize,
+    /// SUBACK.
+    pub subscribed_total: usize,
+    /// Codes of CONNACKs that refused.
+    pub refused: Vec<u8>,
+    /// PINGRESP.
+    pub pongs_total: usize,
+    /// Connections given up because PINGREQ was not answered.
+    pub dead_total: usize,
+}
+
+/// A client session, the broker and the link between them.
+#[derive(Debug)]
+pub struct Pair {
+    /// Virtual time.
+    pub clock: Clock,
+    /// All chance.
+    pub rng: Rng,
+    /// The client.
+    pub session: Session<Token>,
+    /// The broker.
+    pub broker: Broker,
+    /// What the client's application saw.
+    pub observed: Observed,
+    /// The broker's bytes no longer arrive, although the link stands.
+    pub mute: bool,
+    connect: Connect<'static>,
+    link: Option<LinkId>,
+    up: Pipe,
+    down: Pipe,
+    /// Bytes at the client that are not a whole packet yet.
+    input: Vec<u8>,
+    /// Bytes that the client has to send.
+    output: Vec<u8>,
+    published: u64,
+}
+
+impl Pair {
+    /// A client and a broker that have not met.
+    #[must_use]
+    pub fn new(seed: u64, script: Script, connect: Connect<'static>) -> Self {
+        Self {
+            clock: Clock::default(),
+            rng: Rng::new(seed),
+            session: Session::new(),
+            broker: Broker::new(script),
+            observed: Observed::default(),
+            mute: false,
+            connect,
+            link: None,
+            up: Pipe::new(LATENCY_NS),
+            down: Pipe::new(LATENCY_NS),
+            input: Vec::new(),
+            output: Vec::new(),
+            published: 0,
+        }
+    }
+
+    /// Messages published so far, in both directions.
+    #[must_use]
+    pub const fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Whether there is a network connection.
+    #[must_use]
+    pub const fn is_linked(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Makes a network connection and sends CONNECT. There must be none.
+    pub fn connect(&mut self) {
+        assert!(self.link.is_none(), "the old link must be cut first");
+        self.link = Some(self.broker.open());
+        let sent = self.session.connect(V, &self.connect, &mut self.output);
+        sent.expect("the test's CONNECT is short");
+    }
+
+    /// Subscribes to what the broker publishes.
+    pub fn subscribe(&mut self, qos: QoS) {
+        let filters = [(TOPIC_DOWN, qos)].into_iter();
+        let sent = self.session.subscribe(V, filters, &mut self.output);
+        sent.expect("the test's filter is short");
+    }
+
+    /// The client publishes the next number. It must be connected.
+    pub fn publish_up(&mut self, qos: QoS) -> Token {
+        let token = Token { number: self.published, qos };
+        let packet_id = self.session.publish(qos, token).expect("tests have few in flight");
+        write_message(token, packet_id, false, &mut self.output);
+        self.published += 1;
+        token
+    }
+
+    /// The broker publishes the next number.
+    pub fn publish_down(&mut self, qos: QoS) -> Token {
+        let token = Token { number: self.published, qos };
+        let payload = token.number.to_be_bytes().to_vec();
+        let topic = TOPIC_DOWN.to_owned();
+        self.broker.publish(&Message { topic, payload, qos, retain: false });
+        self.published += 1;
+        token
+    }
+
+    /// What the broker accepted from the client.
+    #[must_use]
+    pub fn accepted(&self) -> Vec<Token> {
+        let messages = self.broker.accepted().iter().filter(|message| message.topic == TOPIC_UP);
+        messages.map(|message| token_of(&message.payload, message.qos)).collect()
+    }
+
+    /// Lets `ns` pass, then moves what is due, in pieces of random size.
+    pub fn step(&mut self, ns: u64) {
+        self.clock.advance(ns);
+        let now_ns = self.clock.now_ns();
+        self.keep_alive(now_ns);
+        self.flush();
+        let Some(id) = self.link else { return };
+        let bytes = self.up.receive(now_ns, &mut self.rng);
+        self.give_broker(id, &bytes);
+        let bytes = self.down.receive(now_ns, &mut self.rng);
+        if !self.mute {
+            self.give_client(&bytes);
+        }
+        self.flush();
+        if !self.broker.is_open(id) && self.down.is_empty() {
+            self.cut();
+        }
+    }
+
+    /// Steps until nothing is on its way. Panics if that never happens.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            self.step(LATENCY_NS);
+            if self.output.is_empty() && self.up.is_empty() && self.down.is_empty() {
+                return;
+            }
+        }
+        unreachable!("the exchange does not end");
+    }
+
+    /// The network connection breaks, in the middle of whatever is on its way.
+    pub fn cut(&mut self) {
+        let Some(id) = self.link else { return };
+        self.flush();
+        let bytes = self.up.cut(&mut self.rng);
+        self.give_broker(id, &bytes);
+        let bytes = self.down.cut(&mut self.rng);
+        if !self.mute {
+            self.give_client(&bytes);
+        }
+        self.broker.cut(id);
+        self.link = None;
+        self.input.clear();
+        self.output.clear();
+        self.session.connection_lost(!self.connect.clean_session);
+    }
+
+    fn flush(&mut self) {
+        let Some(id) = self.link else { return };
+        let now_ns = self.clock.now_ns();
+        if !self.output.is_empty() {
+            self.up.send(now_ns, &self.output);
+            self.output.clear();
+            self.session.note_sent(now_ns);
+        }
+        self.down.send(now_ns, &self.broker.take_output(id));
+    }
+
+    fn keep_alive(&mut self, now_ns: u64) {
+        let keep_alive_s = self.connect.keep_alive_s;
+        match self.session.handle_keep_alive(now_ns, keep_alive_s, V, &mut self.output) {
+            KeepAlive::NotDue | KeepAlive::Pinged => {}
+            KeepAlive::Dead => {
+                self.observed.dead_total += 1;
+                self.cut();
+            }
+        }
+    }
+
+    fn give_broker(&mut self, id: LinkId, bytes: &[u8]) {
+        if !bytes.is_empty() && self.broker.is_open(id) {
+            self.broker.receive(id, bytes).expect("the client keeps to the protocol");
+        }
+    }
+
+    fn give_client(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        let input = std::mem::take(&mut self.input);
+        let mut used = 0;
+        while let Decoded::Packet { packet, len } =
+            decode(V, &input[used..]).expect("the broker sends well-formed packets")
+        {
+            used += len;
+            let event = self.session.handle(V, &packet, &mut self.output);
+            self.observe(event.expect("the broker keeps to the protocol"));
+        }
+        self.input = input[used..].to_vec();
+    }
+
+    fn observe(&mut self, event: Event<'_, Token>) {
+        let observed = &mut self.observed;
+        match event {
+            Event::Connected { .. } => {
+                observed.connected_total += 1;
+                self.session.retransmit(V, &mut self.output, |token, packet_id, out| {
+                    write_message(token, packet_id, true, out);
+                });
+            }
+            Event::Refused { code } => observed.refused.push(code),
+            Event::Delivered(publish) => {
+                observed.delivered.push(token_of(publish.payload, publish.qos));
+            }
+            Event::Acknowledged(token) => observed.acknowledged.push(token),
+            Event::Redelivered => observed.redelivered_total += 1,
+            Event::UnknownAck => observed.unknown_acks_total += 1,
+            Event::Subscribed { .. } => observed.subscribed_total += 1,
+            Event::Pong => observed.pongs_total += 1,
+            Event::Unsubscribed { .. } | Event::Received | Event::Released => {}
+        }
+    }
+}
+
+fn write_message(token: Token, packet_id: PacketId, dup: bool, out: &mut Vec<u8>) {
+    let header = PublishHeader { dup, qos: token.qos, retain: false, packet_id };
+    let payload = token.number.to_be_bytes();
+    encode_publish_header(V, &header, TOPIC_UP.len(), payload.len(), out, |out| {
+        out.extend_from_slice(TOPIC_UP.as_bytes());
+    })
+    .expect("the test's message is short");
+    out.extend_from_slice(&payload);
+}
+
+fn token_of(payload: &[u8], qos: QoS) -> Token {
+    let bytes = payload.try_into().expect("the payload is a number");
+    Token { number: u64::from_be_bytes(bytes), qos }
+}

@@ -1,5 +1,7 @@
 //! The real engine, as a process, against a scripted broker over TCP.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use plan::{Command, Counters, Reason};

@@ -1,0 +1,126 @@
+//! The real binary, started on a free port and spoken to in bytes written by hand: what the rest of
+//! Pubstorm relies on. It knows nothing of the broker's insides.
+
+// What clippy.toml allows in a test holds for the functions around it as well.
+#![allow(clippy::unwrap_used)]
+
+mod process;
+mod wire;
+
+use crate::process::{Broker, finish, spawn};
+use crate::wire::{Client, Version};
+
+#[test]
+fn it_says_ready_on_one_line_of_json() {
+    let broker = Broker::start(&[]);
+    let pid = broker.pid();
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        "{{\"kind\":\"ready\",\"port\":{},\"pid\":{pid},\"version\":\"{version}\"}}\n",
+        broker.port
+    );
+    assert_eq!(broker.ready, expected);
+}
+
+#[test]
+fn both_versions_connect_to_one_port() {
+    let broker = Broker::start(&[]);
+    for version in [Version::V311, Version::V5] {
+        Client::connect(broker.port, version, "c").ping();
+    }
+}
+
+#[test]
+fn a_client_that_returns_at_once_is_never_refused() {
+    let broker = Broker::start(&[]);
+    for _ in 0..200 {
+        Client::connect(broker.port, Version::V311, "same");
+    }
+}
+
+#[test]
+fn qos_1_is_acknowledged_and_delivered_between_the_versions() {
+    let broker = Broker::start(&[]);
+    for (from, to) in [(Version::V311, Version::V5), (Version::V5, Version::V311)] {
+        let mut subscriber = Client::connect(broker.port, to, "subscriber");
+        subscriber.subscribe("a/+", 1);
+        let mut publisher = Client::connect(broker.port, from, "publisher");
+        publisher.publish_qos_1("a/b", b"hello", false);
+        let (first_byte, topic, payload) = subscriber.delivery_of_qos_1();
+        assert_eq!((first_byte, &*topic, &*payload), (0x32, "a/b", &b"hello"[..]));
+    }
+}
+
+#[test]
+fn a_retained_message_waits_for_its_subscriber() {
+    let broker = Broker::start(&[]);
+    Client::connect(broker.port, Version::V311, "publisher").publish_qos_1("a", b"kept", true);
+    let mut subscriber = Client::connect(broker.port, Version::V311, "subscriber");
+    subscriber.subscribe("a", 1);
+    let (first_byte, _, payload) = subscriber.delivery_of_qos_1();
+    assert_eq!((first_byte, &*payload), (0x33, &b"kept"[..]));
+}
+
+#[test]
+fn a_session_more_than_allowed_is_refused() {
+    let broker = Broker::start(&["--max-connections", "1"]);
+    let _held = Client::connect(broker.port, Version::V311, "first");
+    let mut refused = Client::dial(broker.port, Version::V311);
+    assert_eq!(refused.offer("second"), 3, "[MQTT-3.2.2-4] server unavailable");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_a_hint() {
+    let broker = Broker::start(&[]);
+    let port = broker.port.to_string();
+    let output = spawn(&["--port", &port]).wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.stdout, b"");
+    assert_eq!(lines.len(), 2, "{stderr}");
+    assert!(lines[0].starts_with(&format!("error: cannot listen on 127.0.0.1:{port}: ")));
+    assert!(lines[1].starts_with("hint: "));
+}
+
+#[test]
+fn bad_usage_ends_with_2() {
+    let output = spawn(&["--port", "many"]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().starts_with("error: "));
+}
+
+#[test]
+fn the_end_of_stdin_ends_it_where_that_is_asked_for() {
+    let mut broker = Broker::start(&["--follow-stdin"]);
+    let mut client = Client::connect(broker.port, Version::V311, "c");
+    broker.close_stdin();
+    assert!(client.is_cut_off());
+    assert_eq!(broker.exit_code(), Some(0));
+}
+
+#[test]
+fn the_end_of_stdin_is_nothing_where_it_is_not_asked_for() {
+    let mut broker = Broker::start(&[]);
+    broker.close_stdin();
+    Client::connect(broker.port, Version::V311, "c").ping();
+}
+
+#[test]
+fn signals_end_it_with_0() {
+    for signal in ["TERM", "INT"] {
+        let mut broker = Broker::start(&[]);
+        let mut client = Client::connect(broker.port, Version::V5, "c");
+        broker.signal(signal);
+        assert!(client.is_cut_off());
+        assert_eq!(broker.exit_code(), Some(0), "SIG{signal}");
+    }
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for (option, start) in [("--help", "pubstorm-broker: "), ("--version", "pubstorm-broker 0.")] {
+        let output = finish(spawn(&[option]));
+        assert!(output.starts_with(start), "{output}");
+    }
+}

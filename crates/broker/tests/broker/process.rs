@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A running broker; killed when dropped.
 pub struct Broker {
@@ -34,8 +35,8 @@ impl Broker {
     }
 
     pub fn signal(&self, name: &str) {
-        let signal = if name == "INT" { Signal::INT } else { Signal::TERM };
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let signal = if name == "INT" { Signal::SIGINT } else { Signal::SIGTERM };
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
     /// Waits for the end; to be called once its connections are seen to be cut off.

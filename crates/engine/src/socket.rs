@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use mio::net::TcpStream;
 use nix::errno::Errno;
@@ -28,10 +28,22 @@ pub struct Route {
 /// # Errors
 /// The reason to count.
 pub fn open(route: &Route) -> Result<TcpStream, Reason> {
-    try_open(route).map_err(|errno| reason(&errno.into(), true))
+    let count = |errno: Errno| reason(&errno.into(), true);
+    let descriptor = prepare(route).map_err(count)?;
+    if let Some(source) = route.source {
+        let address = SockaddrStorage::from(SocketAddr::new(source, 0));
+        bind(descriptor.as_raw_fd(), &address).map_err(|errno| match errno {
+            Errno::EADDRNOTAVAIL | Errno::EINVAL | Errno::EAFNOSUPPORT => Reason::BadSource,
+            other => count(other),
+        })?;
+    }
+    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(route.target)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from_std(descriptor.into())),
+        Err(errno) => Err(count(errno)),
+    }
 }
 
-fn try_open(route: &Route) -> nix::Result<TcpStream> {
+fn prepare(route: &Route) -> nix::Result<OwnedFd> {
     let family = if route.target.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let descriptor = socket(family, SockType::Stream, flags, None)?;
@@ -39,15 +51,11 @@ fn try_open(route: &Route) -> nix::Result<TcpStream> {
     if let Some(bytes) = route.receive_buffer {
         setsockopt(&descriptor, sockopt::RcvBuf, &bytes)?;
     }
-    if let Some(source) = route.source {
+    if route.source.is_some() {
         // Without this the port is taken for every destination, not for this target alone.
         setsockopt(&descriptor, sockopt::IpBindAddressNoPort, &true)?;
-        bind(descriptor.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;
     }
-    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(route.target)) {
-        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from_std(descriptor.into())),
-        Err(errno) => Err(errno),
-    }
+    Ok(descriptor)
 }
 
 /// The reason for an error of a socket, before (`connecting`) or after the broker accepted it.

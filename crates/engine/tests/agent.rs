@@ -92,6 +92,20 @@ fn what_the_broker_refuses_is_counted_by_reason() {
 }
 
 #[test]
+fn a_source_address_of_another_machine_is_named() {
+    let broker = Scripted::start(Script::reliable);
+    let populations = [population("p", 3, json!({"reconnect": null}))];
+    let mut plan = plan(broker.port, &populations, &[connect(&[0])]);
+    plan["sources"] = json!(["127.0.0.5", "192.0.2.1"]);
+    let mut agent = Agent::start(&plan, "0/1");
+    agent.stage(0);
+    let totals = agent.stop();
+    let (counters, outcomes) = &totals.populations[0];
+    assert_eq!((counters.connected_total, counters.connect_failed_total), (2, 1));
+    assert_eq!(outcomes.get(&Reason::BadSource), Some(&1));
+}
+
+#[test]
 fn a_target_where_nothing_listens_is_tried_again_until_told_to_stop() {
     let port = Scripted::start(Script::reliable).port;
     let populations = [population("p", 3, json!({}))];

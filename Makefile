@@ -1,0 +1,67 @@
+# `make` alone lists the targets. Everything that CI does is one of them.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
+PROGRAMS := -p pubstorm-engine -p pubstorm-broker
+
+.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench docs \
+	requirements wheel clean programs
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: .venv/ready programs ## Build the programs and install Pubstorm into .venv
+
+demo: build ## Run scenarios/quickstart.yaml on the embedded broker
+	$(BIN)/pubstorm run scenarios/quickstart.yaml
+
+test: test-rust test-python ## Run every test; installs mosquitto when root
+
+test-rust: programs
+	cargo test --locked --workspace --exclude pubstorm-broker
+	cargo test --locked --release -p pubstorm-broker
+
+test-python: .venv/ready-dev programs
+	scripts/install-mosquitto
+	$(BIN)/pytest
+
+lint: lint-rust lint-python ## Check format, style and types
+
+lint-rust:
+	cargo fmt --check
+	cargo clippy --locked --release --workspace --all-targets -- -D warnings
+
+lint-python: .venv/ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/ready-dev ## Format the code
+	cargo fmt
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: .venv/ready ## Generate docs/reference and the JSON Schemas
+	$(BIN)/python docs/generate.py .
+
+requirements: .venv/ready-dev ## Lock the Python dependencies again
+	scripts/lock-requirements
+
+wheel: .venv/ready ## Build the wheel into dist/
+	$(BIN)/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## Remove everything that was built
+	rm -rf .venv dist target
+
+programs:
+	cargo build --locked --release $(PROGRAMS)
+
+.venv/ready: requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv && $(PIP) -r requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/ready-dev: .venv/ready requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
+	@touch $@

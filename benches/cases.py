@@ -1,0 +1,315 @@
+"""What is measured: each case runs a reference and the engine under the same load and checks that
+every message went where it should.
+
+A cost is CPU seconds of the process per million messages or connections, or bytes per client. The
+checks compare what the engine says with what the sink counted on its own.
+"""
+
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from benches import plans
+from benches.programs import EngineRun, Programs, Sink, run_engine, run_floor, sink
+
+DRAIN_S = 0.5
+CPU_ACCOUNT_SLACK_NS = 50_000_000
+DESCRIPTORS_SPARE = 500
+
+
+@dataclass
+class Sample:
+    """One run of one side."""
+
+    cost: float
+    """In the case's unit."""
+    wrong: list[str] = field(default_factory=list)
+    """Counts that do not agree."""
+    lateness_us: float | None = None
+    """How late the engine sent, 99th percentile, where it follows a schedule."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long and how much; `--quick` shrinks it."""
+
+    seconds: float
+    blast_messages: int
+    blast_seconds: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the cost is to stay below."""
+
+    limit: float
+    relative: bool
+    """Times the reference, else in the case's unit."""
+
+    def __str__(self) -> str:
+        """As in the table."""
+        return f"≤ {self.limit:g}" + (" ×" if self.relative else "")
+
+
+Measure = Callable[[Programs, Scale], Sample]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table."""
+
+    name: str
+    unit: str
+    load: str
+    target: Target
+    engine: Measure
+    reference: Measure | None = None
+    reference_name: str = "floor"
+
+
+CPU = "CPU-s per million"
+BYTES = "bytes per client"
+
+
+def idle_clients() -> int:
+    """19 000, or what the descriptor limit of one process leaves."""
+    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(19_000, descriptors - DESCRIPTORS_SPARE)
+
+
+def floor_send(programs: Programs, scale: Scale) -> Sample:
+    """1000 connections, 20 messages a second each."""
+    with sink(programs) as peer:
+        counts = run_floor(
+            programs, peer.port, "send", connections=1000, rate_per_s=20, seconds=scale.seconds
+        )
+    offered = round(1000 * 20 * scale.seconds)
+    return _floor_sample(counts["cpu_ns"], offered, peer, messages=offered, connections=1000)
+
+
+def engine_send(programs: Programs, scale: Scale) -> Sample:
+    """1000 clients, 20 messages a second each, QoS 0."""
+    return _engine_publishing(programs, clients=1000, rate_per_s=20, qos=0, seconds=scale.seconds)
+
+
+def floor_blast(programs: Programs, scale: Scale) -> Sample:
+    """100 connections that write as fast as the sink reads."""
+    messages = scale.blast_messages
+    with sink(programs) as peer:
+        counts = run_floor(programs, peer.port, "blast", connections=100, messages=messages)
+    return _floor_sample(counts["cpu_ns"], messages, peer, messages=messages, connections=100)
+
+
+def engine_blast(programs: Programs, scale: Scale) -> Sample:
+    """100 clients that publish as fast as the sink reads."""
+    return _engine_publishing(
+        programs, clients=100, rate_per_s=None, qos=0, seconds=scale.blast_seconds
+    )
+
+
+def floor_connect(programs: Programs, _: Scale) -> Sample:
+    """5000 connections: few enough that the search for a free port costs nothing."""
+    with sink(programs) as peer:
+        counts = run_floor(
+            programs, peer.port, "connect", connections=5000, parallelism=plans.PARALLELISM
+        )
+    return _floor_sample(counts["cpu_ns"], 5000, peer, messages=0, connections=5000)
+
+
+def engine_connect(programs: Programs, _: Scale) -> Sample:
+    """5000 clients."""
+    with sink(programs) as peer:
+        run = run_engine(programs, _idle_plan(5000, peer.port))
+    wrong = _engine_wrong(run, peer, clients=5000)
+    return Sample(_per_million(run.cpu_ns[0], run.counters["connected_total"]), wrong)
+
+
+def engine_qos0(programs: Programs, scale: Scale) -> Sample:
+    """100 clients, 500 messages a second each, QoS 0."""
+    return _engine_publishing(programs, clients=100, rate_per_s=500, qos=0, seconds=scale.seconds)
+
+
+def engine_qos1(programs: Programs, scale: Scale) -> Sample:
+    """The same at QoS 1."""
+    return _engine_publishing(programs, clients=100, rate_per_s=500, qos=1, seconds=scale.seconds)
+
+
+def floor_receive(programs: Programs, scale: Scale) -> Sample:
+    """500 connections that read 100 messages a second each."""
+    with sink(programs, fan_out=True) as peer:
+        counts = run_floor(
+            programs, peer.port, "receive", connections=500, rate_per_s=100, seconds=scale.seconds
+        )
+    published = round(100 * scale.seconds)
+    sample = _floor_sample(
+        counts["cpu_ns"], counts["messages"], peer, messages=published, connections=501
+    )
+    _expect(sample.wrong, "messages received", counts["messages"], published * 500)
+    return sample
+
+
+def engine_receive(programs: Programs, scale: Scale) -> Sample:
+    """500 subscribers and one publisher of 100 messages a second."""
+    topic = plans.TOPIC.replace("{n}", str(plans.FIRST_CLIENT + 500))
+    populations = [
+        plans.population(500, filters=[topic]),
+        plans.population(1, first=plans.FIRST_CLIENT + 500, publications=[plans.publication(100)]),
+    ]
+    stages = [plans.connect(2), plans.publish(2, scale.seconds), plans.hold(2, DRAIN_S)]
+    with sink(programs, fan_out=True) as peer:
+        run = run_engine(programs, plans.plan(populations, stages, peer.port))
+    wrong = _engine_wrong(run, peer, clients=501)
+    owed = round(100 * scale.seconds) * 500
+    _expect(wrong, "deliveries owed", run.flows["expected_total"], owed)
+    _expect(wrong, "deliveries seen", run.flows["received_total"], owed)
+    _expect(wrong, "deliveries of the sink", peer.counts["deliveries"], owed)
+    for name in ("duplicate_total", "reordered_total", "stale_total", "missing_total"):
+        _expect(wrong, name, run.flows[name], 0)
+    cost = _per_million(run.cpu_ns[1] + run.cpu_ns[2], owed)
+    return Sample(cost, wrong, run.lateness_us(0.99))
+
+
+def engine_resident(programs: Programs, _: Scale) -> Sample:
+    """All resident memory of the engine, shared with nobody or not, over its idle clients."""
+    clients = idle_clients()
+    run, wrong = _idle(programs, clients)
+    return Sample(run.rss_bytes[1] / clients, wrong)
+
+
+def engine_state(programs: Programs, _: Scale) -> Sample:
+    """What each further client adds to the memory that the engine has allocated."""
+    few, many = 1000, idle_clients()
+    small, wrong = _idle(programs, few)
+    large, more_wrong = _idle(programs, many)
+    added = large.anonymous_bytes[1] - small.anonymous_bytes[1]
+    return Sample(added / (many - few), wrong + more_wrong)
+
+
+def _idle(programs: Programs, clients: int) -> tuple[EngineRun, list[str]]:
+    with sink(programs) as peer:
+        plan = _idle_plan(clients, peer.port)
+        # More source addresses, so that ports are found soon whatever range the host gives.
+        plan["sources"] = [f"127.0.0.{last}" for last in range(2, 6)]
+        run = run_engine(programs, plan)
+    return run, _engine_wrong(run, peer, clients=clients)
+
+
+def _idle_plan(clients: int, port: int) -> plans.Json:
+    stages = [plans.connect(1), plans.hold(1, 1.5)]
+    return plans.plan([plans.population(clients)], stages, port)
+
+
+def _engine_publishing(
+    programs: Programs, *, clients: int, rate_per_s: float | None, qos: int, seconds: float
+) -> Sample:
+    publication = plans.publication(rate_per_s, qos=qos)
+    population = plans.population(clients, publications=[publication])
+    stages = [plans.connect(1), plans.publish(1, seconds), plans.hold(1, DRAIN_S)]
+    with sink(programs) as peer:
+        run = run_engine(programs, plans.plan([population], stages, peer.port))
+    sent = run.counters["sent_total"]
+    wrong = _engine_wrong(run, peer, clients=clients)
+    _expect(wrong, f"messages of QoS {qos} at the sink", peer.counts[f"messages_qos{qos}"], sent)
+    _expect(wrong, "messages acknowledged", run.counters["acked_total"], sent if qos else 0)
+    if rate_per_s is not None:
+        _expect(wrong, "messages sent", sent, round(clients * rate_per_s * seconds))
+    cost = _per_million(run.cpu_ns[1] + run.cpu_ns[2], sent)
+    return Sample(cost, wrong, None if rate_per_s is None else run.lateness_us(0.99))
+
+
+def _floor_sample(
+    cpu_ns: int, units: int, peer: Sink, *, messages: int, connections: int
+) -> Sample:
+    wrong: list[str] = []
+    _expect(wrong, "connections at the sink", peer.counts["connections"], connections)
+    _expect(wrong, "messages at the sink", _messages(peer), messages)
+    return Sample(_per_million(cpu_ns, units), wrong)
+
+
+def _engine_wrong(run: EngineRun, peer: Sink, *, clients: int) -> list[str]:
+    """Where the engine's account differs from the sink's, the kernel's or the plan."""
+    wrong: list[str] = []
+    _expect(wrong, "clients connected", run.counters["connected_total"], clients)
+    _expect(wrong, "clients connected at the end", run.connected, clients)
+    _expect(wrong, "connections at the sink", peer.counts["connections"], clients)
+    _expect(wrong, "messages at the sink", _messages(peer), run.counters["sent_total"])
+    _expect(wrong, "bytes at the sink", peer.counts["bytes"], run.counters["bytes_sent_total"])
+    for name in ("skipped_total", "abandoned_total", "resent_total"):
+        _expect(wrong, name, run.counters[name], 0)
+    wrong += [f"{count} times {reason}" for reason, count in run.outcomes.items()]
+    said_ns = run.cpu_ns.total()
+    if abs(run.kernel_cpu_ns - said_ns) > CPU_ACCOUNT_SLACK_NS + run.kernel_cpu_ns // 20:
+        wrong.append(f"CPU time: the kernel says {run.kernel_cpu_ns} ns, the engine {said_ns} ns")
+    return wrong
+
+
+def _messages(peer: Sink) -> int:
+    return sum(int(peer.counts[f"messages_qos{qos}"]) for qos in range(3))
+
+
+def _expect(wrong: list[str], what: str, found: int, expected: int) -> None:
+    if found != expected:
+        wrong.append(f"{what}: found {found}, expected {expected}")
+
+
+def _per_million(cpu_ns: int, units: int) -> float:
+    return cpu_ns / 1e3 / max(units, 1)
+
+
+CASES = (
+    Case(
+        name="send",
+        unit=CPU,
+        load="1000 clients × 20 msg/s, QoS 0",
+        target=Target(1.4, relative=True),
+        reference=floor_send,
+        engine=engine_send,
+    ),
+    Case(
+        name="blast",
+        unit=CPU,
+        load="100 publishers, as fast as possible",
+        target=Target(0.5, relative=False),
+        reference=floor_blast,
+        engine=engine_blast,
+    ),
+    Case(
+        name="resident",
+        unit=BYTES,
+        load=f"{idle_clients()} idle clients, all in",
+        target=Target(600, relative=False),
+        engine=engine_resident,
+    ),
+    Case(
+        name="state",
+        unit=BYTES,
+        load=f"{idle_clients()} idle clients, user state",
+        target=Target(256, relative=False),
+        engine=engine_state,
+    ),
+    Case(
+        name="connect",
+        unit=CPU,
+        load="5000 connections, 500 under way",
+        target=Target(1.5, relative=True),
+        reference=floor_connect,
+        engine=engine_connect,
+    ),
+    Case(
+        name="qos1",
+        unit=CPU,
+        load="100 publishers, 50 000 msg/s, QoS 1",
+        target=Target(2.0, relative=True),
+        reference=engine_qos0,
+        reference_name="engine QoS 0",
+        engine=engine_qos1,
+    ),
+    Case(
+        name="receive",
+        unit=CPU,
+        load="1 → 500, 50 000 deliveries/s",
+        target=Target(1.4, relative=True),
+        reference=floor_receive,
+        engine=engine_receive,
+    ),
+)

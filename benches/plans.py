@@ -1,0 +1,108 @@
+"""The plans that the engine plays in the benches, as JSON: the load of the floor's modes.
+
+Names have the lengths that `crates/floor/src/wire.rs` gives its own: five digits for every client.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+SECOND_NS = 1_000_000_000
+FIRST_CLIENT = 10_000
+PAYLOAD_BYTES = 100
+PARALLELISM = 500
+TOPIC = "bench/device-{n}/up"
+
+
+def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json:
+    """A plan against the sink at `port`."""
+    return {
+        "format": 1,
+        "name": "bench",
+        "run_tag": 20_260_101,
+        "seed": 1,
+        "targets": [{"host": "127.0.0.1", "port": port}],
+        "targets_joined": True,
+        "sources": [],
+        "snapshot_interval_ns": SECOND_NS,
+        "drain_ns": 2 * SECOND_NS,
+        "populations": list(populations),
+        "stages": list(stages),
+    }
+
+
+def population(
+    clients: int,
+    *,
+    first: int = FIRST_CLIENT,
+    filters: Sequence[str] = (),
+    publications: Sequence[Json] = (),
+) -> Json:
+    """Clients that do not connect again: a lost connection is to show."""
+    return {
+        "name": f"from-{first}",
+        "version": "mqtt-3.1.1",
+        "clients": clients,
+        "first": first,
+        "client_id": "bench-{n}",
+        "username": None,
+        "password": None,
+        "keep_alive_s": 60,
+        "clean_session": True,
+        "will": None,
+        "connect_timeout_ns": 10 * SECOND_NS,
+        "reconnect": None,
+        "read_rate_per_s": None,
+        "subscriptions": [{"filter": text, "qos": 0} for text in filters],
+        "publications": list(publications),
+    }
+
+
+def publication(rate_per_s: float | None, *, qos: int = 0) -> Json:
+    """Messages at a rate for each client, evenly spread; `None` is as fast as possible."""
+    pace: Json = {"kind": "closed"}
+    if rate_per_s is not None:
+        pace = {
+            "kind": "open",
+            "period_ns": round(SECOND_NS / rate_per_s),
+            "spread": 0.0,
+            "jitter": 0.0,
+            "phase": "spread",
+            "late": "send",
+        }
+    return {
+        "topic": TOPIC,
+        "qos": qos,
+        "retain": False,
+        "pace": pace,
+        "window": 65_535,
+        "payload": {"kind": "fixed", "bytes": PAYLOAD_BYTES},
+    }
+
+
+def connect(populations: int) -> Json:
+    """Connects the first `populations` populations, at the floor's parallelism."""
+    action = {
+        "kind": "connect",
+        "rate_per_s": None,
+        "parallelism": PARALLELISM,
+        "timeout_ns": 10 * SECOND_NS,
+    }
+    return _stage("connect", action, populations)
+
+
+def publish(populations: int, seconds: float) -> Json:
+    """Publishes for a time."""
+    action = {"kind": "publish", "duration_ns": round(seconds * SECOND_NS)}
+    return _stage("publish", action, populations)
+
+
+def hold(populations: int, seconds: float) -> Json:
+    """Keeps the connections for a time."""
+    action = {"kind": "hold", "duration_ns": round(seconds * SECOND_NS)}
+    return _stage("hold", action, populations)
+
+
+def _stage(name: str, action: Json, populations: int) -> Json:
+    return {"name": name, "action": action, "populations": list(range(populations))}

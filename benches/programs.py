@@ -1,0 +1,230 @@
+"""The three programs of the benches as child processes: the sink, the floor and the engine.
+
+Each is started, spoken to, waited for and measured here; what the numbers mean is not known here.
+None outlives the bench: all of them end with their stdin, and a watchdog ends one that hangs.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Self
+
+from benches.plans import Json
+
+PATIENCE_S = 120.0
+STAGE_DELAY_NS = 50_000_000
+
+
+class ProgramError(Exception):
+    """A program failed, hung or said something unexpected: there is nothing to measure."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Where the built programs are."""
+
+    directory: Path
+
+    @property
+    def floor(self) -> Path:
+        """The floor, which is the sink too."""
+        return self.directory / "pubstorm-floor"
+
+    @property
+    def engine(self) -> Path:
+        """The engine."""
+        return self.directory / "pubstorm-engine"
+
+    def missing(self) -> list[str]:
+        """Names of the programs that are not built."""
+        return [path.name for path in (self.floor, self.engine) if not path.is_file()]
+
+
+class Child:
+    """A process that takes lines on stdin and gives JSON, a value a line, on stdout."""
+
+    def __init__(self, *command: str | Path) -> None:
+        self.name = Path(command[0]).name
+        self._process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._watchdog = threading.Timer(PATIENCE_S, self._process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watchdog.cancel()
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._stdin, self._stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def write(self, value: Json) -> None:
+        """Sends a value as one line."""
+        try:
+            self._stdin.write(json.dumps(value) + "\n")
+            self._stdin.flush()
+        except BrokenPipeError as error:
+            raise ProgramError(f"{self.name} ended early") from error
+
+    def read(self, *kinds: str) -> Json:
+        """The next line, which has to be of one of these kinds."""
+        line = self._stdout.readline()
+        value: Json = json.loads(line) if line else {"kind": "end of output"}
+        if value.get("kind") not in kinds:
+            raise ProgramError(f"{self.name}: expected {' or '.join(kinds)}, found {value}")
+        return value
+
+    def wait(self) -> int:
+        """Waits for its end; returns the CPU time of all of its life, in nanoseconds."""
+        _, status, usage = os.wait4(self.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        if self._process.returncode != 0:
+            raise ProgramError(f"{self.name} ended with {self._process.returncode}")
+        return round((usage.ru_utime + usage.ru_stime) * 1e9)
+
+    def close_stdin(self) -> None:
+        """Tells it that nothing more comes."""
+        self._stdin.close()
+
+    @property
+    def _stdin(self) -> IO[str]:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    @property
+    def _stdout(self) -> IO[str]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+
+@dataclass
+class Sink:
+    """The peer: where it listens and, once it has ended, what it counted."""
+
+    port: int
+    counts: Json = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def sink(programs: Programs, *, fan_out: bool = False) -> Iterator[Sink]:
+    """A sink on a free port; its counts are there after the block."""
+    options = ["--fan-out"] if fan_out else []
+    with Child(programs.floor, "sink", "--port", "0", *options) as child:
+        peer = Sink(port=child.read("ready")["port"])
+        yield peer
+        child.close_stdin()
+        peer.counts = child.read("counts")
+        child.wait()
+
+
+def run_floor(programs: Programs, port: int, mode: str, **options: float) -> Json:
+    """Runs a mode of the floor to its end; its counts, with the `cpu_ns` of what it is about."""
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    with Child(programs.floor, mode, "--port", str(port), *arguments) as child:
+        counts = child.read("counts")
+        child.wait()
+    return counts
+
+
+@dataclass
+class EngineRun:
+    """What the engine said about a run, summed over its snapshots."""
+
+    cpu_ns: Counter[int] = field(default_factory=Counter)
+    """By stage; -1 before the first."""
+    rss_bytes: dict[int, int] = field(default_factory=dict)
+    """By stage, in its last snapshot."""
+    anonymous_bytes: dict[int, int] = field(default_factory=dict)
+    """By stage, at its end: resident memory that is no file's."""
+    connected: int = 0
+    """In the last snapshot of the last stage before the end."""
+    counters: Counter[str] = field(default_factory=Counter)
+    """Over all populations."""
+    flows: Counter[str] = field(default_factory=Counter)
+    """Over all flows."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Over all populations."""
+    lateness: Counter[int] = field(default_factory=Counter)
+    """Buckets of the histogram."""
+    kernel_cpu_ns: int = 0
+    """CPU of the process in all its life, by the kernel's account."""
+
+    def add(self, snapshot: Json) -> None:
+        """Adds a snapshot."""
+        stage = -1 if snapshot["stage"] is None else snapshot["stage"]
+        engine = snapshot["engine"]
+        self.cpu_ns[stage] += engine["cpu_ns"]
+        self.rss_bytes[stage] = engine["rss_bytes"]
+        self.lateness.update(dict(engine["lateness"]["buckets"]))
+        for population in snapshot["populations"]:
+            self.counters.update(population["counters"])
+            self.outcomes.update(population["outcomes"])
+        for flow in snapshot["flows"]:
+            self.flows.update(flow["counters"])
+
+    def lateness_us(self, share: float) -> float:
+        """The lateness that this share of the messages does not exceed, in microseconds."""
+        rank, seen = share * self.lateness.total(), 0
+        for bucket in sorted(self.lateness):
+            seen += self.lateness[bucket]
+            if seen >= rank:
+                return _bucket_end_ns(bucket) / 1000
+        return 0.0
+
+
+def run_engine(programs: Programs, plan: Json) -> EngineRun:
+    """Plays a plan, stage by stage, each as soon as the one before has settled."""
+    run = EngineRun()
+    with Child(programs.engine) as child:
+        child.write(plan)
+        child.read("hello")
+        for index in range(len(plan["stages"])):
+            at_ns = time.monotonic_ns() + STAGE_DELAY_NS
+            child.write({"command": "stage", "index": index, "at_ns": at_ns})
+            snapshot: Json = {"stage": None, "settled": False}
+            while not (snapshot["stage"] == index and snapshot["settled"]):
+                snapshot = child.read("snapshot")
+                run.add(snapshot)
+            run.connected = sum(p["gauges"]["connected"] for p in snapshot["populations"])
+            run.anonymous_bytes[index] = _anonymous_bytes(child.pid)
+        child.write({"command": "stop"})
+        while (last := child.read("snapshot", "bye"))["kind"] == "snapshot":
+            run.add(last)
+        run.kernel_cpu_ns = child.wait()
+    return run
+
+
+def _bucket_end_ns(bucket: int) -> int:
+    """Longest duration that counts in a bucket of `crates/plan/src/histogram.rs`."""
+    if bucket < 256:
+        return bucket
+    shift = (bucket >> 7) - 1
+    return ((bucket - (shift << 7) + 1) << shift) - 1
+
+
+def _anonymous_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise ProgramError("this kernel does not say RssAnon in /proc/PID/status")

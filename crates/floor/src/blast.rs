@@ -1,0 +1,91 @@
+//! Publishers without a pace: blocks of many messages in one write each, connection by connection,
+//! as fast as the sink takes them.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+
+use anyhow::Result;
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+
+use crate::meter::{Counts, Meter};
+use crate::options::Options;
+use crate::pool::{EVENTS, Ramp};
+use crate::{print_line, wire};
+
+/// Bytes of one write at most.
+const BLOCK_BYTES: usize = 64 * 1024;
+
+/// What one connection has still to send.
+struct Flow {
+    /// Whole messages, all alike.
+    block: Vec<u8>,
+    /// Bytes sent so far.
+    sent: u64,
+    /// Bytes to send in all.
+    bytes: u64,
+}
+
+/// Connects, sends all messages, prints the counts and the cost of the sending.
+pub fn run(options: &Options) -> Result<()> {
+    let pool = Ramp::new(options).open()?;
+    let mut flows: Vec<Flow> = (0..options.connections).map(|c| Flow::new(options, c)).collect();
+    let bytes = flows.iter().map(|flow| flow.bytes).sum();
+    let counts = Counts { connections: pool.streams.len(), messages: options.messages, bytes };
+    let mut events = vec![EpollEvent::empty(); EVENTS];
+    let mut writable: VecDeque<usize> = (0..flows.len()).collect();
+    let mut unfinished = flows.iter().filter(|flow| !flow.is_over()).count();
+    let meter = Meter::start()?;
+    while unfinished > 0 {
+        // One block for each in turn; whose socket is full comes back with its event.
+        for _ in 0..writable.len() {
+            let Some(client) = writable.pop_front() else { break };
+            let flow = &mut flows[client];
+            if flow.is_over() {
+                continue;
+            }
+            let takes_more = flow.write(&pool.streams[client])?;
+            unfinished -= usize::from(flow.is_over());
+            if takes_more {
+                writable.push_back(client);
+            }
+        }
+        if writable.is_empty() && unfinished > 0 {
+            let count = pool.wait(&mut events, EpollTimeout::NONE)?;
+            let ready =
+                events[..count].iter().filter(|e| e.events().contains(EpollFlags::EPOLLOUT));
+            writable.extend(ready.map(|event| event.data() as usize));
+        }
+    }
+    print_line(&counts.to_line(options, meter.cost()?))
+}
+
+impl Flow {
+    /// The share of client `client`: the first ones send one message more where it does not divide.
+    fn new(options: &Options, client: usize) -> Self {
+        let (messages, clients) = (options.messages, options.connections as u64);
+        let share = messages / clients + u64::from((client as u64) < messages % clients);
+        let message = wire::publish(&wire::topic(client), options.bytes);
+        let block = message.repeat((BLOCK_BYTES / message.len()).max(1));
+        Self { block, sent: 0, bytes: share * message.len() as u64 }
+    }
+
+    fn is_over(&self) -> bool {
+        self.sent == self.bytes
+    }
+
+    /// Writes up to the end of the block; says whether the socket may take more.
+    fn write(&mut self, mut stream: &TcpStream) -> Result<bool> {
+        let from = (self.sent % self.block.len() as u64) as usize;
+        let rest = &self.block[from..];
+        let len = (rest.len() as u64).min(self.bytes - self.sent) as usize;
+        match stream.write(&rest[..len]) {
+            Ok(count) => {
+                self.sent += count as u64;
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a span of the run cost this process: its own CPU time, user and system, and the time on
+//! the wall. The line of counts at the end is made here too.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use crate::options::Options;
+
+/// A span that has begun.
+pub struct Meter {
+    wall: Instant,
+    cpu_ns: i64,
+}
+
+/// What a span cost.
+#[derive(Clone, Copy)]
+pub struct Cost {
+    /// User and system time of this process, in nanoseconds.
+    pub cpu_ns: i64,
+    /// In nanoseconds.
+    pub wall_ns: u128,
+}
+
+/// What a client did.
+pub struct Counts {
+    /// Connections that stood.
+    pub connections: usize,
+    /// Messages sent, or in `receive` received.
+    pub messages: u64,
+    /// Their bytes, with headers and topics.
+    pub bytes: u64,
+}
+
+impl Meter {
+    /// Begins a span.
+    pub fn start() -> Result<Self> {
+        Ok(Self { wall: Instant::now(), cpu_ns: cpu_ns()? })
+    }
+
+    /// What it has cost so far.
+    pub fn cost(&self) -> Result<Cost> {
+        let cpu_ns = cpu_ns()? - self.cpu_ns;
+        Ok(Cost { cpu_ns, wall_ns: self.wall.elapsed().as_nanos() })
+    }
+}
+
+impl Counts {
+    /// The line that a client ends with; `cost` is that of the span that the mode is about.
+    pub fn to_line(&self, options: &Options, cost: Cost) -> String {
+        let Self { connections, messages, bytes } = self;
+        let (mode, Cost { cpu_ns, wall_ns }) = (options.mode.name(), cost);
+        format!(
+            "{{\"kind\":\"counts\",\"mode\":\"{mode}\",\"connections\":{connections},\
+             \"messages\":{messages},\"bytes\":{bytes},\"cpu_ns\":{cpu_ns},\"wall_ns\":{wall_ns}}}"
+        )
+    }
+}
+
+/// CPU time of this process so far, in nanoseconds.
+pub fn cpu_ns() -> Result<i64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let nanoseconds = |time: TimeVal| time.num_microseconds() * 1000;
+    Ok(nanoseconds(usage.user_time()) + nanoseconds(usage.system_time()))
+}

@@ -1,0 +1,171 @@
+//! Raw connections to the sink: opened without waiting, greeted with prebuilt bytes, then handed
+//! to the modes as plain sockets in one epoll. It keeps no state that a mode does not need.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt,
+};
+
+use crate::options::Options;
+use crate::wire::{self, first};
+
+/// Events taken from the kernel at once.
+pub const EVENTS: usize = 1024;
+/// Longest wait for the sink to answer anything.
+const PATIENCE_MS: u16 = 5000;
+
+/// Connections that stand, watched for bytes and for space, edge-triggered.
+pub struct Pool {
+    /// Event data is the index into `streams`.
+    pub epoll: Epoll,
+    /// The sockets.
+    pub streams: Vec<TcpStream>,
+}
+
+/// Who connects, and how fast.
+pub struct Ramp<'a> {
+    /// Port of the sink.
+    pub port: u16,
+    /// Number of connections.
+    pub connections: usize,
+    /// Connections under way at once.
+    pub parallelism: usize,
+    /// Connections begun in a second; `None`: as parallelism allows.
+    pub rate_per_s: Option<f64>,
+    /// SUBSCRIBE of a connection; none if empty.
+    pub subscribe: &'a dyn Fn(usize) -> Vec<u8>,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaits {
+    Tcp,
+    ConnAck,
+    SubAck,
+    Nothing,
+}
+
+impl<'a> Ramp<'a> {
+    /// All connections of the options as fast as parallelism allows, without subscriptions.
+    pub fn new(options: &Options) -> Ramp<'a> {
+        Ramp {
+            port: options.port,
+            connections: options.connections,
+            parallelism: options.parallelism,
+            rate_per_s: None,
+            subscribe: &|_| Vec::new(),
+        }
+    }
+
+    /// Opens all connections and waits until each is answered.
+    ///
+    /// # Errors
+    /// The first connection that fails, or the sink's silence.
+    pub fn open(&self) -> Result<Pool> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let mut pool = Pool { epoll, streams: Vec::with_capacity(self.connections) };
+        let mut awaits: Vec<Awaits> = Vec::with_capacity(self.connections);
+        let mut events = vec![EpollEvent::empty(); EVENTS];
+        let (start, mut standing) = (Instant::now(), 0);
+        while standing < self.connections {
+            while self.may_begin(start, awaits.len(), standing) {
+                pool.begin(self.port)?;
+                awaits.push(Awaits::Tcp);
+            }
+            let timeout = if self.rate_per_s.is_some() { 1 } else { PATIENCE_MS };
+            let count = pool.wait(&mut events, timeout.into())?;
+            if count == 0 && self.rate_per_s.is_none() {
+                bail!("the sink did not answer for {PATIENCE_MS} ms");
+            }
+            for event in &events[..count] {
+                let index = event.data() as usize;
+                if awaits[index] != Awaits::Nothing {
+                    awaits[index] = self.step(&pool, index, awaits[index])?;
+                    standing += usize::from(awaits[index] == Awaits::Nothing);
+                }
+            }
+        }
+        Ok(pool)
+    }
+
+    fn may_begin(&self, start: Instant, begun: usize, standing: usize) -> bool {
+        let due = |rate: f64| start.elapsed() >= Duration::from_secs_f64(begun as f64 / rate);
+        begun < self.connections
+            && begun - standing < self.parallelism
+            && self.rate_per_s.is_none_or(due)
+    }
+
+    /// Goes on with a connection that has an event.
+    fn step(&self, pool: &Pool, index: usize, awaits: Awaits) -> Result<Awaits> {
+        let mut stream = &pool.streams[index];
+        if awaits == Awaits::Tcp {
+            send_whole(stream, &wire::connect(index)).context("cannot connect")?;
+            return Ok(Awaits::ConnAck);
+        }
+        let mut answer = [0; 16];
+        let count = match stream.read(&mut answer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(awaits),
+            other => other.context("the sink does not answer")?,
+        };
+        match (awaits, &answer[..count]) {
+            (Awaits::ConnAck, [first::CONNACK, 2, 0, 0]) => {
+                let subscribe = (self.subscribe)(index);
+                if subscribe.is_empty() {
+                    return Ok(Awaits::Nothing);
+                }
+                send_whole(stream, &subscribe)?;
+                Ok(Awaits::SubAck)
+            }
+            (Awaits::SubAck, [first::SUBACK, 3, 0, 1, 0]) => Ok(Awaits::Nothing),
+            (_, found) => bail!("found the answer {found:02x?}"),
+        }
+    }
+}
+
+impl Pool {
+    fn begin(&mut self, port: u16) -> Result<()> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Inet, SockType::Stream, flags, None)
+            .context("cannot open a socket")?;
+        setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+        let target = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+        match connect(socket.as_raw_fd(), &target) {
+            Ok(()) | Err(Errno::EINPROGRESS) => {}
+            Err(errno) => return Err(errno).context("cannot connect"),
+        }
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        let event = EpollEvent::new(flags, self.streams.len() as u64);
+        self.epoll.add(&socket, event)?;
+        self.streams.push(TcpStream::from(socket));
+        Ok(())
+    }
+
+    /// Waits for events; 0 after the timeout.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> Result<usize> {
+        match self.epoll.wait(events, timeout) {
+            Err(Errno::EINTR) => Ok(0),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Sends a packet in one call.
+///
+/// # Errors
+/// The kernel's, or that it took only a part.
+pub fn send_whole(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {
+    if stream.write(bytes)? < bytes.len() {
+        bail!("the socket took a part of a packet only: the sink is too slow for this mode");
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Both languages read the files in `contract/golden`: what Rust computes, reads and writes here,
+//! `tests/contract` holds for Python.
+
+use std::path::Path;
+
+use plan::{Bye, Command, Failure, Hello, Histogram, Pacer, Plan, Shard, Snapshot, Template};
+use serde_json::Value;
+
+fn golden(file: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contract/golden");
+    let text = std::fs::read_to_string(folder.join(file)).expect("the golden file is there");
+    serde_json::from_str(&text).expect("a golden file is JSON")
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().expect("there is a list of this name")
+}
+
+fn unsigned(value: &Value) -> u64 {
+    value.as_u64().expect("it is an unsigned integer")
+}
+
+fn small(value: &Value) -> u32 {
+    unsigned(value).try_into().expect("it has 32 bits")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("it is a text")
+}
+
+#[test]
+fn durations_lie_in_the_agreed_buckets() {
+    for case in list(&golden("histogram.json"), "buckets") {
+        let index = Histogram::index(unsigned(&case["ns"]));
+        assert_eq!(index as u64, unsigned(&case["index"]), "{case}");
+        assert_eq!(Histogram::upper_ns(index), unsigned(&case["upper_ns"]), "{case}");
+    }
+}
+
+#[test]
+fn histograms_are_stored_summed_and_read_as_agreed() {
+    let golden = golden("histogram.json");
+    let mut sum = Histogram::default();
+    for case in list(&golden, "histograms") {
+        let mut histogram = Histogram::default();
+        for duration in list(case, "durations_ns") {
+            histogram.record(duration.as_i64().expect("a duration is a signed integer"));
+        }
+        assert_eq!(serde_json::to_value(&histogram).unwrap(), case["stored"]);
+        let stored: Histogram = serde_json::from_value(case["stored"].clone()).unwrap();
+        assert_eq!(stored, histogram);
+        for pair in list(case, "quantiles") {
+            let quantile = pair[0].as_f64().expect("a quantile is a number");
+            assert_eq!(histogram.quantile_ns(quantile), unsigned(&pair[1]), "{quantile} of {case}");
+        }
+        sum.add(&histogram);
+    }
+    assert_eq!(serde_json::to_value(&sum).unwrap(), golden["sum"]);
+}
+
+#[test]
+fn shards_hold_the_agreed_clients() {
+    for case in list(&golden("shard.json"), "cases") {
+        let (total, count) = (small(&case["total"]), small(&case["count"]));
+        for (index, clients) in list(case, "clients").iter().enumerate() {
+            let shard = Shard::new(index as u32, count).expect("the index is below the count");
+            let ours: Vec<u32> = (0..shard.share(total)).map(|c| shard.global(c)).collect();
+            let agreed: Vec<u32> = clients.as_array().unwrap().iter().map(small).collect();
+            assert_eq!(ours, agreed, "shard {shard} of {total} clients");
+        }
+    }
+}
+
+#[test]
+fn templates_are_rendered_and_refused_as_agreed() {
+    let golden = golden("template.json");
+    for case in list(&golden, "rendered") {
+        let template = Template::new(text(&case["template"])).unwrap();
+        let rendered = template.text(unsigned(&case["n"]), small(&case["variant"]));
+        assert_eq!(rendered, text(&case["text"]), "{case}");
+    }
+    for source in list(&golden, "refused") {
+        assert!(Template::new(text(source)).is_err(), "{source}");
+    }
+    for source in list(&golden, "filters_refused") {
+        assert!(Template::new(text(source)).unwrap().check_filter().is_err(), "{source}");
+    }
+}
+
+#[test]
+fn messages_are_due_at_the_agreed_instants() {
+    for case in list(&golden("pacer.json"), "cases") {
+        let pace = serde_json::from_value(case["pace"].clone()).unwrap();
+        let pacer = Pacer::new(&pace, unsigned(&case["seed"]), unsigned(&case["purpose"]));
+        let pacer = pacer.expect("the pace is open");
+        for due in list(case, "due") {
+            let (client, k) = (small(&due["client"]), unsigned(&due["k"]));
+            assert_eq!(pacer.due_ns(client, k), unsigned(&due["due_ns"]), "{due} of {case}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_with_everything_is_read_and_written_unchanged() {
+    let golden = golden("plan.json");
+    let plan = Plan::from_json(&golden.to_string()).unwrap();
+    assert_eq!(serde_json::to_value(&plan).unwrap(), golden);
+}
+
+#[test]
+fn a_snapshot_is_read_and_written_unchanged() {
+    let golden = golden("snapshot.json");
+    let snapshot: Snapshot = serde_json::from_value(golden.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&snapshot).unwrap(), golden);
+}
+
+#[test]
+fn commands_are_read_written_and_refused_as_agreed() {
+    let golden = golden("control.json");
+    for line in list(&golden, "commands") {
+        let command: Command = serde_json::from_value(line.clone()).unwrap();
+        assert_eq!(serde_json::to_value(command).unwrap(), *line);
+    }
+    for line in list(&golden, "commands_refused") {
+        assert!(serde_json::from_value::<Command>(line.clone()).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn agent_lines_are_written_as_agreed() {
+    for line in list(&golden("control.json"), "agent_lines") {
+        let line = line.clone();
+        let written = match text(&line["kind"]) {
+            "hello" => serde_json::from_value::<Hello>(line.clone()).map(serde_json::to_value),
+            "failure" => serde_json::from_value::<Failure>(line.clone()).map(serde_json::to_value),
+            _ => serde_json::from_value::<Bye>(line.clone()).map(serde_json::to_value),
+        };
+        assert_eq!(written.unwrap().unwrap(), line);
+    }
+}

@@ -1,0 +1,239 @@
+"""From merged snapshots and the course of a run to its measurements: sums by population, flow and
+stage, rates over the steady windows, and the generator's own figures. Pure arithmetic; it judges
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pubstorm.conduct import Course, StageSpan
+from pubstorm.control import Hello
+from pubstorm.histogram import HistogramSum
+from pubstorm.merge import AgentTotals, FlowTotals, Interval, StageTotals, Totals, rate_per_s
+from pubstorm.plan import ClosedPace, Plan, Population, PublishAction
+from pubstorm.result import (
+    AgentResult,
+    FleetResult,
+    FlowResult,
+    HistogramPair,
+    Latency,
+    PopulationResult,
+    Rates,
+    StagePopulation,
+    StageResult,
+    ValidityLimits,
+)
+
+SECOND_NS = 10**9
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a run was and what came of it."""
+
+    plan: Plan
+    hellos: Sequence[Hello]
+    course: Course
+    totals: Totals
+    limits: ValidityLimits
+
+    def populations(self) -> dict[str, PopulationResult]:
+        """The result of each population."""
+        whole = self.totals.whole()
+        stages = self.stages()
+        return {
+            population.name: self._population(index, whole, stages)
+            for index, population in enumerate(self.plan.populations)
+        }
+
+    def flows(self) -> tuple[FlowResult, ...]:
+        """The ledger of each flow that anything was owed or received in."""
+        flows = sorted(self.totals.whole().flows.items())
+        return tuple(self._flow(source, to, totals) for (source, to), totals in flows)
+
+    def stages(self) -> tuple[StageResult, ...]:
+        """Each stage as it was played."""
+        return tuple(map(self._stage, self.course.spans))
+
+    def fleet(self) -> FleetResult:
+        """The generator's own figures."""
+        publish = StageTotals()
+        for span in self._publish_spans():
+            publish.add(self.totals.stage(span.index))
+        load = [i for span in self._publish_spans() for i in self._steady(span)]
+        agents = self.totals.agents.values()
+        return FleetResult(
+            agents=tuple(self._agent(hello, load) for hello in self.hellos),
+            lateness_us=Latency.of(publish.lateness.value()),
+            blocked_us=Latency.of(publish.blocked.value()),
+            load_intervals_total=len(load),
+            busy_intervals_total=sum(_busy_share([i]) > self.limits.busy for i in load),
+            ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
+            unfollowed_total=sum(agent.unfollowed_total for agent in agents),
+        )
+
+    def _population(
+        self, index: int, whole: StageTotals, stages: Sequence[StageResult]
+    ) -> PopulationResult:
+        plan, totals = self.plan.populations[index], whole.population(index)
+        into = [flow for (_, to), flow in sorted(whole.flows.items()) if to == index]
+        counts = {
+            f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
+            for name in ("expected", "received", "duplicate", "reordered", "stale")
+        }
+        acks = HistogramPair(
+            intended=totals.ack_intended.value(), actual=totals.ack_actual.value()
+        )
+        last = max((s.index for s in self._publish_spans()), default=-1)
+        return PopulationResult(
+            **{**totals.counters, **counts},
+            clients=plan.clients,
+            closed_loop=_is_closed_loop(plan),
+            closed_loop_window=_closed_loop_window(plan),
+            connected_max=self.totals.peak(index, "connected"),
+            ready_max=self.totals.peak(index, "ready"),
+            in_flight_max=self.totals.peak(index, "in_flight"),
+            in_flight=self.totals.at_end(last, index, "in_flight"),
+            backlog=self.totals.at_end(last, index, "backlog"),
+            lost_total=sum(_lost(flow) for flow in into),
+            outcomes=dict(totals.outcomes),
+            rates=_mean_rates(plan.name, stages),
+            latency_us=_delivery(into).latency_us(),
+            ack_latency_us=acks.latency_us(),
+            connect_time_us=Latency.of(totals.connect_time.value()),
+            ack_histogram_ns=acks,
+        )
+
+    def _flow(self, source: int, to: int, totals: FlowTotals) -> FlowResult:
+        histograms = _delivery([totals])
+        return FlowResult(
+            **totals.counters,
+            source=self.plan.populations[source].name,
+            to=self.plan.populations[to].name,
+            lost_total=_lost(totals),
+            surplus_total=max(
+                totals.counters["received_total"] - totals.counters["expected_total"], 0
+            ),
+            latency_us=histograms.latency_us(),
+            histogram_ns=histograms,
+        )
+
+    def _stage(self, span: StageSpan) -> StageResult:
+        stage = self.plan.stages[span.index]
+        steady = self._steady(span)
+        spans_ns: dict[int, int] = {}
+        for interval in steady:
+            spans_ns.setdefault(interval.agent, 0)
+            spans_ns[interval.agent] += interval.to_ns - interval.from_ns
+        return StageResult(
+            name=stage.name,
+            kind=stage.action.kind,
+            start_s=round((span.from_ns - self.course.started_ns) / SECOND_NS, 3),
+            duration_s=round((span.to_ns - span.from_ns) / SECOND_NS, 3),
+            steady_s=round(max(spans_ns.values(), default=0) / SECOND_NS, 3),
+            settled=span.settled,
+            populations={
+                population.name: self._stage_population(span, index, steady)
+                for index, population in enumerate(self.plan.populations)
+                if index in stage.populations or self._receives(span, index)
+            },
+        )
+
+    def _stage_population(
+        self, span: StageSpan, index: int, steady: Sequence[Interval]
+    ) -> StagePopulation:
+        totals = self.totals.stage(span.index)
+        counters = totals.population(index).counters
+        into = [flow.counters for (_, to), flow in totals.flows.items() if to == index]
+        own = {
+            f"{name}_total": counters[f"{name}_total"]
+            for name in ("connected", "connect_failed", "disconnected", "sent", "acked", "skipped")
+        }
+        return StagePopulation(
+            **own,
+            received_total=sum(counters["received_total"] for counters in into),
+            expected_total=sum(counters["expected_total"] for counters in into),
+            sent_per_s=rate_per_s(steady, index, "sent"),
+            acked_per_s=rate_per_s(steady, index, "acked"),
+            received_per_s=rate_per_s(steady, index, "received"),
+        )
+
+    def _receives(self, span: StageSpan, index: int) -> bool:
+        flows = self.totals.stage(span.index).flows.items()
+        return any(to == index and flow.counters["received_total"] for (_, to), flow in flows)
+
+    def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
+        totals = self.totals.agents.get(hello.agent, AgentTotals())
+        return AgentResult(
+            agent=hello.agent,
+            version=hello.version,
+            pid=hello.pid,
+            descriptors=hello.descriptors,
+            clients=sum(hello.clients),
+            snapshots=totals.snapshots,
+            cpu_s=round(totals.cpu_ns / SECOND_NS, 3),
+            rss_max_bytes=totals.rss_max_bytes,
+            busy_share=round(_busy_share([i for i in load if i.agent == hello.agent]), 4),
+            ending=self.course.endings.get(hello.agent, "unknown"),
+        )
+
+    def _publish_spans(self) -> list[StageSpan]:
+        return [
+            span
+            for span in self.course.spans
+            if isinstance(self.plan.stages[span.index].action, PublishAction)
+        ]
+
+    def _steady(self, span: StageSpan) -> list[Interval]:
+        """The intervals under full load: those wholly in the publishing time, or all that began
+        in it where it is too short to hold one."""
+        if span.load_until_ns == span.from_ns:
+            return []
+        inside = self.totals.inside(span.index, span.from_ns, span.load_until_ns)
+        if inside:
+            return inside
+        return [
+            interval
+            for interval in self.totals.time_line()
+            if interval.stage == span.index and interval.from_ns < span.load_until_ns
+        ]
+
+
+def _lost(flow: FlowTotals) -> int:
+    return max(flow.counters["expected_total"] - flow.counters["received_total"], 0)
+
+
+def _delivery(flows: Iterable[FlowTotals]) -> HistogramPair:
+    intended, actual = HistogramSum(), HistogramSum()
+    for flow in flows:
+        intended.add(flow.latency_intended.value())
+        actual.add(flow.latency_actual.value())
+    return HistogramPair(intended=intended.value(), actual=actual.value())
+
+
+def _is_closed_loop(population: Population) -> bool:
+    return any(isinstance(p.pace, ClosedPace) for p in population.publications)
+
+
+def _closed_loop_window(population: Population) -> int | None:
+    closed = [p for p in population.publications if isinstance(p.pace, ClosedPace)]
+    return min((publication.window for publication in closed if publication.qos > 0), default=None)
+
+
+def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:
+    """Rates over all steady windows that a population took part in."""
+    parts = [(s.steady_s, s.populations[name]) for s in stages if name in s.populations]
+    steady_s = sum(seconds for seconds, _ in parts)
+    if not steady_s:
+        return Rates()
+    return Rates(
+        sent_per_s=sum(s * p.sent_per_s for s, p in parts) / steady_s,
+        acked_per_s=sum(s * p.acked_per_s for s, p in parts) / steady_s,
+        received_per_s=sum(s * p.received_per_s for s, p in parts) / steady_s,
+    )
+
+
+def _busy_share(intervals: Sequence[Interval]) -> float:
+    span_ns = sum(interval.to_ns - interval.from_ns for interval in intervals)
+    return sum(i.busy_ns for i in intervals) / span_ns if span_ns > 0 else 0.0

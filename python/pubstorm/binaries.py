@@ -1,0 +1,45 @@
+"""Where the two Rust programs are: named by the environment, packed into the wheel, or built in
+the checkout. It starts neither.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pubstorm.errors import BinaryError
+
+
+def engine_path() -> Path:
+    """The load engine, `pubstorm-engine`."""
+    return _find("pubstorm-engine", "PUBSTORM_ENGINE")
+
+
+def broker_path() -> Path:
+    """The embedded broker, `pubstorm-broker`."""
+    return _find("pubstorm-broker", "PUBSTORM_BROKER")
+
+
+def _find(name: str, variable: str) -> Path:
+    named = os.environ.get(variable)
+    if named:
+        path = Path(named)
+        if _runs(path):
+            return path
+        raise BinaryError(
+            f"{variable} names '{named}', which is no program", f"unset {variable}, or correct it"
+        )
+    for folder in (PACKAGED, CHECKOUT):
+        if _runs(folder / name):
+            return folder / name
+    raise BinaryError(
+        f"{name} is not built", f"run: make build   (or set {variable} to the program)"
+    )
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+PACKAGED = Path(__file__).parent / "bin"
+CHECKOUT = Path(__file__).parents[2] / "target" / "release"

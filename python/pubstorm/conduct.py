@@ -1,0 +1,279 @@
+"""Plays the stages of a plan on a fleet: enters each at one instant on all agents, holds the
+barrier at its end, drains, and ends the run early when an agent is lost, nothing connects or the
+user says so. One function for each kind of stage. It knows neither processes nor the result."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pubstorm.control import Close, EnterStage, Stop
+from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
+from pubstorm.live import Live
+from pubstorm.plan import ConnectAction, DisconnectAction, HoldAction, Plan, PublishAction, Stage
+from pubstorm.progress import Progress
+from pubstorm.result import Event
+from pubstorm.topology import BrokerDied
+
+SECOND_NS = 10**9
+START_DELAY_NS = SECOND_NS // 10
+"""From a command to the instant it takes effect, so that it has reached every agent."""
+HOPELESS_NS = 3 * SECOND_NS
+"""How long attempts may fail while nothing is connected."""
+CLOSE_TIMEOUT_NS = 5 * SECOND_NS
+"""How long agents may take to balance their ledgers after a close."""
+INTERRUPTED_DRAIN_NS = SECOND_NS
+"""How long an interrupted run waits for messages under way."""
+LEAVE_TIMEOUT_NS = 30 * SECOND_NS
+"""How long disconnecting may take beyond its schedule."""
+STOP_GRACE_NS = 5 * SECOND_NS
+"""How long agents may take to say bye."""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """The user wants the run to end; a second one wants it to end at once."""
+
+    signal: str
+
+
+Happening = FleetEvent | BrokerDied | Interrupt
+"""What can happen to a run, in the order of its queue."""
+
+
+@dataclass(frozen=True)
+class StageSpan:
+    """A stage as it was played, in nanoseconds on the monotonic clock."""
+
+    index: int
+    from_ns: int
+    load_until_ns: int
+    """End of a publish stage's load; the start for other kinds."""
+    to_ns: int
+    settled: bool
+    """Whether every agent had done all that it could."""
+
+
+@dataclass
+class Course:
+    """What the conductor did and what came in between."""
+
+    started_ns: int
+    ended_ns: int = 0
+    spans: list[StageSpan] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    endings: dict[int, str] = field(default_factory=dict)
+    """How each agent ended."""
+    interrupted: bool = False
+    ended_early: bool = False
+
+    def note(self, kind: str, text: str) -> None:
+        """Records that something happened now."""
+        at_s = round((time.monotonic_ns() - self.started_ns) / SECOND_NS, 3)
+        self.events.append(Event.model_validate({"at_s": at_s, "kind": kind, "text": text}))
+
+
+class _RunOverError(Exception):
+    """The run ends before its last stage; the course says why."""
+
+
+class Conductor:
+    """Conducts one run."""
+
+    def __init__(
+        self, plan: Plan, fleet: Fleet, happenings: asyncio.Queue[Happening], live: Live
+    ) -> None:
+        self._plan = plan
+        self._fleet = fleet
+        self._happenings = happenings
+        self._live = live
+        self._stopping = False
+        self.progress = Progress(plan)
+        self.course = Course(time.monotonic_ns())
+
+    async def play(self, keep: Callable[[Frame], None]) -> None:
+        """Plays every stage, then stops the fleet. `keep` gets every snapshot as it comes."""
+        self._keep = keep
+        course = self.course
+        course.started_ns = time.monotonic_ns()
+        self.progress.start(self._fleet.agents)
+        try:
+            for index, stage in enumerate(self._plan.stages):
+                await self._play_stage(index, stage)
+        except _RunOverError:
+            course.ended_early = True
+            await self._drain_interrupted()
+        course.ended_ns = time.monotonic_ns()
+        await self._stop()
+
+    async def _play_stage(self, index: int, stage: Stage) -> None:
+        at_ns = time.monotonic_ns() + START_DELAY_NS
+        self.progress.enter(index, at_ns)
+        await self._fleet.command(EnterStage(index=index, at_ns=at_ns))
+        load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
+        try:
+            await self._play_action(stage, at_ns)
+        finally:
+            now_ns, settled = time.monotonic_ns(), self.progress.settled()
+            self.course.spans.append(StageSpan(index, at_ns, at_ns + load_ns, now_ns, settled))
+        if not settled:
+            self._note("stage", f"stage {stage.name} ended before every agent was done")
+
+    async def _play_action(self, stage: Stage, at_ns: int) -> None:
+        match stage.action:
+            case ConnectAction() as action:
+                await self._connect(stage, action, at_ns)
+            case PublishAction() as action:
+                await self._publish(at_ns + action.duration_ns)
+            case HoldAction() as action:
+                await self._hold(at_ns + action.duration_ns)
+            case DisconnectAction() as action:
+                await self._disconnect(stage, action, at_ns)
+
+    async def _connect(self, stage: Stage, action: ConnectAction, at_ns: int) -> None:
+        """Until every client is ready or given up, or nothing has moved for the stage's timeout."""
+        progress = self.progress
+        scheduled_ns = at_ns + self._schedule_ns(stage, action.rate_per_s)
+
+        def done() -> bool:
+            self._give_up_if_hopeless()
+            return progress.settled()
+
+        while not await self._until(done, self._last_start_ns(scheduled_ns) + action.timeout_ns):
+            if time.monotonic_ns() >= self._last_start_ns(scheduled_ns) + action.timeout_ns:
+                break
+        if progress.nothing_connected():
+            self._give_up("no client is connected")
+
+    async def _publish(self, load_until_ns: int) -> None:
+        """Until the load is over, the backlog is out or closed, and everything owed has come or
+        nothing has moved for the drain's time."""
+        progress = self.progress
+        await self._until(lambda: False, load_until_ns)
+        await self._while_moving(progress.settled)
+        if not progress.settled():
+            await self._fleet.command(Close())
+            await self._until(progress.settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS)
+        await self._while_moving(progress.balanced)
+
+    async def _hold(self, until_ns: int) -> None:
+        """Until the time is over and every agent has said so."""
+        await self._until(lambda: False, until_ns)
+        grace_ns = 2 * self._plan.snapshot_interval_ns + SECOND_NS
+        await self._until(self.progress.settled, until_ns + grace_ns)
+
+    async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
+        """Until every client has left."""
+        scheduled_ns = at_ns + self._schedule_ns(stage, action.rate_per_s)
+        await self._until(self.progress.settled, scheduled_ns + LEAVE_TIMEOUT_NS)
+
+    async def _drain_interrupted(self) -> None:
+        """What is under way gets a moment more, if there are agents left to tell of it."""
+        self._stopping = True
+        stage = self._plan.stages[self.progress.stage]
+        if isinstance(stage.action, PublishAction) and self._fleet.alive:
+            await self._fleet.command(Close())
+            deadline_ns = time.monotonic_ns() + INTERRUPTED_DRAIN_NS
+            await self._until(
+                lambda: self.progress.settled() and self.progress.balanced(), deadline_ns
+            )
+
+    async def _stop(self) -> None:
+        """Every agent says bye and is gone, or is killed after a grace."""
+        self._stopping = True
+        await self._fleet.command(Stop())
+        deadline_ns = time.monotonic_ns() + STOP_GRACE_NS
+        if not await self._until(lambda: not self._fleet.alive, deadline_ns):
+            for agent in sorted(self._fleet.alive):
+                self._note("agent", f"agent {agent} did not stop in time and was killed")
+        await self._fleet.close()
+        while not self._happenings.empty():
+            self._apply(self._happenings.get_nowait())
+
+    async def _while_moving(self, done: Callable[[], bool]) -> bool:
+        """Waits until `done`, or until nothing has moved for the drain's time."""
+        # Without a snapshot nothing can be seen to move.
+        patience_ns = max(self._plan.drain_ns, 2 * self._plan.snapshot_interval_ns)
+        started_ns = time.monotonic_ns()
+        while not done():
+            moved_ns = max(self.progress.moved_ns, started_ns)
+            if time.monotonic_ns() >= moved_ns + patience_ns:
+                return False
+            await self._until(done, moved_ns + patience_ns)
+        return True
+
+    async def _until(self, done: Callable[[], bool], deadline_ns: int) -> bool:
+        """Takes happenings and shows the state until `done` or the deadline; whether it is done."""
+        while not done():
+            now_ns = time.monotonic_ns()
+            if now_ns >= deadline_ns:
+                return False
+            self.progress.show(self._live, now_ns)
+            wait_ns = min(deadline_ns, self.progress.next_show_ns) - now_ns
+            happening = await self._next(wait_ns)
+            if happening is not None:
+                self._apply(happening)
+        return True
+
+    async def _next(self, wait_ns: int) -> Happening | None:
+        if not self._happenings.empty():
+            return self._happenings.get_nowait()
+        try:
+            return await asyncio.wait_for(self._happenings.get(), wait_ns / SECOND_NS)
+        except TimeoutError:
+            return None
+
+    def _apply(self, happening: Happening) -> None:
+        match happening:
+            case Frame():
+                self.progress.take(happening.snapshot)
+                self._keep(happening)
+            case Ended():
+                self._apply_ending(happening)
+            case BrokerDied():
+                self._note("broker", happening.text)
+            case Interrupt():
+                self._apply_interrupt(happening)
+
+    def _apply_ending(self, ended: Ended) -> None:
+        self.course.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text
+        if ended.how == "bye" and self._stopping:
+            return
+        if not (self._stopping and self.course.ended_early):
+            self._note("agent", ended.text)
+        if not self._stopping:
+            raise _RunOverError
+
+    def _apply_interrupt(self, interrupt: Interrupt) -> None:
+        if self.course.interrupted:
+            self._fleet.kill()
+            return
+        self.course.interrupted = True
+        self._note("interrupt", f"interrupted by {interrupt.signal}")
+        if not self._stopping:
+            raise _RunOverError
+
+    def _give_up_if_hopeless(self) -> None:
+        failing_since_ns = self.progress.failing_since_ns
+        if failing_since_ns is not None and self.progress.nothing_connected():
+            failing_ns = time.monotonic_ns() - failing_since_ns
+            if failing_ns >= HOPELESS_NS:
+                failing_s = failing_ns / SECOND_NS
+                self._give_up(f"no client is connected after {failing_s:.0f} s of failing attempts")
+
+    def _give_up(self, text: str) -> None:
+        self._note("target", f"{text}: the run ends here")
+        raise _RunOverError
+
+    def _note(self, kind: str, text: str) -> None:
+        self.course.note(kind, text)
+        self._live.note(text)
+
+    def _schedule_ns(self, stage: Stage, rate_per_s: float | None) -> int:
+        clients = sum(self._plan.populations[p].clients for p in stage.populations)
+        return round(clients / rate_per_s * SECOND_NS) if rate_per_s else 0
+
+    def _last_start_ns(self, scheduled_ns: int) -> int:
+        return max(scheduled_ns, self.progress.connecting_ns)

@@ -1,0 +1,39 @@
+"""The JSON Schemas of what agents say and what a run leaves: control, snapshot and result. They
+are generated from the models; it knows nothing of their use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from pubstorm.control import Bye, Close, EnterStage, Failure, Hello, Stop
+from pubstorm.result import Result
+from pubstorm.snapshot import Snapshot
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def control_schema() -> dict[str, Any]:
+    """A line between conductor and agent other than plan and snapshot."""
+    lines: TypeAdapter[object] = TypeAdapter(EnterStage | Close | Stop | Hello | Failure | Bye)
+    title = "A line between conductor and agent, other than plan and snapshot"
+    return {"$schema": DRAFT, "title": title, **lines.json_schema(mode="serialization")}
+
+
+def snapshot_schema() -> dict[str, Any]:
+    """A snapshot line."""
+    return {"$schema": DRAFT, **Snapshot.model_json_schema(mode="serialization")}
+
+
+def result_schema() -> dict[str, Any]:
+    """`result.json`."""
+    return {"$schema": DRAFT, **Result.model_json_schema(mode="serialization")}
+
+
+SCHEMAS = {
+    "control.schema.json": control_schema,
+    "snapshot.schema.json": snapshot_schema,
+    "result.schema.json": result_schema,
+}
+"""How each file in `contract/` is made."""

@@ -1,0 +1,80 @@
+"""The lines that go between conductor and agent besides plan and snapshot: commands in; greeting,
+failure and farewell out. It knows no pipe and no process."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from pubstorm.snapshot import U64, ContractModel, Snapshot
+
+
+class EnterStage(ContractModel):
+    """Enter a stage of the plan at an instant."""
+
+    command: Literal["stage"] = "stage"
+    index: U64
+    """Index into the plan's stages."""
+    at_ns: U64
+    """Instant on the agent's monotonic clock, in nanoseconds."""
+
+
+class Close(ContractModel):
+    """Close the current publish stage: what is still due is skipped, the ledger is balanced."""
+
+    command: Literal["close"] = "close"
+
+
+class Stop(ContractModel):
+    """Disconnect every client, send the last snapshot, say bye and exit."""
+
+    command: Literal["stop"] = "stop"
+
+
+class Hello(ContractModel):
+    """An agent's first line."""
+
+    kind: Literal["hello"] = "hello"
+    agent: U64
+    """Index of the agent's shard."""
+    agents: U64
+    """Number of shards."""
+    version: str
+    """Version of the engine."""
+    pid: U64
+    """Process id."""
+    descriptors: U64
+    """Its limit of open descriptors."""
+    clients: tuple[U64, ...]
+    """Its share of each population."""
+    clock_ns: U64
+    """Its monotonic clock at the time of this line, in nanoseconds."""
+
+
+class Failure(ContractModel):
+    """Why an agent cannot go on; it exits after this line."""
+
+    kind: Literal["failure"] = "failure"
+    message: str
+    """What was found."""
+    hint: str
+    """What to do about it."""
+
+
+class Bye(ContractModel):
+    """An agent's last line: every snapshot has been written."""
+
+    kind: Literal["bye"] = "bye"
+    snapshots: U64
+    """Number of snapshots it wrote."""
+
+
+Command = Annotated[EnterStage | Close | Stop, Field(discriminator="command")]
+"""A line from the conductor, after the plan on the first line."""
+
+AgentLine = Annotated[Hello | Snapshot | Failure | Bye, Field(discriminator="kind")]
+"""A line from an agent."""
+
+COMMAND: TypeAdapter[EnterStage | Close | Stop] = TypeAdapter(Command)
+AGENT_LINE: TypeAdapter[Hello | Snapshot | Failure | Bye] = TypeAdapter(AgentLine)

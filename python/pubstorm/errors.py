@@ -1,0 +1,76 @@
+"""The error tree: everything that Pubstorm tells its user instead of a traceback.
+
+PubstormError           exit code 3 unless said otherwise; has a message and, mostly, a hint
+├── UsageError          2   wrong arguments, or a path that cannot be used
+│   └── ScenarioError   2   every problem of a scenario, reported together
+├── BinaryError         3   engine or broker is not built
+├── TopologyError       3   a broker that the run starts does not come up
+├── FleetError          3   an engine does not start or breaks the contract
+└── StoredRunError      2   a run directory cannot be written or read
+
+It knows nothing of how errors are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class PubstormError(Exception):
+    """Something the user can act on: what was found, and a hint what to do about it."""
+
+    default_exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str, hint: str | None = None, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = self.default_exit_code if exit_code is None else exit_code
+
+
+class UsageError(PubstormError):
+    """Wrong arguments, or a path that cannot be used."""
+
+    default_exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a scenario; `place` is `FILE:LINE` or the `--set` that brought it."""
+
+    place: str
+    path: str
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.place}: {self.path}: " if self.path else f"{self.place}: "
+        return f"{where}{self.message}"
+
+
+class ScenarioError(UsageError):
+    """Every problem of a scenario, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class BinaryError(PubstormError):
+    """The engine or the embedded broker is not built, or not where it was said to be."""
+
+
+class TopologyError(PubstormError):
+    """A broker that the run starts does not come up."""
+
+
+class FleetError(PubstormError):
+    """An engine does not start, or breaks the contract."""
+
+
+class StoredRunError(PubstormError):
+    """A run directory cannot be written or read."""
+
+    default_exit_code = 2

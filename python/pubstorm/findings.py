@@ -1,0 +1,266 @@
+"""The facts in a result that bear on its verdict: one rule for each kind, each fact with its
+numerators. Pure functions of measured values; they weigh nothing against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pubstorm.quantity import count_text, counted, duration_text, share_text
+from pubstorm.result import LimitedBy, Measured, PopulationResult
+from pubstorm.snapshot import Reason
+
+MAX_BUSY_INTERVALS_SHARE = 0.1
+"""Share of the intervals under full load in which a loop may be busier than allowed."""
+MIN_HELD_UP_SHARE = 0.01
+"""Share of the messages held up by socket or window from which the broker sets the limit."""
+MIN_WINDOW_USE = 0.9
+"""Share of a closed loop's windows in use from which the window sets the limit."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact that bears on the verdict."""
+
+    text: str
+    limited_by: LimitedBy = LimitedBy.NONE
+    invalid: bool = False
+    failed: bool = False
+
+
+def _events(measured: Measured) -> Iterable[Finding]:
+    """Agents lost, brokers gone, an interruption, an early end."""
+    for event in measured.events:
+        text = f"at {event.at_s:.1f} s: {event.text}"
+        if event.kind == "agent":
+            yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+        elif event.kind == "broker":
+            yield Finding(text, LimitedBy.BROKER, failed=True)
+        elif event.kind == "interrupt":
+            yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
+        else:
+            yield Finding(text)
+    if any(event.kind == "agent" for event in measured.events):
+        yield Finding("the ledger lacks what a lost agent did after its last snapshot")
+
+
+def _host_limits(measured: Measured) -> Iterable[Finding]:
+    outcomes = _outcomes(measured)
+    for reason, (what, fix) in _HOST_FIXES.items():
+        if outcomes[reason]:
+            text = f"{counted(outcomes[reason], 'attempt')} met {what}: {fix}"
+            yield Finding(text, LimitedBy.HOST, invalid=True)
+
+
+def _target(measured: Measured) -> Iterable[Finding]:
+    populations = measured.populations.values()
+    attempts = sum(p.connect_attempts_total for p in populations)
+    connected = sum(p.connected_total for p in populations)
+    if attempts and not connected:
+        reasons = _reasons_text(_outcomes(measured), frozenset(Reason))
+        text = f"none of {counted(attempts, 'connection attempt')} succeeded: {reasons}"
+        yield Finding(text, LimitedBy.TARGET, invalid=True)
+
+
+def _saturation(measured: Measured) -> Iterable[Finding]:
+    """The generator's own lateness and load."""
+    fleet, limits = measured.fleet, measured.validity
+    late = fleet.lateness_us
+    if late.count and late.p99 > limits.lateness_p99_us:
+        text = (
+            f"the generator was late: p99 {duration_text(late.p99)} over "
+            f"{counted(late.count, 'message')} that nothing else held up, allowed is "
+            f"{duration_text(limits.lateness_p99_us)}: use more agents or less load"
+        )
+        yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+    busy, intervals = fleet.busy_intervals_total, fleet.load_intervals_total
+    if busy > MAX_BUSY_INTERVALS_SHARE * intervals:
+        text = (
+            f"an engine's loop was busy for more than {share_text(limits.busy)} of the time in "
+            f"{count_text(busy)} of {counted(intervals, 'interval')} under load: use more agents "
+            "or less load"
+        )
+        yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+
+
+def _skipped(measured: Measured) -> Iterable[Finding]:
+    for name, population in measured.populations.items():
+        skipped = population.skipped_total
+        if not skipped:
+            continue
+        due = skipped + population.sent_total
+        text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
+        if _held_up(measured, population):
+            yield Finding(f"{text}: their connection, socket or window did not take them")
+        else:
+            text = f"{text}, and nothing but the generator held them up"
+            yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+
+
+def _held_up(measured: Measured, population: PopulationResult) -> bool:
+    never_ready = population.ready_max < population.clients
+    lost_connections = population.disconnected_total > 0
+    return never_ready or lost_connections or measured.fleet.blocked_us.count > 0
+
+
+def _unready(measured: Measured) -> Iterable[Finding]:
+    for name, population in measured.populations.items():
+        missing = population.clients - population.ready_max
+        if missing > 0 and population.connect_attempts_total > 0:
+            yield Finding(
+                f"{name}: {count_text(missing)} of {counted(population.clients, 'client')} were "
+                "never ready, what was meant for them counts as lost"
+            )
+
+
+def _connections(measured: Measured) -> Iterable[Finding]:
+    anybody_connected = any(p.connected_total for p in measured.populations.values())
+    for name, population in measured.populations.items():
+        failed, attempts = population.connect_failed_total, population.connect_attempts_total
+        if failed and anybody_connected:
+            reasons = _reasons_text(Counter(population.outcomes), _CONNECT_REASONS)
+            yield Finding(
+                f"{name}: {count_text(failed)} of {counted(attempts, 'connection attempt')} "
+                f"failed: {reasons}",
+                LimitedBy.BROKER,
+            )
+        if population.subscribe_failed_total:
+            asked = population.subscribe_failed_total + population.subscribed_total
+            yield Finding(
+                f"{name}: the broker refused {count_text(population.subscribe_failed_total)} of "
+                f"{counted(asked, 'filter')}",
+                LimitedBy.BROKER,
+            )
+        if population.disconnected_total:
+            reasons = _reasons_text(Counter(population.outcomes), _LOSS_REASONS)
+            yield Finding(
+                f"{name}: {count_text(population.disconnected_total)} of "
+                f"{counted(population.connected_total, 'connection')} were lost: {reasons}",
+                LimitedBy.BROKER,
+            )
+
+
+def _deliveries(measured: Measured) -> Iterable[Finding]:
+    """Losses, surplus, duplicates and what the ledger could not follow, flow by flow."""
+    for flow in measured.flows:
+        name = f"{flow.source} → {flow.to}"
+        of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
+        if flow.lost_total:
+            text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
+            yield Finding(text, LimitedBy.BROKER)
+        facts = (
+            (flow.duplicate_total, "duplicates came beside"),
+            (flow.reordered_total, "came out of order,"),
+            (flow.stale_total, "came too late to be told from duplicates,"),
+            (flow.surplus_total, "came that no agent owned up to, beside"),
+        )
+        for total, what in facts:
+            if total:
+                yield Finding(f"{name}: {count_text(total)} {what} {of.removeprefix('of ')} owed")
+        negative = flow.latency_us.intended.negative_total + flow.latency_us.actual.negative_total
+        if negative:
+            yield Finding(f"{name}: {count_text(negative)} latencies were negative: clocks differ")
+    unfollowed = measured.fleet.unfollowed_total
+    if unfollowed:
+        yield Finding(
+            f"{counted(unfollowed, 'delivery', 'deliveries')} were beyond the ledger's bound: "
+            "counted, not checked for order and duplicates"
+        )
+
+
+def _unacknowledged(measured: Measured) -> Iterable[Finding]:
+    for name, population in measured.populations.items():
+        for total, what in (
+            (population.in_flight, "were unacknowledged when publishing ended"),
+            (population.abandoned_total, "were given up with their session"),
+            (population.resent_total, "were sent again after a reconnect"),
+        ):
+            if total:
+                of = f"of {counted(population.sent_total, 'message')} sent"
+                yield Finding(f"{name}: {count_text(total)} {of} {what}")
+
+
+def _backpressure(measured: Measured) -> Iterable[Finding]:
+    """Sends that socket or window held up, in closed loops and open ones."""
+    for name, population in measured.populations.items():
+        window = population.closed_loop_window
+        room = population.ready_max * window if window else 0
+        if window and population.in_flight_max >= MIN_WINDOW_USE * room > 0:
+            yield Finding(
+                f"{name}: {count_text(population.in_flight_max)} of {count_text(room)} places in "
+                f"the windows of {window} were in use: the closed loop measured round trips",
+                LimitedBy.WINDOW,
+            )
+    blocked = measured.fleet.blocked_us
+    sent = sum(population.sent_total for population in measured.populations.values())
+    if blocked.count > MIN_HELD_UP_SHARE * sent and blocked.p99 > measured.validity.lateness_p99_us:
+        yield Finding(
+            f"{count_text(blocked.count)} of {counted(sent, 'message')} waited for window, socket "
+            f"or connection, p99 {duration_text(blocked.p99)}",
+            LimitedBy.BROKER,
+        )
+
+
+def _nothing_published(measured: Measured) -> Iterable[Finding]:
+    for stage in measured.stages:
+        if stage.kind == "publish" and not any(p.sent_total for p in stage.populations.values()):
+            yield Finding(f"stage {stage.name}: no message was sent in {stage.duration_s:.1f} s")
+
+
+def _outcomes(measured: Measured) -> Counter[Reason]:
+    total = Counter[Reason]()
+    for population in measured.populations.values():
+        total.update(population.outcomes)
+    return total
+
+
+def _reasons_text(outcomes: Counter[Reason], among: frozenset[Reason]) -> str:
+    counts = [(reason, count) for reason, count in outcomes.most_common() if reason in among]
+    text = ", ".join(f"{count_text(count)} × {reason}" for reason, count in counts if count)
+    return text or "no reason was counted"
+
+
+_LOSS_REASONS = frozenset(
+    {
+        Reason.CLOSED_BY_BROKER,
+        Reason.RESET_BY_BROKER,
+        Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.PROTOCOL_ERROR,
+        Reason.SOCKET_ERROR,
+    }
+)
+_CONNECT_REASONS = frozenset(Reason) - {
+    Reason.CLOSED_BY_BROKER,
+    Reason.RESET_BY_BROKER,
+    Reason.KEEP_ALIVE_TIMEOUT,
+    Reason.SUBSCRIBE_REFUSED,
+}
+_HOST_FIXES = {
+    Reason.NO_DESCRIPTORS: (
+        "the limit of open descriptors",
+        "raise it (ulimit -n) or use more agents (fleet.agents)",
+    ),
+    Reason.NO_PORTS: (
+        "a lack of free source ports",
+        "add source addresses (sources) or widen net.ipv4.ip_local_port_range",
+    ),
+    Reason.NO_MEMORY: ("a lack of kernel memory for sockets", "lower the load or add memory"),
+    Reason.BAD_SOURCE: (
+        "a source address that this machine does not have",
+        "correct sources or add the address to an interface",
+    ),
+}
+RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
+    _events,
+    _host_limits,
+    _target,
+    _saturation,
+    _skipped,
+    _unready,
+    _connections,
+    _deliveries,
+    _unacknowledged,
+    _backpressure,
+    _nothing_published,
+)

@@ -1,0 +1,54 @@
+"""The display where there is no terminal: one line a second on stderr, as stdout is for data."""
+
+from __future__ import annotations
+
+import sys
+
+from pubstorm.live import Summary
+from pubstorm.quantity import count_text, duration_text, rate_text, share_text, span_text
+
+
+class PlainLive:
+    """One line for each summary."""
+
+    def begin(self, name: str) -> None:
+        """Names the run."""
+        _say(f"run {name}")
+
+    def show(self, summary: Summary) -> None:
+        """Prints one line."""
+        _say(line_of(summary))
+
+    def note(self, text: str) -> None:
+        """Prints the note."""
+        _say(f"! {text}")
+
+    def end(self) -> None:
+        """Nothing is left to take away."""
+
+
+def line_of(summary: Summary) -> str:
+    """A summary in one line."""
+    populations = summary.populations
+    connected = sum(population.connected for population in populations)
+    clients = sum(population.clients for population in populations)
+    parts = [
+        f"{span_text(summary.elapsed_s)}",
+        f"{summary.stage} {share_text(round(summary.progress, 2))}",
+        f"connected {count_text(connected)}/{count_text(clients)}",
+        f"sent {rate_text(sum(p.sent_per_s for p in populations))}/s",
+        f"acked {rate_text(sum(p.acked_per_s for p in populations))}/s",
+        f"received {rate_text(sum(p.received_per_s for p in populations))}/s",
+    ]
+    if summary.latency.count:
+        parts.append(f"p99 {duration_text(summary.latency.quantile_ns(0.99) / 1000)}")
+    missing = sum(population.missing for population in populations)
+    if missing:
+        parts.append(f"missing {count_text(missing)}")
+    parts += [f"{reason} {count_text(count)}" for reason, count in summary.outcomes.items()]
+    parts.append(f"busy {share_text(round(summary.busy_share, 2))}")
+    return "  ".join(parts)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,268 @@
+"""The sum of all agents' snapshots. Counters and histograms add up in any order, by stage; gauges
+are kept with their instants, so that sums over agents and their peaks follow from the set of
+snapshots alone. It knows neither plan nor clock and judges nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pubstorm.histogram import HistogramSum
+from pubstorm.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot
+
+Gauge = Literal["connected", "ready", "in_flight", "backlog"]
+Count = Literal["sent", "acked", "received"]
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationInterval:
+    """What the time line keeps of a population's interval."""
+
+    connected: int
+    ready: int
+    in_flight: int
+    backlog: int
+    sent: int
+    acked: int
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What the time line keeps of a snapshot."""
+
+    agent: int
+    sequence: int
+    stage: int | None
+    from_ns: int
+    to_ns: int
+    busy_ns: int
+    populations: tuple[PopulationInterval, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Interval:
+        """The time line's part of a snapshot."""
+        received = Counter[int]()
+        for flow in snapshot.flows:
+            received[flow.to] += flow.counters.received_total
+        populations = (
+            PopulationInterval(
+                connected=population.gauges.connected,
+                ready=population.gauges.ready,
+                in_flight=population.gauges.in_flight,
+                backlog=population.gauges.backlog,
+                sent=population.counters.sent_total,
+                acked=population.counters.acked_total,
+                received=received[index],
+            )
+            for index, population in enumerate(snapshot.populations)
+        )
+        return cls(
+            agent=snapshot.agent,
+            sequence=snapshot.sequence,
+            stage=snapshot.stage,
+            from_ns=snapshot.from_ns,
+            to_ns=snapshot.to_ns,
+            busy_ns=snapshot.engine.busy_ns,
+            populations=tuple(populations),
+        )
+
+
+@dataclass
+class PopulationTotals:
+    """Sums of one population."""
+
+    counters: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[Reason] = field(default_factory=Counter)
+    connect_time: HistogramSum = field(default_factory=HistogramSum)
+    ack_intended: HistogramSum = field(default_factory=HistogramSum)
+    ack_actual: HistogramSum = field(default_factory=HistogramSum)
+
+    def add_snapshot(self, snapshot: PopulationSnapshot) -> None:
+        """Adds an interval of an agent."""
+        self.counters.update(snapshot.counters.model_dump())
+        self.outcomes.update(snapshot.outcomes)
+        self.connect_time.add(snapshot.connect_time)
+        self.ack_intended.add(snapshot.ack_intended)
+        self.ack_actual.add(snapshot.ack_actual)
+
+    def add(self, other: PopulationTotals) -> None:
+        """Adds other sums."""
+        self.counters.update(other.counters)
+        self.outcomes.update(other.outcomes)
+        self.connect_time.add(other.connect_time.value())
+        self.ack_intended.add(other.ack_intended.value())
+        self.ack_actual.add(other.ack_actual.value())
+
+
+@dataclass
+class FlowTotals:
+    """Sums of one flow."""
+
+    counters: Counter[str] = field(default_factory=Counter)
+    latency_intended: HistogramSum = field(default_factory=HistogramSum)
+    latency_actual: HistogramSum = field(default_factory=HistogramSum)
+
+    def add_snapshot(self, snapshot: FlowSnapshot) -> None:
+        """Adds an interval of an agent."""
+        self.counters.update(snapshot.counters.model_dump())
+        self.latency_intended.add(snapshot.latency_intended)
+        self.latency_actual.add(snapshot.latency_actual)
+
+    def add(self, other: FlowTotals) -> None:
+        """Adds other sums."""
+        self.counters.update(other.counters)
+        self.latency_intended.add(other.latency_intended.value())
+        self.latency_actual.add(other.latency_actual.value())
+
+
+@dataclass
+class StageTotals:
+    """Sums of one stage, or of several."""
+
+    populations: dict[int, PopulationTotals] = field(default_factory=dict)
+    flows: dict[tuple[int, int], FlowTotals] = field(default_factory=dict)
+    lateness: HistogramSum = field(default_factory=HistogramSum)
+    blocked: HistogramSum = field(default_factory=HistogramSum)
+
+    def population(self, index: int) -> PopulationTotals:
+        """Sums of a population, empty where nothing came."""
+        return self.populations.setdefault(index, PopulationTotals())
+
+    def flow(self, source: int, to: int) -> FlowTotals:
+        """Sums of a flow, empty where nothing came."""
+        return self.flows.setdefault((source, to), FlowTotals())
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Adds an interval of an agent."""
+        for index, population in enumerate(snapshot.populations):
+            self.population(index).add_snapshot(population)
+        for flow in snapshot.flows:
+            self.flow(flow.source, flow.to).add_snapshot(flow)
+        self.lateness.add(snapshot.engine.lateness)
+        self.blocked.add(snapshot.engine.blocked)
+
+    def add(self, other: StageTotals) -> None:
+        """Adds other sums."""
+        for index, population in other.populations.items():
+            self.population(index).add(population)
+        for (source, to), flow in other.flows.items():
+            self.flow(source, to).add(flow)
+        self.lateness.add(other.lateness.value())
+        self.blocked.add(other.blocked.value())
+
+
+@dataclass
+class AgentTotals:
+    """Sums of one agent."""
+
+    snapshots: int = 0
+    cpu_ns: int = 0
+    rss_max_bytes: int = 0
+    ledger_pairs_max: int = 0
+    unfollowed_total: int = 0
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Adds an interval."""
+        load = snapshot.engine
+        once = AgentTotals(
+            1, load.cpu_ns, load.rss_bytes, load.ledger_pairs, load.unfollowed_total
+        )
+        self.add(once)
+
+    def add(self, other: AgentTotals) -> None:
+        """Adds other sums."""
+        self.snapshots += other.snapshots
+        self.cpu_ns += other.cpu_ns
+        self.rss_max_bytes = max(self.rss_max_bytes, other.rss_max_bytes)
+        self.ledger_pairs_max = max(self.ledger_pairs_max, other.ledger_pairs_max)
+        self.unfollowed_total += other.unfollowed_total
+
+
+@dataclass
+class Totals:
+    """Everything that came from the agents so far."""
+
+    stages: dict[int | None, StageTotals] = field(default_factory=dict)
+    agents: dict[int, AgentTotals] = field(default_factory=dict)
+    intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
+
+    def add_snapshot(self, snapshot: Snapshot) -> None:
+        """Adds an interval of an agent."""
+        self.stages.setdefault(snapshot.stage, StageTotals()).add_snapshot(snapshot)
+        self.agents.setdefault(snapshot.agent, AgentTotals()).add_snapshot(snapshot)
+        self.intervals[snapshot.agent, snapshot.sequence] = Interval.of(snapshot)
+
+    def add(self, other: Totals) -> None:
+        """Adds the snapshots of other totals, which must not have one in common with these."""
+        for index, stage in other.stages.items():
+            self.stages.setdefault(index, StageTotals()).add(stage)
+        for agent, totals in other.agents.items():
+            self.agents.setdefault(agent, AgentTotals()).add(totals)
+        self.intervals.update(other.intervals)
+
+    def stage(self, index: int) -> StageTotals:
+        """Sums of a stage, empty where nothing came."""
+        return self.stages.get(index, StageTotals())
+
+    def whole(self) -> StageTotals:
+        """Sums of the whole run."""
+        whole = StageTotals()
+        for stage in self.stages.values():
+            whole.add(stage)
+        return whole
+
+    def time_line(self) -> list[Interval]:
+        """Every interval, by its end."""
+        return sorted(self.intervals.values(), key=lambda i: (i.to_ns, i.agent, i.sequence))
+
+    def peak(self, population: int, gauge: Gauge) -> int:
+        """The largest sum over agents of a gauge; each agent's counts until its next one."""
+        latest: dict[int, int] = {}
+        total = peak = 0
+        for interval in self.time_line():
+            value = getattr(interval.populations[population], gauge)
+            total += value - latest.get(interval.agent, 0)
+            latest[interval.agent] = value
+            peak = max(peak, total)
+        return peak
+
+    def at_end(self, stage: int, population: int, gauge: Gauge) -> int:
+        """The sum over agents of a gauge at the end of a stage."""
+        latest = {i.agent: i for i in self.time_line() if i.stage == stage}
+        return sum(getattr(i.populations[population], gauge) for i in latest.values())
+
+    def inside(self, stage: int, from_ns: int, to_ns: int) -> list[Interval]:
+        """The intervals of a stage that lie wholly in a span, give or take a hundredth."""
+        return [
+            interval
+            for interval in self.time_line()
+            if interval.stage == stage and _lies_inside(interval, from_ns, to_ns)
+        ]
+
+
+def merge(snapshots: Iterable[Snapshot]) -> Totals:
+    """The totals of some snapshots."""
+    totals = Totals()
+    for snapshot in snapshots:
+        totals.add_snapshot(snapshot)
+    return totals
+
+
+def rate_per_s(intervals: Iterable[Interval], population: int, count: Count) -> float:
+    """Rate of a population over some intervals: the sum over agents of each agent's own."""
+    counts = Counter[int]()
+    spans_ns = Counter[int]()
+    for interval in intervals:
+        counts[interval.agent] += getattr(interval.populations[population], count)
+        spans_ns[interval.agent] += interval.to_ns - interval.from_ns
+    return sum(1e9 * counts[agent] / span for agent, span in spans_ns.items() if span > 0)
+
+
+def _lies_inside(interval: Interval, from_ns: int, to_ns: int) -> bool:
+    slack_ns = (interval.to_ns - interval.from_ns) // 100
+    starts_inside = interval.from_ns >= from_ns - slack_ns
+    return starts_inside and from_ns < interval.to_ns <= to_ns + slack_ns
+

@@ -1,0 +1,46 @@
+"""Plan: a scenario with every choice made, the same for every agent."""
+
+from pubstorm.plan.compile import compile_plan, planned_targets
+from pubstorm.plan.model import (
+    Action,
+    ClosedPace,
+    ConnectAction,
+    DisconnectAction,
+    FixedPayload,
+    GaussianPayload,
+    HoldAction,
+    OpenPace,
+    Plan,
+    Population,
+    Publication,
+    PublishAction,
+    Reconnect,
+    Stage,
+    Subscription,
+    Target,
+    TextPayload,
+    Will,
+)
+
+__all__ = [
+    "Action",
+    "ClosedPace",
+    "ConnectAction",
+    "DisconnectAction",
+    "FixedPayload",
+    "GaussianPayload",
+    "HoldAction",
+    "OpenPace",
+    "Plan",
+    "Population",
+    "Publication",
+    "PublishAction",
+    "Reconnect",
+    "Stage",
+    "Subscription",
+    "Target",
+    "TextPayload",
+    "Will",
+    "compile_plan",
+    "planned_targets",
+]

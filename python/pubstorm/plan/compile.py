@@ -1,0 +1,151 @@
+"""From scenario to plan: every default filled in, every name an index, every unit the contract's.
+The targets are given, since brokers that the run starts have no port before they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, gcd
+
+from pubstorm.plan import model as plan
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
+from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
+from pubstorm.scenario.target import Target
+
+
+def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
+    """The plan for these targets; `run_tag` marks this run's payloads."""
+    names = list(scenario.populations)
+    return plan.Plan(
+        name=scenario.name,
+        run_tag=run_tag,
+        seed=scenario.seed,
+        targets=tuple(targets),
+        targets_joined=scenario.topology.joined,
+        sources=_sources(scenario, targets),
+        snapshot_interval_ns=scenario.snapshot_interval,
+        drain_ns=scenario.drain,
+        populations=tuple(_population(n, p) for n, p in scenario.populations.items()),
+        stages=tuple(_stage(stage, names) for stage in scenario.stages),
+    )
+
+
+def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
+    """The scenario's targets; brokers that are yet to be started have port 0."""
+    if scenario.target:
+        return scenario.target
+    brokers = sum(broker.count for broker in scenario.topology.brokers.values())
+    return (Target(host="127.0.0.1", port=0),) * brokers
+
+
+def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
+    if scenario.sources is not None:
+        return scenario.sources
+    if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
+        return ()
+    at_one_target = sum(ceil(p.clients / len(targets)) for p in scenario.populations.values())
+    needed = ceil(at_one_target / CLIENTS_PER_SOURCE)
+    if needed <= 1:
+        return ()
+    # Sources and targets are both used in turn: a common divisor would keep a target from
+    # meeting some of the sources.
+    addresses = needed
+    while addresses // gcd(addresses, len(targets)) < needed:
+        addresses += 1
+    return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
+
+
+def _population(name: str, population: Population) -> plan.Population:
+    reconnect, will = population.reconnect, population.will
+    return plan.Population(
+        name=name,
+        clients=population.clients,
+        first=population.first,
+        client_id=f"{name}-{{n}}" if population.client_id is None else population.client_id,
+        username=population.username,
+        password=population.password,
+        keep_alive_s=population.keep_alive // SECOND_NS,
+        clean_session=population.session == "clean",
+        will=None if will is None else _will(will),
+        connect_timeout_ns=population.connect_timeout,
+        reconnect=None if reconnect is None else _reconnect(reconnect),
+        read_rate_per_s=population.read_rate,
+        subscriptions=tuple(
+            plan.Subscription(filter=subscription.topic, qos=subscription.qos)
+            for subscription in population.subscriptions
+        ),
+        publications=tuple(map(_publication, population.publications)),
+    )
+
+
+def _will(will: Will) -> plan.Will:
+    return plan.Will(topic=will.topic, payload=will.payload, qos=will.qos, retain=will.retain)
+
+
+def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
+    return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
+
+
+def _publication(publication: Publication) -> plan.Publication:
+    return plan.Publication(
+        topic=publication.topic,
+        qos=publication.qos,
+        retain=publication.retain,
+        pace=_pace(publication),
+        window=publication.window,
+        payload=_payload(publication),
+    )
+
+
+def _pace(publication: Publication) -> plan.OpenPace | plan.ClosedPace:
+    rate_per_s = publication.rate_per_s
+    if rate_per_s is None:
+        return plan.ClosedPace()
+    return plan.OpenPace(
+        period_ns=publication.interval or max(1, round(SECOND_NS / rate_per_s)),
+        spread=publication.spread,
+        jitter=publication.jitter,
+        phase=publication.phase,
+        late=publication.late,
+    )
+
+
+def _payload(
+    publication: Publication,
+) -> plan.FixedPayload | plan.GaussianPayload | plan.TextPayload:
+    if publication.payload is not None:
+        return plan.TextPayload(template=publication.payload)
+    size = publication.size
+    deviation_bytes = round(size.mean * size.spread)
+    if deviation_bytes == 0:
+        return plan.FixedPayload(bytes=size.mean)
+    return plan.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
+
+
+def _stage(stage: Stage, names: list[str]) -> plan.Stage:
+    chosen = names if stage.populations is None else stage.populations
+    indices = tuple(sorted({names.index(name) for name in chosen}))
+    return plan.Stage(name=stage.name, action=_action(stage.step), populations=indices)
+
+
+def _action(step: Connect | Publish | Hold | Disconnect) -> plan.Action:
+    match step:
+        case Connect():
+            parallelism = step.parallelism
+            if parallelism is None and step.rate is None:
+                parallelism = DEFAULT_PARALLELISM
+            return plan.ConnectAction(
+                rate_per_s=step.rate, parallelism=parallelism, timeout_ns=step.timeout
+            )
+        case Publish():
+            return plan.PublishAction(duration_ns=step.duration)
+        case Hold():
+            return plan.HoldAction(duration_ns=step.duration)
+        case Disconnect():
+            return plan.DisconnectAction(rate_per_s=step.rate)
+
+
+SECOND_NS = 10**9
+CLIENTS_PER_SOURCE = 20_000
+DEFAULT_PARALLELISM = 100

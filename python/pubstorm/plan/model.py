@@ -1,0 +1,255 @@
+"""The plan as it travels to every agent: one JSON object, field by field the types of
+`crates/plan/src/model.rs`. It knows nothing of shards, time of day, or how a scenario is written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pubstorm.scenario.target import Target as Target
+
+U16_MAX = 2**16 - 1
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
+
+U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
+U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
+U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
+QoS = Annotated[int, Field(ge=0, le=2)]
+Template = Annotated[str, Field(description="Text with `{n}`, `{n%K}`, `{n/K}` or `{a..b}`.")]
+
+
+class Frozen(BaseModel):
+    """A value of the contract: immutable, and without room for unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
+    )
+
+
+class Will(Frozen):
+    """Message the broker sends when a client dies."""
+
+    topic: Template
+    """Template of the topic."""
+    payload: Template
+    """Template of the payload."""
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    retain: bool
+    """Whether the broker keeps it."""
+
+
+class Reconnect(Frozen):
+    """Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`."""
+
+    min_ns: U64
+    """First wait, in nanoseconds."""
+    max_ns: U64
+    """Longest wait, in nanoseconds."""
+
+
+class Subscription(Frozen):
+    """One topic filter of every client of a population."""
+
+    filter: Template
+    """Template of the filter; a range `{a..b}` makes one filter for each value."""
+    qos: QoS
+    """Highest QoS wanted."""
+
+
+class OpenPace(Frozen):
+    """Open loop: an absolute schedule that does not wait for the broker."""
+
+    kind: Literal["open"] = "open"
+    period_ns: PositiveU64
+    """Time between two messages of a client, in nanoseconds."""
+    spread: Annotated[float, Field(ge=0, lt=1)]
+    """A client's period differs from `period_ns` by up to this share."""
+    jitter: Annotated[float, Field(ge=0, le=1)]
+    """Each message moves on the schedule by up to half this share of the period."""
+    phase: Literal["spread", "random", "aligned"]
+    """Where in its period a client sends first."""
+    late: Literal["send", "skip"]
+    """What happens to a message that could not leave in time."""
+
+
+class ClosedPace(Frozen):
+    """Closed loop: the next message is due as soon as the window and the socket take it."""
+
+    kind: Literal["closed"] = "closed"
+
+
+class FixedPayload(Frozen):
+    """Every payload has this size."""
+
+    kind: Literal["fixed"] = "fixed"
+    bytes: U32
+    """Size in bytes."""
+
+
+class GaussianPayload(Frozen):
+    """Sizes follow a normal distribution, cut at four standard deviations and at zero."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    mean_bytes: U32
+    """Mean in bytes."""
+    sd_bytes: U32
+    """Standard deviation in bytes."""
+
+
+class TextPayload(Frozen):
+    """The user's own text, without a stamp: counted, but without latency or order."""
+
+    kind: Literal["text"] = "text"
+    template: Template
+    """Template of the text."""
+
+
+Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
+Payload = Annotated[FixedPayload | GaussianPayload | TextPayload, Field(discriminator="kind")]
+
+
+class Publication(Frozen):
+    """One flow of messages that every client of a population sends."""
+
+    topic: Template
+    """Template of the topic; a range `{a..b}` is gone through in turn, message by message."""
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    retain: bool
+    """Whether the broker keeps the last message."""
+    pace: Pace
+    """When messages are due."""
+    window: Annotated[int, Field(ge=1, le=U16_MAX)]
+    """Messages of a client in flight at most (QoS 1 and 2)."""
+    payload: Payload
+    """What a message carries."""
+
+
+class Population(Frozen):
+    """Clients that behave alike."""
+
+    name: str
+    """Its name in the scenario."""
+    version: Literal["mqtt-3.1.1"] = "mqtt-3.1.1"
+    """Protocol and version."""
+    clients: U32
+    """How many clients; client `c` has number `n = first + c`."""
+    first: U64
+    """Number `{n}` of the first client."""
+    client_id: Template
+    """Template of the client identifier."""
+    username: Template | None
+    """Template of the user name."""
+    password: Template | None
+    """Template of the password."""
+    keep_alive_s: U16
+    """Keep-alive in seconds; 0 turns it off."""
+    clean_session: bool
+    """Whether each connection starts without session state."""
+    will: Will | None
+    """Message the broker sends when the client dies."""
+    connect_timeout_ns: U64
+    """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
+    reconnect: Reconnect | None
+    """How a lost or refused connection is tried again; null: it is not."""
+    read_rate_per_s: float | None
+    """Messages a second that a client takes from its socket at most; null: no limit."""
+    subscriptions: tuple[Subscription, ...]
+    """What each client subscribes to, in one SUBSCRIBE."""
+    publications: tuple[Publication, ...]
+    """What each client publishes in publish stages."""
+
+
+class ConnectAction(Frozen):
+    """Connects and subscribes the clients of its populations."""
+
+    kind: Literal["connect"] = "connect"
+    rate_per_s: float | None
+    """Connections started a second over all agents; null: as parallelism allows."""
+    parallelism: U32 | None
+    """Connections under way at once over all agents; null: no limit."""
+    timeout_ns: U64
+    """How long after the last start the barrier waits, in nanoseconds."""
+
+
+class PublishAction(Frozen):
+    """Publishes for a time, then drains."""
+
+    kind: Literal["publish"] = "publish"
+    duration_ns: U64
+    """In nanoseconds."""
+
+
+class HoldAction(Frozen):
+    """Keeps the connections and publishes nothing."""
+
+    kind: Literal["hold"] = "hold"
+    duration_ns: U64
+    """In nanoseconds."""
+
+
+class DisconnectAction(Frozen):
+    """Disconnects the clients of its populations."""
+
+    kind: Literal["disconnect"] = "disconnect"
+    rate_per_s: float | None
+    """Disconnections a second over all agents; null: all at once."""
+
+
+Action = Annotated[
+    ConnectAction | PublishAction | HoldAction | DisconnectAction, Field(discriminator="kind")
+]
+
+
+class Stage(Frozen):
+    """A named span of the run."""
+
+    name: str
+    """Its name in the scenario."""
+    action: Action
+    """What is done."""
+    populations: tuple[U32, ...]
+    """Indices of the populations that do it; the others go on as they are, without publishing."""
+
+
+class Plan(Frozen):
+    """A scenario with every choice made; what will be done, before sharding."""
+
+    FORMAT: ClassVar[int] = 1
+
+    format: Literal[1] = 1
+    """Version of this format."""
+    name: str
+    """The scenario's name."""
+    run_tag: U32
+    """Marks this run's payloads; earlier runs' retained messages carry another."""
+    seed: U64
+    """Seed of every random choice: the same plan makes the same load."""
+    targets: Annotated[tuple[Target, ...], Field(min_length=1)]
+    """Where clients connect; client `c` of a population goes to target `c % len(targets)`."""
+    targets_joined: bool
+    """Whether a message published at one target reaches subscribers at the others."""
+    sources: tuple[str, ...]
+    """Source addresses, used in turn; empty leaves the choice to the kernel."""
+    snapshot_interval_ns: PositiveU64
+    """Time between two snapshots, in nanoseconds."""
+    drain_ns: U64
+    """How long without progress the drain after a publish stage waits, in nanoseconds."""
+    populations: tuple[Population, ...]
+    """Clients that behave alike."""
+    stages: tuple[Stage, ...]
+    """What happens, in order."""
+
+    @property
+    def clients(self) -> int:
+        """Clients of all populations together."""
+        return sum(population.clients for population in self.populations)
+
+    def to_line(self) -> str:
+        """The plan as the one line of JSON that an agent reads first, with its newline."""
+        return self.model_dump_json() + "\n"

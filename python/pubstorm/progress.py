@@ -1,0 +1,175 @@
+"""How far a run is: what the barriers of the stages ask, from the snapshots that came so far, and
+the summary for the live display. It knows neither commands nor processes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from pubstorm.histogram import Histogram, HistogramSum
+from pubstorm.live import Live, PopulationSummary, Summary
+from pubstorm.merge import Count, Interval, Totals, rate_per_s
+from pubstorm.plan import ConnectAction, DisconnectAction, Plan
+from pubstorm.snapshot import Snapshot
+
+SECOND_NS = 10**9
+
+
+class Progress:
+    """The state of a run that goes on."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._latest: dict[int, Snapshot] = {}
+        self._owed = Counter[tuple[int, int]]()
+        self._missing = Counter[int]()
+        self._outcomes = Counter[str]()
+        self._connected_total = 0
+        self._first_attempts_total = 0
+        self._agents: int | None = None
+        self._started_ns = self._entered_ns = time.monotonic_ns()
+        self.totals = Totals()
+        self.stage = 0
+        self.moved_ns = 0
+        """When a message was last seen to be sent, acknowledged or received."""
+        self.connecting_ns = 0
+        """When a first attempt or a success of connecting was last seen."""
+        self.failing_since_ns: int | None = None
+        """When the first failed attempt was seen."""
+        self.next_show_ns = 0
+
+    def start(self, agents: int) -> None:
+        """The run starts with so many agents."""
+        self._agents = agents
+        self._started_ns = time.monotonic_ns()
+
+    def enter(self, stage: int, at_ns: int) -> None:
+        """A stage begins."""
+        self.stage = stage
+        self._entered_ns = at_ns
+        self.connecting_ns = at_ns
+        self.next_show_ns = 0
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Adds a snapshot."""
+        now_ns = time.monotonic_ns()
+        self.totals.add_snapshot(snapshot)
+        self._latest[snapshot.agent] = snapshot
+        if self._take_messages(snapshot):
+            self.moved_ns = now_ns
+        if self._take_connections(snapshot, now_ns):
+            self.connecting_ns = now_ns
+
+    def settled(self) -> bool:
+        """Whether every agent has done all that it can in this stage."""
+        ours = [s for s in self._latest.values() if s.stage == self.stage]
+        return len(ours) == self._agents and all(snapshot.settled for snapshot in ours)
+
+    def balanced(self) -> bool:
+        """Whether every delivery owed has come and every message is acknowledged."""
+        owed = any(count > 0 for count in self._owed.values())
+        return not owed and not any(
+            population.gauges.in_flight
+            for snapshot in self._latest.values()
+            for population in snapshot.populations
+        )
+
+    def nothing_connected(self) -> bool:
+        """Whether no attempt has succeeded since the start, though there were some."""
+        return self._connected_total == 0 and self._first_attempts_total > 0
+
+    def show(self, live: Live, now_ns: int) -> None:
+        """Shows the state, at most once a second."""
+        if now_ns >= self.next_show_ns:
+            self.next_show_ns = now_ns + SECOND_NS
+            live.show(self.summary(now_ns))
+
+    def summary(self, now_ns: int) -> Summary:
+        """The state of the run for the live display."""
+        stage = self._plan.stages[self.stage]
+        left_s, done = self._time_left(now_ns)
+        return Summary(
+            elapsed_s=(now_ns - self._started_ns) / SECOND_NS,
+            stage=stage.name,
+            stage_number=self.stage + 1,
+            stages=len(self._plan.stages),
+            progress=done,
+            left_s=left_s,
+            populations=tuple(map(self._population, range(len(self._plan.populations)))),
+            latency=self._latency(),
+            outcomes=dict(self._outcomes),
+            busy_share=max(map(_busy_share, self._latest.values()), default=0.0),
+        )
+
+    def _take_messages(self, snapshot: Snapshot) -> bool:
+        moved = 0
+        for population in snapshot.populations:
+            moved += population.counters.sent_total + population.counters.acked_total
+            self._outcomes.update({str(k): count for k, count in population.outcomes.items()})
+        for flow in snapshot.flows:
+            counters = flow.counters
+            moved += counters.received_total + counters.duplicate_total
+            self._owed[flow.source, flow.to] += counters.expected_total - counters.received_total
+            self._missing[flow.to] += counters.missing_total
+        return moved > 0
+
+    def _take_connections(self, snapshot: Snapshot, now_ns: int) -> bool:
+        before = self._connected_total, self._first_attempts_total
+        for population in snapshot.populations:
+            counters = population.counters
+            self._connected_total += counters.connected_total
+            self._first_attempts_total = min(
+                self._first_attempts_total + counters.connect_attempts_total, self._plan.clients
+            )
+            if counters.connect_failed_total and self.failing_since_ns is None:
+                self.failing_since_ns = now_ns
+        return before != (self._connected_total, self._first_attempts_total)
+
+    def _time_left(self, now_ns: int) -> tuple[float | None, float]:
+        """Seconds left in the stage and the share that is done."""
+        stage = self._plan.stages[self.stage]
+        if isinstance(stage.action, ConnectAction | DisconnectAction):
+            share = self._connected_share(stage.populations)
+            return None, share if isinstance(stage.action, ConnectAction) else 1 - share
+        duration_ns = max(stage.action.duration_ns, 1)
+        gone_ns = max(now_ns - self._entered_ns, 0)
+        return max(duration_ns - gone_ns, 0) / SECOND_NS, min(gone_ns / duration_ns, 1.0)
+
+    def _connected_share(self, populations: Iterable[int]) -> float:
+        chosen = list(populations)
+        clients = sum(self._plan.populations[p].clients for p in chosen)
+        snapshots = self._latest.values()
+        connected = sum(s.populations[p].gauges.connected for s in snapshots for p in chosen)
+        return connected / clients if clients else 1.0
+
+    def _population(self, index: int) -> PopulationSummary:
+        latest = [Interval.of(snapshot) for snapshot in self._latest.values()]
+
+        def rate(count: Count) -> float:
+            return rate_per_s(latest, index, count)
+
+        return PopulationSummary(
+            name=self._plan.populations[index].name,
+            clients=self._plan.populations[index].clients,
+            connected=sum(interval.populations[index].connected for interval in latest),
+            sent_per_s=rate("sent"),
+            acked_per_s=rate("acked"),
+            received_per_s=rate("received"),
+            missing=self._missing[index],
+        )
+
+    def _latency(self) -> Histogram:
+        deliveries, acknowledgements = HistogramSum(), HistogramSum()
+        for snapshot in self._latest.values():
+            for flow in snapshot.flows:
+                deliveries.add(flow.latency_intended)
+            for population in snapshot.populations:
+                acknowledgements.add(population.ack_intended)
+        delivered = deliveries.value()
+        return delivered if delivered.count else acknowledgements.value()
+
+
+def _busy_share(snapshot: Snapshot) -> float:
+    span_ns = snapshot.to_ns - snapshot.from_ns
+    return snapshot.engine.busy_ns / span_ns if span_ns > 0 else 0.0

@@ -1,0 +1,46 @@
+"""A result as Markdown, with the same tables as on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pubstorm.report.tables import Table, facts, tables
+from pubstorm.result import Result, Verdict
+
+
+def markdown(result: Result) -> str:
+    """The text of `report.md`."""
+    lines = [f"# {_escaped(result.name)}", "", *_verdict(result.verdict)]
+    lines += ["## Run", "", *(f"- **{name}**: {_escaped(value)}" for name, value in facts(result))]
+    for table in tables(result):
+        lines += ["", f"## {table.title}", "", *_table(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    yield f"**{str(verdict.status).upper()}**, limited by {verdict.limited_by}"
+    yield ""
+    for threshold in verdict.thresholds:
+        mark = "✓" if threshold.passed else "✗"
+        yield f"- {mark} `{threshold.expression}`: {threshold.text}"
+    for fact in verdict.evidence:
+        yield f"- {_escaped(fact)}"
+    if verdict.thresholds or verdict.evidence:
+        yield ""
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield _row(column.name for column in table.columns)
+    yield _row("---:" if column.right else ":---" for column in table.columns)
+    for row in table.rows:
+        yield _row(map(_escaped, row))
+
+
+def _row(cells: Iterator[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    for character in "\\|<*_`":
+        text = text.replace(character, f"\\{character}")
+    return text

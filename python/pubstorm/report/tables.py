@@ -1,0 +1,235 @@
+"""The tables of a report, built from a stored result: titles, columns and cells as text. Terminal
+and Markdown show the same ones. It knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pubstorm.quantity import (
+    bytes_text,
+    count_text,
+    duration_text,
+    rate_text,
+    share_text,
+    span_text,
+)
+from pubstorm.result import FlowResult, LatencyPair, PopulationResult, Result
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    right: bool = True
+    """Whether its cells are numbers, set flush right."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def tables(result: Result) -> list[Table]:
+    """Every table that has a row."""
+    built = [
+        connections(result),
+        deliveries(result),
+        latencies(result),
+        flows(result),
+        outcomes(result),
+        stages(result),
+        agents(result),
+    ]
+    return [table for table in built if table.rows]
+
+
+def connections(result: Result) -> Table:
+    """Who was connected."""
+    rows = [
+        (
+            name,
+            count_text(p.clients),
+            count_text(p.connected_max),
+            count_text(p.connect_failed_total),
+            count_text(p.disconnected_total),
+            _time(p.connect_time_us.p50, p.connect_time_us.count),
+            _time(p.connect_time_us.p99, p.connect_time_us.count),
+            _time(p.connect_time_us.max, p.connect_time_us.count),
+        )
+        for name, p in result.populations.items()
+    ]
+    names = ("clients", "connected max", "connect failed", "disconnected", "p50", "p99", "max")
+    return _table("Connections", "population", names, rows)
+
+
+def deliveries(result: Result) -> Table:
+    """The ledger of each population."""
+    rows = [
+        (
+            name,
+            count_text(p.sent_total),
+            _of_senders(p, p.acked_total),
+            _of_receivers(p, p.received_total),
+            _of_receivers(p, p.lost_total),
+            _of_receivers(p, p.duplicate_total),
+            _of_receivers(p, p.reordered_total),
+            _rate(p),
+        )
+        for name, p in result.populations.items()
+    ]
+    names = ("sent", "acked", "received", "lost", "dup", "reordered", "rate/s")
+    return _table("Messages", "population", names, rows)
+
+
+def latencies(result: Result) -> Table:
+    """Both latencies of each population: of what it received, and of what was acknowledged.
+    Negative ones have a column only where there are any."""
+    pairs = [
+        (name, what, pair)
+        for name, p in result.populations.items()
+        for what, pair in (("delivery", p.latency_us), ("ack", p.ack_latency_us))
+        if pair.intended.count or _negative(pair)
+    ]
+    with_negative = any(_negative(pair) for _, _, pair in pairs)
+    rows = [(name, what, *_latency_cells(pair, with_negative)) for name, what, pair in pairs]
+    columns = (Column("population", right=False), Column("latency", right=False))
+    names = ("count", "p50", "p99", "p99.9", "max", "p99 from send", "negative")
+    shown = names if with_negative else names[:-1]
+    return Table("Latency", columns + tuple(map(Column, shown)), tuple(rows))
+
+
+def flows(result: Result) -> Table:
+    """The ledger by publisher and receiver, where that says more than the populations do."""
+    rows = [_flow_cells(flow) for flow in result.flows] if len(result.flows) > 1 else []
+    names = ("expected", "received", "lost", "dup", "reordered", "p50", "p99", "max")
+    return _table("Flows", "from → to", names, rows)
+
+
+def outcomes(result: Result) -> Table:
+    """What ended otherwise than hoped."""
+    rows = [
+        (name, str(reason), count_text(count))
+        for name, p in result.populations.items()
+        for reason, count in sorted(p.outcomes.items(), key=lambda item: -item[1])
+        if count
+    ]
+    columns = (Column("population", right=False), Column("reason", right=False), Column("count"))
+    return Table("Outcomes", columns, tuple(rows))
+
+
+def stages(result: Result) -> Table:
+    """The stages as they were played."""
+    rows = [
+        (
+            stage.name,
+            stage.kind,
+            span_text(stage.start_s),
+            span_text(stage.duration_s),
+            span_text(stage.steady_s) if stage.steady_s else NOTHING,
+            rate_text(sum(p.sent_per_s for p in stage.populations.values())),
+            rate_text(sum(p.received_per_s for p in stage.populations.values())),
+        )
+        for stage in result.stages
+    ]
+    columns = (Column("stage", right=False), Column("kind", right=False))
+    names = ("start", "took", "steady", "sent/s", "received/s")
+    return Table("Stages", columns + tuple(map(Column, names)), tuple(rows))
+
+
+def agents(result: Result) -> Table:
+    """The generator itself."""
+    rows = [
+        (
+            str(agent.agent),
+            count_text(agent.clients),
+            share_text(agent.busy_share),
+            f"{agent.cpu_s:.1f} s",
+            bytes_text(agent.rss_max_bytes),
+            agent.ending,
+        )
+        for agent in result.fleet.agents
+    ]
+    names = ("clients", "busy", "CPU", "memory max")
+    table = _table("Engines", "agent", (*names, "ending"), rows)
+    return Table(table.title, (*table.columns[:-1], Column("ending", right=False)), table.rows)
+
+
+def facts(result: Result) -> list[tuple[str, str]]:
+    """Name and value of what belongs to the whole run."""
+    environment, late = result.environment, result.fleet.lateness_us
+    brokers = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
+    return [
+        ("targets", ", ".join(result.targets) + (f" ({brokers})" if brokers else "")),
+        ("started", f"{result.started}, took {span_text(result.duration_s)}"),
+        ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
+        (
+            "host",
+            f"{environment.cores} × {environment.cpu_model}, "
+            f"{bytes_text(environment.memory_bytes)}, {environment.kernel}",
+        ),
+    ]
+
+
+def _table(title: str, first: str, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
+    columns = (Column(first, right=False), *map(Column, names))
+    return Table(title, columns, tuple(rows))
+
+
+def _flow_cells(flow: FlowResult) -> tuple[str, ...]:
+    latency = flow.latency_us.intended
+    return (
+        f"{flow.source} → {flow.to}",
+        count_text(flow.expected_total),
+        count_text(flow.received_total),
+        count_text(flow.lost_total),
+        count_text(flow.duplicate_total),
+        count_text(flow.reordered_total),
+        _time(latency.p50, latency.count),
+        _time(latency.p99, latency.count),
+        _time(latency.max, latency.count),
+    )
+
+
+def _negative(pair: LatencyPair) -> int:
+    return pair.intended.negative_total + pair.actual.negative_total
+
+
+def _latency_cells(pair: LatencyPair, with_negative: bool) -> tuple[str, ...]:
+    intended, actual = pair.intended, pair.actual
+    cells = (
+        count_text(intended.count),
+        _time(intended.p50, intended.count),
+        _time(intended.p99, intended.count),
+        _time(intended.p999, intended.count),
+        _time(intended.max, intended.count),
+        _time(actual.p99, actual.count),
+    )
+    return (*cells, count_text(_negative(pair))) if with_negative else cells
+
+
+def _rate(population: PopulationResult) -> str:
+    """Deliveries of a receiver, acknowledgements of a sender that asks for them, else sends."""
+    rates = population.rates
+    if population.received_total:
+        return rate_text(rates.received_per_s)
+    return rate_text(rates.acked_per_s if population.acked_total else rates.sent_per_s)
+
+
+def _of_senders(population: PopulationResult, count: int) -> str:
+    return count_text(count) if population.sent_total else NOTHING
+
+
+def _of_receivers(population: PopulationResult, count: int) -> str:
+    return count_text(count) if population.expected_total or population.received_total else NOTHING
+
+
+def _time(duration_us: float, count: int) -> str:
+    return duration_text(duration_us) if count else NOTHING

@@ -1,0 +1,85 @@
+"""A result on the terminal: what was run, tables, verdict, and where it is kept."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from pubstorm.report.tables import Table, facts, tables
+from pubstorm.result import Result, Status, Verdict
+
+FILE_WIDTH = 100
+"""Columns of a report that goes to no terminal."""
+STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INVALID: "bold yellow"}
+BORDERS = {Status.PASS: "green", Status.FAIL: "red", Status.INVALID: "yellow"}
+
+
+def render(result: Result, console: Console) -> None:
+    """Prints everything."""
+    console.print()
+    console.print(Text(result.name, style="bold"))
+    for name, value in facts(result):
+        console.print(Text.assemble((f"  {name:<12}", "dim"), value), soft_wrap=True)
+    for table in tables(result):
+        console.print()
+        console.print(_table(table), width=_width(console))
+    console.print()
+    render_verdict(result, console)
+
+
+def render_verdict(result: Result, console: Console) -> None:
+    """Prints verdict and run directory only."""
+    console.print(_verdict(result.verdict), width=_width(console))
+    console.print(Text.assemble(("run directory  ", "dim"), result.run_directory), soft_wrap=True)
+
+
+def _width(console: Console) -> int:
+    """A file or a pipe has no width of its own."""
+    return console.width if console.is_terminal else max(console.width, FILE_WIDTH)
+
+
+def _table(table: Table) -> RichTable:
+    rich = RichTable(
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        header_style="dim",
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    for column in table.columns:
+        rich.add_column(
+            column.name, justify="right" if column.right else "left", no_wrap=column.right
+        )
+    for row in table.rows:
+        rich.add_row(*map(Text, row))
+    return rich
+
+
+def _verdict(verdict: Verdict) -> Panel:
+    status = verdict.status
+    lines: list[RenderableType] = [
+        Text.assemble(
+            (str(status).upper(), STYLES[status]),
+            ("   limited by ", "dim"),
+            (str(verdict.limited_by), "bold"),
+        )
+    ]
+    for threshold in verdict.thresholds:
+        mark = ("✓ ", "green") if threshold.passed else ("✗ ", "bold red")
+        lines.append(Text.assemble(mark, threshold.expression, (f"   {threshold.text}", "dim")))
+    if verdict.evidence:
+        lines.append(_evidence(verdict))
+    return Panel(Group(*lines), border_style=BORDERS[status], title="verdict", title_align="left")
+
+
+def _evidence(verdict: Verdict) -> RichTable:
+    grid = RichTable.grid(padding=(0, 1))
+    for fact in verdict.evidence:
+        grid.add_row(Text("•", style="dim"), Text(fact))
+    return grid

@@ -1,0 +1,88 @@
+"""The folder of one run: what is kept of it, as it comes. A disk that fills up or a folder that
+cannot be written any more ends no run: the first failure is kept and told, the rest is left out.
+It knows files and nothing of their content."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pubstorm.errors import StoredRunError
+
+
+class RunDirectory:
+    """A run's own folder, `<time>-<name>`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = path / "logs"
+        self.topology = path / "topology"
+        self.failure: str | None = None
+        """The first thing that could not be written, and why; None as long as all could."""
+        self._snapshots: BinaryIO | None = None
+
+    @classmethod
+    def create(cls, path: Path) -> RunDirectory:
+        """Makes the folder, which must be new or empty, or raises StoredRunError."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise StoredRunError(f"{path} is not empty", "choose another folder with --out")
+            directory = cls(path)
+            directory.logs.mkdir()
+        except OSError as error:
+            raise StoredRunError(
+                f"cannot make the run directory {path}: {error.strerror}",
+                "choose another place with --out",
+            ) from error
+        return directory
+
+    def write(self, file: str, text: str) -> bool:
+        """Puts a file in place as a whole, never half; whether it could."""
+        target = self.path / file
+        temporary = target.with_name(f".{file}.new")
+        try:
+            with temporary.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(target)
+        except OSError as error:
+            self._failed(file, error)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            return False
+        return True
+
+    def append_snapshot(self, line: bytes) -> None:
+        """Appends a snapshot as it came, until that fails once."""
+        if self.failure is not None:
+            return
+        try:
+            if self._snapshots is None:
+                self._snapshots = (self.path / "snapshots.jsonl").open("ab", buffering=0)
+            self._snapshots.write(line)
+        except OSError as error:
+            self._failed("snapshots.jsonl", error)
+
+    def close(self) -> None:
+        """Closes what is open."""
+        if self._snapshots is not None:
+            self._snapshots.close()
+            self._snapshots = None
+
+    def _failed(self, file: str, error: OSError) -> None:
+        if self.failure is None:
+            self.failure = f"cannot write {self.path / file}: {error.strerror}"
+
+
+def new_path(parent: Path, name: str, now: datetime) -> Path:
+    """A path in `parent` that is free: `<time>-<name>`, with a number where that is taken."""
+    stem = f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:80]}"
+    candidates = (parent / (stem if n == 1 else f"{stem}-{n}") for n in itertools.count(1))
+    return next(path for path in candidates if not path.exists())

@@ -1,0 +1,28 @@
+"""Scenario: what the user wrote, read from YAML into values that cannot be wrong."""
+
+from pubstorm.scenario.load import load_scenario, parse_scenario
+from pubstorm.scenario.model import Broker, Fleet, Scenario, Topology, Validity
+from pubstorm.scenario.populations import Population, Publication, Subscription
+from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
+from pubstorm.scenario.target import Target
+from pubstorm.thresholds import Threshold
+
+__all__ = [
+    "Broker",
+    "Connect",
+    "Disconnect",
+    "Fleet",
+    "Hold",
+    "Population",
+    "Publication",
+    "Publish",
+    "Scenario",
+    "Stage",
+    "Subscription",
+    "Target",
+    "Threshold",
+    "Topology",
+    "Validity",
+    "load_scenario",
+    "parse_scenario",
+]

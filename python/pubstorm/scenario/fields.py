@@ -1,0 +1,191 @@
+"""The types of a scenario's fields: quantities with their bounds, texts, templates and topics.
+Each says what it found and what is allowed. It knows no key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from pubstorm.scenario.target import Target, parse_sources, parse_targets
+from pubstorm.template import Kind, Template, TemplateError
+from pubstorm.thresholds import Threshold, parse_threshold
+from pubstorm.units import (
+    Quantity,
+    UnfitError,
+    count,
+    describe,
+    duration_ns,
+    rate_per_s,
+    share,
+    size_bytes,
+)
+
+
+def text(value: object) -> str:
+    """Text of bounded length, without NUL [MQTT-1.5.3-2]."""
+    if not isinstance(value, str):
+        written = describe(value)
+        scalar = isinstance(value, (int, float, bool))
+        raise UnfitError(value, "is text", f'write "{written}" in quotes' if scalar else None)
+    if "\0" in value:
+        raise UnfitError(value, "is text without NUL characters")
+    if len(value.encode()) > TEXT_BYTES_MAX:
+        raise UnfitError(value, f"is text of at most {TEXT_BYTES_MAX} bytes")
+    return value
+
+
+def name(value: object) -> str:
+    """A name that can stand in a path of the file system and of a threshold."""
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return value
+    raise UnfitError(value, "are letters, digits, _ and -, at most 64, beginning with a letter")
+
+
+def client_text(value: object) -> str:
+    """A template with one value for each client: no range."""
+    source = text(value)
+    if _template(source).has(Kind.RANGE):
+        raise UnfitError(value, "are {n}, {n%K} and {n/K}", "a range belongs into a topic")
+    return source
+
+
+def topic(value: object) -> str:
+    """A template of a topic name: not empty, no wildcard [MQTT-3.3.2-2]."""
+    source = text(value)
+    template = _template(source)
+    if not source:
+        raise UnfitError(value, "is a topic of at least one character")
+    if any(isinstance(part, str) and set(part) & {"+", "#"} for part in template.parts):
+        raise UnfitError(value, "is a topic without the wildcards + and #")
+    return source
+
+
+def client_topic(value: object) -> str:
+    """A template of a topic name with one value for each client: no range."""
+    return client_text(topic(value))
+
+
+def topic_filter(value: object) -> str:
+    """A template of a topic filter, with the wildcards in their places [MQTT-4.7.1-2, -3]."""
+    source = text(value)
+    template = _template(source)
+    if not source:
+        raise UnfitError(value, "is a topic filter of at least one character")
+    try:
+        levels = template.levels()
+    except TemplateError as error:
+        raise UnfitError(value, f"is one variable a level: {error}") from None
+    for place, level in enumerate(levels):
+        literal = "".join(part for part in level if isinstance(part, str))
+        alone = literal in {"+", "#"} and all(isinstance(part, str) for part in level)
+        if set(literal) & {"+", "#"} and not alone:
+            raise UnfitError(value, "are wildcards that fill a whole level, as in a/+/b/#")
+        if literal == "#" and place != len(levels) - 1:
+            raise UnfitError(value, "is # in the last level only")
+    return source
+
+
+def qos(value: object) -> int:
+    """A quality of service."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2:
+        return value
+    raise UnfitError(value, "are 0, 1 and 2")
+
+
+def flag(value: object) -> bool:
+    """True or false."""
+    if isinstance(value, bool):
+        return value
+    raise UnfitError(value, "are true and false")
+
+
+def one_of(*words: str) -> Callable[[object], object]:
+    """A word out of a few."""
+
+    def check(value: object) -> object:
+        if value in words and isinstance(value, str):
+            return value
+        raise UnfitError(value, f"are {' and '.join(words)}" if len(words) == 2 else _list(words))
+
+    return check
+
+
+def publication_rate(value: object) -> float | None:
+    """A rate, or None for `max`: as fast as the window and the socket take it."""
+    if value == "max":
+        return None
+    try:
+        return float(Quantity(rate_per_s, PUBLICATION_RATE_MIN_PER_S, 1e9).read(value))
+    except UnfitError as unfit:
+        message = str(unfit).partition(", allowed ")[2]
+        raise UnfitError(value, f'{message}, or "max"', unfit.hint) from None
+
+
+def threshold(value: object) -> Threshold:
+    """A threshold line."""
+    return parse_threshold(text(value))
+
+
+def _template(source: str) -> Template:
+    try:
+        return Template.parse(source)
+    except TemplateError as error:
+        raise UnfitError(source, f"is a template: found {error}") from None
+
+
+def _list(words: tuple[str, ...]) -> str:
+    return f"are {', '.join(words[:-1])} and {words[-1]}"
+
+
+def _json(title: str, kind: str | list[str] = "string", **more: Any) -> WithJsonSchema:
+    return WithJsonSchema({"title": title, "type": kind, **more})
+
+
+SECOND_NS = 10**9
+CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
+TEXT_BYTES_MAX = 60_000
+MESSAGE_BYTES_MAX = 256_000_000
+PUBLICATION_RATE_MIN_PER_S = 1e-7
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
+TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+Clients = Annotated[int, Quantity(count, 1, 2**32 - 1)]
+Number = Annotated[int, Quantity(count, 0, 2**62)]
+SmallCount = Annotated[int, Quantity(count, 1, 4096)]
+Window = Annotated[int, Quantity(count, 1, 65535)]
+Parallelism = Annotated[int, Quantity(count, 1, 2**32 - 1)]
+Seed = Annotated[int, Quantity(count, 0, 2**62)]
+Bytes = Annotated[int, Quantity(size_bytes, 0, MESSAGE_BYTES_MAX)]
+Duration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS)]
+PositiveDuration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS, above_low=True)]
+Interval = Annotated[int, Quantity(duration_ns, 10**7, 3600 * SECOND_NS)]
+Rate = Annotated[float, Quantity(rate_per_s, 0, 1e9, above_low=True)]
+Share = Annotated[float, Quantity(share, 0, 1)]
+ShareBelowOne = Annotated[float, Quantity(share, 0, 0.999)]
+KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECOND_NS)]
+PublicationRate = Annotated[
+    float | None, BeforeValidator(publication_rate), _json("rate", examples=["10/s", "max"])
+]
+Name = Annotated[str, BeforeValidator(name), _json("name")]
+Text = Annotated[str, BeforeValidator(text), _json("text")]
+ClientText = Annotated[str, BeforeValidator(client_text), _json("template")]
+Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]
+ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template")]
+TopicFilter = Annotated[str, BeforeValidator(topic_filter), _json("topic filter template")]
+QoS = Annotated[int, BeforeValidator(qos), _json("QoS", "integer", enum=[0, 1, 2])]
+Flag = Annotated[bool, BeforeValidator(flag), _json("flag", "boolean")]
+Targets = Annotated[
+    tuple[Target, ...],
+    BeforeValidator(parse_targets),
+    WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
+]
+Sources = Annotated[
+    tuple[str, ...] | None,
+    BeforeValidator(parse_sources),
+    WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
+]
+ThresholdLine = Annotated[Threshold, BeforeValidator(threshold), _json("threshold")]

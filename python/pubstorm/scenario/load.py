@@ -1,0 +1,161 @@
+"""From a scenario file to a scenario: read, override, validate, check, and report everything that
+is wrong together, each with its line. It knows how the steps follow, and no key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from pubstorm.errors import Problem, ScenarioError
+from pubstorm.scenario.checks import Finding, check_keys, check_values
+from pubstorm.scenario.document import Document, DocumentError, Path, read_document
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.overrides import apply_override, parse_override
+from pubstorm.scenario.problems import explain
+from pubstorm.scenario.shape import shape_of
+from pubstorm.units import UnfitError
+
+
+def load_scenario(
+    path: FilePath, overrides: Sequence[str] = (), target: str | None = None
+) -> Scenario:
+    """Reads a scenario file; raises `ScenarioError` with every problem.
+
+    `overrides` are `a.b.c=value` each. A `target` replaces the file's and its brokers.
+    """
+    return parse_scenario(_read(path), str(path), overrides, target)
+
+
+def parse_scenario(
+    text: str, file: str, overrides: Sequence[str] = (), target: str | None = None
+) -> Scenario:
+    """Reads a scenario from text that came from `file`."""
+    try:
+        document = read_document(text)
+    except DocumentError as error:
+        problem = Problem(f"{file}:{error.line}", "", str(error), error.hint)
+        raise ScenarioError([problem]) from None
+    if document.data is None:
+        raise ScenarioError([Problem(f"{file}:1", "", "found an empty file", EXAMPLE_HINT)])
+    if not isinstance(document.data, dict):
+        message = f"found no mapping, allowed are the keys {', '.join(shape_of(Scenario).keys)}"
+        raise ScenarioError([Problem(f"{file}:1", "", message, EXAMPLE_HINT)])
+    return _Loading(file, document).scenario(text, overrides, target)
+
+
+class _Loading:
+    """One file on its way: its values so far, and where each came from."""
+
+    def __init__(self, file: str, document: Document) -> None:
+        self.file = file
+        self.data = document.data
+        self.lines = document.lines
+        self.overridden: dict[Path, str] = {}
+        self.problems = [
+            self._problem(path, "found the same key twice", None, line)
+            for path, line in document.duplicates
+        ]
+
+    def scenario(self, text: str, overrides: Sequence[str], target: str | None) -> Scenario:
+        for override in overrides:
+            self._override(override)
+        if target is not None:
+            self._retarget(target)
+        if isinstance(self.data, dict):
+            self.data = {"name": _name_of(self.file), **self.data}
+        scenario = self._validate()
+        if scenario is None or self.problems:
+            raise ScenarioError(sorted(self.problems, key=self._order))
+        settings = [f"--set {override}" for override in overrides]
+        settings += [f"--target {target}"] if target is not None else []
+        notes = "".join(f"# with {setting}\n" for setting in settings)
+        newline = "" if text.endswith("\n") or not notes else "\n"
+        return scenario.with_source_text(text + newline + notes)
+
+    def _override(self, text: str) -> None:
+        try:
+            override = parse_override(text)
+            self.data = apply_override(self.data, shape_of(Scenario), override)
+            self.overridden[override.path] = f"--set {text}"
+        except UnfitError as unfit:
+            path = text.partition("=")[0]
+            self.problems.append(Problem(f"--set {text}", path, str(unfit), unfit.hint))
+
+    def _retarget(self, target: str) -> None:
+        if not isinstance(self.data, dict):
+            return
+        topology = self.data.get("topology")
+        kept = {k: v for k, v in topology.items() if k != "brokers"} if topology else {}
+        self.data = {**self.data, "target": target, "topology": kept}
+        self.overridden[("target",)] = f"--target {target}"
+
+    def _validate(self) -> Scenario | None:
+        self._add(check_keys(self.data))
+        try:
+            scenario = Scenario.model_validate(self.data)
+        except ValidationError as error:
+            self._add(explain(error))
+            return None
+        if not self.problems:
+            self._add(check_values(scenario))
+        return scenario
+
+    def _add(self, findings: Iterable[Finding]) -> None:
+        for path, message, hint in findings:
+            self.problems.append(self._problem(path, message, hint))
+
+    def _problem(
+        self, path: Path, message: str, hint: str | None, line: int | None = None
+    ) -> Problem:
+        """A problem at the closest place that the user wrote."""
+        shown = path
+        while shown and shown not in self.lines and shown not in self.overridden:
+            shown = shown[:-1]
+        is_short_form = shown != path and "needed" not in message and "unknown" not in message
+        written = ".".join(map(str, shown if is_short_form else path))
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.overridden:
+                return Problem(self.overridden[path[:end]], written, message, hint)
+        return Problem(f"{self.file}:{line or self.lines.get(shown, 1)}", written, message, hint)
+
+    def _order(self, problem: Problem) -> tuple[int, str]:
+        line = problem.place.removeprefix(f"{self.file}:")
+        return (int(line) if line.isdigit() else 10**9, problem.path)
+
+
+def _read(path: FilePath) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise _unreadable(path, "found no such file", EXAMPLE_HINT) from None
+    except IsADirectoryError:
+        raise _unreadable(path, "found a directory, allowed is a YAML file", None) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _unreadable(path, f"cannot be read: {reason}", None) from None
+    if len(content) > FILE_BYTES_MAX:
+        raise _unreadable(path, "found more than 1 MiB, allowed is a smaller file", None)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = "found bytes that are not UTF-8"
+        raise ScenarioError([Problem(f"{path}:{line}", "", message)]) from None
+
+
+def _unreadable(path: FilePath, message: str, hint: str | None) -> ScenarioError:
+    return ScenarioError([Problem(str(path), "", message, hint)])
+
+
+def _name_of(file: str) -> str:
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", FilePath(file).stem).strip("-")[:60]
+    return stem if stem[:1].isalpha() else f"run-{stem}".rstrip("-")
+
+
+FILE_BYTES_MAX = 2**20
+EXAMPLE_HINT = "pubstorm scenarios lists ready ones to start from"

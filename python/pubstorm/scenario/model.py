@@ -1,0 +1,135 @@
+"""The scenario: what the user wants done, as immutable values in base units (durations in
+nanoseconds, rates a second, sizes in bytes, shares from 0 to 1). The docstrings are the reference
+that users read. It knows nothing of files, lines or the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
+
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.fields import (
+    Duration,
+    Flag,
+    Interval,
+    Name,
+    PositiveDuration,
+    Seed,
+    Share,
+    SmallCount,
+    Sources,
+    Targets,
+    Text,
+    ThresholdLine,
+    one_of,
+)
+from pubstorm.scenario.populations import Population
+from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
+from pubstorm.units import UnfitError
+
+MILLISECOND_NS = 10**6
+SECOND_NS = 10**9
+
+
+class Broker(Part):
+    """Brokers of one kind that the run starts on free ports and stops itself."""
+
+    kind: Annotated[
+        Literal["embedded", "mosquitto"], BeforeValidator(one_of("embedded", "mosquitto"))
+    ]
+    """`embedded` comes with Pubstorm; `mosquitto` has to be installed."""
+    count: SmallCount = 1
+    """How many of them."""
+    settings: Mapping[str, Any] = Field(default_factory=dict)
+    """Settings in the broker's own words: lines of `mosquitto.conf`, or long options of
+    `pubstorm broker` such as `max-queued`."""
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def check_settings(cls, value: object) -> object:
+        """Keeps every setting a plain value or a list of them."""
+        settings = {} if value is None else value
+        if not isinstance(settings, dict):
+            raise UnfitError(value, "is a mapping of settings")
+        for key, setting in settings.items():
+            items = setting if isinstance(setting, list) else [setting]
+            if not all(isinstance(item, (str, int, float, bool)) for item in items):
+                raise UnfitError(setting, f"for {key} is a plain value or a list of them")
+            if any("\n" in part for part in (key, *map(str, items))):
+                raise UnfitError(setting, f"for {key} is a value on one line")
+        return settings
+
+
+class Topology(Part):
+    """The brokers that the run itself starts and stops."""
+
+    brokers: Mapping[Name, Broker] = Field(default_factory=dict)
+    """Brokers by name; in this order they are the targets."""
+    joined: Flag = False
+    """Whether a message published at one target reaches subscribers at the others, as in a
+    cluster."""
+
+
+class Fleet(Part):
+    """The engine processes."""
+
+    agents: SmallCount | None = None
+    """How many. Default: by descriptors, cores and load."""
+
+
+class Validity(Part):
+    """When the load generator counts as saturated, which makes a run invalid."""
+
+    lateness_p99: PositiveDuration = 10 * MILLISECOND_NS
+    """The 99th percentile of how late messages were written through the engine's own fault."""
+    busy: Share = 0.9
+    """Share of the time that an engine's loop was not waiting."""
+
+
+class Scenario(Part):
+    """What a run does, and what it is judged by."""
+
+    name: Name = "scenario"
+    """Name of the run's folder. Default: the name of the file."""
+    description: Text = ""
+    """One line for the list of scenarios."""
+    target: Targets = ()
+    """Where clients connect: `mqtt://HOST[:PORT]`, or a list. Client c of a population goes to
+    target c modulo their number. Not needed where the topology starts brokers."""
+    topology: Topology = Topology()
+    """The brokers that the run itself starts and stops."""
+    populations: Mapping[Name, Population] = Field(min_length=1)
+    """Clients that behave alike, by name."""
+    stages: tuple[Stage, ...] = Field(DEFAULT_STAGES, min_length=1)
+    """What happens, in order. Default: connect, then publish for 10s."""
+    drain: Duration = 5 * SECOND_NS
+    """How long without progress it waits for messages under way after a publish stage."""
+    sources: Sources = None
+    """Addresses that clients connect from, used in turn: addresses and ranges such as
+    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 20 000 clients of a target."""
+    seed: Seed = 1
+    """Seed of every random choice: the same scenario makes the same load."""
+    fleet: Fleet = Fleet()
+    """The engine processes."""
+    snapshot_interval: Interval = SECOND_NS
+    """Time between two snapshots of an engine."""
+    thresholds: tuple[ThresholdLine, ...] = ()
+    """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
+    validity: Validity = Validity()
+    """When the load generator counts as saturated."""
+
+    _source_text: str = PrivateAttr(default="")
+
+    @property
+    def source_text(self) -> str:
+        """The text it was read from, with the overrides as comments at its end."""
+        return self._source_text
+
+    def with_source_text(self, text: str) -> Scenario:
+        """The same scenario with the text it was read from."""
+        copy = self.model_copy()
+        copy._source_text = text
+        return copy

@@ -1,0 +1,160 @@
+"""Populations: clients that behave alike, what they subscribe to and what they publish. The
+docstrings are the reference that users read. It knows neither stages nor targets.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator
+
+from pubstorm.scenario.base import OrWord, Part
+from pubstorm.scenario.fields import (
+    Bytes,
+    Clients,
+    ClientText,
+    ClientTopic,
+    Duration,
+    Flag,
+    KeepAlive,
+    Number,
+    PositiveDuration,
+    PublicationRate,
+    QoS,
+    Rate,
+    Share,
+    ShareBelowOne,
+    Topic,
+    TopicFilter,
+    Window,
+    one_of,
+)
+from pubstorm.units import UnfitError
+
+MILLISECOND_NS = 10**6
+SECOND_NS = 10**9
+
+
+class Subscription(Part):
+    """One topic filter of every client; a plain text is the topic."""
+
+    SHORT_FOR: ClassVar[str | None] = "topic"
+
+    topic: TopicFilter
+    """Topic filter; a range `{a..b}` makes one filter for each value."""
+    qos: QoS = 0
+    """Highest QoS wanted."""
+
+
+class Size(Part):
+    """Sizes around a mean; a plain size is the mean, without spread."""
+
+    SHORT_FOR: ClassVar[str | None] = "mean"
+
+    mean: Bytes
+    """Mean size of a payload."""
+    spread: Share = 0.0
+    """Standard deviation of a normal distribution, as a share of the mean."""
+
+
+class Publication(Part):
+    """A flow of messages that every client sends in publish stages."""
+
+    topic: Topic
+    """Topic; a range `{a..b}` is gone through in turn, message by message."""
+    rate: PublicationRate | None = None
+    """Messages a second of each client; `max`: as fast as window and socket take them."""
+    interval: PositiveDuration | None = None
+    """Time between two messages of a client, instead of a rate."""
+    size: Size = Size.model_validate("100B")
+    """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
+    stamp: they are counted, without latency."""
+    payload: ClientText | None = None
+    """Payload text instead of a size: counted, without latency and order."""
+    qos: QoS = 0
+    """QoS of the messages."""
+    retain: Flag = False
+    """Whether the broker keeps the last message of a topic."""
+    jitter: Share = 0.0
+    """Each message moves by up to half this share of the period."""
+    spread: ShareBelowOne = 0.0
+    """Each client's period differs from the given one by up to this share."""
+    phase: Annotated[
+        Literal["spread", "random", "aligned"],
+        BeforeValidator(one_of("spread", "random", "aligned")),
+    ] = "spread"
+    """Where in the period clients send: evenly spread, at random, or all at once."""
+    late: Annotated[Literal["send", "skip"], BeforeValidator(one_of("send", "skip"))] = "send"
+    """A message that could not leave in time is sent late, or left out and counted as skipped."""
+    window: Window = 65535
+    """Messages of a client in flight at most, for QoS 1 and 2."""
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Messages a second of each client; `None` in a closed loop."""
+        return self.rate if self.interval is None else SECOND_NS / self.interval
+
+
+class Will(Part):
+    """The message that the broker sends when a client dies."""
+
+    topic: ClientTopic
+    """Topic of the message."""
+    payload: ClientText = ""
+    """Text of the message."""
+    qos: QoS = 0
+    """QoS of the message."""
+    retain: Flag = False
+    """Whether the broker keeps it."""
+
+
+class Reconnect(Part):
+    """Waits between attempts to connect, doubling from the first to the longest."""
+
+    after: Duration = 100 * MILLISECOND_NS
+    """First wait."""
+    up_to: Duration = 10 * SECOND_NS
+    """Longest wait; at least the first."""
+
+
+def _reconnect(value: object) -> object:
+    if value == "never":
+        return None
+    if value is None or not isinstance(value, (dict, Reconnect)):
+        raise UnfitError(value, "is {after: 100ms, up_to: 10s} or never")
+    return value
+
+
+class Population(Part):
+    """Clients that behave alike."""
+
+    clients: Clients
+    """How many clients."""
+    first: Number = 0
+    """The number `{n}` of the first client; the others count up from it."""
+    client_id: ClientText | None = None
+    """Client identifier, different for each client. Default: NAME-{n}."""
+    username: ClientText | None = None
+    """User name."""
+    password: ClientText | None = None
+    """Password."""
+    keep_alive: KeepAlive = 60 * SECOND_NS
+    """Keep-alive in whole seconds; 0 turns it off."""
+    session: Annotated[
+        Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))
+    ] = "clean"
+    """Whether the broker forgets a client when it disconnects."""
+    will: Will | None = None
+    """Message that the broker sends when a client dies."""
+    connect_timeout: PositiveDuration = 10 * SECOND_NS
+    """Longest wait for the connection and all subscriptions of a client."""
+    reconnect: Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")] = (
+        Reconnect()
+    )
+    """How a lost or refused connection is tried again, or `never`."""
+    read_rate: Rate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber."""
+    subscriptions: tuple[Subscription, ...] = ()
+    """What each client subscribes to."""
+    publications: tuple[Publication, ...] = ()
+    """What each client publishes in publish stages."""

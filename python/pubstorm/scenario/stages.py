@@ -1,0 +1,123 @@
+"""Stages: what connects, publishes, waits and leaves, one after the other. The docstrings are the
+reference that users read. It does not know which populations there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
+
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.fields import Parallelism, PositiveDuration, Rate, Text
+from pubstorm.units import UnfitError
+
+SECOND_NS = 10**9
+
+
+class Step(Part):
+    """What all stages have in common."""
+
+    name: Text | None = None
+    """Name of the stage. Default: what it does."""
+    populations: tuple[Text, ...] | None = None
+    """Which populations take part. Default: all."""
+
+
+class Connect(Step):
+    """Connects and subscribes clients, and waits until all are ready or given up."""
+
+    rate: Rate | None = None
+    """Connections started a second. Default: as parallelism allows."""
+    parallelism: Parallelism | None = None
+    """Connections under way at once. Default: 100 where no rate is given, else no limit."""
+    timeout: PositiveDuration = 30 * SECOND_NS
+    """How long after the last start it waits."""
+
+
+class Publish(Step):
+    """Publishes for a time, then drains; a plain duration is the time."""
+
+    SHORT_FOR: ClassVar[str | None] = "for"
+
+    duration: PositiveDuration = Field(alias="for")
+    """How long."""
+
+
+class Hold(Step):
+    """Keeps the connections and publishes nothing; a plain duration is the time."""
+
+    SHORT_FOR: ClassVar[str | None] = "for"
+
+    duration: PositiveDuration = Field(alias="for")
+    """How long."""
+
+
+class Disconnect(Step):
+    """Disconnects clients."""
+
+    rate: Rate | None = None
+    """Disconnections a second. Default: all at once."""
+
+
+class Stage(Part):
+    """One thing that is done: exactly one of the keys."""
+
+    connect: Connect | None = None
+    """Connects and subscribes clients."""
+    publish: Publish | None = None
+    """Publishes for a time, then drains."""
+    hold: Hold | None = None
+    """Keeps the connections and publishes nothing."""
+    disconnect: Disconnect | None = None
+    """Disconnects clients."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_verb(cls, value: object) -> object:
+        """Makes sure that there is exactly one verb; without a value it means its defaults."""
+        if isinstance(value, str) and value in cls.model_fields:
+            return {value: {}}
+        if not isinstance(value, dict) or len(value) != 1:
+            found = "keys " + ", ".join(map(str, value)) if isinstance(value, dict) else value
+            raise UnfitError(found, f"is one of {', '.join(cls.model_fields)}")
+        return {verb: {} if step is None else step for verb, step in value.items()}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Adds that there is exactly one verb, and that it can stand alone."""
+        full = super().__get_pydantic_json_schema__(schema, handler)
+        one = {**full, "minProperties": 1, "maxProperties": 1}
+        return {"anyOf": [one, {"enum": ["connect", "disconnect"]}]}
+
+    @property
+    def step(self) -> Connect | Publish | Hold | Disconnect:
+        """What is done."""
+        step = self.connect or self.publish or self.hold or self.disconnect
+        if step is None:
+            raise ValueError("a stage has exactly one verb")
+        return step
+
+    @property
+    def verb(self) -> str:
+        """The name of what is done."""
+        return type(self.step).__name__.lower()
+
+    @property
+    def name(self) -> str:
+        """The name of the stage."""
+        return self.step.name or self.verb
+
+    @property
+    def populations(self) -> tuple[str, ...] | None:
+        """Which populations take part; `None`: all."""
+        return self.step.populations
+
+
+DEFAULT_STAGES = (
+    Stage(connect=Connect()),
+    Stage(publish=Publish.model_validate("10s")),
+)

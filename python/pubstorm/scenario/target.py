@@ -1,0 +1,117 @@
+"""Addresses: where clients connect to and where they connect from. It resolves no name."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pubstorm.units import UnfitError
+
+
+class Target(BaseModel):
+    """One broker address."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
+    )
+
+    host: str
+    """Host name or address."""
+    port: int = Field(ge=0, le=65535)
+    """TCP port."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is surely on this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def parse_target(text: object) -> Target:
+    """The address in `mqtt://HOST[:PORT]`."""
+    found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None:
+        raise UnfitError(text, "is mqtt://HOST[:PORT]", _target_hint(text))
+    port = int(found["port"] or DEFAULT_PORT)
+    if not 0 < port <= 65535:
+        raise UnfitError(text, "is a port of 1 to 65535")
+    host = found["address"] or found["host"]
+    if found["address"]:
+        _address(found["address"], text)
+    return Target(host=host, port=port)
+
+
+def parse_targets(value: object) -> tuple[Target, ...]:
+    """The addresses in one URL or a list of them."""
+    if isinstance(value, (list, tuple)):
+        if not value:
+            raise UnfitError(value, "is mqtt://HOST[:PORT] or a list of them")
+        return tuple(parse_target(item) for item in value)
+    return (parse_target(value),)
+
+
+def parse_sources(value: object) -> tuple[str, ...] | None:
+    """Source addresses in addresses and ranges; `auto` is `None`."""
+    if value == "auto":
+        return None
+    items = value if isinstance(value, (list, tuple)) else [value]
+    addresses: list[str] = []
+    for item in items:
+        addresses.extend(_addresses(item))
+    if len(addresses) > SOURCES_MAX:
+        raise UnfitError(value, f"are at most {SOURCES_MAX} source addresses")
+    return tuple(addresses)
+
+
+def _addresses(item: object) -> list[str]:
+    if not isinstance(item, str):
+        raise UnfitError(item, SOURCES_ALLOWED)
+    low, dash, high = item.partition("-")
+    first = _address(low.strip(), item)
+    if not dash:
+        return [str(first)]
+    last = _address(high.strip(), item)
+    if not (isinstance(first, IPv4Address) and isinstance(last, IPv4Address)) or first > last:
+        raise UnfitError(item, "is a range of IPv4 addresses, lowest first")
+    if int(last) - int(first) >= SOURCES_MAX:
+        raise UnfitError(item, f"is a range of at most {SOURCES_MAX} addresses")
+    return [str(IPv4Address(number)) for number in range(int(first), int(last) + 1)]
+
+
+def _address(text: str, shown: object) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise UnfitError(shown, SOURCES_ALLOWED) from None
+
+
+def _target_hint(text: object) -> str | None:
+    if not isinstance(text, str):
+        return None
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return f"write mqtt://{text}" if _URL.fullmatch(f"mqtt://{text}") else None
+    if scheme in {"tcp", "mqtt"} and "@" in rest:
+        return "user name and password belong to the population"
+    if scheme == "tcp":
+        return f"write mqtt://{rest}"
+    return "this version speaks MQTT over plain TCP: mqtt://" if scheme != "mqtt" else None
+
+
+DEFAULT_PORT = 1883
+SOURCES_MAX = 4096
+SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
+
+_URL = re.compile(
+    r"mqtt://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?/?",
+    re.ASCII,
+)

@@ -1,0 +1,200 @@
+"""What one agent saw in one interval, as it comes over the contract: counters, outcomes,
+histograms and the agent's own load. The engine's Rust types are the original, golden files hold
+both together. It knows no conductor and adds nothing up; `merge` does."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pubstorm.histogram import Histogram
+
+
+U64_MAX = 2**64 - 1
+U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+
+
+class ContractModel(BaseModel):
+    """A frozen value that refuses unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class Counters(ContractModel):
+    """What the clients of a population did."""
+
+    connect_attempts_total: U64 = 0
+    """TCP connections begun."""
+    connected_total: U64 = 0
+    """Connections accepted by the broker (CONNACK 0)."""
+    connect_failed_total: U64 = 0
+    """Attempts that ended before that."""
+    disconnected_total: U64 = 0
+    """Established connections that ended otherwise than by our DISCONNECT."""
+    subscribed_total: U64 = 0
+    """Filters granted by the broker."""
+    subscribe_failed_total: U64 = 0
+    """Filters refused by the broker."""
+    sent_total: U64 = 0
+    """Messages handed to the socket, each once."""
+    acked_total: U64 = 0
+    """Messages acknowledged: PUBACK, or PUBCOMP for QoS 2."""
+    resent_total: U64 = 0
+    """Messages of QoS 1 and 2 sent again after a reconnect."""
+    abandoned_total: U64 = 0
+    """Messages of QoS 1 and 2 given up unacknowledged, with their session."""
+    skipped_total: U64 = 0
+    """Messages that were due and not sent."""
+    retained_total: U64 = 0
+    """Retained messages received, which are outside the ledger."""
+    foreign_total: U64 = 0
+    """Messages received that no client of this run stamped."""
+    packets_sent_total: U64 = 0
+    """MQTT packets written."""
+    packets_received_total: U64 = 0
+    """MQTT packets read."""
+    bytes_sent_total: U64 = 0
+    """Bytes written to sockets."""
+    bytes_received_total: U64 = 0
+    """Bytes read from sockets."""
+
+
+class FlowCounters(ContractModel):
+    """The ledger of one flow: messages from one population to another."""
+
+    expected_total: int = 0
+    """Deliveries owed: messages sent, times the clients whose filters match."""
+    received_total: int = 0
+    """Deliveries seen, each message once for each receiver."""
+    duplicate_total: int = 0
+    """Deliveries of a message that this receiver already had."""
+    reordered_total: int = 0
+    """Deliveries after a later message of the same stream."""
+    stale_total: int = 0
+    """Deliveries too far behind their stream to be told from duplicates."""
+    missing_total: int = 0
+    """Places passed over in streams and not filled (yet): falls when they are."""
+
+
+class Gauges(ContractModel):
+    """State of a population at the end of the interval."""
+
+    connected: U64 = 0
+    """Clients that the broker has accepted."""
+    ready: U64 = 0
+    """Clients that are connected and whose filters are all answered."""
+    in_flight: U64 = 0
+    """Messages sent and not acknowledged."""
+    backlog: U64 = 0
+    """Messages due and not yet sent."""
+
+
+class Reason(StrEnum):
+    """Why something ended otherwise than hoped. An outcome, not an error: it has a count."""
+
+    CONNECT_REFUSED = "connect_refused"
+    CONNECT_RESET = "connect_reset"
+    CONNECT_CLOSED = "connect_closed"
+    CONNECT_TIMEOUT = "connect_timeout"
+    CONNECT_UNREACHABLE = "connect_unreachable"
+    BAD_PROTOCOL_VERSION = "bad_protocol_version"
+    IDENTIFIER_REJECTED = "identifier_rejected"
+    SERVER_UNAVAILABLE = "server_unavailable"
+    BAD_CREDENTIALS = "bad_credentials"
+    NOT_AUTHORIZED = "not_authorized"
+    CONNECT_REJECTED = "connect_rejected"
+    SUBSCRIBE_REFUSED = "subscribe_refused"
+    CLOSED_BY_BROKER = "closed_by_broker"
+    RESET_BY_BROKER = "reset_by_broker"
+    KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
+    PROTOCOL_ERROR = "protocol_error"
+    NO_DESCRIPTORS = "no_descriptors"
+    NO_PORTS = "no_ports"
+    NO_MEMORY = "no_memory"
+    BAD_SOURCE = "bad_source"
+    SOCKET_ERROR = "socket_error"
+
+
+class PopulationSnapshot(ContractModel):
+    """A population's interval."""
+
+    gauges: Gauges
+    """State at the end."""
+    counters: Counters
+    """What happened."""
+    outcomes: dict[Reason, U64]
+    """What ended otherwise than hoped."""
+    connect_time: Histogram
+    """From the start of TCP to CONNACK."""
+    ack_intended: Histogram
+    """From the intended send to the acknowledgement."""
+    ack_actual: Histogram
+    """From the actual send to the acknowledgement."""
+
+
+class FlowSnapshot(ContractModel):
+    """A flow's interval: what clients of population `to` saw of messages from population `from`."""
+
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+
+    source: U64 = Field(alias="from")
+    """Index of the publishing population."""
+    to: U64
+    """Index of the receiving population."""
+    counters: FlowCounters
+    """The ledger."""
+    latency_intended: Histogram
+    """From the intended send to the delivery."""
+    latency_actual: Histogram
+    """From the actual send to the delivery."""
+
+
+class EngineLoad(ContractModel):
+    """What the agent itself did and needed: the ground for judging its numbers."""
+
+    busy_ns: U64
+    """Time the loop was not waiting, in nanoseconds."""
+    cpu_ns: U64
+    """CPU time of the process, in nanoseconds."""
+    rss_bytes: U64
+    """Resident memory of the process at the end, in bytes."""
+    lateness: Histogram
+    """How late messages were written that nothing but the engine held up."""
+    blocked: Histogram
+    """How late messages were written that the window, the socket or a lost connection held up."""
+    ledger_pairs: U64
+    """(Stream, receiver) pairs that the ledger follows."""
+    unfollowed_total: U64
+    """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
+
+
+class Snapshot(ContractModel):
+    """One agent's interval."""
+
+    kind: Literal["snapshot"] = "snapshot"
+    agent: U64
+    """Index of the agent's shard."""
+    sequence: U64
+    """Number of this snapshot, from 0."""
+    stage: U64 | None
+    """Index of the stage it lies in; null before the first."""
+    from_ns: U64
+    """Start of the interval on the agent's monotonic clock, in nanoseconds."""
+    to_ns: U64
+    """End of the interval, in nanoseconds."""
+    settled: bool
+    """Whether the stage has done all that this agent can: every client ready or given up; every
+    message sent or skipped and the ledger balanced; time over; all disconnected."""
+    populations: tuple[PopulationSnapshot, ...]
+    """One entry for each population of the plan."""
+    flows: tuple[FlowSnapshot, ...]
+    """Flows with anything to tell."""
+    engine: EngineLoad
+    """The agent's own load."""

@@ -1,0 +1,112 @@
+"""The brokers that a run starts and stops itself: each with a folder and a free port of its own, up
+before the first stage, watched while the run goes on, gone after it. It knows no scenario file and
+no client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pubstorm.errors import TopologyError
+from pubstorm.result import BrokerResult
+from pubstorm.scenario.model import Broker as BrokerSpec
+from pubstorm.topology.embedded import EmbeddedBroker
+from pubstorm.topology.mosquitto import MosquittoBroker
+from pubstorm.topology.process import Broker
+
+STARTS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class BrokerDied:
+    """A broker ended before it was told to."""
+
+    name: str
+    text: str
+    """What happened, naming the broker."""
+
+
+class Topology:
+    """All brokers of a run, in the order of the scenario."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, BrokerSpec],
+        folder: Path,
+        emit: Callable[[BrokerDied], None],
+        embedded_binary: Callable[[], Path],
+    ) -> None:
+        self._brokers = tuple(_brokers(specs, folder, embedded_binary))
+        self._emit = emit
+        self._watchers: list[asyncio.Task[None]] = []
+        self._died: set[str] = set()
+
+    async def start(self) -> None:
+        """Starts every broker; returns when all accept connections, else raises TopologyError."""
+        places = asyncio.Semaphore(STARTS_AT_ONCE)
+
+        async def start_one(broker: Broker) -> None:
+            async with places:
+                await broker.start()
+
+        starts = [asyncio.create_task(start_one(broker)) for broker in self._brokers]
+        try:
+            await asyncio.gather(*starts)
+        except BaseException:
+            for start in starts:
+                start.cancel()
+            await asyncio.wait(starts)
+            await self.stop()
+            raise
+        self._watchers = [asyncio.create_task(self._watch(broker)) for broker in self._brokers]
+
+    async def stop(self) -> None:
+        """Stops every broker; none is left when it returns. May be called twice."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*(broker.stop() for broker in self._brokers))
+
+    @property
+    def addresses(self) -> Sequence[tuple[str, int]]:
+        """Host and port of each broker."""
+        return [(broker.host, broker.port) for broker in self._brokers]
+
+    def results(self) -> tuple[BrokerResult, ...]:
+        """What the result says of them."""
+        return tuple(
+            BrokerResult(
+                name=broker.name,
+                kind=broker.kind,
+                version=broker.version,
+                host=broker.host,
+                port=broker.port,
+                pid=broker.pid,
+                died=broker.name in self._died,
+            )
+            for broker in self._brokers
+        )
+
+    async def _watch(self, broker: Broker) -> None:
+        ending = await broker.ending()
+        self._died.add(broker.name)
+        self._emit(BrokerDied(broker.name, ending))
+
+
+def _brokers(
+    specs: Mapping[str, BrokerSpec], folder: Path, embedded_binary: Callable[[], Path]
+) -> list[Broker]:
+    brokers: list[Broker] = []
+    for group, spec in specs.items():
+        for number in range(spec.count):
+            name = f"{group}-{number}"
+            if spec.kind == "mosquitto":
+                brokers.append(MosquittoBroker(name, spec.settings, folder / name))
+            else:
+                binary = embedded_binary()
+                brokers.append(EmbeddedBroker(name, spec.settings, folder / name, binary))
+    return brokers
+
+
+__all__ = ["BrokerDied", "Topology", "TopologyError"]

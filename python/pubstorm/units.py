@@ -1,0 +1,311 @@
+"""Quantities as people write them: `500B`, `10k`, `6s`, `1/6 Hz`, `10%`. Each parser gives one
+number in one fixed unit, or says what it found and what is allowed. It knows no scenario key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+Number = int | float
+
+
+class UnfitError(ValueError):
+    """A value that cannot be taken: what was found, what is allowed, and perhaps a hint."""
+
+    def __init__(self, found: object, allowed: str, hint: str | None = None) -> None:
+        super().__init__(f"found {describe(found)}, allowed {allowed}")
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Marks a field as a quantity: `Annotated[int, Quantity(duration_ns)]`, with its bounds.
+
+    `low`, `high` and `step` are in the parser's unit; `low` itself is allowed unless `above_low`,
+    and a `step` other than 0 allows its multiples only.
+    """
+
+    parse: Callable[[object], Number]
+    low: Number = 0
+    high: Number = float("inf")
+    above_low: bool = False
+    step: Number = 0
+
+    @property
+    def kind(self) -> Kind:
+        """How the quantity is written."""
+        return KINDS[self.parse]
+
+    def read(self, value: object) -> Number:
+        """The number for `value`, within the bounds."""
+        number = self.parse(value)
+        if number < self.low or number > self.high or (self.above_low and number == self.low):
+            raise UnfitError(value, f"is {self.bounds()}")
+        if self.step and number % self.step:
+            raise UnfitError(value, f"is a whole number of {self.kind.write(self.step)}")
+        return number
+
+    def bounds(self) -> str:
+        """The bounds in words, in the units that people write."""
+        written = self.kind.write
+        low = f"more than {written(self.low)}" if self.above_low else f"{written(self.low)} or more"
+        if self.high == float("inf"):
+            return low
+        if self.above_low:
+            return f"{low} and at most {written(self.high)}"
+        return f"{written(self.low)} to {written(self.high)}"
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.read, serialization=core_schema.plain_serializer_function_ser_schema(lambda v: v)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        kind = self.kind
+        return {"title": kind.name, "type": list(kind.json_types), "examples": list(kind.examples)}
+
+
+def count(value: object) -> int:
+    """A whole number: `1000`, `2_000`, `10k`, `1.5M`."""
+    number, unit = _split(value, COUNT, COUNT_FACTORS)
+    return _whole(number * COUNT_FACTORS[unit], value, COUNT)
+
+
+def size_bytes(value: object) -> int:
+    """A size in bytes: `500B`, `10kB`, `1MiB`."""
+    number, unit = _split(value, SIZE, SIZE_FACTORS)
+    return _whole(number * SIZE_FACTORS[unit], value, SIZE)
+
+
+def duration_ns(value: object) -> int:
+    """A duration in nanoseconds: `500us`, `6s`, `1h30min`; a plain 0 is one too."""
+    if isinstance(value, int) and not isinstance(value, bool) and value == 0:
+        return 0
+    if not isinstance(value, str) or not _DURATION.fullmatch(value.strip()):
+        raise UnfitError(value, DURATION.allowed, _duration_hint(value))
+    parts = _DURATION_PART.findall(value)
+    total = sum((_decimal(n, value, DURATION) * DURATION_FACTORS[u] for n, u in parts), Decimal(0))
+    return int(_bounded(total, value, DURATION).to_integral_value())
+
+
+def rate_per_s(value: object) -> float:
+    """A rate in events a second: `10/s`, `30/min`, `1/6 Hz`."""
+    text = value.strip() if isinstance(value, str) else ""
+    hertz, per = _HERTZ.fullmatch(text), _PER.fullmatch(text)
+    if hertz:
+        over = _decimal(hertz[2] or "1", value, RATE)
+        factor = COUNT_FACTORS[hertz[3] or ""]
+        if over == 0:
+            raise UnfitError(value, RATE.allowed)
+        number = _decimal(hertz[1], value, RATE) / over * factor
+    elif per:
+        seconds = Decimal(DURATION_FACTORS[per[3]]) / DURATION_FACTORS["s"]
+        number = _decimal(per[1], value, RATE) * COUNT_FACTORS[per[2] or ""] / seconds
+    else:
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        raise UnfitError(value, RATE.allowed, f"write {value}/s" if plain else None)
+    return float(_bounded(number, value, RATE))
+
+
+def share(value: object) -> float:
+    """A share: `10%` or `0.1`."""
+    number, unit = _split(value, SHARE, SHARE_FACTORS)
+    return float(number * SHARE_FACTORS[unit])
+
+
+def describe(value: object) -> str:
+    """A value as an error shows it: short, in the words of YAML."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = value if len(value) <= 60 else f"{value[:57]}..."
+            return repr(text)
+        case int() | float():
+            return str(value) if abs(value) < 10**18 else f"{value:.3g}"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case _:
+            return f"a value of type {type(value).__name__}"
+
+
+def write_count(number: Number) -> str:
+    """A count as people write it."""
+    return f"{number:,.0f}".replace(",", "_") if number < 1e15 else f"{number:.3g}"
+
+
+def write_bytes(number: Number) -> str:
+    """A size as people write it."""
+    for unit in ("MB", "kB"):
+        factor = int(SIZE_FACTORS[unit])
+        if number >= factor and number % factor == 0:
+            return f"{number / factor:.0f}{unit}"
+    return f"{number:.0f}B"
+
+
+def write_duration(number_ns: Number) -> str:
+    """A duration as people write it, in the largest unit that leaves it whole."""
+    if number_ns == 0:
+        return "0s"
+    for unit, factor in reversed(DURATION_FACTORS.items()):
+        if unit not in {"d", "µs"} and number_ns >= factor and number_ns % factor == 0:
+            return f"{number_ns / factor:.0f}{unit}"
+    return f"{number_ns / DURATION_FACTORS['s']:.6g}s"
+
+
+def write_rate(number_per_s: Number) -> str:
+    """A rate as people write it."""
+    if 0 < number_per_s < 1:
+        return f"1/{1 / number_per_s:.6g} Hz"
+    return f"{number_per_s:.6g}/s" if number_per_s < 1e6 else f"{number_per_s / 1e6:.6g}M/s"
+
+
+def write_share(number: Number) -> str:
+    """A share as people write it."""
+    return f"{number * 100:.4g}%"
+
+
+def _split(value: object, kind: Kind, factors: dict[str, Decimal]) -> tuple[Decimal, str]:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and "" in factors:
+        return _bounded(Decimal(str(value)), value, kind), ""
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or found[2] not in factors:
+        raise UnfitError(value, kind.allowed, _unit_hint(value, found, factors))
+    return _bounded(_decimal(found[1], value, kind), value, kind), found[2]
+
+
+def _decimal(digits: str, value: object, kind: Kind) -> Decimal:
+    if len(digits) > LONGEST_NUMBER_CHARS:
+        raise UnfitError(value, f"{kind.allowed}, of {LONGEST_NUMBER_CHARS} characters at most")
+    return Decimal(digits.replace("_", ""))
+
+
+def _bounded(number: Decimal, value: object, kind: Kind) -> Decimal:
+    """Keeps absurd exponents from becoming integers of a billion digits."""
+    if not number.is_finite() or number.adjusted() > LARGEST_EXPONENT:
+        raise UnfitError(value, kind.allowed)
+    return number
+
+
+def _whole(number: Decimal, value: object, kind: Kind) -> int:
+    if number != number.to_integral_value():
+        raise UnfitError(value, f"{kind.allowed}, and whole")
+    return int(number)
+
+
+def _unit_hint(
+    value: object, found: re.Match[str] | None, factors: dict[str, Decimal]
+) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"write {value}B" if "B" in factors else None
+    if found is None:
+        return None
+    alike = [unit for unit in factors if unit.lower() == found[2].lower()]
+    return f"write {found[1]}{alike[0]}" if alike else None
+
+
+def _duration_hint(value: object) -> str | None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"write {value}s"
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return None
+    return {"m": f"write {found[1]}min or {found[1]}ms", "": f"write {found[1]}s"}.get(
+        found[2], f"write {found[1]}s" if found[2].lower() in {"sec", "secs", "seconds"} else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of quantity is written."""
+
+    name: str
+    allowed: str
+    examples: tuple[str | int | float, ...]
+    json_types: tuple[str, ...]
+    write: Callable[[Number], str]
+
+
+LONGEST_NUMBER_CHARS = 40
+LARGEST_EXPONENT = 24
+
+COUNT_FACTORS = {"": Decimal(1), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9)}
+SIZE_FACTORS = {
+    "B": Decimal(1),
+    "kB": Decimal(10**3),
+    "MB": Decimal(10**6),
+    "KiB": Decimal(2**10),
+    "MiB": Decimal(2**20),
+}
+SHARE_FACTORS = {"": Decimal(1), "%": Decimal("0.01")}
+DURATION_FACTORS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 24 * 3600 * 10**9,
+}
+
+COUNT = Kind(
+    "count",
+    "is a count such as 1000, 10k or 1.5M",
+    (1000, "10k", "1.5M"),
+    ("integer", "string"),
+    write_count,
+)
+SIZE = Kind(
+    "size",
+    "is a size such as 500B, 10kB or 1MiB",
+    ("500B", "10kB", "1MiB"),
+    ("string",),
+    write_bytes,
+)
+DURATION = Kind(
+    "duration",
+    "is a duration such as 500us, 10ms, 6s or 1h30min",
+    ("500us", "10ms", "6s", "1h30min"),
+    ("string", "integer"),
+    write_duration,
+)
+RATE = Kind(
+    "rate",
+    "is a rate such as 10/s, 30/min or 1/6 Hz",
+    ("10/s", "30/min", "1/6 Hz"),
+    ("string",),
+    write_rate,
+)
+SHARE = Kind(
+    "share", "is a share such as 10% or 0.1", ("10%", 0.1), ("string", "number"), write_share
+)
+KINDS: dict[Callable[[Any], Number], Kind] = {
+    count: COUNT,
+    size_bytes: SIZE,
+    duration_ns: DURATION,
+    rate_per_s: RATE,
+    share: SHARE,
+}
+
+_NUMBER = r"[+-]?\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
+_QUANTITY = re.compile(rf"({_NUMBER})\s*([^\W\d_]*|%)", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|min|s|h|d)")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+", re.ASCII)
+_HERTZ = re.compile(rf"({_NUMBER})(?:\s*/\s*({_NUMBER}))?\s*([kM]?)Hz", re.ASCII)
+_PER = re.compile(rf"({_NUMBER})\s*([kM]?)\s*/\s*(ns|us|ms|s|min|h|d)", re.ASCII)

@@ -1,0 +1,93 @@
+"""Judges measurements: whether the numbers describe the target at all, whether the thresholds hold,
+and who set the limit. A pure function of measured values and thresholds. It knows neither run nor
+report; what counts as a fact is in `findings`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+
+from pubstorm.findings import RULES, Finding
+from pubstorm.quantity import count_text, counted, duration_text
+from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
+from pubstorm.thresholds import Threshold
+
+
+def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
+    """The verdict on a run."""
+    outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
+    findings = [finding for rule in RULES for finding in rule(measured)]
+    failed = any(not outcome.passed for outcome in outcomes) or any(f.failed for f in findings)
+    invalid = any(f.invalid for f in findings)
+    status = Status.INVALID if invalid else Status.FAIL if failed else Status.PASS
+    limited_by = _limit(findings, invalid)
+    if status is Status.FAIL and limited_by is LimitedBy.NONE:
+        limited_by = _limit_of_missed(outcomes)
+        findings.append(Finding(_health(measured)))
+    return Verdict(
+        status=status,
+        limited_by=limited_by,
+        evidence=tuple(f.text for f in sorted(findings, key=lambda f: not f.invalid)),
+        thresholds=outcomes,
+    )
+
+
+def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
+    """One condition, judged. A latency that was never measured fulfils no condition."""
+    found: object = measured.populations.get(threshold.population)
+    for step in threshold.metric:
+        if getattr(found, "count", None) == 0:
+            return ThresholdOutcome(
+                expression=threshold.source, found=None, passed=False, text="nothing was measured"
+            )
+        found = getattr(found, step, None)
+    if not isinstance(found, int | float):
+        return ThresholdOutcome(
+            expression=threshold.source, found=None, passed=False, text="there is no such metric"
+        )
+    text = duration_text(found) if threshold.unit == "us" else count_text(found)
+    passed = _OPERATORS[threshold.op](found, threshold.value)
+    return ThresholdOutcome(
+        expression=threshold.source, found=float(found), passed=passed, text=f"found {text}"
+    )
+
+
+def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
+    """Who set the limit: the gravest finding counts, and none that is valid in an invalid run."""
+    found = {f.limited_by for f in findings if f.invalid or not invalid}
+    order = (
+        LimitedBy.HOST,
+        LimitedBy.TARGET,
+        LimitedBy.GENERATOR,
+        LimitedBy.BROKER,
+        LimitedBy.WINDOW,
+        LimitedBy.UNKNOWN,
+    )
+    return next((limit for limit in order if limit in found), LimitedBy.NONE)
+
+
+def _limit_of_missed(outcomes: Iterable[ThresholdOutcome]) -> LimitedBy:
+    """A latency missed by a healthy generator is the broker's; any other miss tells nothing."""
+    missed = [outcome for outcome in outcomes if not outcome.passed]
+    slow = any("latency" in o.expression and o.found is not None for o in missed)
+    return LimitedBy.BROKER if slow else LimitedBy.UNKNOWN
+
+
+def _health(measured: Measured) -> str:
+    fleet = measured.fleet
+    return (
+        f"the generator kept up: p99 lateness {duration_text(fleet.lateness_us.p99)} over "
+        f"{counted(fleet.lateness_us.count, 'message')}, busy in "
+        f"{count_text(fleet.busy_intervals_total)} of "
+        f"{counted(fleet.load_intervals_total, 'interval')}"
+    )
+
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    ">": operator.gt,
+}

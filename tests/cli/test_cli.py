@@ -1,0 +1,240 @@
+"""The command line as its user sees it: exit code, stdout and stderr, word for word."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import pubstorm
+from pubstorm import cli
+
+GOOD = """\
+description: a try
+target: mqtt://127.0.0.1:1883
+populations:
+  device:
+    clients: 2k
+    subscriptions: ["a/{n}"]
+    publications:
+      - {topic: "a/{n}", interval: 2s, qos: 1}
+thresholds:
+  - device.lost == 0
+"""
+BAD = """\
+target: mqtt://127.0.0.1:1883
+populations:
+  device:
+    clients: 10 apples
+    keepalive: 60s
+stages:
+  - connect: {rate: 10}
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Shell:
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.capture = capture
+
+    def __call__(self, *arguments: str) -> Outcome:
+        code = cli.main(arguments)
+        out, err = self.capture.readouterr()
+        return Outcome(code, out, err)
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(GOOD)
+    Path("bad.yaml").write_text(BAD)
+    Path("empty.yaml").write_text("")
+    return Shell(tmp_path, capsys)
+
+
+def test_without_a_command_it_prints_its_help(shell: Shell) -> None:
+    outcome = shell()
+    assert outcome.code == 0
+    assert outcome.stdout.startswith("Usage: pubstorm ")
+    assert outcome.stderr == ""
+
+
+def test_it_knows_its_version(shell: Shell) -> None:
+    assert shell("--version") == Outcome(0, f"pubstorm {pubstorm.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_every_mistake_of_a_scenario_is_told_on_stderr(shell: Shell, command: str) -> None:
+    assert shell(command, "bad.yaml") == Outcome(
+        2,
+        "",
+        """\
+error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a count such as \
+1000, 10k or 1.5M
+error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
+clients, first, client_id, username, password, keep_alive, session, will, connect_timeout, \
+reconnect, read_rate, subscriptions, publications
+  hint: did you mean 'keep_alive'?
+error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
+1/6 Hz
+  hint: write 10/s
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stderr"),
+    [
+        (
+            ["run", "none.yaml"],
+            "error: none.yaml: found no such file\n"
+            "  hint: pubstorm scenarios lists ready ones to start from\n",
+        ),
+        (
+            ["run", "quickstrat"],
+            "error: found no file and no ready scenario 'quickstrat'\n"
+            "  hint: did you mean quickstart?\n",
+        ),
+        (
+            ["check", "empty.yaml"],
+            "error: empty.yaml:1: found an empty file\n"
+            "  hint: pubstorm scenarios lists ready ones to start from\n",
+        ),
+        (
+            ["check", "good.yaml", "--set", "populations.devise.clients=1"],
+            "error: --set populations.devise.clients=1: populations.devise.clients: found "
+            "'devise', allowed are the names device\n"
+            "  hint: did you mean device?\n",
+        ),
+        (
+            ["check", "good.yaml", "--target", "localhost"],
+            "error: --target localhost: target: found 'localhost', allowed is "
+            "mqtt://HOST[:PORT]\n"
+            "  hint: write mqtt://localhost\n",
+        ),
+        (
+            ["report", "."],
+            "error: cannot read result.json: No such file or directory\n"
+            "  hint: name a folder that `pubstorm run` has made\n",
+        ),
+        (["run"], "error: Missing argument 'SCENARIO'.\n  hint: pubstorm run --help\n"),
+        (["rnu"], "error: No such command 'rnu'. Did you mean 'run'?\n  hint: pubstorm --help\n"),
+        (
+            ["broker", "--port", "70000"],
+            "error: Invalid value for '--port': 70000 is not in the range 0<=x<=65535.\n"
+            "  hint: pubstorm broker --help\n",
+        ),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_a_hint(
+    shell: Shell, arguments: list[str], stderr: str
+) -> None:
+    assert shell(*arguments) == Outcome(2, "", stderr)
+
+
+def test_check_tells_the_plan_in_words(shell: Shell) -> None:
+    outcome = shell("check", "good.yaml")
+    assert outcome.stderr == ""
+    plan, _, needs = outcome.stdout.partition("\nneeds, with 1 engine\n")
+    assert (
+        plan
+        == """\
+good: a try
+
+targets      127.0.0.1:1883
+
+populations
+  device: 2,000 clients, clean session, keep-alive 60s
+    subscribes to a/{n} at QoS 0
+    publishes to a/{n}: 100B at QoS 1, every 2s from each client
+
+stages
+  1. connect (device): 2,000 clients, 100 at once; goes on when all are subscribed, or 30s after \
+the last start
+  2. publish (device): 10s; goes on when all has arrived, or after 5s without progress
+       about 1,000 sent/s and 1,000 delivered/s: 10,000 sent and 10,000 delivered
+
+thresholds
+  device.lost == 0
+"""
+    )
+    assert [line.split(":")[0].split("  ")[-1].strip() for line in needs.splitlines()] == [
+        "open files of an engine",
+        "open files of the system",
+        "ports from a source address to a target",
+        "memory, about",
+    ]
+
+
+def test_check_ends_with_3_where_the_host_has_too_little(shell: Shell) -> None:
+    outcome = shell("check", "good.yaml", "--set", "populations.device.clients=100M")
+    assert outcome.code == 3
+    assert "  short  " in outcome.stdout
+    assert "         fix: " in outcome.stdout
+
+
+def test_ready_scenarios_are_listed_a_line_each(shell: Shell) -> None:
+    outcome = shell("scenarios")
+    lines = outcome.stdout.splitlines()
+    assert outcome.code == 0
+    assert all("  " in line for line in lines)
+    assert {"quickstart", "ten-thousand"} <= {line.split()[0] for line in lines}
+
+
+def test_every_ready_scenario_passes_its_check_on_a_large_host(shell: Shell) -> None:
+    for name in [line.split()[0] for line in shell("scenarios").stdout.splitlines()]:
+        outcome = shell("check", name)
+        assert outcome.code in {0, 3}
+        assert outcome.stderr == ""
+
+
+def test_a_missing_engine_is_told_with_its_fix(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUBSTORM_BROKER", "nothing")
+    assert shell("broker") == Outcome(
+        3,
+        "",
+        "error: PUBSTORM_BROKER names 'nothing', which is no program\n"
+        "  hint: unset PUBSTORM_BROKER, or correct it\n",
+    )
+
+
+def test_the_broker_takes_the_place_of_the_process(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = shell.folder / "pubstorm-broker"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PUBSTORM_BROKER", str(program))
+    called: list[tuple[object, list[str]]] = []
+    monkeypatch.setattr("os.execv", lambda path, words: called.append((path, words)))
+    assert shell("broker", "--port", "0").code == 0
+    assert called == [(program, ["pubstorm-broker", "--port", "0"])]
+
+
+def test_an_interrupt_ends_with_130_and_no_traceback(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run_scenario", interrupted)
+    outcome = shell("run", "good.yaml")
+    assert (outcome.code, outcome.stdout) == (130, "")
+    assert "Traceback" not in outcome.stderr
+
+
+def test_an_out_folder_that_is_not_empty_is_refused(shell: Shell) -> None:
+    outcome = shell("run", "good.yaml", "--out", str(shell.folder))
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith("error: ")
+    assert "  hint: " in outcome.stderr

@@ -1,0 +1,89 @@
+"""Python's side of `contract/golden`; Rust's is `crates/plan/tests/golden.rs`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from pubstorm.control import AGENT_LINE, COMMAND
+from pubstorm.histogram import Histogram, bucket_index, bucket_upper_ns
+from pubstorm.plan import Plan
+from pubstorm.preflight import largest_share
+from pubstorm.snapshot import Snapshot
+from pubstorm.template import Template, TemplateError
+
+GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
+
+
+def golden(file: str) -> Any:
+    return json.loads((GOLDEN / file).read_text())
+
+
+def test_durations_lie_in_the_agreed_buckets() -> None:
+    for case in golden("histogram.json")["buckets"]:
+        assert bucket_index(case["ns"]) == case["index"], case
+        assert bucket_upper_ns(case["index"]) == case["upper_ns"], case
+
+
+def test_histograms_are_stored_summed_and_read_as_agreed() -> None:
+    agreed, total = golden("histogram.json"), Histogram()
+    for case in agreed["histograms"]:
+        histogram = Histogram.of(case["durations_ns"])
+        assert histogram.model_dump(mode="json") == case["stored"]
+        assert Histogram.model_validate_json(json.dumps(case["stored"])) == histogram
+        for quantile, ns in case["quantiles"]:
+            assert histogram.quantile_ns(quantile) == ns, (quantile, case)
+        total = total.plus(histogram)
+    assert total.model_dump(mode="json") == agreed["sum"]
+
+
+def test_the_largest_share_is_that_of_the_first_shard() -> None:
+    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    for case in golden("shard.json")["cases"]:
+        population = plan.populations[0].model_copy(update={"clients": case["total"]})
+        alone = plan.model_copy(update={"populations": (population,)})
+        assert largest_share(alone, case["count"]) == len(case["clients"][0]), case
+
+
+def test_templates_are_rendered_and_refused_as_agreed() -> None:
+    agreed = golden("template.json")
+    for case in agreed["rendered"]:
+        assert Template.parse(case["template"]).text(case["n"], case["variant"]) == case["text"]
+    for source in agreed["refused"]:
+        with pytest.raises(TemplateError):
+            Template.parse(source)
+    for source in agreed["filters_refused"]:
+        with pytest.raises(TemplateError):
+            Template.parse(source).levels()
+
+
+def test_a_plan_with_everything_is_read_and_written_unchanged() -> None:
+    agreed = golden("plan.json")
+    plan = Plan.model_validate_json(json.dumps(agreed))
+    assert json.loads(plan.to_line()) == agreed
+
+
+def test_a_snapshot_is_read_and_written_unchanged() -> None:
+    agreed = golden("snapshot.json")
+    snapshot = Snapshot.model_validate_json(json.dumps(agreed))
+    assert json.loads(snapshot.model_dump_json()) == agreed
+
+
+def test_commands_are_read_written_and_refused_as_agreed() -> None:
+    agreed = golden("control.json")
+    for line in agreed["commands"]:
+        command = COMMAND.validate_json(json.dumps(line))
+        assert json.loads(command.model_dump_json()) == line
+    for line in agreed["commands_refused"]:
+        with pytest.raises(ValidationError):
+            COMMAND.validate_json(json.dumps(line))
+
+
+def test_agent_lines_are_read_as_agreed() -> None:
+    for line in golden("control.json")["agent_lines"]:
+        said = AGENT_LINE.validate_json(json.dumps(line))
+        assert json.loads(said.model_dump_json()) == line

@@ -1,0 +1,247 @@
+"""Whole runs of the real program against real brokers. Everything that is started here is stopped
+by its own process id, on ports that were free."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+RUN_TIMEOUT_S = 180.0
+READY_TIMEOUT_S = 20.0
+
+
+@dataclass
+class Mosquitto:
+    """A mosquitto of the test's own, outside the run."""
+
+    binary: str
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        with (self.folder / "mosquitto.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.binary, "-c", str(self.folder / "mosquitto.conf")], stdout=log, stderr=log
+            )
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while self.process.poll() is None and time.monotonic() < deadline_s:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+        pytest.fail(f"mosquitto does not start: {(self.folder / 'mosquitto.log').read_text()}")
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def sys_topic(self, topic: str) -> int:
+        """The number that the broker publishes under `$SYS/broker/`."""
+        reader = shutil.which("mosquitto_sub")
+        if reader is None:
+            pytest.skip("mosquitto_sub is not installed (apt-get install mosquitto-clients)")
+        command = [reader, "-p", str(self.port), "-t", f"$SYS/broker/{topic}", "-C", "1", "-W", "9"]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+        return int(found.stdout)
+
+
+MosquittoMaker = Callable[..., Mosquitto]
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[MosquittoMaker]:
+    """Starts brokers with settings; they are gone after the test."""
+    binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if binary is None:
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    started: list[Mosquitto] = []
+
+    def start(**settings: object) -> Mosquitto:
+        folder = tmp_path / f"mosquitto-{len(started)}"
+        folder.mkdir()
+        port = free_port()
+        lines = [
+            f"listener {port} 127.0.0.1",
+            "allow_anonymous true",
+            "user root" if os.geteuid() == 0 else "",
+            "set_tcp_nodelay true",
+            "sys_interval 1",
+            *(f"{key} {value}" for key, value in settings.items()),
+        ]
+        (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+        broker = Mosquitto(str(binary), folder, port)
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        with contextlib.suppress(ProcessLookupError):
+            broker.signal(signal.SIGCONT)
+        broker.kill()
+
+
+@dataclass
+class Run:
+    """A run of `pubstorm` that is under way or over."""
+
+    process: subprocess.Popen[str]
+    directory: Path
+    said: list[str] = field(default_factory=list)
+    stdout: str = ""
+
+    def __post_init__(self) -> None:
+        self._heard = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._heard:
+                self.said.append(line)
+                self._heard.notify_all()
+        with self._heard:
+            self._heard.notify_all()
+
+    def wait_for(self, words: str) -> None:
+        """Waits until a line of the display has these words."""
+        with self._heard:
+            heard = self._heard.wait_for(
+                lambda: any(words in line for line in self.said) or not self._reader.is_alive(),
+                RUN_TIMEOUT_S,
+            )
+            assert heard and any(words in line for line in self.said), "".join(self.said)
+
+    def finish(self) -> int:
+        """Waits for the end; the exit code."""
+        assert self.process.stdout is not None
+        self.stdout += self.process.stdout.read()
+        code = self.process.wait(RUN_TIMEOUT_S)
+        self._reader.join(RUN_TIMEOUT_S)
+        assert "Traceback" not in self.stderr, self.stderr
+        return code
+
+    @property
+    def stderr(self) -> str:
+        return "".join(self.said)
+
+    def result(self) -> dict[str, Any]:
+        """The stored result, after a check that no process of the run is left."""
+        result: dict[str, Any] = json.loads((self.directory / "result.json").read_text())
+        pids = [agent["pid"] for agent in result["fleet"]["agents"]]
+        assert_gone([*pids, *(broker["pid"] for broker in result["brokers"])])
+        return result
+
+    def children(self) -> list[int]:
+        """Process ids of everything that the run has started."""
+        return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+
+
+RunMaker = Callable[..., Run]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[RunMaker]:
+    """Starts `pubstorm run` on a scenario given as text."""
+    runs: list[Run] = []
+
+    def make(
+        scenario: str | Path,
+        *arguments: str,
+        out: Path | None = None,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Run:
+        path = scenario
+        if isinstance(scenario, str):
+            path = tmp_path / "scenario.yaml"
+            path.write_text(scenario)
+        directory = out or tmp_path / f"run-{len(runs)}"
+        program = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
+        process = subprocess.Popen(
+            [*prefix, *program, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        runs.append(Run(process, directory))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+        run.process.communicate()
+
+
+@pytest.fixture
+def run(start: RunMaker) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Plays a scenario to its end; exit code and stored result."""
+
+    def play(*arguments: Any, **options: Any) -> tuple[int, dict[str, Any]]:
+        played = start(*arguments, **options)
+        code = played.finish()
+        assert (played.directory / "result.json").exists(), played.stderr
+        return code, played.result()
+
+    return play
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port of the loopback address that nothing listens on."""
+    return free_port()
+
+
+def assert_gone(pids: Sequence[int]) -> None:
+    """Waits a moment for processes to end; a zombie that nobody reaps has ended."""
+    processes = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
+    _, alive = psutil.wait_procs(processes, timeout=5)
+    left = [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert not left, left
+
+
+@pytest.fixture
+def gone() -> Callable[[Sequence[int]], None]:
+    """Asserts that processes have ended."""
+    return assert_gone
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "scale: heavy runs, with many clients or much time")

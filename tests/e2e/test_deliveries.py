@@ -1,0 +1,161 @@
+"""Runs whose numbers are known beforehand: sent = acknowledged = received, and what is lost is what
+the broker says it dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+Play = Callable[..., tuple[int, dict[str, Any]]]
+MosquittoMaker = Callable[..., Any]
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_the_quickstart_passes_on_the_embedded_broker(run: Play) -> None:
+    code, result = run(REPOSITORY / "scenarios" / "quickstart.yaml")
+    assert code == 0, result["verdict"]
+    assert result["verdict"]["status"] == "pass"
+    assert [broker["kind"] for broker in result["brokers"]] == ["embedded"]
+
+
+def test_a_stored_result_obeys_its_schema_and_its_files_are_there(
+    run: Play, tmp_path: Path
+) -> None:
+    import json
+
+    code, result = run(ECHO.format(qos=1, topology=EMBEDDED))
+    assert code == 0
+    schema = json.loads((REPOSITORY / "contract" / "result.schema.json").read_text())
+    jsonschema.validate(result, schema)
+    kept = {path.name for path in (tmp_path / "run-0").iterdir()}
+    assert kept >= {
+        "scenario.yaml",
+        "plan.json",
+        "environment.json",
+        "snapshots.jsonl",
+        "result.json",
+        "report.md",
+        "logs",
+    }
+    snapshots = (tmp_path / "run-0" / "snapshots.jsonl").read_text().splitlines()
+    schema = json.loads((REPOSITORY / "contract" / "snapshot.schema.json").read_text())
+    for line in snapshots:
+        jsonschema.validate(json.loads(line), schema)
+    assert len(snapshots) == sum(agent["snapshots"] for agent in result["fleet"]["agents"])
+
+
+EMBEDDED = "{brokers: {main: {kind: embedded}}}"
+MOSQUITTO = "{brokers: {main: {kind: mosquitto, settings: {max_queued_messages: 0}}}}"
+ECHO = """
+topology: {topology}
+populations:
+  device:
+    clients: 50
+    publications: [{{topic: "up/{{n}}", rate: 20/s, qos: {qos}}}]
+  backend:
+    clients: 2
+    subscriptions: [{{topic: "up/#", qos: {qos}}}]
+stages: [connect, publish: 3s, disconnect]
+"""
+
+
+@pytest.mark.parametrize("topology", [EMBEDDED, MOSQUITTO], ids=["embedded", "mosquitto"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_sent_is_acknowledged_and_received(qos: int, topology: str, run: Play) -> None:
+    code, result = run(ECHO.format(qos=qos, topology=topology))
+    device, backend = result["populations"]["device"], result["populations"]["backend"]
+    assert code == 0, result["verdict"]
+    assert device["sent_total"] == 50 * 20 * 3
+    assert device["acked_total"] == (device["sent_total"] if qos else 0)
+    assert backend["expected_total"] == backend["received_total"] == 2 * device["sent_total"]
+    for name in ("lost", "duplicate", "reordered", "stale", "foreign"):
+        assert backend[f"{name}_total"] == 0, name
+    for clock in ("intended", "actual"):
+        assert backend["latency_us"][clock]["count"] == backend["received_total"]
+        assert device["ack_latency_us"][clock]["count"] == device["acked_total"]
+    assert device["rates"]["sent_per_s"] == pytest.approx(1000, rel=0.02)
+
+
+def test_agents_share_the_load_exactly(run: Play) -> None:
+    code, result = run(ECHO.format(qos=1, topology=EMBEDDED), "--set", "fleet.agents=3")
+    assert code == 0, result["verdict"]
+    assert [agent["clients"] for agent in result["fleet"]["agents"]] == [18, 18, 16]
+    assert result["populations"]["device"]["sent_total"] == 50 * 20 * 3
+    assert result["populations"]["backend"]["received_total"] == 2 * 50 * 20 * 3
+    assert result["populations"]["backend"]["lost_total"] == 0
+
+
+def test_what_a_slow_subscriber_loses_is_what_the_broker_dropped(
+    run: Play, mosquitto: MosquittoMaker
+) -> None:
+    broker = mosquitto(max_queued_messages=100)
+    code, result = run(
+        f"""
+target: {broker.url}
+populations:
+  device:
+    clients: 20
+    publications: [{{topic: "up/{{n}}", rate: 25/s, qos: 1}}]
+  slow:
+    clients: 1
+    read_rate: 100/s
+    subscriptions: [{{topic: "up/#", qos: 1}}]
+stages: [connect, publish: 5s]
+drain: 3s
+"""
+    )
+    slow = result["populations"]["slow"]
+    dropped = broker.sys_topic("publish/messages/dropped")
+    assert code == 0, result["verdict"]
+    assert dropped > 500
+    assert slow["lost_total"] == dropped
+    assert slow["received_total"] + slow["lost_total"] == slow["expected_total"] == 20 * 25 * 5
+    assert result["verdict"]["limited_by"] == "broker"
+
+
+@pytest.mark.scale
+def test_ten_thousand_clients_on_mosquitto_lose_nothing(
+    run: Play, mosquitto: MosquittoMaker
+) -> None:
+    broker = mosquitto(max_queued_messages=0, max_inflight_messages=1000)
+    code, result = run(
+        f"""
+target: {broker.url}
+populations:
+  device:
+    clients: 10k
+    publications: [{{topic: "up/{{n}}", interval: 5s, qos: 1, size: 100B}}]
+  backend:
+    clients: 1
+    subscriptions: [{{topic: "up/#", qos: 1}}]
+stages: [connect: {{rate: 2000/s}}, publish: 10s, disconnect: {{rate: 5000/s}}]
+thresholds: [device.connected == 10k, backend.lost == 0, backend.duplicate == 0]
+"""
+    )
+    device, backend = result["populations"]["device"], result["populations"]["backend"]
+    assert code == 0, result["verdict"]
+    assert device["connected_max"] == 10_000
+    assert device["sent_total"] == device["acked_total"] == backend["received_total"] == 20_000
+
+
+@pytest.mark.scale
+def test_sixty_thousand_clients_take_as_many_engines_as_descriptors_ask_for(run: Play) -> None:
+    code, result = run(
+        """
+topology: {brokers: {main: {kind: mosquitto, count: 4}}}
+populations:
+  device:
+    clients: 60k
+    keep_alive: 10min
+    publications: [{topic: "up/{n}", interval: 60s}]
+stages: [connect: {rate: 5000/s}, publish: 3s, disconnect: {rate: 20000/s}]
+thresholds: [device.connected == 60k]
+"""
+    )
+    assert code == 0, result["verdict"]
+    assert result["populations"]["device"]["connected_max"] == 60_000
+    assert len(result["fleet"]["agents"]) >= 3

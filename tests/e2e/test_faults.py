@@ -1,0 +1,290 @@
+"""Runs that go wrong: each ends with a clear verdict, keeps what it measured and leaves nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Play = Callable[..., tuple[int, dict[str, Any]]]
+RunMaker = Callable[..., Any]
+MosquittoMaker = Callable[..., Any]
+
+LOAD = """
+target: {target}
+populations:
+  device:
+    clients: 50
+    publications: [{{topic: "up/{{n}}", rate: 20/s, qos: 1}}]
+  backend:
+    clients: 1
+    subscriptions: [{{topic: "up/#", qos: 1}}]
+stages: [connect, publish: {time}]
+drain: 2s
+"""
+OWN_BROKERS = """
+topology:
+  brokers:
+    ours: {kind: embedded}
+    theirs: {kind: mosquitto}
+populations:
+  device:
+    clients: 50
+    publications: [{topic: "up/{n}", rate: 20/s, qos: 1}]
+stages: [connect, publish: 60s]
+"""
+
+
+def evidence(result: dict[str, Any]) -> str:
+    return "\n".join(result["verdict"]["evidence"])
+
+
+def verdict(result: dict[str, Any]) -> tuple[str, str]:
+    return result["verdict"]["status"], result["verdict"]["limited_by"]
+
+
+def test_no_broker_at_the_target(run: Play, unused_port: int) -> None:
+    code, result = run(LOAD.format(target=f"mqtt://127.0.0.1:{unused_port}", time="10s"))
+    assert code == 3
+    assert verdict(result) == ("invalid", "target")
+    assert "× connect_refused" in evidence(result)
+    assert result["populations"]["device"]["sent_total"] == 0
+    assert [stage["name"] for stage in result["stages"]] == ["connect"]
+
+
+def test_a_name_that_does_not_resolve(start: RunMaker) -> None:
+    run = start(LOAD.format(target="mqtt://no-such-host.invalid", time="10s"))
+    assert run.finish() == 3
+    assert "no-such-host.invalid" in run.stderr
+    assert "hint: " in run.stderr
+
+
+def test_a_broker_that_refuses_everybody(run: Play, mosquitto: MosquittoMaker) -> None:
+    broker = mosquitto(max_connections=0)
+    code, result = run(LOAD.format(target=broker.url, time="10s"))
+    assert code == 3
+    assert verdict(result) == ("invalid", "target")
+    assert result["populations"]["device"]["connected_max"] == 0
+
+
+def test_a_broker_that_is_killed_and_comes_back(start: RunMaker, mosquitto: MosquittoMaker) -> None:
+    broker = mosquitto()
+    run = start(LOAD.format(target=broker.url, time="8s"))
+    run.wait_for("publish 2")
+    broker.kill()
+    run.wait_for("connected 0/51")
+    broker.start()
+    assert run.finish() == 0
+    result = run.result()
+    device, backend = result["populations"]["device"], result["populations"]["backend"]
+    assert verdict(result) == ("pass", "broker")
+    assert "50 of 100 connections were lost" in evidence(result)
+    assert device["connected_max"] == 50
+    assert device["connected_total"] == 100
+    assert device["disconnected_total"] == 50
+    assert device["sent_total"] == 8 * 50 * 20
+    assert backend["received_total"] + backend["lost_total"] == backend["expected_total"]
+    assert backend["received_total"] > device["sent_total"] / 2
+
+
+def test_an_own_broker_that_is_killed_fails_the_run(start: RunMaker) -> None:
+    run = start(OWN_BROKERS.replace("60s", "6s"))
+    run.wait_for("publish 1")
+    plan = json.loads((run.directory / "plan.json").read_text())
+    assert len(plan["targets"]) == 2
+    os.kill(pid_of(run, "mosquitto"), signal.SIGKILL)
+    assert run.finish() == 1
+    result = run.result()
+    assert verdict(result) == ("fail", "broker")
+    assert "broker theirs-0 (pid " in evidence(result)
+    assert [broker["died"] for broker in result["brokers"]] == [False, True]
+    assert result["populations"]["device"]["acked_total"] > 0
+
+
+def test_a_killed_engine_makes_the_run_invalid_and_keeps_the_rest(
+    start: RunMaker, mosquitto: MosquittoMaker
+) -> None:
+    run = start(LOAD.format(target=mosquitto().url, time="60s"), "--set", "fleet.agents=2")
+    run.wait_for("publish 3")
+    victim = pid_of(run, "pubstorm-engine")
+    os.kill(victim, signal.SIGKILL)
+    assert run.finish() == 3
+    result = run.result()
+    assert verdict(result) == ("invalid", "generator")
+    assert f"(pid {victim}) was killed by signal 9" in evidence(result)
+    assert result["ended_early"]
+    assert result["populations"]["device"]["sent_total"] > 0
+
+
+def test_a_silent_engine_makes_the_run_invalid(start: RunMaker, mosquitto: MosquittoMaker) -> None:
+    run = start(LOAD.format(target=mosquitto().url, time="60s"))
+    run.wait_for("publish 3")
+    os.kill(pid_of(run, "pubstorm-engine"), signal.SIGSTOP)
+    assert run.finish() == 3
+    result = run.result()
+    assert verdict(result) == ("invalid", "generator")
+    assert "said nothing for 10 s" in evidence(result)
+
+
+def test_nothing_outlives_a_killed_pubstorm(
+    start: RunMaker, gone: Callable[[Sequence[int]], None]
+) -> None:
+    run = start(OWN_BROKERS, "--set", "fleet.agents=2")
+    run.wait_for("publish 1")
+    children = run.children()
+    assert len(children) == 4
+    os.kill(run.process.pid, signal.SIGKILL)
+    gone(children)
+
+
+def test_nothing_outlives_a_pubstorm_killed_while_it_starts(
+    start: RunMaker, gone: Callable[[Sequence[int]], None]
+) -> None:
+    run = start(OWN_BROKERS)
+    run.wait_for("run scenario")
+    children = run.children()
+    os.kill(run.process.pid, signal.SIGKILL)
+    gone(children)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_its_result(
+    number: signal.Signals, start: RunMaker, gone: Callable[[Sequence[int]], None]
+) -> None:
+    run = start(OWN_BROKERS)
+    run.wait_for("publish 3")
+    children = run.children()
+    run.process.send_signal(number)
+    assert run.finish() == 130
+    result = run.result()
+    assert result["interrupted"]
+    assert f"interrupted by {number.name}" in evidence(result)
+    device = result["populations"]["device"]
+    assert device["sent_total"] == device["acked_total"] > 0
+    gone(children)
+
+
+def test_an_interrupt_before_the_first_stage_leaves_nothing(
+    start: RunMaker, gone: Callable[[Sequence[int]], None], unused_port: int
+) -> None:
+    run = start(LOAD.format(target=f"mqtt://127.0.0.1:{unused_port}", time="60s"))
+    run.wait_for("run scenario")
+    children = run.children()
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish() == 130
+    gone(children)
+
+
+def test_a_second_interrupt_ends_at_once(start: RunMaker, mosquitto: MosquittoMaker) -> None:
+    broker = mosquitto()
+    run = start(LOAD.format(target=broker.url, time="60s"))
+    run.wait_for("publish 3")
+    broker.signal(signal.SIGSTOP)
+    run.process.send_signal(signal.SIGINT)
+    run.wait_for("interrupted by SIGINT")
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish() == 130
+    assert run.result()["populations"]["device"]["sent_total"] > 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of 256 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_no_run(
+    start: RunMaker, mosquitto: MosquittoMaker, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(200 << 10))
+    run = start(
+        LOAD.format(target=mosquitto().url, time="6s"),
+        "--set",
+        "snapshot_interval=100ms",
+        out=small_disk / "run",
+    )
+    assert run.finish() == 0
+    assert "snapshots.jsonl: No space left on device" in run.stderr
+    assert "PASS" in run.stdout
+    assert "6\u202f000" in run.stdout
+
+
+def test_a_full_disk_from_the_start_is_an_error(
+    start: RunMaker, mosquitto: MosquittoMaker, small_disk: Path
+) -> None:
+    with contextlib.suppress(OSError):
+        (small_disk / "ballast").write_bytes(bytes(300 << 10))
+    run = start(LOAD.format(target=mosquitto().url, time="2s"), out=small_disk / "run")
+    assert run.finish() in (0, 2)
+    assert "No space left on device" in run.stderr
+
+
+def test_too_few_descriptors_are_named_with_the_fix(run: Play, mosquitto: MosquittoMaker) -> None:
+    code, result = run(
+        LOAD.format(target=mosquitto().url, time="2s").replace("clients: 50", "clients: 500"),
+        "--set",
+        "fleet.agents=1",
+        prefix=("sh", "-c", 'ulimit -n 300; exec "$@"', "sh"),
+    )
+    assert code == 3
+    assert verdict(result) == ("invalid", "host")
+    assert "the limit of open descriptors: raise it (ulimit -n)" in evidence(result)
+    assert 0 < result["populations"]["device"]["connected_max"] < 300
+
+
+def test_few_descriptors_are_met_with_more_engines(run: Play, mosquitto: MosquittoMaker) -> None:
+    code, result = run(
+        LOAD.format(target=mosquitto().url, time="2s").replace("clients: 50", "clients: 500"),
+        prefix=("sh", "-c", 'ulimit -n 300; exec "$@"', "sh"),
+    )
+    assert code == 0, result["verdict"]
+    assert len(result["fleet"]["agents"]) > 4
+    assert result["populations"]["device"]["connected_max"] == 500
+
+
+def test_no_free_ports_are_named_with_the_fix(run: Play, mosquitto: MosquittoMaker) -> None:
+    code, result = run(
+        LOAD.format(target=mosquitto().url, time="2s"), "--set", "sources=203.0.113.7"
+    )
+    assert code == 3
+    assert verdict(result) == ("invalid", "host")
+    assert "a source address that this machine does not have" in evidence(result)
+
+
+def test_a_missing_mosquitto_is_an_error_with_the_fix(start: RunMaker, tmp_path: Path) -> None:
+    run = start(OWN_BROKERS, environment={"PATH": str(tmp_path), "PUBSTORM_MOSQUITTO": "none"})
+    assert run.finish() == 2
+    assert "mosquitto is not installed" in run.stderr
+    assert "apt-get install mosquitto" in run.stderr
+
+
+def test_a_broker_that_refuses_its_settings_is_an_error_with_its_log(start: RunMaker) -> None:
+    run = start(OWN_BROKERS.replace("kind: mosquitto", "kind: mosquitto, settings: {nonsense: 1}"))
+    assert run.finish() == 3
+    assert "broker theirs-0" in run.stderr
+    assert 'Unknown configuration variable "nonsense"' in run.stderr
+
+
+def pid_of(run: Any, program: str) -> int:
+    """The process id of one of a run's children."""
+    for pid in run.children():
+        if Path(f"/proc/{pid}/exe").resolve().name == program:
+            return int(pid)
+    raise AssertionError(f"the run has no {program}")

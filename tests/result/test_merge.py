@@ -1,0 +1,162 @@
+"""Snapshots add up to the same totals in any order and any grouping."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pubstorm.histogram import Histogram
+from pubstorm.merge import Totals, merge, rate_per_s
+from pubstorm.snapshot import (
+    Counters,
+    EngineLoad,
+    FlowCounters,
+    FlowSnapshot,
+    Gauges,
+    PopulationSnapshot,
+    Reason,
+    Snapshot,
+)
+
+SMALL = st.integers(0, 50)
+HISTOGRAMS = st.lists(st.integers(-5, 1 << 40), max_size=5).map(Histogram.of)
+POPULATIONS = st.builds(
+    PopulationSnapshot,
+    gauges=st.builds(Gauges, connected=SMALL, ready=SMALL, in_flight=SMALL, backlog=SMALL),
+    counters=st.builds(Counters, sent_total=SMALL, acked_total=SMALL),
+    outcomes=st.dictionaries(st.sampled_from(Reason), SMALL, max_size=2),
+    connect_time=HISTOGRAMS,
+    ack_intended=HISTOGRAMS,
+    ack_actual=HISTOGRAMS,
+)
+FLOWS = st.builds(
+    FlowSnapshot,
+    source=st.integers(0, 1),
+    to=st.integers(0, 1),
+    counters=st.builds(
+        FlowCounters,
+        expected_total=SMALL,
+        received_total=SMALL,
+        missing_total=st.integers(-50, 50),
+    ),
+    latency_intended=HISTOGRAMS,
+    latency_actual=HISTOGRAMS,
+)
+LOADS = st.builds(
+    EngineLoad,
+    busy_ns=SMALL,
+    cpu_ns=SMALL,
+    rss_bytes=SMALL,
+    lateness=HISTOGRAMS,
+    blocked=HISTOGRAMS,
+    ledger_pairs=SMALL,
+    unfollowed_total=SMALL,
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Snapshot]:
+    """The snapshots of some agents, each with its own clock ticks, in any order."""
+    snapshots = []
+    for agent in range(draw(st.integers(1, 3))):
+        to_ns = 0
+        for sequence in range(draw(st.integers(0, 3))):
+            from_ns, to_ns = to_ns, to_ns + draw(st.integers(1, 1000))
+            snapshots.append(
+                Snapshot(
+                    agent=agent,
+                    sequence=sequence,
+                    stage=draw(st.sampled_from([None, 0, 1])),
+                    from_ns=from_ns,
+                    to_ns=to_ns,
+                    settled=False,
+                    populations=(draw(POPULATIONS), draw(POPULATIONS)),
+                    flows=tuple(draw(st.lists(FLOWS, max_size=2))),
+                    engine=draw(LOADS),
+                )
+            )
+    return draw(st.permutations(snapshots))
+
+
+@settings(deadline=None)
+@given(runs(), st.randoms(use_true_random=False), st.integers(0, 9))
+def test_totals_do_not_depend_on_order_or_grouping(
+    snapshots: list[Snapshot], random: object, cut: int
+) -> None:
+    whole = merge(snapshots)
+    shuffled = snapshots[::-1]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    left, right = merge(shuffled[:cut]), merge(shuffled[cut:])
+    right.add(left)
+    assert right == whole
+    assert right.whole() == whole.whole()
+    for population in (0, 1):
+        assert right.peak(population, "connected") == whole.peak(population, "connected")
+
+
+@settings(deadline=None)
+@given(runs())
+def test_nothing_is_lost_on_the_way_to_the_whole(snapshots: list[Snapshot]) -> None:
+    whole = merge(snapshots).whole()
+    for index in (0, 1):
+        sent = sum(s.populations[index].counters.sent_total for s in snapshots)
+        assert whole.population(index).counters["sent_total"] == sent
+    received = sum(flow.counters.received_total for s in snapshots for flow in s.flows)
+    assert sum(flow.counters["received_total"] for flow in whole.flows.values()) == received
+
+
+def connected(agent: int, sequence: int, to_ns: int, clients: int, sent: int = 0) -> Snapshot:
+    golden = Path(__file__).parents[2] / "contract" / "golden" / "snapshot.json"
+    snapshot = Snapshot.model_validate(json.loads(golden.read_text()))
+    population = snapshot.populations[0].model_copy(
+        update={"gauges": Gauges(connected=clients), "counters": Counters(sent_total=sent)}
+    )
+    place = {"agent": agent, "sequence": sequence, "stage": 0}
+    span = {"from_ns": to_ns - 1000, "to_ns": to_ns}
+    return snapshot.model_copy(update={**place, **span, "populations": (population,)})
+
+
+def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
+    totals = merge(
+        [
+            connected(0, 0, 1000, 10),
+            connected(0, 1, 3000, 0),
+            connected(1, 0, 2000, 5),
+            connected(1, 1, 4000, 12),
+        ]
+    )
+    assert totals.peak(0, "connected") == 15
+    assert totals.at_end(0, 0, "connected") == 12
+
+
+def test_agents_that_are_never_connected_at_once_do_not_add_up() -> None:
+    totals = merge([connected(0, 0, 1000, 10), connected(0, 1, 2000, 0), connected(1, 0, 3000, 10)])
+    assert totals.peak(0, "connected") == 10
+
+
+def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
+    intervals = merge(
+        [
+            connected(0, 0, 1000, 1, sent=10),
+            connected(0, 1, 2000, 1, sent=30),
+            connected(1, 0, 1000, 1, sent=5),
+        ]
+    ).time_line()
+    assert rate_per_s(intervals, 0, "sent") == pytest.approx(20e6 + 5e6)
+    assert rate_per_s([], 0, "sent") == 0
+
+
+def test_only_intervals_wholly_inside_count_as_steady() -> None:
+    totals = merge([connected(0, n, 1000 * (n + 1), 1) for n in range(5)])
+    inside = totals.inside(0, 1000, 4005)
+    assert [interval.to_ns for interval in inside] == [2000, 3000, 4000]
+    assert totals.inside(1, 0, 9999) == []
+
+
+def test_totals_of_nothing_are_empty() -> None:
+    assert Totals().peak(0, "connected") == 0
+    assert Totals().whole() == merge([]).whole()

@@ -1,0 +1,135 @@
+"""What a user reads at the end of a run: whole pages, as they are rendered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pubstorm.quantity import (
+    bytes_text,
+    count_text,
+    counted,
+    duration_text,
+    rate_text,
+    share_text,
+    span_text,
+)
+from pubstorm.report.markdown import markdown
+from pubstorm.report.text import render
+from pubstorm.result import Event, Measured, Result
+from pubstorm.thresholds import parse_threshold
+from pubstorm.verdict import judge
+
+MeasuredMaker = Callable[..., Measured]
+PAGES = Path(__file__).parent / "pages"
+
+
+def page(result: Result, width: int = 100) -> str:
+    console = Console(width=width, file=StringIO(), color_system=None, force_terminal=True)
+    render(result, console)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def check(name: str, text: str) -> None:
+    """Compares with the stored page; PUBSTORM_UPDATE=1 stores it anew."""
+    stored = PAGES / name
+    if os.environ.get("PUBSTORM_UPDATE") == "1":
+        stored.write_text(text)
+    assert text == stored.read_text()
+
+
+@pytest.fixture
+def passed(measured: MeasuredMaker) -> Result:
+    run = measured()
+    return Result.judged(run, judge(run, [parse_threshold("backend.lost == 0")]))
+
+
+@pytest.fixture
+def failed(measured: MeasuredMaker) -> Result:
+    other = measured().flows[0].model_copy(update={"to": "device", "source": "backend"})
+    lossy = measured(flow={"received_total": 990, "lost_total": 10}).flows[0]
+    run = measured(
+        device={"outcomes": {"closed_by_broker": 4, "connect_refused": 12}},
+        backend={"received_total": 990, "lost_total": 10},
+        flows=(lossy, other),
+        events=(Event(at_s=3.0, kind="broker", text="broker main-0 (pid 7) was killed"),),
+    )
+    lines = ("backend.lost == 0", "backend.latency.p99 < 1ms", "device.connected >= 100")
+    return Result.judged(run, judge(run, [parse_threshold(line) for line in lines]))
+
+
+def test_a_run_that_passed_on_the_terminal(passed: Result) -> None:
+    check("passed.txt", page(passed))
+
+
+def test_a_run_that_failed_on_the_terminal(failed: Result) -> None:
+    check("failed.txt", page(failed))
+
+
+def test_a_run_that_failed_in_markdown(failed: Result) -> None:
+    check("failed.md", markdown(failed))
+
+
+def test_a_page_fits_its_width_but_for_paths(failed: Result) -> None:
+    for width in (80, 100):
+        assert max(map(len, page(failed, width).splitlines())) <= width
+
+
+def test_a_page_in_a_file_is_as_wide_as_it_should_be(failed: Result) -> None:
+    console = Console(width=80, file=StringIO())
+    render(failed, console)
+    assert isinstance(console.file, StringIO)
+    assert "device           100             100                0" in console.file.getvalue()
+
+
+def test_text_of_users_is_no_markup(measured: MeasuredMaker) -> None:
+    population = measured().populations["device"]
+    run = measured(populations={"[red]x[/red]|y": population}, name="[bold]*z*")
+    result = Result.judged(run, judge(run, []))
+    assert "[red]x[/red]|y" in page(result)
+    assert "[bold]*z*" in page(result)
+    assert "| [red]x[/red]\\|y |" in markdown(result)
+
+
+def test_a_run_of_nothing_has_a_page(measured: MeasuredMaker) -> None:
+    run = measured(populations={}, flows=(), stages=())
+    result = Result.judged(run, judge(run, []))
+    assert "PASS" in page(result)
+    assert "PASS" in markdown(result)
+
+
+@pytest.mark.parametrize(
+    ("duration_us", "text"),
+    [
+        (0, "0 µs"),
+        (0.042, "0.04 µs"),
+        (0.5, "0.50 µs"),
+        (9.999, "10.0 µs"),
+        (950, "950 µs"),
+        (999.7, "1.00 ms"),
+        (12_345, "12.3 ms"),
+        (999_600, "1.00 s"),
+        (5_010_000, "5.01 s"),
+        (3_600_000_000, "3\u202f600 s"),
+        (-1500, "-1.50 ms"),
+    ],
+)
+def test_durations_have_the_unit_that_fits(duration_us: float, text: str) -> None:
+    assert duration_text(duration_us) == text
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert count_text(1234567) == "1\u202f234\u202f567"
+    assert counted(1, "client") == "1 client"
+    assert counted(0, "delivery", "deliveries") == "0 deliveries"
+    assert [rate_text(r) for r in (0, 0.166, 12.5, 1000)] == ["0", "0.17", "12.5", "1\u202f000"]
+    assert [share_text(s) for s in (0, 0.58, 0.983, 1)] == ["0 %", "58 %", "98.3 %", "100 %"]
+    assert [bytes_text(b) for b in (0, 999, 3_500_000)] == ["0 B", "999 B", "3.50 MB"]
+    assert [span_text(s) for s in (0, 59.94, 245, 3723)] == ["0.0 s", "59.9 s", "4:05", "1:02:03"]

@@ -1,0 +1,208 @@
+"""Which status a run gets, who limited it, and what is said in evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pubstorm.result import Event, Latency, LatencyPair, Measured, Verdict
+from pubstorm.thresholds import METRICS, parse_threshold
+from pubstorm.verdict import judge, judge_threshold
+
+MeasuredMaker = Callable[..., Measured]
+
+
+def judged(measured: Measured, *thresholds: str) -> Verdict:
+    return judge(measured, [parse_threshold(line) for line in thresholds])
+
+
+def summary(verdict: Verdict) -> tuple[str, str]:
+    return str(verdict.status), str(verdict.limited_by)
+
+
+def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
+    verdict = judged(measured(), "backend.lost == 0", "device.latency.p99 != 1s")
+    assert summary(judged(measured(), "backend.lost == 0")) == ("pass", "none")
+    assert judged(measured()).evidence == ()
+    assert summary(verdict) == ("fail", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "evidence"),
+    [
+        (
+            {"fleet": {"lateness_us": Latency(count=1000, p99=20_000)}},
+            ("invalid", "generator"),
+            "the generator was late: p99 20.0 ms over 1\u202f000 messages",
+        ),
+        (
+            {"fleet": {"busy_intervals_total": 2, "load_intervals_total": 10}},
+            ("invalid", "generator"),
+            "in 2 of 10 intervals under load",
+        ),
+        (
+            {"device": {"skipped_total": 7}},
+            ("invalid", "generator"),
+            "7 of 1\u202f007 messages due were not sent, and nothing but the generator",
+        ),
+        (
+            {"device": {"skipped_total": 7}, "fleet": {"blocked_us": Latency(count=5)}},
+            ("pass", "none"),
+            "their connection, socket or window did not take them",
+        ),
+        (
+            {"device": {"outcomes": {"no_descriptors": 3}}},
+            ("invalid", "host"),
+            "3 attempts met the limit of open descriptors: raise it (ulimit -n)",
+        ),
+        (
+            {"device": {"outcomes": {"no_ports": 1}}},
+            ("invalid", "host"),
+            "1 attempt met a lack of free source ports",
+        ),
+        (
+            {
+                "device": {
+                    "connected_total": 0,
+                    "connected_max": 0,
+                    "connect_failed_total": 100,
+                    "outcomes": {"connect_refused": 60, "connect_timeout": 40},
+                },
+                "backend": {"connected_total": 0},
+            },
+            ("invalid", "target"),
+            "none of 101 connection attempts succeeded: 60 × connect_refused, 40 × connect_timeout",
+        ),
+        (
+            {"flow": {"received_total": 990, "lost_total": 10}},
+            ("pass", "broker"),
+            "device → backend: 10 of 1\u202f000 deliveries were lost",
+        ),
+        (
+            {"flow": {"duplicate_total": 3}},
+            ("pass", "none"),
+            "device → backend: 3 duplicates came beside 1\u202f000 deliveries owed",
+        ),
+        (
+            {"device": {"disconnected_total": 5, "outcomes": {"closed_by_broker": 5}}},
+            ("pass", "broker"),
+            "device: 5 of 100 connections were lost: 5 × closed_by_broker",
+        ),
+        (
+            {"device": {"connect_failed_total": 2, "outcomes": {"not_authorized": 2}}},
+            ("pass", "broker"),
+            "device: 2 of 100 connection attempts failed: 2 × not_authorized",
+        ),
+        (
+            {"backend": {"subscribe_failed_total": 1}},
+            ("pass", "broker"),
+            "backend: the broker refused 1 of 2 filters",
+        ),
+        (
+            {"fleet": {"blocked_us": Latency(count=100, p99=50_000)}},
+            ("pass", "broker"),
+            "100 of 1\u202f000 messages waited for window, socket or connection, p99 50.0 ms",
+        ),
+        (
+            {"device": {"closed_loop": True, "closed_loop_window": 1, "in_flight_max": 100}},
+            ("pass", "window"),
+            "100 of 100 places in the windows of 1 were in use: the closed loop measured round",
+        ),
+        (
+            {"device": {"ready_max": 98}},
+            ("pass", "none"),
+            "device: 2 of 100 clients were never ready, what was meant for them counts as lost",
+        ),
+        (
+            {"events": (Event(at_s=3.25, kind="agent", text="agent 1 (pid 7) was killed"),)},
+            ("invalid", "generator"),
+            "at 3.2 s: agent 1 (pid 7) was killed",
+        ),
+        (
+            {"events": (Event(at_s=3.0, kind="broker", text="broker a-0 (pid 7) exited"),)},
+            ("fail", "broker"),
+            "at 3.0 s: broker a-0 (pid 7) exited",
+        ),
+        (
+            {"events": (Event(at_s=3.0, kind="interrupt", text="interrupted by SIGINT"),)},
+            ("invalid", "unknown"),
+            "interrupted by SIGINT",
+        ),
+        (
+            {"fleet": {"unfollowed_total": 4}},
+            ("pass", "none"),
+            "4 deliveries were beyond the ledger's bound",
+        ),
+        (
+            {
+                "flow": {
+                    "latency_us": LatencyPair(
+                        intended=Latency(negative_total=2), actual=Latency(negative_total=1)
+                    )
+                }
+            },
+            ("pass", "none"),
+            "device → backend: 3 latencies were negative: clocks differ",
+        ),
+    ],
+)
+def test_each_fact_sets_status_limit_and_evidence(
+    changes: dict[str, Any], expected: tuple[str, str], evidence: str, measured: MeasuredMaker
+) -> None:
+    verdict = judged(measured(**changes))
+    assert summary(verdict) == expected
+    assert any(evidence in fact for fact in verdict.evidence), verdict.evidence
+
+
+def test_a_run_of_nothing_is_judged_without_dividing_by_zero(measured: MeasuredMaker) -> None:
+    empty = measured(populations={}, flows=(), stages=())
+    idle = {"lateness_us": Latency(), "load_intervals_total": 0}
+    for run in (empty, measured(fleet=idle), measured(stages=(), device={"sent_total": 0})):
+        assert summary(judged(run)) == ("pass", "none")
+
+
+def test_an_invalid_run_stays_invalid_whatever_its_thresholds_say(measured: MeasuredMaker) -> None:
+    late = measured(fleet={"lateness_us": Latency(count=9, p99=1e6)})
+    assert summary(judged(late, "backend.lost == 0")) == ("invalid", "generator")
+    assert summary(judged(late, "backend.lost > 0")) == ("invalid", "generator")
+
+
+def test_a_missed_latency_of_a_healthy_generator_is_the_brokers(measured: MeasuredMaker) -> None:
+    verdict = judged(measured(), "backend.latency.p99 < 1ms")
+    assert summary(verdict) == ("fail", "broker")
+    assert verdict.thresholds[0].text == "found 9.96 ms"
+    assert any("the generator kept up" in fact for fact in verdict.evidence)
+
+
+def test_a_latency_that_was_never_measured_fulfils_nothing(measured: MeasuredMaker) -> None:
+    outcome = judged(measured(), "device.latency.p99 < 100s").thresholds[0]
+    assert (outcome.passed, outcome.found, outcome.text) == (False, None, "nothing was measured")
+
+
+@pytest.mark.parametrize(
+    ("line", "passed"),
+    [
+        ("device.sent == 1k", True),
+        ("device.sent_total != 1000", False),
+        ("device.sent < 1000", False),
+        ("device.sent <= 1000", True),
+        ("device.sent > 1000", False),
+        ("device.sent >= 1000", True),
+        ("device.connected >= 100", True),
+        ("backend.latency.max <= 10ms", True),
+        ("backend.latency.actual.max < 9ms", False),
+        ("device.ack_latency.p50 == 50us", True),
+    ],
+)
+def test_conditions_mean_what_they_say(line: str, passed: bool, measured: MeasuredMaker) -> None:
+    assert judge_threshold(measured(), parse_threshold(line)).passed is passed
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_every_metric_of_a_threshold_is_in_the_result(metric: str, measured: MeasuredMaker) -> None:
+    found: object = measured().populations["device"]
+    for step in METRICS[metric]:
+        found = getattr(found, step)
+    assert isinstance(found, int | float)

@@ -1,0 +1,65 @@
+"""Every ready scenario plays, scaled down, with the real engine and the real brokers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubstorm.shipped import scenario_files
+
+# Scaled down, a run says nothing of speed: whatever a busy machine does to it is valid.
+ANY_SPEED = ("validity.lateness_p99=1min", "validity.busy=100%")
+QUICK = (
+    "populations.device.clients=30",
+    "populations.backend.publications.0.topic=device/{0..29}/command",
+    "stages.1.publish=2s",
+    "thresholds=[device.connected == 30, backend.lost == 0, device.lost == 0]",
+)
+SCALED = {
+    "quickstart": QUICK,
+    "mosquitto-quickstart": QUICK,
+    "fan-out": (
+        "populations.subscriber.clients=20",
+        "stages.1.publish=2s",
+        "thresholds=[subscriber.connected == 20, subscriber.lost == 0, subscriber.reordered == 0]",
+    ),
+    "ten-thousand": (
+        "populations.device.clients=200",
+        "populations.device.publications.0.interval=500ms",
+        "stages.1.publish=2s",
+        "thresholds.0=device.connected == 200",
+    ),
+    "slow-subscriber": ("stages.1.publish=5s", "drain=2s"),
+    "sixty-thousand": (
+        "populations.device.clients=400",
+        "populations.device.publications.0.interval=1s",
+        "stages.1.publish=2s",
+        "stages.2.hold=1s",
+        "thresholds.0=device.connected == 400",
+    ),
+}
+
+
+def play(name: str, folder: Path) -> dict[str, Any]:
+    """Runs a scenario scaled down; it has to pass."""
+    overrides = [word for each in (*SCALED[name], *ANY_SPEED) for word in ("--set", each)]
+    command = [sys.executable, "-m", "pubstorm", "run", name, "--quiet", "--out", str(folder)]
+    run = subprocess.run([*command, *overrides], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return result
+
+
+def test_every_ready_scenario_is_played() -> None:
+    assert {file.stem for file in scenario_files()} == set(SCALED)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
+    result = play(name, tmp_path / "run")
+    assert result["verdict"]["status"] == "pass"
+    assert sum(population["sent_total"] for population in result["populations"].values()) > 0
+    assert (tmp_path / "run" / "scenario.yaml").read_text().count("# with --set") >= 2

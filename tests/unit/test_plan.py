@@ -1,0 +1,173 @@
+"""From scenario to plan: defaults filled in, names resolved, addresses chosen."""
+
+import pytest
+from pydantic import ValidationError
+
+from pubstorm.offered import deliveries, peak_per_s, stage_load
+from pubstorm.plan import (
+    ClosedPace,
+    ConnectAction,
+    GaussianPayload,
+    OpenPace,
+    Plan,
+    TextPayload,
+    compile_plan,
+    planned_targets,
+)
+from pubstorm.scenario import Target, parse_scenario
+
+
+def plan_of(text: str, *overrides: str) -> Plan:
+    scenario = parse_scenario(text, "s.yaml", overrides)
+    return compile_plan(scenario, planned_targets(scenario), run_tag=7)
+
+
+TWO = """\
+target: mqtt://localhost
+populations:
+  backend:
+    clients: 2
+    subscriptions: [device/+/up]
+  device:
+    clients: 1000
+    subscriptions: ["device/{n}/down"]
+    publications:
+      - {topic: "device/{n}/up", rate: 2/s, size: {mean: 500B, spread: 5%}, qos: 1}
+      - {topic: "device/{n}/log", rate: max, payload: "log of {n}"}
+stages:
+  - connect: {populations: [backend]}
+  - connect: {populations: [device], rate: 100/s}
+  - publish: 10s
+"""
+
+
+def test_every_default_is_filled_in() -> None:
+    plan = plan_of(TWO)
+    backend, device = plan.populations
+    assert (plan.format, plan.run_tag, plan.name, plan.seed) == (1, 7, "s", 1)
+    assert plan.targets == (Target(host="localhost", port=1883),)
+    assert (backend.client_id, backend.keep_alive_s, backend.clean_session) == (
+        "backend-{n}",
+        60,
+        True,
+    )
+    assert device.publications[0].payload == GaussianPayload(mean_bytes=500, sd_bytes=25)
+    assert device.publications[1].payload == TextPayload(template="log of {n}")
+    assert device.publications[1].pace == ClosedPace()
+    pace = device.publications[0].pace
+    assert isinstance(pace, OpenPace) and pace.period_ns == 500_000_000
+
+
+def test_stages_refer_to_populations_by_index() -> None:
+    stages = plan_of(TWO).stages
+    assert [stage.populations for stage in stages] == [(0,), (1,), (0, 1)]
+    first, second = stages[0].action, stages[1].action
+    assert isinstance(first, ConnectAction) and isinstance(second, ConnectAction)
+    assert (first.rate_per_s, first.parallelism) == (None, 100)
+    assert (second.rate_per_s, second.parallelism) == (100.0, None)
+
+
+def test_a_plan_survives_its_json() -> None:
+    plan = plan_of(TWO)
+    line = plan.to_line()
+    assert line.count("\n") == 1
+    assert Plan.model_validate_json(line) == plan
+
+
+def test_a_plan_takes_no_unknown_key() -> None:
+    line = plan_of(TWO).to_line().replace('"format":1', '"format":1,"more":1')
+    with pytest.raises(ValidationError):
+        Plan.model_validate_json(line)
+
+
+def test_one_sixth_hertz_is_a_period_of_six_seconds() -> None:
+    plan = plan_of(TWO, "populations.device.publications.0.rate=1/6 Hz")
+    pace = plan.populations[1].publications[0].pace
+    assert isinstance(pace, OpenPace) and pace.period_ns == 6_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("clients", "targets", "sources"),
+    [
+        (20_000, 1, 0),
+        (20_001, 1, 2),
+        (60_000, 1, 3),
+        (60_000, 4, 0),
+        (160_000, 4, 3),
+        (80_001, 2, 3),
+    ],
+)
+def test_loopback_targets_get_as_many_sources_as_their_clients_need(
+    clients: int, targets: int, sources: int
+) -> None:
+    text = f"""\
+topology: {{brokers: {{b: {{kind: embedded, count: {targets}}}}}}}
+populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: 1/s}}]}}}}
+"""
+    plan = plan_of(text)
+    assert len(plan.sources) == sources
+    pairs = {(c % len(plan.targets), c % max(1, sources)) for c in range(10_000)}
+    met = len(pairs) / len(plan.targets)
+    assert clients / len(plan.targets) / met <= 20_000
+
+
+def test_far_targets_get_no_sources_by_themselves() -> None:
+    text = "target: mqtt://192.0.2.1\npopulations: {c: {clients: 60k}}\nstages: [connect]\n"
+    assert plan_of(text).sources == ()
+    assert plan_of(text, "sources=10.0.0.1-10.0.0.3").sources == (
+        "10.0.0.1",
+        "10.0.0.2",
+        "10.0.0.3",
+    )
+
+
+@pytest.mark.parametrize(
+    ("subscription", "topic", "receivers"),
+    [
+        ("a/{n}", "a/{n}", 1),
+        ("a/+", "a/{n}", 100),
+        ("#", "a/{n}", 100),
+        ("a/{n%10}", "a/{n%10}", 10),
+        ("a/{n/10}/#", "a/{n/10}/x", 10),
+        ("a/{1..5}", "a/{1..5}", 100),
+        ("a/{1..5}", "a/7", 0),
+        ("b/#", "a/{n}", 0),
+        ("+/a", "$SYS/a", 0),
+        ("a/+/c", "a/b", 0),
+        ("$share/g/a/+", "a/{n}", 1),
+    ],
+)
+def test_deliveries_follow_from_the_filters(
+    subscription: str, topic: str, receivers: float
+) -> None:
+    text = f"""\
+target: mqtt://h
+populations:
+  c:
+    clients: 100
+    subscriptions: ["{subscription}"]
+    publications: [{{topic: "{topic}", rate: 1/s}}]
+"""
+    (population,) = (plan := plan_of(text)).populations
+    assert deliveries(plan, population, population.publications[0]) == receivers
+
+
+def test_separate_targets_divide_the_receivers() -> None:
+    text = """\
+target: [mqtt://a, mqtt://b]
+populations:
+  c: {clients: 100, subscriptions: ["#"], publications: [{topic: t, rate: 1/s}]}
+"""
+    (population,) = (separate := plan_of(text)).populations
+    joined = plan_of(text, "topology.joined=true")
+    assert deliveries(separate, population, population.publications[0]) == 50
+    assert deliveries(joined, population, population.publications[0]) == 100
+
+
+def test_the_offered_load_is_rate_times_clients_times_receivers() -> None:
+    plan = plan_of(TWO)
+    load = stage_load(plan, plan.stages[2])
+    assert (load.sent_per_s, load.delivered_per_s) == (2000, 4000)
+    assert (load.sent_total, load.delivered_total) == (20_000, 40_000)
+    assert load.has_closed_loop
+    assert peak_per_s(plan) == 6000

@@ -19,9 +19,10 @@ use crate::wheel::Wheel;
 
 const ALARM: Token = Token(usize::MAX - 1);
 const COMMAND: Token = Token(usize::MAX - 2);
-/// Timers that come due closer together than this are handled together: it bounds the lateness
-/// that the engine itself adds, and the number of times it wakes under load.
-const COALESCE_NS: u64 = 100_000;
+/// Timers that come due closer together than this are handled together. It bounds the lateness
+/// that the engine adds under load, and the number of times it wakes: at 20 000 messages a second
+/// a wake-up for every 0.1 ms made a message twice as dear as the raw send, 0.4 ms 1.3 times.
+const COALESCE_NS: u64 = 400_000;
 /// Clients started or stopped before sockets have their turn again.
 const RAMP_TURN: usize = 64;
 /// How often an ended publish stage looks whether everything due has been sent.

@@ -1,5 +1,5 @@
-//! Any bytes: `decode` never panics, stays within them, and what it accepts encodes to a packet that
-//! decodes to the same. Run with `cargo +nightly fuzz run decode`.
+//! Any bytes: `decode` never panics, stays within them, and what it accepts encodes to a packet
+//! that decodes to the same. Run with `cargo +nightly fuzz run decode`.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Any bytes from a server: a session with messages in flight never panics, answers with well-formed
-//! packets only, and never has more in flight than it published. Run with
-//! `cargo +nightly fuzz run session`.
+//! Any bytes from a server: a session with messages in flight never panics, answers with
+//! well-formed packets only, and never has more in flight than it published. Run with `cargo
+//! +nightly fuzz run session`.
 
 #![no_main]
 

@@ -8,7 +8,7 @@ import os
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil, gcd
+from math import ceil
 from pathlib import Path
 
 import psutil
@@ -115,9 +115,7 @@ def _needs(plan: Plan, host: Host, agents: int, starts_brokers: bool) -> Iterato
 
 def _ports(plan: Plan, host: Host, at_target: int) -> Need:
     """Source ports: each pair of source address and target has the whole port range."""
-    sources = max(1, len(plan.sources))
-    met_by_target = sources // gcd(sources, len(plan.targets))
-    per_pair = ceil(at_target / max(1, met_by_target))
+    per_pair = ceil(at_target / max(1, len(plan.sources)))
     addresses = ceil(at_target / max(1, host.ports))
     if all(target.is_loopback for target in plan.targets):
         fix = f"--set 'sources=127.0.0.1-127.0.0.{min(254, addresses + 1)}'"

@@ -191,7 +191,8 @@ mod tests {
                 wheel.set(client as u32, start + deadline / 2);
                 wheel.set(client as u32, start + deadline);
             }
-            cancelled.iter().filter(|&&c| (c as usize) < deadlines.len()).for_each(|&c| wheel.cancel(c));
+            let known = |c: &&u32| (**c as usize) < deadlines.len();
+            cancelled.iter().filter(known).for_each(|&c| wheel.cancel(c));
             let mut waiting: std::collections::BTreeMap<u32, u64> = (0u32..)
                 .zip(deadlines.iter().map(|d| start + d))
                 .filter(|(client, _)| !cancelled.contains(client))

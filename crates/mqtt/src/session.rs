@@ -192,8 +192,8 @@ impl<T: Copy> Session<T> {
     }
 
     /// Sends again what is in flight, in the order of publishing `[MQTT-4.4.0-1]`,
-    /// `[MQTT-4.6.0-1]`: to be called once after [`Event::Connected`] on a persistent session, before
-    /// anything is published. Returns how many messages that were.
+    /// `[MQTT-4.6.0-1]`: to be called once after [`Event::Connected`] on a persistent session,
+    /// before anything is published. Returns how many messages that were.
     ///
     /// `publish` appends the PUBLISH of a token, with the packet id given and DUP set
     /// `[MQTT-3.3.1-1]`; where the server has confirmed the message, PUBREL is appended instead.

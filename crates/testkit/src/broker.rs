@@ -1,5 +1,5 @@
-//! A broker without input or output: bytes of any number of links in, bytes out. It holds clients to
-//! the standard, and breaks it itself where its [`Script`] says so.
+//! A broker without input or output: bytes of any number of links in, bytes out. It holds clients
+//! to the standard, and breaks it itself where its [`Script`] says so.
 
 mod handle;
 mod script;

@@ -1,5 +1,5 @@
-//! One direction of a simulated connection: bytes in order, late, in pieces of any size, and cut off
-//! anywhere.
+//! One direction of a simulated connection: bytes in order, late, in pieces of any size, and cut
+//! off anywhere.
 
 use std::collections::VecDeque;
 

@@ -5,7 +5,7 @@ The targets are given, since brokers that the run starts have no port before the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, gcd
+from math import ceil
 
 from pubstorm.plan import model as plan
 from pubstorm.scenario.model import Scenario
@@ -45,14 +45,9 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
     if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
         return ()
     at_one_target = sum(ceil(p.clients / len(targets)) for p in scenario.populations.values())
-    needed = ceil(at_one_target / CLIENTS_PER_SOURCE)
-    if needed <= 1:
+    addresses = ceil(at_one_target / CLIENTS_PER_SOURCE)
+    if addresses <= 1:
         return ()
-    # Sources and targets are both used in turn: a common divisor would keep a target from
-    # meeting some of the sources.
-    addresses = needed
-    while addresses // gcd(addresses, len(targets)) < needed:
-        addresses += 1
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
 
 
@@ -147,5 +142,7 @@ def _action(step: Connect | Publish | Hold | Disconnect) -> plan.Action:
 
 
 SECOND_NS = 10**9
-CLIENTS_PER_SOURCE = 20_000
+CLIENTS_PER_SOURCE = 10_000
+"""Linux's connect() looks at every second port of its range first (of 28 232 by default) and gets
+slow when those run out."""
 DEFAULT_PARALLELISM = 100

@@ -109,7 +109,7 @@ class Scenario(Part):
     """How long without progress it waits for messages under way after a publish stage."""
     sources: Sources = None
     """Addresses that clients connect from, used in turn: addresses and ranges such as
-    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 20 000 clients of a target."""
+    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target."""
     seed: Seed = 1
     """Seed of every random choice: the same scenario makes the same load."""
     fleet: Fleet = Fleet()

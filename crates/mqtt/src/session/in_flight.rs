@@ -1,12 +1,12 @@
 //! Values by packet id, in the order in which they came.
 //!
 //! Packet ids are handed out in rising order and acknowledged nearly in that order. So the store is
-//! a queue: the front is found at once, others by binary search on the distance of their id from the
-//! front's. A value taken from the middle leaves a gap, which goes when the front reaches it or the
-//! queue is tidied. `push`, `remove_if` and `contains` cost O(1) for ids in order and O(log n) for
-//! others, amortised. If ids wrap around while an old one is still in flight (or if a server numbers
-//! its messages in no order), the queue is not ascending and a search costs O(n), until tidying
-//! finds it ascending again.
+//! a queue: the front is found at once, others by binary search on the distance of their id from
+//! the front's. A value taken from the middle leaves a gap, which goes when the front reaches it or
+//! the queue is tidied. `push`, `remove_if` and `contains` cost O(1) for ids in order and O(log n)
+//! for others, amortised. If ids wrap around while an old one is still in flight (or if a server
+//! numbers its messages in no order), the queue is not ascending and a search costs O(n), until
+//! tidying finds it ascending again.
 
 use std::collections::VecDeque;
 

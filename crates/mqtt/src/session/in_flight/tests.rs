@@ -26,10 +26,13 @@ impl Model {
 
 proptest! {
     #[test]
-    fn it_does_what_a_plain_list_does(steps in vec((any::<bool>(), 1..40_u16, any::<u32>()), 0..400)) {
+    fn it_does_what_a_plain_list_does(
+        steps in vec((any::<bool>(), 1..40_u16, any::<u32>()), 0..400),
+    ) {
         let (mut store, mut model) = (InFlight::new(), Model::default());
         for (push, packet_id, value) in steps {
-            prop_assert_eq!(store.contains(packet_id), model.0.iter().any(|&(id, _)| id == packet_id));
+            let held = model.0.iter().any(|&(id, _)| id == packet_id);
+            prop_assert_eq!(store.contains(packet_id), held);
             if push && !store.contains(packet_id) {
                 store.push(packet_id, value);
                 model.0.push((packet_id, value));

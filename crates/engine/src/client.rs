@@ -267,6 +267,7 @@ impl Client {
         let since_ns = self.deadline_ns - population.connect_timeout_ns;
         tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
         self.phase = Phase::Subscribing;
+        // Only a session that was ready in this run surely has this run's filters.
         let kept = session_present && self.free_since_ns > 0;
         if population.subscriptions.is_empty() || kept {
             self.ready(shared);

@@ -2,7 +2,7 @@
 //! are due together, and sending again after a reconnect.
 
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
-use plan::{Payload, Publication, Stamp, StreamId, payload_bytes};
+use plan::{Pacer, Payload, Publication, Stamp, StreamId, payload_bytes};
 
 use super::{Client, Phase};
 use crate::clock;
@@ -114,16 +114,12 @@ impl Client {
                 return;
             }
             let counters = &mut tally.populations[population].counters;
-            progress.scheduled += 1;
-            if let Some(pacer) = ready.pacer.as_ref() {
-                let late_ns = now_ns - due_ns;
-                if ready.skips_late && late_ns as f64 > pacer.period_ns(sender.client) {
-                    counters.skipped_total += 1;
-                    continue;
-                }
-                let held_up = due_ns < self.free_since_ns;
-                let lateness = if held_up { &mut tally.blocked } else { &mut tally.lateness };
-                lateness.record(late_ns.cast_signed());
+            let late_ns = now_ns - due_ns;
+            let too_late = |pacer: &Pacer| late_ns as f64 > pacer.period_ns(sender.client);
+            if ready.skips_late && ready.pacer.as_ref().is_some_and(too_late) {
+                progress.scheduled += 1;
+                counters.skipped_total += 1;
+                continue;
             }
             let message = Message {
                 intended_ns: due_ns,
@@ -132,10 +128,15 @@ impl Client {
                 publication: index as u16,
             };
             let Some(packet_id) = self.session.publish(qos, message) else {
-                progress.scheduled -= 1;
                 progress.waits = true;
                 return;
             };
+            progress.scheduled += 1;
+            if ready.pacer.is_some() {
+                let held_up = due_ns < self.free_since_ns;
+                let lateness = if held_up { &mut tally.blocked } else { &mut tally.lateness };
+                lateness.record(late_ns.cast_signed());
+            }
             message.append(publication, ready, &sender, (packet_id, false), out);
             progress.sent += 1;
             counters.sent_total += 1;
@@ -191,7 +192,7 @@ impl Client {
         let elapsed_ns = until_ns.min(publishing.end_ns).saturating_sub(publishing.start_ns);
         let ready = &shared.setup.populations[self.population()].publications;
         let of = |(progress, ready): (&Progress, &PublicationSetup)| {
-            let due = |pacer: &plan::Pacer| pacer.due_before(self.global(shared), elapsed_ns);
+            let due = |pacer: &Pacer| pacer.due_before(self.global(shared), elapsed_ns);
             let due = ready.pacer.as_ref().map_or(0, due);
             due.saturating_sub(u64::from(progress.scheduled))
         };

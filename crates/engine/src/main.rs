@@ -6,6 +6,7 @@ mod client;
 mod clock;
 mod event_loop;
 mod ledger;
+mod pause;
 mod pipes;
 mod setup;
 mod shared;

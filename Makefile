@@ -42,6 +42,10 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
+	cargo build --locked --release -p pubstorm-engine -p pubstorm-floor
+	$(BIN)/python -m benches.bench
+
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .
 

@@ -39,77 +39,101 @@ PYTHON = [path for path in SOURCES if path.suffix == ".py"]
 RUST = [path for path in SOURCES if path.suffix == ".rs"]
 
 
+def text_of(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
 def lines_of(path: Path) -> list[str]:
-    return (ROOT / path).read_text(encoding="utf-8").splitlines()
+    return text_of(path).splitlines()
 
 
-def ids(path: Path) -> str:
-    return str(path)
+def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(text_of(path))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ids)
-def test_files_and_lines_are_short(path: Path) -> None:
-    lines = lines_of(path)
-    own = lines
-    if path.suffix == ".rs" and "#[cfg(test)]" in lines:
-        own = lines[: lines.index("#[cfg(test)]")]
-    assert len(own) <= FILE_LINES_MAX
-    if path.suffix not in {".md", ".toml"}:
-        long = [n for n, line in enumerate(lines, 1) if len(line) > LINE_CHARS_MAX]
-        assert not long, f"lines {long} have more than {LINE_CHARS_MAX} characters"
+def test_files_are_short() -> None:
+    found = []
+    for path in SOURCES:
+        lines = lines_of(path)
+        if path.suffix == ".rs" and "#[cfg(test)]" in lines:
+            lines = lines[: lines.index("#[cfg(test)]")]
+        if len(lines) > FILE_LINES_MAX:
+            found.append(f"{path}: {len(lines)} lines")
+    assert found == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=ids)
-def test_no_word_or_path_stands_where_it_does_not_belong(path: Path) -> None:
-    for number, line in enumerate(lines_of(path), 1):
-        for banned in (BANNED_WORDS, MACHINE_PATHS, REGISTRIES):
-            assert not banned.search(line), f"line {number}: {line.strip()}"
+def test_lines_are_short() -> None:
+    found = [
+        f"{path}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(lines_of(path), 1)
+        if path.suffix not in {".md", ".toml"} and len(line) > LINE_CHARS_MAX
+    ]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", [*PYTHON, *RUST], ids=ids)
-def test_no_file_or_function_has_an_empty_name(path: Path) -> None:
-    assert not set(re.split(r"[_.]", path.stem)) & BANNED_NAMES
-    text = (ROOT / path).read_text()
-    for name in re.findall(r"\b(?:def|fn|class|struct|enum|trait|mod) (\w+)", text):
-        words = set(re.findall(r"[A-Z]?[a-z0-9]+", name))
-        assert not {word.lower() for word in words} & BANNED_NAMES, name
-        assert not name.startswith("get_"), name
+@pytest.mark.parametrize("banned", [BANNED_WORDS, MACHINE_PATHS, REGISTRIES])
+def test_no_word_or_path_stands_where_it_does_not_belong(banned: re.Pattern[str]) -> None:
+    found = [
+        f"{path}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(lines_of(path), 1)
+        if banned.search(line)
+    ]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", [*PYTHON, *RUST], ids=ids)
-def test_a_file_opens_with_what_it_is(path: Path) -> None:
-    if path.stem == "tests":
-        return
-    if path.suffix == ".rs":
-        assert lines_of(path)[0].startswith(("//!", "#!")), "begin with //!"
-    else:
-        assert ast.get_docstring(ast.parse((ROOT / path).read_text())), "begin with a docstring"
+def test_no_name_says_nothing() -> None:
+    found = []
+    for path in (*PYTHON, *RUST):
+        names = re.findall(r"\b(?:def|fn|class|struct|enum|trait|mod) (\w+)", text_of(path))
+        for name in (path.stem, *names):
+            words = {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+", name)}
+            if words & BANNED_NAMES or name.startswith("get_"):
+                found.append(f"{path}: {name}")
+    assert found == []
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=ids)
-def test_python_functions_are_short_and_take_few_parameters(path: Path) -> None:
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        assert (node.end_lineno or node.lineno) - node.lineno < FUNCTION_LINES_MAX, node.name
-        parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        own = [p for p in parameters if p.arg not in {"self", "cls"}]
-        assert len(own) <= PARAMETERS_MAX, node.name
+def test_a_file_opens_with_what_it_is() -> None:
+    found = [path for path in PYTHON if not ast.get_docstring(ast.parse(text_of(path)))]
+    found += [path for path in RUST if path.stem != "tests" and not opens(path, "//!", "#!")]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", RUST, ids=ids)
-def test_rust_functions_are_short(path: Path) -> None:
+def opens(path: Path, *starts: str) -> bool:
+    return text_of(path).startswith(starts)
+
+
+def test_python_functions_are_short_and_take_few_parameters() -> None:
+    found = []
+    for path in PYTHON:
+        for node in functions_of(path):
+            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            own = [p for p in parameters if p.arg not in {"self", "cls"}]
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX or len(own) > PARAMETERS_MAX:
+                found.append(f"{path}: {node.name}: {length} lines, {len(own)} parameters")
+    assert found == []
+
+
+def test_rust_functions_are_short() -> None:
     """rustfmt closes a function with a brace at the indentation of its first line."""
-    lines = lines_of(path)
     start = re.compile(r"^( *)(?:pub(?:\([^)]*\))? )?(?:const |async |unsafe )*fn (\w+)")
-    for number, line in enumerate(lines):
-        found = start.match(line)
-        if found is None:
-            continue
-        close = f"{found[1]}}}"
-        body = lines[number:]
-        length = next((n for n, text in enumerate(body, 1) if text.rstrip(",;") == close), 1)
-        assert length <= FUNCTION_LINES_MAX, found[2]
+    found = []
+    for path in RUST:
+        lines = lines_of(path)
+        for number, line in enumerate(lines):
+            match = start.match(line)
+            if match is None or line.rstrip().endswith((";", "}")):
+                continue
+            close = f"{match[1]}}}"
+            body = enumerate(lines[number:], 1)
+            length = next((n for n, text in body if text.rstrip(",;") == close), 1)
+            if length > FUNCTION_LINES_MAX:
+                found.append(f"{path}: {match[2]}: {length} lines")
+    assert found == []
 
 
 def test_recipes_are_at_most_three_lines() -> None:

@@ -82,9 +82,7 @@ class Assembly:
             f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
             for name in ("expected", "received", "duplicate", "reordered", "stale")
         }
-        acks = HistogramPair(
-            intended=totals.ack_intended.value(), actual=totals.ack_actual.value()
-        )
+        acks = HistogramPair(intended=totals.ack_intended.value(), actual=totals.ack_actual.value())
         last = max((s.index for s in self._publish_spans()), default=-1)
         return PopulationResult(
             **{**totals.counters, **counts},

@@ -18,6 +18,9 @@ MIN_HELD_UP_SHARE = 0.01
 MIN_WINDOW_USE = 0.9
 """Share of a closed loop's windows in use from which the window sets the limit."""
 
+QUEUEING_FACTOR = 10
+"""How much longer than the shortest a usual round trip is, from which messages have queued."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -181,17 +184,29 @@ def _unacknowledged(measured: Measured) -> Iterable[Finding]:
                 yield Finding(f"{name}: {count_text(total)} {of} {what}")
 
 
-def _backpressure(measured: Measured) -> Iterable[Finding]:
-    """Sends that socket or window held up, in closed loops and open ones."""
+def _closed_loops(measured: Measured) -> Iterable[Finding]:
+    """A closed loop always has a limit: its window, or what takes its messages."""
     for name, population in measured.populations.items():
-        window = population.closed_loop_window
+        if not population.closed_loop or not population.sent_total:
+            continue
+        window, trips = population.closed_loop_window, population.ack_latency_us.actual
         room = population.ready_max * window if window else 0
-        if window and population.in_flight_max >= MIN_WINDOW_USE * room > 0:
-            yield Finding(
-                f"{name}: {count_text(population.in_flight_max)} of {count_text(room)} places in "
-                f"the windows of {window} were in use: the closed loop measured round trips",
-                LimitedBy.WINDOW,
-            )
+        if not window or population.in_flight_max < MIN_WINDOW_USE * room:
+            yield Finding(f"{name}: the closed loop sent what the sockets took", LimitedBy.BROKER)
+            continue
+        text = (
+            f"{name}: the closed loop kept {count_text(population.in_flight_max)} of "
+            f"{count_text(room)} places in its windows of {count_text(window)} in use, and a round "
+            f"trip took {duration_text(trips.p50)} at p50, {duration_text(trips.min)} at least"
+        )
+        if trips.p50 > QUEUEING_FACTOR * trips.min:
+            yield Finding(f"{text}: messages queued at the broker", LimitedBy.BROKER)
+        else:
+            yield Finding(f"{text}: round trips were measured", LimitedBy.WINDOW)
+
+
+def _backpressure(measured: Measured) -> Iterable[Finding]:
+    """Sends of open loops that socket, window or connection held up."""
     blocked = measured.fleet.blocked_us
     sent = sum(population.sent_total for population in measured.populations.values())
     if blocked.count > MIN_HELD_UP_SHARE * sent and blocked.p99 > measured.validity.lateness_p99_us:
@@ -261,6 +276,7 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _connections,
     _deliveries,
     _unacknowledged,
+    _closed_loops,
     _backpressure,
     _nothing_published,
 )

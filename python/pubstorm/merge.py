@@ -167,9 +167,7 @@ class AgentTotals:
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval."""
         load = snapshot.engine
-        once = AgentTotals(
-            1, load.cpu_ns, load.rss_bytes, load.ledger_pairs, load.unfollowed_total
-        )
+        once = AgentTotals(1, load.cpu_ns, load.rss_bytes, load.ledger_pairs, load.unfollowed_total)
         self.add(once)
 
     def add(self, other: AgentTotals) -> None:
@@ -265,4 +263,3 @@ def _lies_inside(interval: Interval, from_ns: int, to_ns: int) -> bool:
     slack_ns = (interval.to_ns - interval.from_ns) // 100
     starts_inside = interval.from_ns >= from_ns - slack_ns
     return starts_inside and from_ns < interval.to_ns <= to_ns + slack_ns
-

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pubstorm.histogram import Histogram
 
-
 U64_MAX = 2**64 - 1
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 

@@ -68,7 +68,7 @@ def test_nothing_connected_ends_the_run(
     monkeypatch.setattr(conduct, "HOPELESS_NS", 0)
     conductor, _ = play(slots(1), plan_named("refused", CONNECT, PUBLISH))
     assert conductor.course.ended_early
-    assert [event.kind for event in conductor.course.events][0] == "target"
+    assert conductor.course.events[0].kind == "target"
     assert len(conductor.course.spans) == 1
 
 

@@ -106,9 +106,34 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
             "100 of 1\u202f000 messages waited for window, socket or connection, p99 50.0 ms",
         ),
         (
-            {"device": {"closed_loop": True, "closed_loop_window": 1, "in_flight_max": 100}},
+            {
+                "device": {
+                    "closed_loop": True,
+                    "closed_loop_window": 1,
+                    "in_flight_max": 100,
+                    "ack_latency_us": LatencyPair(actual=Latency(count=9, min=10, p50=90)),
+                }
+            },
             ("pass", "window"),
-            "100 of 100 places in the windows of 1 were in use: the closed loop measured round",
+            "kept 100 of 100 places in its windows of 1 in use, and a round trip took 90.0 µs at "
+            "p50, 10.0 µs at least: round trips were measured",
+        ),
+        (
+            {
+                "device": {
+                    "closed_loop": True,
+                    "closed_loop_window": 50,
+                    "in_flight_max": 5000,
+                    "ack_latency_us": LatencyPair(actual=Latency(count=9, min=10, p50=900)),
+                }
+            },
+            ("pass", "broker"),
+            "messages queued at the broker",
+        ),
+        (
+            {"device": {"closed_loop": True}},
+            ("pass", "broker"),
+            "device: the closed loop sent what the sockets took",
         ),
         (
             {"device": {"ready_max": 98}},

@@ -137,6 +137,8 @@ impl EventLoop {
             self.shared.now_ns = now_ns();
             if self.shared.now_ns >= wake_ns {
                 self.handle_time();
+            } else {
+                self.settle();
             }
         }
         self.stop();

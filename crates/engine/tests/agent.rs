@@ -52,6 +52,17 @@ fn every_message_of_every_qos_is_sent_acknowledged_and_received_once() {
 }
 
 #[test]
+fn a_stage_that_has_settled_is_told_at_once() {
+    let broker = Scripted::start(Script::reliable);
+    let mut plan = plan(broker.port, &[population("p", 20, json!({}))], &[connect(&[0])]);
+    plan["snapshot_interval_ns"] = json!(20_000_000_000u64);
+    let mut agent = Agent::start(&plan, "0/1");
+    agent.stage(0);
+    let told = agent.totals.last.as_ref().map(|last| last.to_ns - last.from_ns);
+    assert!(told.is_some_and(|ns| ns < 10_000_000_000), "only at the interval: {told:?} ns");
+}
+
+#[test]
 fn shards_send_together_exactly_what_one_agent_sends() {
     let broker = Scripted::start(Script::reliable);
     let populations = [

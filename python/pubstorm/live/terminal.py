@@ -56,13 +56,19 @@ class TerminalLive:
 
 def drawn(name: str, summary: Summary) -> RenderableType:
     """A summary as it is drawn."""
-    parts: list[RenderableType] = [_stage(summary), _populations(summary), _figures(summary)]
+    parts: list[RenderableType] = [
+        _stage(summary),
+        Text(),
+        _populations(summary),
+        Text(),
+        _figures(summary),
+    ]
     if summary.outcomes:
         parts.append(_outcomes(summary))
     elapsed = span_text(summary.elapsed_s)
     return Panel(
         Group(*parts),
-        title=f"[bold]{name}[/bold]",
+        title=Text(name, style="bold"),
         subtitle=elapsed,
         title_align="left",
         subtitle_align="right",
@@ -84,7 +90,7 @@ def _stage(summary: Summary) -> RenderableType:
 
 
 def _populations(summary: Summary) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim", pad_edge=False)
     table.add_column("population")
     for name in ("connected", "sent/s", "acked/s", "received/s", "missing"):
         table.add_column(name, justify="right", no_wrap=True, min_width=10)

@@ -23,7 +23,7 @@ class EmbeddedBroker(BrokerProcess):
         super().__init__(name, folder)
         self.port = 0
         self.version = ""
-        self._command = (str(binary), "--port", "0", "--follow-stdin", *_options(settings))
+        self._command = (str(binary), "--port", "0", "--follow-stdin", *options(settings))
 
     async def start(self) -> None:
         """Returns when the broker says that it is ready."""
@@ -40,7 +40,7 @@ class EmbeddedBroker(BrokerProcess):
             raise await self.start_failure() from None
 
 
-def _options(settings: Mapping[str, object]) -> list[str]:
+def options(settings: Mapping[str, object]) -> list[str]:
     """Settings as long options; true is an option without a value, false leaves it out."""
     options: list[str] = []
     for key, value in settings.items():

@@ -1,0 +1,112 @@
+"""What a run was played on: engines, brokers of its own, machine and programs. It knows no
+message."""
+
+from __future__ import annotations
+
+from pubstorm.result.measures import Latency, ResultModel
+
+
+class AgentResult(ResultModel):
+    """One engine process."""
+
+    agent: int
+    """Index of its shard."""
+    version: str
+    """Version of the engine."""
+    pid: int
+    """Process id."""
+    descriptors: int
+    """Its limit of open descriptors."""
+    clients: int
+    """Clients that it played."""
+    snapshots: int
+    """Snapshots that came from it."""
+    cpu_s: float
+    """CPU time that it used."""
+    rss_max_bytes: int
+    """Its largest resident memory."""
+    busy_share: float
+    """Share of the publishing time that its loop was not waiting."""
+    ending: str
+    """How it ended: `bye`, or what happened to it."""
+
+
+class FleetResult(ResultModel):
+    """The load generator itself: the ground of the validity verdict."""
+
+    agents: tuple[AgentResult, ...] = ()
+    """One entry for each engine process."""
+    lateness_us: Latency = Latency()
+    """In publish stages: how late messages were written that nothing but the engine held up."""
+    blocked_us: Latency = Latency()
+    """In publish stages: how late messages were written that window, socket or a lost connection
+    held up."""
+    load_intervals_total: int = 0
+    """Intervals of agents that lie wholly in publishing time."""
+    busy_intervals_total: int = 0
+    """Those of them in which the loop was busier than `validity.busy` allows."""
+    ledger_pairs: int = 0
+    """(Stream, receiver) pairs that the ledger follows."""
+    unfollowed_total: int = 0
+    """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
+
+
+class BrokerResult(ResultModel):
+    """A broker that the run started."""
+
+    name: str
+    """Its name: that in the scenario and a number."""
+    kind: str
+    """embedded or mosquitto."""
+    version: str
+    """Version that it states."""
+    host: str
+    """Address that it listens on."""
+    port: int
+    """Port that it listens on."""
+    pid: int
+    """Process id."""
+    died: bool
+    """Whether it ended before it was told to."""
+
+
+class BrokerVersion(ResultModel):
+    """A broker binary that the run used."""
+
+    kind: str
+    """embedded or mosquitto."""
+    version: str
+    """Version that it states."""
+
+
+class Environment(ResultModel):
+    """The machine and the programs of a run."""
+
+    host: str
+    """Name of the machine."""
+    kernel: str
+    """Operating system and kernel."""
+    machine: str
+    """Architecture."""
+    cpu_model: str
+    """Model of the processor."""
+    cores: int
+    """Processors that this process may use."""
+    memory_bytes: int
+    """Memory of the machine."""
+    python: str
+    """Version of Python."""
+    pubstorm: str
+    """Version of Pubstorm."""
+    engine: str
+    """Version of the engine; empty if none said hello."""
+    descriptors_soft: int
+    """Limit of open descriptors, soft."""
+    descriptors_hard: int
+    """Limit of open descriptors, hard."""
+    sysctls: dict[str, str]
+    """Kernel settings that load depends on; those that cannot be read are left out."""
+    git_commit: str | None
+    """Commit of the folder the run was started in."""
+    brokers: tuple[BrokerVersion, ...]
+    """Brokers that the run started."""

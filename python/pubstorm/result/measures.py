@@ -1,0 +1,92 @@
+"""What durations and rates look like in a result. It knows nothing of what they measure."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from pubstorm.histogram import Histogram
+
+
+class ResultModel(BaseModel):
+    """A frozen value that refuses unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class Latency(ResultModel):
+    """A distribution of durations in microseconds; zeros when it is empty."""
+
+    count: int = 0
+    """Durations counted, without the negative ones."""
+    mean: float = 0.0
+    """Arithmetic mean."""
+    min: float = 0.0
+    """The smallest."""
+    p50: float = 0.0
+    """Half of the durations are not longer."""
+    p90: float = 0.0
+    """90 % of the durations are not longer."""
+    p99: float = 0.0
+    """99 % of the durations are not longer."""
+    p999: float = 0.0
+    """99.9 % of the durations are not longer."""
+    max: float = 0.0
+    """The largest."""
+    negative_total: int = 0
+    """Negative durations, which only wrong clocks make; they are in none of the other figures."""
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> Latency:
+        """The summary of a histogram."""
+        us_p50, us_p90, us_p99, us_p999 = (
+            histogram.quantile_ns(q) / 1000 for q in (0.5, 0.9, 0.99, 0.999)
+        )
+        return cls(
+            count=histogram.count,
+            mean=round(histogram.mean_ns() / 1000, 3),
+            min=histogram.min_ns / 1000,
+            p50=us_p50,
+            p90=us_p90,
+            p99=us_p99,
+            p999=us_p999,
+            max=histogram.max_ns / 1000,
+            negative_total=histogram.negative_total,
+        )
+
+
+class LatencyPair(ResultModel):
+    """The two latencies of a message."""
+
+    intended: Latency = Latency()
+    """From the instant it was due."""
+    actual: Latency = Latency()
+    """From the instant it was handed to the socket."""
+
+
+class HistogramPair(ResultModel):
+    """The full distributions behind a pair of latencies, in nanoseconds."""
+
+    intended: Histogram = Histogram()
+    """From the instant a message was due."""
+    actual: Histogram = Histogram()
+    """From the instant it was handed to the socket."""
+
+    def latency_us(self) -> LatencyPair:
+        """Both summaries."""
+        return LatencyPair(intended=Latency.of(self.intended), actual=Latency.of(self.actual))
+
+
+class Rates(ResultModel):
+    """Rates over the steady windows: the intervals that lie wholly in a publish stage's time."""
+
+    sent_per_s: float = 0.0
+    """Messages sent."""
+    acked_per_s: float = 0.0
+    """Messages acknowledged."""
+    received_per_s: float = 0.0
+    """Messages received."""

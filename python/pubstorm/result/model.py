@@ -1,0 +1,151 @@
+"""The result as a whole: measurements, what happened, and the verdict. It neither measures nor
+judges."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from pubstorm.result.machinery import BrokerResult, Environment, FleetResult
+from pubstorm.result.measures import ResultModel
+from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
+
+
+class Status(StrEnum):
+    """Whether the run answers its question."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    INVALID = "invalid"
+
+
+class LimitedBy(StrEnum):
+    """Who set the limit that the numbers show."""
+
+    NONE = "none"
+    GENERATOR = "generator"
+    HOST = "host"
+    TARGET = "target"
+    BROKER = "broker"
+    WINDOW = "window"
+    UNKNOWN = "unknown"
+
+
+class ThresholdOutcome(ResultModel):
+    """A condition of the scenario, judged."""
+
+    expression: str
+    """The condition as written."""
+    found: float | None
+    """The value found, in the unit of the result (microseconds for times); null: no data."""
+    passed: bool
+    """Whether the condition holds."""
+    text: str
+    """What was found, in words."""
+
+
+class Verdict(ResultModel):
+    """What the numbers are worth, and what limited them."""
+
+    status: Status
+    """pass; fail: a threshold or broker failed; invalid: the numbers tell nothing of the target."""
+    limited_by: LimitedBy
+    """Who set the limit."""
+    evidence: tuple[str, ...]
+    """The facts behind it, each with its numerators."""
+    thresholds: tuple[ThresholdOutcome, ...]
+    """The scenario's conditions, in order."""
+
+
+class Event(ResultModel):
+    """Something that happened to the run, other than planned."""
+
+    at_s: float
+    """When, after the start of the run."""
+    kind: Literal["agent", "broker", "interrupt", "target", "storage", "stage"]
+    """What it happened to."""
+    text: str
+    """What happened."""
+
+
+class ValidityLimits(ResultModel):
+    """When the generator counts as saturated."""
+
+    lateness_p99_us: float
+    """Largest allowed p99 of the engine's lateness, in microseconds."""
+    busy: float
+    """Share of an interval above which a loop counts as busy."""
+
+
+class Measured(ResultModel):
+    """Everything a run measured, before it is judged."""
+
+    FORMAT: ClassVar[int] = 1
+
+    format: Literal[1] = 1
+    """Version of this format."""
+    name: str
+    """The scenario's name."""
+    run_directory: str
+    """Folder that the run was written to."""
+    targets: tuple[str, ...]
+    """Broker addresses."""
+    started: str
+    """Wall-clock start, ISO 8601 with offset."""
+    ended: str
+    """Wall-clock end."""
+    duration_s: float
+    """From the first stage to the end of the last."""
+    interrupted: bool = False
+    """Whether a signal ended the run early."""
+    ended_early: bool = False
+    """Whether the run ended before its last stage."""
+    populations: dict[str, PopulationResult]
+    """By name."""
+    flows: tuple[FlowResult, ...]
+    """Messages from population to population."""
+    stages: tuple[StageResult, ...]
+    """In the order played."""
+    fleet: FleetResult
+    """The load generator."""
+    brokers: tuple[BrokerResult, ...] = ()
+    """Brokers that the run started."""
+    events: tuple[Event, ...] = ()
+    """What happened other than planned, in order."""
+    validity: ValidityLimits
+    """When the generator counts as saturated."""
+    environment: Environment
+    """The machine and the programs."""
+
+
+class Result(Measured):
+    """A judged run."""
+
+    verdict: Annotated[Verdict, Field(description="What the numbers are worth.")]
+
+    @classmethod
+    def judged(cls, measured: Measured, verdict: Verdict) -> Result:
+        """The measurements with their verdict."""
+        fields = {name: getattr(measured, name) for name in Measured.model_fields}
+        return cls(**fields, verdict=verdict)
+
+    def to_json(self) -> str:
+        """The text of `result.json`, verdict first."""
+        fields = self.model_dump(mode="json")
+        return _to_pretty_json({"verdict": fields.pop("verdict"), **fields}) + "\n"
+
+
+def _to_pretty_json(value: object, indent: str = "") -> str:
+    """JSON with one key a line, and histogram buckets in one line."""
+    if isinstance(value, dict) and value:
+        inner = indent + "  "
+        parts = (f"{inner}{json.dumps(k)}: {_to_pretty_json(v, inner)}" for k, v in value.items())
+        return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, dict | str) for item in value):
+        inner = indent + "  "
+        parts = (inner + _to_pretty_json(item, inner) for item in value)
+        return "[\n" + ",\n".join(parts) + f"\n{indent}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,118 @@
+"""What clients did and saw: by population, by flow and by stage. It knows no engine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pubstorm.result.measures import (
+    HistogramPair,
+    Latency,
+    LatencyPair,
+    Rates,
+    ResultModel,
+)
+from pubstorm.snapshot import Counters, FlowCounters, Reason
+
+
+class PopulationResult(Counters):
+    """What the clients of a population did and saw in the whole run."""
+
+    clients: int
+    """Clients planned."""
+    connected_max: int = 0
+    """Most clients connected at once."""
+    ready_max: int = 0
+    """Most clients at once that were connected with every filter answered."""
+    in_flight_max: int = 0
+    """Most messages at once sent and not acknowledged."""
+    in_flight: int = 0
+    """Messages sent and not acknowledged when the last publish stage ended."""
+    backlog: int = 0
+    """Messages due and not sent when the last publish stage ended."""
+    closed_loop_window: int | None = None
+    """Window of its closed-loop publications of QoS 1 and 2, the smallest; null: there is none."""
+    closed_loop: bool = False
+    """Whether any of its publications is closed loop."""
+    expected_total: int = 0
+    """Deliveries owed to its clients."""
+    received_total: int = 0
+    """Deliveries seen, each message once for each receiver."""
+    lost_total: int = 0
+    """Deliveries owed and not seen."""
+    duplicate_total: int = 0
+    """Deliveries of a message that the receiver already had."""
+    reordered_total: int = 0
+    """Deliveries after a later message of the same stream."""
+    stale_total: int = 0
+    """Deliveries too far behind their stream to be told from duplicates."""
+    outcomes: dict[Reason, int] = Field(default_factory=dict)
+    """What ended otherwise than hoped, by reason."""
+    rates: Rates = Rates()
+    """Over the steady windows."""
+    latency_us: LatencyPair = LatencyPair()
+    """From send to delivery, of all that its clients received."""
+    ack_latency_us: LatencyPair = LatencyPair()
+    """From send to acknowledgement, of what its clients sent with QoS 1 and 2."""
+    connect_time_us: Latency = Latency()
+    """From the start of TCP to CONNACK."""
+    ack_histogram_ns: HistogramPair = HistogramPair()
+    """The distributions behind `ack_latency_us`."""
+
+
+class FlowResult(FlowCounters):
+    """The ledger of the messages from one population to another."""
+
+    source: str
+    """The publishing population."""
+    to: str
+    """The receiving population."""
+    lost_total: int
+    """Deliveries owed and not seen."""
+    surplus_total: int
+    """Deliveries seen beyond those owed, which only a ledger cut short makes."""
+    latency_us: LatencyPair
+    """From send to delivery."""
+    histogram_ns: HistogramPair
+    """The distributions behind `latency_us`."""
+
+
+class StagePopulation(Rates):
+    """What a population did in one stage."""
+
+    connected_total: int
+    """Connections accepted."""
+    connect_failed_total: int
+    """Attempts that failed."""
+    disconnected_total: int
+    """Connections lost."""
+    sent_total: int
+    """Messages sent."""
+    acked_total: int
+    """Messages acknowledged."""
+    skipped_total: int
+    """Messages due and not sent."""
+    received_total: int
+    """Messages received."""
+    expected_total: int
+    """Messages owed."""
+
+
+class StageResult(ResultModel):
+    """A stage as it was played."""
+
+    name: str
+    """Its name in the scenario."""
+    kind: Literal["connect", "publish", "hold", "disconnect"]
+    """What it does."""
+    start_s: float
+    """Its start, after that of the run."""
+    duration_s: float
+    """How long it took, with drain."""
+    steady_s: float
+    """Length of the window that its rates are taken over; 0 where there is none."""
+    settled: bool
+    """Whether every agent had done all that it could."""
+    populations: dict[str, StagePopulation]
+    """By population."""

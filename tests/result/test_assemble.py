@@ -1,0 +1,191 @@
+"""From snapshots to measurements, by hand-made intervals whose sums are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pubstorm.assemble import Assembly
+from pubstorm.conduct import Course, StageSpan
+from pubstorm.control import Hello
+from pubstorm.histogram import Histogram
+from pubstorm.merge import merge
+from pubstorm.plan import ConnectAction, Plan, PublishAction, Stage
+from pubstorm.result import ValidityLimits
+from pubstorm.snapshot import (
+    Counters,
+    EngineLoad,
+    FlowCounters,
+    FlowSnapshot,
+    Gauges,
+    PopulationSnapshot,
+    Snapshot,
+)
+
+SECOND_NS = 10**9
+GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
+START_NS = 1000 * SECOND_NS
+PUBLISHING_NS = START_NS + 10 * SECOND_NS
+EMPTY = Histogram()
+
+
+def plan() -> Plan:
+    """Everything of the golden plan, with a connect stage and a publish stage of 3 s."""
+    golden = Plan.model_validate(json.loads((GOLDEN / "plan.json").read_text()), strict=False)
+    connect = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=1)
+    stages = (
+        Stage(name="connect", action=connect, populations=(0, 1)),
+        Stage(name="load", action=PublishAction(duration_ns=3 * SECOND_NS), populations=(0,)),
+    )
+    return golden.model_copy(update={"stages": stages})
+
+
+def population(sent: int = 0, connected: int = 0, ready: int = 0) -> PopulationSnapshot:
+    return PopulationSnapshot(
+        gauges=Gauges(connected=connected, ready=ready),
+        counters=Counters(sent_total=sent),
+        outcomes={},
+        connect_time=EMPTY,
+        ack_intended=EMPTY,
+        ack_actual=EMPTY,
+    )
+
+
+def flow(expected: int = 0, received: int = 0, latency_ns: int = 1000) -> FlowSnapshot:
+    latency = Histogram.of([latency_ns] * received)
+    return FlowSnapshot.model_validate(
+        {
+            "from": 0,
+            "to": 1,
+            "counters": FlowCounters(expected_total=expected, received_total=received),
+            "latency_intended": latency,
+            "latency_actual": latency,
+        }
+    )
+
+
+def snapshot(
+    agent: int, sequence: int, second: float, sent: int, *flows: FlowSnapshot, busy: float = 0.1
+) -> Snapshot:
+    """A second of the publish stage, or before it where `second` is negative."""
+    from_ns = PUBLISHING_NS + round(second * SECOND_NS)
+    return Snapshot(
+        agent=agent,
+        sequence=sequence,
+        stage=0 if second < 0 else 1,
+        from_ns=from_ns,
+        to_ns=from_ns + SECOND_NS,
+        settled=True,
+        populations=(population(sent, connected=500, ready=499), population()),
+        flows=flows,
+        engine=EngineLoad(
+            busy_ns=round(busy * SECOND_NS),
+            cpu_ns=SECOND_NS // 10,
+            rss_bytes=1000 + sequence,
+            lateness=Histogram.of([5000]),
+            blocked=EMPTY,
+            ledger_pairs=7,
+            unfollowed_total=0,
+        ),
+    )
+
+
+def assembly(*snapshots: Snapshot) -> Assembly:
+    course = Course(START_NS, PUBLISHING_NS + 5 * SECOND_NS, endings={0: "bye", 1: "bye"})
+    end_ns = PUBLISHING_NS + 3 * SECOND_NS
+    course.spans = [
+        StageSpan(0, START_NS, START_NS, PUBLISHING_NS, settled=True),
+        StageSpan(1, PUBLISHING_NS, end_ns, end_ns + SECOND_NS, settled=True),
+    ]
+    hellos = [
+        Hello(agent=i, agents=2, version="1", pid=i, descriptors=9, clients=(500, i), clock_ns=0)
+        for i in (0, 1)
+    ]
+    limits = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
+    return Assembly(plan(), hellos, course, merge(snapshots), limits)
+
+
+def test_rates_are_taken_over_the_publishing_time_only() -> None:
+    run = assembly(
+        snapshot(0, 0, -1, sent=1000),
+        snapshot(0, 1, 0, 100, flow(200, 90)),
+        snapshot(0, 2, 1, 100, flow(200, 100)),
+        snapshot(0, 3, 2, 100, flow(200, 100)),
+        snapshot(0, 4, 3, 5, flow(10, 20)),
+        snapshot(1, 0, 0, 50),
+        snapshot(1, 1, 1, 50),
+        snapshot(1, 2, 2, 50),
+    )
+    load = run.stages()[1]
+    assert load.steady_s == 3
+    assert load.populations["device"].sent_per_s == pytest.approx(150)
+    assert load.populations["backend"].received_per_s == pytest.approx(290 / 3)
+    device = run.populations()["device"]
+    assert device.rates.sent_per_s == pytest.approx(150)
+    assert device.sent_total == 1000 + 305 + 150
+
+
+def test_a_population_has_the_deliveries_of_all_flows_into_it() -> None:
+    run = assembly(
+        snapshot(0, 0, 0, 1, flow(expected=10)),
+        snapshot(1, 0, 0, 1, flow(received=7, latency_ns=3_000_000)),
+    )
+    backend = run.populations()["backend"]
+    assert (backend.expected_total, backend.received_total, backend.lost_total) == (10, 7, 3)
+    assert backend.latency_us.intended.count == 7
+    assert backend.latency_us.intended.max == 3000
+    assert run.populations()["device"].lost_total == 0
+    (only,) = run.flows()
+    assert (only.source, only.to, only.lost_total, only.surplus_total) == (
+        "device",
+        "backend",
+        3,
+        0,
+    )
+
+
+def test_more_than_was_owed_is_no_negative_loss() -> None:
+    run = assembly(snapshot(0, 0, 0, 1, flow(expected=1, received=3)))
+    (only,) = run.flows()
+    assert (only.lost_total, only.surplus_total) == (0, 2)
+    assert run.populations()["backend"].lost_total == 0
+
+
+def test_gauges_of_agents_add_up() -> None:
+    run = assembly(snapshot(0, 0, 0, 1), snapshot(1, 0, 0.5, 1))
+    device = run.populations()["device"]
+    assert (device.connected_max, device.ready_max, device.clients) == (1000, 998, 1000)
+
+
+def test_the_generator_is_judged_by_its_publishing_time() -> None:
+    run = assembly(
+        snapshot(0, 0, -1, 0, busy=1.0),
+        snapshot(0, 1, 0, 1, busy=0.95),
+        snapshot(0, 2, 1, 1, busy=0.5),
+        snapshot(0, 3, 3.5, 0, busy=1.0),
+    )
+    fleet = run.fleet()
+    assert (fleet.busy_intervals_total, fleet.load_intervals_total) == (1, 2)
+    assert fleet.lateness_us.count == 3
+    agent = fleet.agents[0]
+    assert agent.busy_share == pytest.approx(0.725)
+    assert agent.cpu_s == pytest.approx(0.4)
+    assert agent.rss_max_bytes == 1003
+    assert (agent.snapshots, agent.clients, agent.ending) == (4, 500, "bye")
+
+
+def test_a_stage_too_short_for_an_interval_has_rates_all_the_same() -> None:
+    long = snapshot(0, 0, 0, 300).model_copy(update={"to_ns": PUBLISHING_NS + 4 * SECOND_NS})
+    load = assembly(long).stages()[1]
+    assert load.steady_s == 4
+    assert load.populations["device"].sent_per_s == pytest.approx(75)
+
+
+def test_a_run_without_a_snapshot_has_zeros() -> None:
+    run = assembly()
+    assert run.populations()["device"].sent_total == 0
+    assert run.flows() == ()
+    assert run.fleet().load_intervals_total == 0
+    assert run.fleet().agents[0].snapshots == 0

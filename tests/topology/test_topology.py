@@ -1,0 +1,119 @@
+"""How brokers are configured, and what happens when one does not come up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubstorm.errors import TopologyError
+from pubstorm.scenario.model import Broker
+from pubstorm.topology import BrokerDied, Topology, embedded, mosquitto, process
+
+Specs = Mapping[str, dict[str, Any]]
+
+
+def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
+    """Starts brokers and stops them."""
+
+    async def run() -> None:
+        brokers = {name: Broker.model_validate(spec) for name, spec in specs.items()}
+        died: list[BrokerDied] = []
+        topology = Topology(brokers, folder, died.append, lambda: binary or Path("/nowhere"))
+        try:
+            await topology.start()
+        finally:
+            await topology.stop()
+            await topology.stop()
+
+    asyncio.run(run())
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "broker"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_settings_of_the_user_win_over_ours_but_for_the_listener() -> None:
+    settings = {"allow_anonymous": False, "listener": "1 ::1", "max_queued_messages": 100}
+    text = mosquitto.configuration(settings, 4711, Path("/run/main"))
+    lines = text.splitlines()
+    assert lines[0] == "listener 4711 127.0.0.1"
+    assert "allow_anonymous false" in lines
+    assert "max_queued_messages 100" in lines
+    assert "set_tcp_nodelay true" in lines
+    assert sum(line.startswith("listener") for line in lines) == 1
+
+
+def test_a_list_of_values_becomes_a_line_each() -> None:
+    settings = {"log_type": ["error", "debug"]}
+    text = mosquitto.configuration(settings, 1, Path("/run/main"))
+    assert "log_type error\nlog_type debug\n" in text
+    assert text.count("log_type") == 2
+
+
+def test_settings_of_the_embedded_broker_are_its_options() -> None:
+    settings = {"max_queued": 100, "max-inflight": 20, "verbose": True, "quiet": False}
+    expected = ["--max-queued", "100", "--max-inflight", "20", "--verbose"]
+    assert embedded.options(settings) == expected
+
+
+def test_a_missing_mosquitto_is_an_error_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mosquitto, "find_mosquitto", lambda: None)
+    with pytest.raises(TopologyError, match="mosquitto is not installed") as caught:
+        start({"main": {"kind": "mosquitto"}}, tmp_path)
+    assert caught.value.exit_code == 2
+    assert "apt-get install mosquitto" in str(caught.value.hint)
+
+
+def test_a_broker_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
+    binary = script(tmp_path, "echo no luck today >&2; exit 9")
+    with pytest.raises(TopologyError, match=r"broker main-0 .* exited with code 9") as caught:
+        start({"main": {"kind": "embedded"}}, tmp_path / "run", binary)
+    assert "no luck today" in str(caught.value.hint)
+
+
+def test_a_broker_that_is_never_ready_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "READY_TIMEOUT_S", 0.1)
+    binary = script(tmp_path, "exec cat")
+    with pytest.raises(TopologyError, match="main-0 accepted no connection"):
+        start({"main": {"kind": "embedded"}}, tmp_path / "run", binary)
+
+
+def test_a_broker_that_talks_nonsense_is_stopped(tmp_path: Path) -> None:
+    binary = script(tmp_path, "echo '[1, 2]'; exec cat")
+    with pytest.raises(TopologyError, match="main-0"):
+        start({"main": {"kind": "embedded"}}, tmp_path / "run", binary)
+
+
+def test_a_broker_that_ignores_the_stop_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "STOP_GRACE_S", 0.1)
+    ready = '{"kind": "ready", "port": 1, "pid": 1, "version": "stubborn"}'
+    binary = script(tmp_path, f"trap '' TERM; echo '{ready}'; while read -r _; do :; done")
+    start({"main": {"kind": "embedded", "count": 2}}, tmp_path / "run", binary)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TopologyError, match=r"cannot write .*main-0"):
+        start({"main": {"kind": "embedded"}}, tmp_path / "file")
+
+
+def test_one_broker_that_fails_stops_the_others(tmp_path: Path) -> None:
+    ready = '{"kind": "ready", "port": 1, "pid": 1, "version": "1"}'
+    once = tmp_path / "once"
+    text = f"mkdir '{once}' 2>/dev/null || exit 3; echo '{ready}'; exec cat"
+    binary = script(tmp_path, text)
+    with pytest.raises(TopologyError, match="exited with code 3"):
+        start({"main": {"kind": "embedded", "count": 3}}, tmp_path / "run", binary)

@@ -2,17 +2,14 @@
 //! the loop; it knows no client.
 
 use nix::sys::resource::{UsageWho, getrusage};
-use plan::{
-    Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Histogram, Outcomes,
-    PopulationSnapshot, Reason, Snapshot,
-};
+use plan::{EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot};
 
 /// Counts since the last snapshot.
 pub struct Tally {
-    /// One for each population.
-    pub populations: Vec<PopulationTally>,
+    /// One for each population; gauges are carried from snapshot to snapshot.
+    pub populations: Vec<PopulationSnapshot>,
     /// Flow from population `f` to population `t` at `f * populations + t`.
-    flows: Vec<FlowTally>,
+    flows: Vec<FlowSnapshot>,
     /// How late messages were that only the engine held up.
     pub lateness: Histogram,
     /// How late messages were that the window, the socket or a lost connection held up.
@@ -24,34 +21,6 @@ pub struct Tally {
     cpu_before_ns: u64,
     sequence: u64,
     from_ns: u64,
-}
-
-/// Counts of one population.
-#[derive(Default)]
-pub struct PopulationTally {
-    /// State, carried from snapshot to snapshot.
-    pub gauges: Gauges,
-    /// What happened.
-    pub counters: Counters,
-    /// What ended otherwise than hoped.
-    pub outcomes: Outcomes,
-    /// From the start of TCP to CONNACK.
-    pub connect_time: Histogram,
-    /// From the intended send to the acknowledgement.
-    pub ack_intended: Histogram,
-    /// From the actual send to the acknowledgement.
-    pub ack_actual: Histogram,
-}
-
-/// Counts of one flow.
-#[derive(Default)]
-pub struct FlowTally {
-    /// The ledger.
-    pub counters: FlowCounters,
-    /// From the intended send to the delivery.
-    pub latency_intended: Histogram,
-    /// From the actual send to the delivery.
-    pub latency_actual: Histogram,
 }
 
 /// What a snapshot says besides the counts.
@@ -71,9 +40,14 @@ pub struct Moment {
 impl Tally {
     /// Empty counts from `now_ns` on.
     pub fn new(populations: usize, now_ns: u64) -> Self {
+        let flow = |index| FlowSnapshot {
+            from: index / populations,
+            to: index % populations,
+            ..FlowSnapshot::default()
+        };
         Self {
-            populations: (0..populations).map(|_| PopulationTally::default()).collect(),
-            flows: (0..populations * populations).map(|_| FlowTally::default()).collect(),
+            populations: (0..populations).map(|_| PopulationSnapshot::default()).collect(),
+            flows: (0..populations * populations).map(flow).collect(),
             lateness: Histogram::default(),
             blocked: Histogram::default(),
             busy_ns: 0,
@@ -85,19 +59,14 @@ impl Tally {
     }
 
     /// The flow from population `from` to population `to`.
-    pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowTally {
+    pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowSnapshot {
         &mut self.flows[from * self.populations.len() + to]
     }
 
     /// Moves the counts out into a snapshot and starts the next interval.
     pub fn snapshot(&mut self, moment: &Moment) -> Snapshot {
-        let count = self.populations.len();
-        let mut flows = Vec::new();
-        for (index, flow) in self.flows.iter_mut().enumerate() {
-            if flow.counters != FlowCounters::default() {
-                flows.push(flow.take(index / count, index % count));
-            }
-        }
+        let told = |flow: &&mut FlowSnapshot| flow.counters != FlowCounters::default();
+        let flows = self.flows.iter_mut().filter(told).map(take_flow).collect();
         let cpu_ns = cpu_ns();
         let snapshot = Snapshot {
             agent: moment.agent,
@@ -106,7 +75,7 @@ impl Tally {
             from_ns: self.from_ns,
             to_ns: moment.now_ns,
             settled: moment.settled,
-            populations: self.populations.iter_mut().map(PopulationTally::take).collect(),
+            populations: self.populations.iter_mut().map(take_population).collect(),
             flows,
             engine: EngineLoad {
                 busy_ns: std::mem::take(&mut self.busy_ns),
@@ -130,33 +99,23 @@ impl Tally {
     }
 }
 
-impl PopulationTally {
-    /// Counts an outcome.
-    pub fn outcome(&mut self, reason: Reason) {
-        *self.outcomes.entry(reason).or_default() += 1;
-    }
-
-    fn take(&mut self) -> PopulationSnapshot {
-        PopulationSnapshot {
-            gauges: self.gauges,
-            counters: std::mem::take(&mut self.counters),
-            outcomes: std::mem::take(&mut self.outcomes),
-            connect_time: self.connect_time.take(),
-            ack_intended: self.ack_intended.take(),
-            ack_actual: self.ack_actual.take(),
-        }
+fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {
+    PopulationSnapshot {
+        gauges: tally.gauges,
+        counters: std::mem::take(&mut tally.counters),
+        outcomes: std::mem::take(&mut tally.outcomes),
+        connect_time: tally.connect_time.take(),
+        ack_intended: tally.ack_intended.take(),
+        ack_actual: tally.ack_actual.take(),
     }
 }
 
-impl FlowTally {
-    fn take(&mut self, from: usize, to: usize) -> FlowSnapshot {
-        FlowSnapshot {
-            from,
-            to,
-            counters: std::mem::take(&mut self.counters),
-            latency_intended: self.latency_intended.take(),
-            latency_actual: self.latency_actual.take(),
-        }
+fn take_flow(tally: &mut FlowSnapshot) -> FlowSnapshot {
+    FlowSnapshot {
+        counters: std::mem::take(&mut tally.counters),
+        latency_intended: tally.latency_intended.take(),
+        latency_actual: tally.latency_actual.take(),
+        ..*tally
     }
 }
 

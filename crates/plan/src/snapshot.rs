@@ -191,6 +191,13 @@ pub struct PopulationSnapshot {
     pub ack_actual: Histogram,
 }
 
+impl PopulationSnapshot {
+    /// Counts an outcome.
+    pub fn outcome(&mut self, reason: Reason) {
+        *self.outcomes.entry(reason).or_default() += 1;
+    }
+}
+
 /// A flow's interval: what clients of population `to` saw of messages from population `from`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

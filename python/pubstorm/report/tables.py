@@ -81,11 +81,12 @@ def deliveries(result: Result) -> Table:
             _of_receivers(p, p.lost_total),
             _of_receivers(p, p.duplicate_total),
             _of_receivers(p, p.reordered_total),
-            _rate(p),
+            rate_text(p.rates.sent_per_s) if p.sent_total else NOTHING,
+            rate_text(p.rates.received_per_s) if p.received_total else NOTHING,
         )
         for name, p in result.populations.items()
     ]
-    names = ("sent", "acked", "received", "lost", "dup", "reordered", "rate/s")
+    names = ("sent", "acked", "received", "lost", "dup", "reordered", "sent/s", "received/s")
     return _table("Messages", "population", names, rows)
 
 
@@ -213,14 +214,6 @@ def _latency_cells(pair: LatencyPair, with_negative: bool) -> tuple[str, ...]:
         _time(actual.p99, actual.count),
     )
     return (*cells, count_text(_negative(pair))) if with_negative else cells
-
-
-def _rate(population: PopulationResult) -> str:
-    """Deliveries of a receiver, acknowledgements of a sender that asks for them, else sends."""
-    rates = population.rates
-    if population.received_total:
-        return rate_text(rates.received_per_s)
-    return rate_text(rates.acked_per_s if population.acked_total else rates.sent_per_s)
 
 
 def _of_senders(population: PopulationResult, count: int) -> str:

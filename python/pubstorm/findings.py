@@ -112,8 +112,8 @@ def _unready(measured: Measured) -> Iterable[Finding]:
         missing = population.clients - population.ready_max
         if missing > 0 and population.connect_attempts_total > 0:
             yield Finding(
-                f"{name}: {count_text(missing)} of {counted(population.clients, 'client')} were "
-                "never ready, what was meant for them counts as lost"
+                f"{name}: never ready: {count_text(missing)} of "
+                f"{counted(population.clients, 'client')}; what was meant for them counts as lost"
             )
 
 

@@ -98,7 +98,8 @@ class Scenario(Part):
     """One line for the list of scenarios."""
     target: Targets = ()
     """Where clients connect: `mqtt://HOST[:PORT]`, or a list. Client c of a population goes to
-    target c modulo their number. Not needed where the topology starts brokers."""
+    target c modulo their number. Of a name's addresses the first IPv4 one is used, else the first.
+    Not needed where the topology starts brokers."""
     topology: Topology = Topology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, Population] = Field(min_length=1)

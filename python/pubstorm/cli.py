@@ -148,12 +148,15 @@ def _complain(error: PubstormError) -> None:
             click.echo(f"error: {problem}", err=True)
             if problem.hint is not None:
                 click.echo(f"  hint: {problem.hint}", err=True)
+        if any(problem.hint is None for problem in error.problems):
+            click.echo(f"hint: {REFERENCE_HINT}", err=True)
         return
     click.echo(f"error: {error.message}", err=True)
     if error.hint is not None:
         click.echo(f"  hint: {error.hint}", err=True)
 
 
+REFERENCE_HINT = "every key, with its kind and default, is in docs/reference/scenario.md"
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
 WIDE_COLUMNS = 140
 HOST_SHORT = 3

@@ -86,6 +86,7 @@ reconnect, read_rate, subscriptions, publications
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
 1/6 Hz
   hint: write 10/s
+hint: every key, with its kind and default, is in docs/reference/scenario.md
 """,
     )
 

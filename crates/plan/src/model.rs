@@ -351,24 +351,24 @@ impl Population {
 }
 
 impl Publication {
-    /// Longest topic and payload, well inside what MQTT can write [MQTT-2.2.3].
-    const TOPIC_BYTES_MAX: usize = 32_768;
-    const PAYLOAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
+    /// Longest topic and payload that MQTT can write, with room for the rest [MQTT-2.2.3].
+    const TOPIC_BYTES_MAX: usize = 65_535;
+    const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
     fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
-        let topic = self.topic.source().len();
+        let topic = self.topic.bytes_max();
         require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
-            format!("found {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
+            format!("found up to {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
         })?;
         let payload = match &self.payload {
             Payload::Fixed { bytes } => u64::from(*bytes),
             Payload::Gaussian { mean_bytes, sd_bytes } => {
                 u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
             }
-            Payload::Text { template } => template.source().len() as u64 * 2,
+            Payload::Text { template } => template.bytes_max() as u64,
         };
         require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
-            format!("found {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)
+            format!("found up to {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)
         })
     }
 }
@@ -379,4 +379,25 @@ fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
 
 fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(), PlanError> {
     if holds { Ok(()) } else { Err(PlanError::Range { path: path.to_owned(), what: what() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publication(topic: &str, payload: Payload) -> Publication {
+        let topic = Template::new(topic).unwrap();
+        Publication { topic, qos: 0, retain: false, pace: Pace::Closed, window: 1, payload }
+    }
+
+    #[test]
+    fn topics_and_payloads_that_mqtt_cannot_write_are_refused() {
+        let small = Payload::Fixed { bytes: 1 };
+        assert!(publication("a/{n}", small.clone()).check_sizes("p").is_ok());
+        let long = publication(&"{n}".repeat(4000), small).check_sizes("p").unwrap_err();
+        assert_eq!(long.to_string(), "p.topic: found up to 80000 bytes, allowed are 65535");
+        let wide = Payload::Gaussian { mean_bytes: 200_000_000, sd_bytes: 20_000_000 };
+        let wide = publication("a", wide).check_sizes("p").unwrap_err();
+        assert!(wide.to_string().starts_with("p.payload: found up to 280000000 bytes"), "{wide}");
+    }
 }

@@ -112,6 +112,16 @@ impl Template {
         self.parts.iter().map(bytes).sum()
     }
 
+    /// Bytes of the longest rendering at most: a variable has up to 20 digits.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        let bytes = |part: &Part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Variable(_) => 20,
+        };
+        self.parts.iter().map(bytes).sum()
+    }
+
     /// Whether some client's rendering can be `text`; remainders and ranges count as any number.
     #[must_use]
     pub fn renders(&self, text: &str) -> bool {

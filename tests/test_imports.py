@@ -91,7 +91,7 @@ def test_pure_crates_depend_on_no_socket() -> None:
     for name in PURE_CRATES:
         dependencies = manifests()[name].get("dependencies", {})
         assert isinstance(dependencies, dict)
-        assert not set(dependencies) & {"mio", "rustix", "libc", "tokio", "log"}, name
+        assert not set(dependencies) & {"mio", "nix", "rustix", "libc", "tokio", "log"}, name
 
 
 def test_pure_crates_forbid_clocks_sockets_and_files() -> None:

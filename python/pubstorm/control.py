@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from pubstorm.snapshot import U64, ContractModel, Snapshot
+from pubstorm.snapshot import U64, Snapshot
+from pubstorm.value import Value
 
 
-class EnterStage(ContractModel):
+class EnterStage(Value):
     """Enter a stage of the plan at an instant."""
 
     command: Literal["stage"] = "stage"
@@ -20,19 +21,19 @@ class EnterStage(ContractModel):
     """Instant on the agent's monotonic clock, in nanoseconds."""
 
 
-class Close(ContractModel):
+class Close(Value):
     """Close the current publish stage: what is still due is skipped, the ledger is balanced."""
 
     command: Literal["close"] = "close"
 
 
-class Stop(ContractModel):
+class Stop(Value):
     """Disconnect every client, send the last snapshot, say bye and exit."""
 
     command: Literal["stop"] = "stop"
 
 
-class Hello(ContractModel):
+class Hello(Value):
     """An agent's first line."""
 
     kind: Literal["hello"] = "hello"
@@ -52,7 +53,7 @@ class Hello(ContractModel):
     """Its monotonic clock at the time of this line, in nanoseconds."""
 
 
-class Failure(ContractModel):
+class Failure(Value):
     """Why an agent cannot go on; it exits after this line."""
 
     kind: Literal["failure"] = "failure"
@@ -62,7 +63,7 @@ class Failure(ContractModel):
     """What to do about it."""
 
 
-class Bye(ContractModel):
+class Bye(Value):
     """An agent's last line: every snapshot has been written."""
 
     kind: Literal["bye"] = "bye"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
+from pubstorm.value import Value
 
 _SUB_BITS = 7
 _LINEAR = 1 << (_SUB_BITS + 1)
@@ -39,15 +39,8 @@ def bucket_lower_ns(index: int) -> int:
     return 0 if index == 0 else bucket_upper_ns(index - 1) + 1
 
 
-class Histogram(BaseModel):
+class Histogram(Value):
     """Counted durations. Negative ones, which only wrong clocks make, are counted apart."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        json_schema_serialization_defaults_required=True,
-    )
 
     count: int = 0
     """Durations counted, without the negative ones."""

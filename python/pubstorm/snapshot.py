@@ -7,26 +7,16 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from pubstorm.histogram import Histogram
+from pubstorm.value import Value
 
 U64_MAX = 2**64 - 1
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 
 
-class ContractModel(BaseModel):
-    """A frozen value that refuses unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        json_schema_serialization_defaults_required=True,
-    )
-
-
-class Counters(ContractModel):
+class Counters(Value):
     """What the clients of a population did."""
 
     connect_attempts_total: U64 = 0
@@ -65,7 +55,7 @@ class Counters(ContractModel):
     """Bytes read from sockets."""
 
 
-class FlowCounters(ContractModel):
+class FlowCounters(Value):
     """The ledger of one flow: messages from one population to another."""
 
     expected_total: int = 0
@@ -82,7 +72,7 @@ class FlowCounters(ContractModel):
     """Places passed over in streams and not filled (yet): falls when they are."""
 
 
-class Gauges(ContractModel):
+class Gauges(Value):
     """State of a population at the end of the interval."""
 
     connected: U64 = 0
@@ -121,7 +111,7 @@ class Reason(StrEnum):
     SOCKET_ERROR = "socket_error"
 
 
-class PopulationSnapshot(ContractModel):
+class PopulationSnapshot(Value):
     """A population's interval."""
 
     gauges: Gauges
@@ -138,7 +128,7 @@ class PopulationSnapshot(ContractModel):
     """From the actual send to the acknowledgement."""
 
 
-class FlowSnapshot(ContractModel):
+class FlowSnapshot(Value):
     """A flow's interval: what clients of population `to` saw of messages from population `from`."""
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
@@ -155,7 +145,7 @@ class FlowSnapshot(ContractModel):
     """From the actual send to the delivery."""
 
 
-class EngineLoad(ContractModel):
+class EngineLoad(Value):
     """What the agent itself did and needed: the ground for judging its numbers."""
 
     busy_ns: U64
@@ -174,7 +164,7 @@ class EngineLoad(ContractModel):
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
 
 
-class Snapshot(ContractModel):
+class Snapshot(Value):
     """One agent's interval."""
 
     kind: Literal["snapshot"] = "snapshot"

@@ -5,8 +5,10 @@
 use plan::StreamId;
 use rustc_hash::FxHashMap;
 
-/// Pairs of stream and receiver that are followed at most: 64 bytes each, 256 MB in all.
-const PAIRS_MAX: usize = 4_000_000;
+/// Pairs of stream and receiver that are followed at most. The table grows by doubling and is
+/// filled to seven eighths: these fill 2^22 places of 49 bytes, 206 MB; one more would double that.
+const PAIRS_MAX: usize = (1 << 22) / 8 * 7;
+const _: () = assert!(size_of::<((u32, u64), Window)>() == 48, "and a byte of the table's own");
 const WINDOW: u32 = u128::BITS;
 
 /// What a delivery was.

@@ -24,7 +24,7 @@ struct PopulationFilters {
 
 /// Clients that ought to receive a message, as conditions on their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Receivers {
+struct Receivers {
     from: u64,
     to: u64,
     /// `n % k == r` for each `(k, r)`.

@@ -61,12 +61,6 @@ impl Histogram {
         self.count
     }
 
-    /// Negative durations.
-    #[must_use]
-    pub const fn negative_total(&self) -> u64 {
-        self.negative_total
-    }
-
     /// Adds another histogram.
     pub fn add(&mut self, other: &Self) {
         if other.count > 0 {

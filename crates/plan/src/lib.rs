@@ -15,7 +15,7 @@ mod stamp;
 mod template;
 
 pub use control::{Bye, Command, Failure, Hello};
-pub use fan_out::{FanOut, Receivers};
+pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
     Action, Late, Pace, Payload, Phase, Plan, PlanError, Population, Publication, Reconnect, Stage,

@@ -313,12 +313,6 @@ impl Plan {
         }
         Ok(())
     }
-
-    /// Clients of all populations together.
-    #[must_use]
-    pub fn clients(&self) -> u64 {
-        self.populations.iter().map(|p| u64::from(p.clients)).sum()
-    }
 }
 
 impl Population {

@@ -3,10 +3,11 @@ message."""
 
 from __future__ import annotations
 
-from pubstorm.result.measures import Latency, ResultModel
+from pubstorm.result.measures import Latency
+from pubstorm.value import Value
 
 
-class AgentResult(ResultModel):
+class AgentResult(Value):
     """One engine process."""
 
     agent: int
@@ -31,7 +32,7 @@ class AgentResult(ResultModel):
     """How it ended: `bye`, or what happened to it."""
 
 
-class FleetResult(ResultModel):
+class FleetResult(Value):
     """The load generator itself: the ground of the validity verdict."""
 
     agents: tuple[AgentResult, ...] = ()
@@ -51,7 +52,7 @@ class FleetResult(ResultModel):
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
 
 
-class BrokerResult(ResultModel):
+class BrokerResult(Value):
     """A broker that the run started."""
 
     name: str
@@ -70,7 +71,7 @@ class BrokerResult(ResultModel):
     """Whether it ended before it was told to."""
 
 
-class BrokerVersion(ResultModel):
+class BrokerVersion(Value):
     """A broker binary that the run used."""
 
     kind: str
@@ -79,7 +80,7 @@ class BrokerVersion(ResultModel):
     """Version that it states."""
 
 
-class Environment(ResultModel):
+class Environment(Value):
     """The machine and the programs of a run."""
 
     host: str

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from pubstorm.histogram import Histogram
+from pubstorm.value import Value
 
 
-class ResultModel(BaseModel):
-    """A frozen value that refuses unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        json_schema_serialization_defaults_required=True,
-    )
-
-
-class Latency(ResultModel):
+class Latency(Value):
     """A distribution of durations in microseconds; zeros when it is empty."""
 
     count: int = 0
@@ -59,7 +47,7 @@ class Latency(ResultModel):
         )
 
 
-class LatencyPair(ResultModel):
+class LatencyPair(Value):
     """The two latencies of a message."""
 
     intended: Latency = Latency()
@@ -68,7 +56,7 @@ class LatencyPair(ResultModel):
     """From the instant it was handed to the socket."""
 
 
-class HistogramPair(ResultModel):
+class HistogramPair(Value):
     """The full distributions behind a pair of latencies, in nanoseconds."""
 
     intended: Histogram = Histogram()
@@ -81,7 +69,7 @@ class HistogramPair(ResultModel):
         return LatencyPair(intended=Latency.of(self.intended), actual=Latency.of(self.actual))
 
 
-class Rates(ResultModel):
+class Rates(Value):
     """Rates over the steady windows: the intervals that lie wholly in a publish stage's time."""
 
     sent_per_s: float = 0.0

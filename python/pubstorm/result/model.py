@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.result.machinery import BrokerResult, Environment, FleetResult
-from pubstorm.result.measures import ResultModel
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
+from pubstorm.value import Value
 
 
 class Status(StrEnum):
@@ -34,7 +34,7 @@ class LimitedBy(StrEnum):
     UNKNOWN = "unknown"
 
 
-class ThresholdOutcome(ResultModel):
+class ThresholdOutcome(Value):
     """A condition of the scenario, judged."""
 
     expression: str
@@ -47,7 +47,7 @@ class ThresholdOutcome(ResultModel):
     """What was found, in words."""
 
 
-class Verdict(ResultModel):
+class Verdict(Value):
     """What the numbers are worth, and what limited them."""
 
     status: Status
@@ -60,7 +60,7 @@ class Verdict(ResultModel):
     """The scenario's conditions, in order."""
 
 
-class Event(ResultModel):
+class Event(Value):
     """Something that happened to the run, other than planned."""
 
     at_s: float
@@ -71,7 +71,7 @@ class Event(ResultModel):
     """What happened."""
 
 
-class ValidityLimits(ResultModel):
+class ValidityLimits(Value):
     """When the generator counts as saturated."""
 
     lateness_p99_us: float
@@ -80,7 +80,7 @@ class ValidityLimits(ResultModel):
     """Share of an interval above which a loop counts as busy."""
 
 
-class Measured(ResultModel):
+class Measured(Value):
     """Everything a run measured, before it is judged."""
 
     FORMAT: ClassVar[int] = 1

@@ -11,9 +11,9 @@ from pubstorm.result.measures import (
     Latency,
     LatencyPair,
     Rates,
-    ResultModel,
 )
 from pubstorm.snapshot import Counters, FlowCounters, Reason
+from pubstorm.value import Value
 
 
 class PopulationResult(Counters):
@@ -99,7 +99,7 @@ class StagePopulation(Rates):
     """Messages owed."""
 
 
-class StageResult(ResultModel):
+class StageResult(Value):
     """A stage as it was played."""
 
     name: str

@@ -1,0 +1,17 @@
+"""The base of all values that are sent or stored: frozen, with no unknown keys, its docstrings in
+its JSON Schema. It knows no noun."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Value(BaseModel):
+    """A frozen value that refuses unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )

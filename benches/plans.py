@@ -22,7 +22,7 @@ def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json
         "name": "bench",
         "run_tag": 20_260_101,
         "seed": 1,
-        "targets": [{"host": "127.0.0.1", "port": port}],
+        "targets": [{"host": "127.0.0.1", "port": port, "tls": False}],
         "targets_joined": True,
         "sources": [],
         "snapshot_interval_ns": SECOND_NS,
@@ -94,13 +94,13 @@ def connect(populations: int) -> Json:
 
 def publish(populations: int, seconds: float) -> Json:
     """Publishes for a time."""
-    action = {"kind": "publish", "duration_ns": round(seconds * SECOND_NS)}
+    action = {"kind": "publish", "duration_ns": round(seconds * SECOND_NS), "changes": []}
     return _stage("publish", action, populations)
 
 
 def hold(populations: int, seconds: float) -> Json:
     """Keeps the connections for a time."""
-    action = {"kind": "hold", "duration_ns": round(seconds * SECOND_NS)}
+    action = {"kind": "hold", "duration_ns": round(seconds * SECOND_NS), "changes": []}
     return _stage("hold", action, populations)
 
 

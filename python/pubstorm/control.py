@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from pubstorm.plan import ChangeAction
 from pubstorm.snapshot import U64, Snapshot
 from pubstorm.value import Value
 
@@ -19,6 +20,18 @@ class EnterStage(Value):
     """Index into the plan's stages."""
     at_ns: U64
     """Instant on the agent's monotonic clock, in nanoseconds."""
+
+
+class ApplyChange(Value):
+    """Change a population in the current publish stage, beyond what the plan says."""
+
+    command: Literal["change"] = "change"
+    at_ns: U64
+    """Instant on the agent's monotonic clock, in nanoseconds."""
+    population: U64
+    """Index of the population."""
+    action: ChangeAction
+    """What changes."""
 
 
 class Close(Value):
@@ -71,11 +84,11 @@ class Bye(Value):
     """Number of snapshots it wrote."""
 
 
-Command = Annotated[EnterStage | Close | Stop, Field(discriminator="command")]
+Command = Annotated[EnterStage | ApplyChange | Close | Stop, Field(discriminator="command")]
 """A line from the conductor, after the plan on the first line."""
 
 AgentLine = Annotated[Hello | Snapshot | Failure | Bye, Field(discriminator="kind")]
 """A line from an agent."""
 
-COMMAND: TypeAdapter[EnterStage | Close | Stop] = TypeAdapter(Command)
+COMMAND: TypeAdapter[EnterStage | ApplyChange | Close | Stop] = TypeAdapter(Command)
 AGENT_LINE: TypeAdapter[Hello | Snapshot | Failure | Bye] = TypeAdapter(AgentLine)

@@ -124,6 +124,12 @@ def share(value: object) -> float:
     return float(number * SHARE_FACTORS[unit])
 
 
+def factor(value: object) -> float:
+    """A factor: `2`, `0.5` or `200%`."""
+    number, unit = _split(value, FACTOR, SHARE_FACTORS)
+    return float(number * SHARE_FACTORS[unit])
+
+
 def describe(value: object) -> str:
     """A value as an error shows it: short, in the words of YAML."""
     match value:
@@ -295,12 +301,16 @@ RATE = Kind(
 SHARE = Kind(
     "share", "is a share such as 10% or 0.1", ("10%", 0.1), ("string", "number"), write_share
 )
+FACTOR = Kind(
+    "factor", "is a factor such as 2, 0.5 or 200%", (2, 0.5, "200%"), ("number", "string"), str
+)
 KINDS: dict[Callable[[Any], Number], Kind] = {
     count: COUNT,
     size_bytes: SIZE,
     duration_ns: DURATION,
     rate_per_s: RATE,
     share: SHARE,
+    factor: FACTOR,
 }
 
 _NUMBER = r"[+-]?\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"

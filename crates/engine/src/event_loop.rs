@@ -152,6 +152,7 @@ impl EventLoop {
                 Ok(Input::Command(Command::Stage { index, at_ns })) => {
                     self.pending = Some((index, at_ns));
                 }
+                Ok(Input::Command(Command::Change { .. })) => {}
                 Ok(Input::Command(Command::Close)) => self.close_stage(),
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return false,

@@ -54,7 +54,7 @@ impl Stage {
                     shared.receiving[p] &= !plan.populations[p].clean_session;
                 }
             }
-            Action::Publish { duration_ns } => {
+            Action::Publish { duration_ns, .. } => {
                 shared.publishing = Some(Publishing {
                     start_ns,
                     end_ns: start_ns + duration_ns,
@@ -89,7 +89,7 @@ impl Stage {
     /// When something is to be done next, in nanoseconds; `None`: nothing by the clock.
     pub fn next_ns(&mut self, shared: &Shared) -> Option<u64> {
         let end_ns = match self.action(&shared.setup) {
-            Action::Publish { duration_ns } | Action::Hold { duration_ns } => {
+            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => {
                 self.start_ns + duration_ns
             }
             // At the limit the next turn comes with the end of an attempt.
@@ -102,7 +102,7 @@ impl Stage {
     /// Whether its time is over.
     pub fn is_over(&self, shared: &Shared) -> bool {
         match self.action(&shared.setup) {
-            Action::Publish { duration_ns } | Action::Hold { duration_ns } => {
+            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => {
                 self.start_ns + duration_ns <= shared.now_ns
             }
             Action::Connect { .. } | Action::Disconnect { .. } => true,

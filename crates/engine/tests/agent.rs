@@ -15,7 +15,7 @@ fn connect(populations: &[usize]) -> Value {
 }
 
 fn publish(populations: &[usize], ms: u64) -> Value {
-    let action = json!({"kind": "publish", "duration_ns": ms * 1_000_000});
+    let action = json!({"kind": "publish", "duration_ns": ms * 1_000_000, "changes": []});
     json!({"name": "publish", "action": action, "populations": populations})
 }
 
@@ -283,7 +283,7 @@ fn a_bad_plan_or_shard_is_a_failure_with_words() {
         assert!(failure.message.contains(expected), "{}", failure.message);
     }
     let mut wrong_host = plan(1, &[], &[]);
-    wrong_host["targets"] = json!([{"host": "no-such-host.invalid", "port": 1}]);
+    wrong_host["targets"] = json!([{"host": "no-such-host.invalid", "port": 1, "tls": false}]);
     let (output, _) = Agent::output(&format!("{wrong_host}\n"), "0/1");
     assert!(output.contains("target no-such-host.invalid:1"), "{output}");
 }

@@ -3,8 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::ChangeAction;
+
 /// A line from the conductor, after the plan on the first line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
     /// Enter stage `index` at the instant `at_ns`.
@@ -13,6 +15,15 @@ pub enum Command {
         index: usize,
         /// Instant on the agent's monotonic clock, in nanoseconds.
         at_ns: u64,
+    },
+    /// Change a population in the current publish stage, beyond what the plan says.
+    Change {
+        /// Instant on the agent's monotonic clock, in nanoseconds.
+        at_ns: u64,
+        /// Index of the population.
+        population: usize,
+        /// What changes.
+        action: ChangeAction,
     },
     /// Close the current publish stage: what is still due is skipped, the ledger is balanced.
     Close,

@@ -18,8 +18,8 @@ pub use control::{Bye, Command, Failure, Hello};
 pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
-    Action, Late, Pace, Payload, Phase, Plan, PlanError, Population, Publication, Reconnect, Stage,
-    Subscription, Target, Version, Will,
+    Action, Change, ChangeAction, Late, Pace, Payload, Phase, Plan, PlanError, Population, Psk,
+    Publication, Reconnect, Stage, Subscription, Target, Tls, TlsVersion, Version, Will,
 };
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;

@@ -41,6 +41,8 @@ pub struct Target {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// Whether connections to it are under TLS, as each population's `tls` says.
+    pub tls: bool,
 }
 
 /// Protocol that a population speaks.
@@ -69,6 +71,8 @@ pub struct Population {
     pub username: Option<Template>,
     /// Template of the password.
     pub password: Option<Template>,
+    /// How it connects to targets under TLS; `None` where there is no such target.
+    pub tls: Option<Tls>,
     /// Keep-alive in seconds; 0 turns it off.
     pub keep_alive_s: u16,
     /// Whether each connection starts without session state.
@@ -85,6 +89,53 @@ pub struct Population {
     pub subscriptions: Vec<Subscription>,
     /// What each client publishes in publish stages.
     pub publications: Vec<Publication>,
+}
+
+/// TLS of the clients of a population. Paths are read by the engine, at its start where they are
+/// the same for all clients, else at each client's first connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// File of the authorities that a broker's certificate is verified against; `None`: those of
+    /// the system.
+    pub ca: Option<String>,
+    /// Whether the broker's certificate and its name are verified.
+    pub verify: bool,
+    /// Name that the certificate must have; `None`: the target's host.
+    pub server_name: Option<String>,
+    /// Template of the path of a client's certificate chain (PEM).
+    pub certificate: Option<Template>,
+    /// Template of the path of its private key (PEM).
+    pub key: Option<Template>,
+    /// A pre-shared key instead of certificates.
+    pub psk: Option<Psk>,
+    /// Lowest version.
+    pub min_version: TlsVersion,
+    /// Highest version.
+    pub max_version: TlsVersion,
+    /// Cipher list of TLS 1.2 in OpenSSL's words; `None`: OpenSSL's choice.
+    pub ciphers: Option<String>,
+}
+
+/// Version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// TLS 1.3.
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// Pre-shared keys: one identity for each client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Psk {
+    /// File of lines `identity:key`, the key in hexadecimal.
+    pub file: String,
+    /// Template of a client's identity, which the file must have.
+    pub identity: Template,
 }
 
 /// The will of a client.
@@ -234,6 +285,8 @@ pub enum Action {
     Publish {
         /// In nanoseconds.
         duration_ns: u64,
+        /// What changes meanwhile, in the order of time.
+        changes: Vec<Change>,
     },
     /// Keeps the connections and publishes nothing.
     Hold {
@@ -244,6 +297,47 @@ pub enum Action {
     Disconnect {
         /// Disconnections a second over all agents; `None`: all at once.
         rate_per_s: Option<f64>,
+    },
+}
+
+/// A change of a population while a publish stage goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Name of the phase that begins with it.
+    pub name: String,
+    /// When it begins, after the start of the stage, in nanoseconds.
+    pub after_ns: u64,
+    /// Index of the population.
+    pub population: usize,
+    /// What changes.
+    pub action: ChangeAction,
+}
+
+/// What changes in a population. Shared with the command of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ChangeAction {
+    /// Clients that are not connected join: connect, subscribe and take part in publishing; those
+    /// with the lowest indices first.
+    Add {
+        /// How many, over all agents.
+        clients: u32,
+        /// Time over which their starts are spread, in nanoseconds.
+        over_ns: u64,
+    },
+    /// Clients disconnect and stop publishing; those with the highest indices first.
+    Remove {
+        /// How many, over all agents.
+        clients: u32,
+        /// Time over which they leave, in nanoseconds.
+        over_ns: u64,
+    },
+    /// All clients of the population publish at `factor` times the rate of the plan from here on;
+    /// 0 pauses them.
+    Rate {
+        /// Times the planned rate.
+        factor: f64,
     },
 }
 

@@ -111,6 +111,17 @@ pub enum Reason {
     ConnectTimeout,
     /// No route to the target.
     ConnectUnreachable,
+    /// The broker's certificate is over its time.
+    CertificateExpired,
+    /// No authority that is trusted has signed the broker's certificate.
+    CertificateUntrusted,
+    /// The broker's certificate is for another name.
+    CertificateName,
+    /// The broker refused the handshake with an alert: it does not accept this client's
+    /// certificate, identity, key, version or ciphers.
+    TlsRefused,
+    /// The handshake failed otherwise.
+    TlsFailed,
     /// CONNACK 1.
     BadProtocolVersion,
     /// CONNACK 2.

@@ -60,6 +60,7 @@ def _population(name: str, population: Population) -> plan.Population:
         client_id=f"{name}-{{n}}" if population.client_id is None else population.client_id,
         username=population.username,
         password=population.password,
+        tls=None,
         keep_alive_s=population.keep_alive // SECOND_NS,
         clean_session=population.session == "clean",
         will=None if will is None else _will(will),

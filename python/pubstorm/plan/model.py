@@ -52,6 +52,40 @@ class Reconnect(Frozen):
     """Longest wait, in nanoseconds."""
 
 
+class Psk(Frozen):
+    """Pre-shared keys: one identity for each client."""
+
+    file: str
+    """File of lines `identity:key`, the key in hexadecimal."""
+    identity: Template
+    """Template of a client's identity, which the file must have."""
+
+
+class Tls(Frozen):
+    """TLS of the clients of a population. Paths are read by the engine, at its start where they
+    are the same for all clients, else at each client's first connection."""
+
+    ca: str | None = None
+    """File of the authorities that a broker's certificate is verified against; null: those of the
+    system."""
+    verify: bool = True
+    """Whether the broker's certificate and its name are verified."""
+    server_name: str | None = None
+    """Name that the certificate must have; null: the target's host."""
+    certificate: Template | None = None
+    """Template of the path of a client's certificate chain (PEM)."""
+    key: Template | None = None
+    """Template of the path of its private key (PEM)."""
+    psk: Psk | None = None
+    """A pre-shared key instead of certificates."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """Lowest version."""
+    max_version: Literal["1.2", "1.3"] = "1.3"
+    """Highest version."""
+    ciphers: str | None = None
+    """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's choice."""
+
+
 class Subscription(Frozen):
     """One topic filter of every client of a population."""
 
@@ -147,6 +181,8 @@ class Population(Frozen):
     """Template of the user name."""
     password: Template | None
     """Template of the password."""
+    tls: Tls | None
+    """How it connects to targets under TLS; null where there is no such target."""
     keep_alive_s: U16
     """Keep-alive in seconds; 0 turns it off."""
     clean_session: bool
@@ -177,12 +213,59 @@ class ConnectAction(Frozen):
     """How long after the last start the barrier waits, in nanoseconds."""
 
 
+class AddClients(Frozen):
+    """Clients that are not connected join: connect, subscribe and take part in publishing; those
+    with the lowest indices first."""
+
+    kind: Literal["add"] = "add"
+    clients: U32
+    """How many, over all agents."""
+    over_ns: U64
+    """Time over which their starts are spread, in nanoseconds."""
+
+
+class RemoveClients(Frozen):
+    """Clients disconnect and stop publishing; those with the highest indices first."""
+
+    kind: Literal["remove"] = "remove"
+    clients: U32
+    """How many, over all agents."""
+    over_ns: U64
+    """Time over which they leave, in nanoseconds."""
+
+
+class ChangeRate(Frozen):
+    """All clients publish at `factor` times the rate of the plan from here on; 0 pauses them."""
+
+    kind: Literal["rate"] = "rate"
+    factor: Annotated[float, Field(ge=0)]
+    """Times the planned rate."""
+
+
+ChangeAction = Annotated[AddClients | RemoveClients | ChangeRate, Field(discriminator="kind")]
+
+
+class Change(Frozen):
+    """A change of a population while a publish stage goes on."""
+
+    name: str
+    """Name of the phase that begins with it."""
+    after_ns: U64
+    """When it begins, after the start of the stage, in nanoseconds."""
+    population: U32
+    """Index of the population."""
+    action: ChangeAction
+    """What changes."""
+
+
 class PublishAction(Frozen):
     """Publishes for a time, then drains."""
 
     kind: Literal["publish"] = "publish"
     duration_ns: U64
     """In nanoseconds."""
+    changes: tuple[Change, ...] = ()
+    """What changes meanwhile, in the order of time."""
 
 
 class HoldAction(Frozen):

@@ -7,6 +7,7 @@ from pubstorm.result.machinery import (
     BrokerVersion,
     Environment,
     FleetResult,
+    Headroom,
 )
 from pubstorm.result.measures import HistogramPair, Latency, LatencyPair, Rates
 from pubstorm.result.model import (
@@ -19,7 +20,18 @@ from pubstorm.result.model import (
     ValidityLimits,
     Verdict,
 )
+from pubstorm.result.monitors import (
+    MonitorProblem,
+    Observer,
+    ProfiledSymbol,
+    ProfileResult,
+    Residue,
+    Statistics,
+    Watched,
+)
+from pubstorm.result.phases import Phase, PhaseStatus
 from pubstorm.result.populations import FlowResult, PopulationResult, StagePopulation, StageResult
+from pubstorm.result.series import Series, SeriesStep
 
 __all__ = [
     "AgentResult",
@@ -29,18 +41,30 @@ __all__ = [
     "Event",
     "FleetResult",
     "FlowResult",
+    "Headroom",
     "HistogramPair",
     "Latency",
     "LatencyPair",
     "LimitedBy",
     "Measured",
+    "MonitorProblem",
+    "Observer",
+    "Phase",
+    "PhaseStatus",
     "PopulationResult",
+    "ProfileResult",
+    "ProfiledSymbol",
     "Rates",
+    "Residue",
     "Result",
+    "Series",
+    "SeriesStep",
     "StagePopulation",
     "StageResult",
+    "Statistics",
     "Status",
     "ThresholdOutcome",
     "ValidityLimits",
     "Verdict",
+    "Watched",
 ]

@@ -52,6 +52,17 @@ class FleetResult(Value):
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
 
 
+class Headroom(Value):
+    """The generator's load as shares of its calibrated ceilings on this host, 0 to 1 and beyond."""
+
+    rate: float
+    """Messages sent and received a second."""
+    clients: float
+    """Clients of the largest agent."""
+    calibrated: str
+    """When the host was calibrated, ISO 8601."""
+
+
 class BrokerResult(Value):
     """A broker that the run started."""
 

@@ -9,7 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.result.machinery import BrokerResult, Environment, FleetResult
+from pubstorm.result.machinery import BrokerResult, Environment, FleetResult, Headroom
+from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
+from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
 from pubstorm.value import Value
 
@@ -65,7 +67,7 @@ class Event(Value):
 
     at_s: float
     """When, after the start of the run."""
-    kind: Literal["agent", "broker", "interrupt", "target", "storage", "stage"]
+    kind: Literal["agent", "broker", "interrupt", "target", "storage", "stage", "change", "monitor"]
     """What it happened to."""
     text: str
     """What happened."""
@@ -113,6 +115,24 @@ class Measured(Value):
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()
     """Brokers that the run started."""
+    phases: tuple[Phase, ...] = ()
+    """Spans of publish stages that have changes."""
+    monitors: tuple[Watched, ...] = ()
+    """What was watched beside the clients."""
+    observers: tuple[Observer, ...] = ()
+    """Clients that only watch."""
+    monitor_problems: tuple[MonitorProblem, ...] = ()
+    """What could not be watched."""
+    profile: ProfileResult | None = None
+    """`perf record` of a broker; null: it was not asked for."""
+    residue: tuple[Residue, ...] = ()
+    """What was found on the broker before the run, and what the run left and removed."""
+    headroom: Headroom | None = None
+    """The generator's load against what `pubstorm calibrate` found; null: it was not calibrated."""
+    table: dict[str, str] = Field(default_factory=dict)
+    """The scenario's own table: heading and value."""
+    command: str = ""
+    """The command line of the run."""
     events: tuple[Event, ...] = ()
     """What happened other than planned, in order."""
     validity: ValidityLimits

@@ -19,6 +19,7 @@ from pubstorm.units import (
     count,
     describe,
     duration_ns,
+    factor,
     rate_per_s,
     share,
     size_bytes,
@@ -155,6 +156,7 @@ TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type"
 
 Clients = Annotated[int, Quantity(count, 1, 2**32 - 1)]
 Number = Annotated[int, Quantity(count, 0, 2**62)]
+PortNumber = Annotated[int, Quantity(count, 1, 65535)]
 SmallCount = Annotated[int, Quantity(count, 1, 4096)]
 Window = Annotated[int, Quantity(count, 1, 65535)]
 Parallelism = Annotated[int, Quantity(count, 1, 2**32 - 1)]
@@ -167,6 +169,7 @@ Rate = Annotated[float, Quantity(rate_per_s, 0, 1e9, above_low=True)]
 Share = Annotated[float, Quantity(share, 0, 1)]
 ShareBelowOne = Annotated[float, Quantity(share, 0, 0.999)]
 KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECOND_NS)]
+Factor = Annotated[float, Quantity(factor, 0, 1e6)]
 PublicationRate = Annotated[
     float | None, BeforeValidator(publication_rate), _json("rate", examples=["10/s", "max"])
 ]

@@ -26,8 +26,10 @@ from pubstorm.scenario.fields import (
     ThresholdLine,
     one_of,
 )
+from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
+from pubstorm.scenario.sweep import Sweep
 from pubstorm.units import UnfitError
 
 MILLISECOND_NS = 10**6
@@ -43,6 +45,14 @@ class Broker(Part):
     """`embedded` comes with Pubstorm; `mosquitto` has to be installed."""
     count: SmallCount = 1
     """How many of them."""
+    binary: Text | None = None
+    """Path of the program, to compare two builds. Default: the one that is installed."""
+    tls: Annotated[
+        Literal["none", "server", "mutual", "psk"],
+        BeforeValidator(one_of("none", "server", "mutual", "psk")),
+    ] = "none"
+    """Whether clients connect under TLS, for mosquitto: with the broker's certificate, with
+    certificates on both sides, or with pre-shared keys. The run makes keys for all clients."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
     """Settings in the broker's own words: lines of `mosquitto.conf`, or long options of
     `pubstorm broker` such as `max-queued`."""
@@ -117,6 +127,21 @@ class Scenario(Part):
     """The engine processes."""
     snapshot_interval: Interval = SECOND_NS
     """Time between two snapshots of an engine."""
+    monitors: Monitors = Monitors()
+    """What is watched beside the clients."""
+    profile: Profile | None = None
+    """`perf record` of a broker in a stage. Default: none."""
+    clean_start: Annotated[
+        Literal["report", "require", "skip"], BeforeValidator(one_of("report", "require", "skip"))
+    ] = "report"
+    """Residue of earlier runs on the broker (retained messages, sessions) is looked for before the
+    run and reported, makes it invalid, or is not looked for; except for `skip`, what this run
+    leaves is removed after it."""
+    sweep: Sweep | None = None
+    """Plays the scenario many times with values that vary. Default: once."""
+    table: Mapping[str, Text] = Field(default_factory=dict)
+    """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
+    one row for each step."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
     validity: Validity = Validity()

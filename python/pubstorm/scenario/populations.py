@@ -29,6 +29,7 @@ from pubstorm.scenario.fields import (
     Window,
     one_of,
 )
+from pubstorm.scenario.tls import Tls
 from pubstorm.units import UnfitError
 
 MILLISECOND_NS = 10**6
@@ -138,6 +139,8 @@ class Population(Part):
     """User name."""
     password: ClientText | None = None
     """Password."""
+    tls: Tls | None = None
+    """TLS to targets that ask for it. Default: verified with the system's authorities."""
     keep_alive: KeepAlive = 60 * SECOND_NS
     """Keep-alive in whole seconds; 0 turns it off."""
     session: Annotated[

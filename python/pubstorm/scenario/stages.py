@@ -10,7 +10,15 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import Parallelism, PositiveDuration, Rate, Text
+from pubstorm.scenario.fields import (
+    Clients,
+    Duration,
+    Factor,
+    Parallelism,
+    PositiveDuration,
+    Rate,
+    Text,
+)
 from pubstorm.units import UnfitError
 
 SECOND_NS = 10**9
@@ -36,6 +44,26 @@ class Connect(Step):
     """How long after the last start it waits."""
 
 
+class Change(Part):
+    """A change of a population while messages are published: exactly one of `add`, `remove` and
+    `rate`. Each begins a phase that is judged by itself."""
+
+    at: Duration
+    """When, after the start of the stage."""
+    population: Text
+    """Which population."""
+    add: Clients | None = None
+    """So many clients that are not connected join."""
+    remove: Clients | None = None
+    """So many clients leave, the last that joined first."""
+    rate: Factor | None = None
+    """All its clients publish at so many times their rate; 0 pauses them."""
+    over: Duration = 0
+    """Time over which clients join or leave."""
+    name: Text | None = None
+    """Name of the phase. Default: what changes, such as `+500 device`."""
+
+
 class Publish(Step):
     """Publishes for a time, then drains; a plain duration is the time."""
 
@@ -43,6 +71,8 @@ class Publish(Step):
 
     duration: PositiveDuration = Field(alias="for")
     """How long."""
+    changes: tuple[Change, ...] = ()
+    """What changes meanwhile."""
 
 
 class Hold(Step):

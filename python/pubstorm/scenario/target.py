@@ -21,6 +21,8 @@ class Target(BaseModel):
     """Host name or address."""
     port: int = Field(ge=0, le=65535)
     """TCP port."""
+    tls: bool = False
+    """Whether connections to it are under TLS, as each population's `tls` says."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

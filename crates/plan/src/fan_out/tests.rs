@@ -12,6 +12,7 @@ fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
         client_id: Template::new("{n}").unwrap(),
         username: None,
         password: None,
+        tls: None,
         keep_alive_s: 60,
         clean_session: true,
         will: None,
@@ -29,7 +30,9 @@ fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Pla
         name: "test".into(),
         run_tag: 1,
         seed: 1,
-        targets: (0..targets).map(|port| Target { host: "localhost".into(), port }).collect(),
+        targets: (0..targets)
+            .map(|port| Target { host: "localhost".into(), port, tls: false })
+            .collect(),
         targets_joined,
         sources: Vec::new(),
         snapshot_interval_ns: 1,

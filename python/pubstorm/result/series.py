@@ -1,0 +1,67 @@
+"""A series of runs as it is stored in `series.json`: the steps with their verdicts, and one table
+over all. It runs nothing."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pubstorm.result.model import LimitedBy, Status
+from pubstorm.value import Value
+
+
+class SeriesStep(Value):
+    """One step of a series."""
+
+    number: int
+    """From 1, repeats included."""
+    label: str
+    """Its values in short, such as `clients 500`."""
+    values: dict[str, str]
+    """What it changes in the scenario, by path."""
+    repetition: int
+    """From 1."""
+    folder: str
+    """Its run directory, in that of the series."""
+    command: str
+    """What plays this step alone."""
+    note: str
+    """Free words about it."""
+    status: Status | None
+    """Its verdict; null: it came to no measurement, or has not been played."""
+    limited_by: LimitedBy | None = None
+    """Who set the limit."""
+    evidence: tuple[str, ...] = ()
+    """The facts behind its verdict."""
+    problem: str | None = None
+    """Why it came to no measurement."""
+    cells: tuple[str, ...] = ()
+    """Its row of the table."""
+
+
+class Series(Value):
+    """All steps of a sweep."""
+
+    FORMAT: ClassVar[int] = 1
+
+    format: Literal[1] = 1
+    """Version of this format."""
+    name: str
+    """The scenario's name."""
+    run_directory: str
+    """Folder that the series was written to."""
+    started: str
+    """Wall-clock start, ISO 8601 with offset."""
+    ended: str
+    """Wall-clock end of the last step so far."""
+    overrides: tuple[str, ...] = ()
+    """Settings of the command line, for `--resume`."""
+    columns: tuple[str, ...]
+    """Headings of the table."""
+    steps: tuple[SeriesStep, ...]
+    """In the order of playing."""
+    complete: bool
+    """Whether every step was played or the series stopped as told."""
+    stopped: str | None = None
+    """Which condition ended it early."""
+    text: str
+    """What the series says: up to where it held, and what broke."""

@@ -1,0 +1,47 @@
+"""TLS of a population: whom it trusts and who it is. The docstrings are the reference that users
+read. It reads no file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.fields import ClientText, Flag, Text, one_of
+
+VersionWord = Annotated[Literal["1.2", "1.3"], BeforeValidator(one_of("1.2", "1.3"))]
+
+
+class Psk(Part):
+    """Pre-shared keys: one identity for each client."""
+
+    file: Text
+    """File of lines `identity:key`, the key in hexadecimal; `pubstorm keys` makes one."""
+    identity: ClientText | None = None
+    """A client's identity. Default: its client identifier."""
+
+
+class Tls(Part):
+    """How clients connect to targets under TLS (`mqtts://`). Relative paths are taken from the
+    folder of the scenario file."""
+
+    ca: Text | None = None
+    """File of the authorities (PEM) that vouch for the broker. Default: those of the system."""
+    verify: Flag = True
+    """Whether the broker's certificate and name are verified."""
+    server_name: Text | None = None
+    """Name that the broker's certificate must have. Default: the target's host."""
+    certificate: ClientText | None = None
+    """A client's certificate chain (PEM), for example keys/client-{n}.crt."""
+    key: ClientText | None = None
+    """A client's private key (PEM)."""
+    psk: Psk | None = None
+    """Pre-shared keys instead of certificates."""
+    min_version: VersionWord = "1.2"
+    """Lowest version of TLS."""
+    max_version: VersionWord = "1.3"
+    """Highest version of TLS."""
+    ciphers: Text | None = None
+    """Cipher list of TLS 1.2, in OpenSSL's words."""

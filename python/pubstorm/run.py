@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,34 +50,54 @@ class RunOptions:
 
     out: Path | None = None
     """The run directory, a new or empty folder; None: a new one in `runs`."""
+    command: str = ""
+    """The command line, for the result."""
+    topology: Topology | None = None
+    """Brokers that outlive the run; None: it has its own."""
 
 
 def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """Plays a scenario and returns its judged result, stored in the folder that its
     `run_directory` names. Raises PubstormError where it comes to no measurement."""
+    return asyncio.run(play_scenario(scenario, options, live))
+
+
+async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
+    """The same, for a loop that plays several runs."""
     raise_descriptor_limit()
-    started = datetime.now().astimezone()
-    path = options.out or new_path(RUNS, scenario.name, started)
-    directory = RunDirectory.create(path)
-    directory.write("scenario.yaml", scenario.source_text)
+    run = _Run(scenario, options, live)
     live.begin(scenario.name)
     try:
-        return asyncio.run(_Run(scenario, directory, live, started).play())
+        return await run.play()
     finally:
         live.end()
-        directory.close()
+        run.close()
+
+
+@contextmanager
+def caught_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """While it is open, SIGINT and SIGTERM are given to `handle` and end nothing."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 class _Run:
     """One run, from brokers to result."""
 
-    def __init__(
-        self, scenario: Scenario, directory: RunDirectory, live: Live, started: datetime
-    ) -> None:
+    def __init__(self, scenario: Scenario, options: RunOptions, live: Live) -> None:
         self._scenario = scenario
-        self._directory = directory
+        self._options = options
         self._live = live
-        self._started = started
+        self._started = datetime.now().astimezone()
+        path = options.out or new_path(RUNS, scenario.name, self._started)
+        self._directory = RunDirectory.create(path)
+        self._directory.write("scenario.yaml", scenario.source_text)
         self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
         self._interrupted = asyncio.Event()
         self._conducting = False
@@ -85,10 +105,11 @@ class _Run:
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
         emit = self._happenings.put_nowait
-        topology = Topology(
+        topology = self._options.topology or Topology(
             self._scenario.topology.brokers, self._directory.topology, emit, broker_path
         )
-        with self._signals():
+        topology.tell(emit)
+        with caught_signals(self._interrupt):
             try:
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
@@ -99,10 +120,15 @@ class _Run:
                 finally:
                     await fleet.close()
             finally:
-                await topology.stop()
+                if topology is not self._options.topology:
+                    await topology.stop()
         limits = _limits(self._scenario)
         assembly = Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
         return self._result(assembly, topology.results())
+
+    def close(self) -> None:
+        """Closes the files of its directory."""
+        self._directory.close()
 
     def _compile(self, topology: Topology) -> Plan:
         started = tuple(Target(host=host, port=port) for host, port in topology.addresses)
@@ -149,6 +175,7 @@ class _Run:
             stages=assembly.stages(),
             fleet=assembly.fleet(),
             brokers=brokers,
+            command=self._options.command,
             events=(*course.events, *self._storage_event(course.ended_ns - course.started_ns)),
             validity=assembly.limits,
             environment=environment,
@@ -165,17 +192,6 @@ class _Run:
             text = f"{self._directory.failure}: what is stored of this run is not complete"
             self._live.note(text)
             yield Event(at_s=round(elapsed_ns / 1e9, 3), kind="storage", text=text)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt, number)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
 
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted.set()

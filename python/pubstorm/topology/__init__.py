@@ -29,7 +29,7 @@ class BrokerDied:
 
 
 class Topology:
-    """All brokers of a run, in the order of the scenario."""
+    """All brokers of a run, or of several runs in turn, in the order of the scenario."""
 
     def __init__(
         self,
@@ -41,10 +41,19 @@ class Topology:
         self._brokers = tuple(_brokers(specs, folder, embedded_binary))
         self._emit = emit
         self._watchers: list[asyncio.Task[None]] = []
-        self._died: set[str] = set()
+        self._died: dict[str, str] = {}
+
+    def tell(self, emit: Callable[[BrokerDied], None]) -> None:
+        """From now on `emit` hears of brokers that end."""
+        self._emit = emit
 
     async def start(self) -> None:
-        """Starts every broker; returns when all accept connections, else raises TopologyError."""
+        """Starts every broker; returns when all accept connections, else raises TopologyError.
+        Once they are started it only looks whether all are still there."""
+        if self._died:
+            raise TopologyError(f"{'; '.join(self._died.values())}, in a run before this one")
+        if self._watchers:
+            return
         places = asyncio.Semaphore(STARTS_AT_ONCE)
 
         async def start_one(broker: Broker) -> None:
@@ -90,7 +99,7 @@ class Topology:
 
     async def _watch(self, broker: Broker) -> None:
         ending = await broker.ending()
-        self._died.add(broker.name)
+        self._died[broker.name] = ending
         self._emit(BrokerDied(broker.name, ending))
 
 

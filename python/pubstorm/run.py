@@ -21,8 +21,9 @@ from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
+from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
-from pubstorm.plan import Plan, compile_plan
+from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed
 from pubstorm.report.markdown import markdown
 from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
@@ -56,6 +57,7 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """Plays a scenario and returns its judged result, stored in the folder that its
     `run_directory` names. Raises PubstormError where it comes to no measurement."""
     raise_descriptor_limit()
+    check_host_files(scenario, _planned(scenario))
     started = datetime.now().astimezone()
     path = options.out or new_path(RUNS, scenario.name, started)
     directory = RunDirectory.create(path)
@@ -90,6 +92,7 @@ class _Run:
         )
         with self._signals():
             try:
+                topology.keys.make(_planned(self._scenario))
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
                 fleet = self._fleet(plan)
@@ -105,9 +108,11 @@ class _Run:
         return self._result(assembly, topology.results())
 
     def _compile(self, topology: Topology) -> Plan:
-        started = tuple(Target(host=host, port=port) for host, port in topology.addresses)
-        targets = started or self._scenario.target
+        started = zip(topology.addresses, planned_targets(self._scenario), strict=False)
+        targets = tuple(Target(host=h, port=p, tls=planned.tls) for (h, p), planned in started)
+        targets = targets or self._scenario.target
         plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
+        plan = topology.keys.equip(plan)
         self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")
         return plan
 
@@ -193,6 +198,11 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
+
+
+def _planned(scenario: Scenario) -> Plan:
+    """The plan before any broker has a port."""
+    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

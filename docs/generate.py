@@ -107,7 +107,7 @@ def cli_reference() -> Iterator[str]:
     root = click.Context(group, info_name="pubstorm", **group.context_settings)
     yield from _help(root, group)
     for name, command in group.commands.items():
-        yield from _help(click.Context(command, root, name), command)
+        yield from _help_below(click.Context(command, root, name), command)
     yield ""
     yield "## Exit codes"
     yield ""
@@ -121,6 +121,13 @@ def cli_reference() -> Iterator[str]:
             ("130", "interrupted"),
         ),
     )
+
+
+def _help_below(context: click.Context, command: click.Command) -> Iterator[str]:
+    yield from _help(context, command)
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _help_below(click.Context(inner, context, name), inner)
 
 
 def _help(context: click.Context, command: click.Command) -> Iterator[str]:

@@ -12,7 +12,8 @@ PACKAGE = ROOT / "python" / "pubstorm"
 FLOW = ("scenario", "plan", "fleet", "merge", "result", "verdict", "report")
 REPORT_KNOWS = {"errors", "histogram", "quantity", "report", "result", "snapshot"}
 FOREIGN = {
-    "click": {"cli"},
+    "click": {"cli", "keys.command"},
+    "cryptography": {"keys.authority", "keys.certificates"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.text"},

@@ -15,6 +15,8 @@ from rich.console import Console
 from pubstorm import __version__
 from pubstorm.binaries import broker_path
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
+from pubstorm.host_files import check_host_files
+from pubstorm.keys.command import keys
 from pubstorm.live import live_for
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed, needs
@@ -26,7 +28,7 @@ from pubstorm.run import RunOptions, run_scenario
 from pubstorm.scenario import load_scenario
 from pubstorm.shipped import find_scenario, shipped_scenarios
 
-TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt://HOST[:PORT].")
+TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
     "--set",
     "overrides",
@@ -103,6 +105,7 @@ def check(scenario: str, target: str | None, overrides: tuple[str, ...]) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host."""
     loaded = load_scenario(find_scenario(scenario), overrides, target)
     plan = compile_plan(loaded, planned_targets(loaded), run_tag=0)
+    check_host_files(loaded, plan)
     host = Host.here()
     agents = loaded.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
@@ -135,6 +138,9 @@ def broker(port: int) -> None:
     """Run the embedded broker on its own, until interrupted."""
     path = broker_path()
     os.execv(path, [path.name, "--port", str(port)])
+
+
+pubstorm.add_command(keys)
 
 
 def _console() -> Console:

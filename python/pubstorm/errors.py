@@ -2,7 +2,8 @@
 
 PubstormError           exit code 3 unless said otherwise; has a message and, mostly, a hint
 ├── UsageError          2   wrong arguments, or a path that cannot be used
-│   └── ScenarioError   2   every problem of a scenario, reported together
+│   ├── ScenarioError   2   every problem of a scenario, reported together
+│   └── KeysError       2   keys or certificates that cannot be made or read
 ├── BinaryError         3   engine or broker is not built
 ├── TopologyError       3   a broker that the run starts does not come up
 ├── FleetError          3   an engine does not start or breaks the contract
@@ -56,6 +57,10 @@ class ScenarioError(UsageError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+
+class KeysError(UsageError):
+    """Keys or certificates that cannot be made or read, or do not fit."""
 
 
 class BinaryError(PubstormError):

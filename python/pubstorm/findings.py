@@ -144,6 +144,14 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             )
 
 
+def _tls(measured: Measured) -> Iterable[Finding]:
+    """What each reason of TLS means, and what to look at."""
+    outcomes = _outcomes(measured)
+    for reason, advice in _TLS_ADVICE.items():
+        if outcomes[reason]:
+            yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
+
+
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow."""
     for flow in measured.flows:
@@ -266,6 +274,29 @@ _HOST_FIXES = {
         "correct sources or add the address to an interface",
     ),
 }
+_TLS_ADVICE = {
+    Reason.CERTIFICATE_EXPIRED: (
+        "the broker's certificate, or one above it, is out of its dates: renew it, and look at the "
+        "clocks of both sides"
+    ),
+    Reason.CERTIFICATE_UNTRUSTED: (
+        "no authority that the clients trust vouches for the broker's certificate: name its "
+        "authority in tls.ca"
+    ),
+    Reason.CERTIFICATE_NAME: (
+        "the broker's certificate is for another name: connect to a name that it has, or name one "
+        "in tls.server_name"
+    ),
+    Reason.TLS_REFUSED: (
+        "the broker ended the handshake: look whether it knows these identities with these keys, "
+        "or the authority of these client certificates, and whether versions and ciphers overlap; "
+        "its log says more"
+    ),
+    Reason.TLS_FAILED: (
+        "the handshake broke off: look whether the broker speaks TLS at this port, with "
+        "certificates or pre-shared keys as the clients do"
+    ),
+}
 RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _events,
     _host_limits,
@@ -274,6 +305,7 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _skipped,
     _unready,
     _connections,
+    _tls,
     _deliveries,
     _unacknowledged,
     _closed_loops,

@@ -18,6 +18,7 @@ from pubstorm.plan import (
     Population,
     Publication,
     Stage,
+    Tls,
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
@@ -32,7 +33,7 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
     if plan.sources:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
     for title, lines in (
-        ("populations", [line for p in plan.populations for line in _population(p)]),
+        ("populations", [line for p in plan.populations for line in _population(scenario, p)]),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(plan, n)]),
         ("thresholds", [threshold.source for threshold in scenario.thresholds]),
     ):
@@ -65,7 +66,7 @@ def _targets(scenario: Scenario, plan: Plan) -> str:
     return f"{where}; {'joined' if plan.targets_joined else 'separate'}, clients in turn"
 
 
-def _population(population: Population) -> Iterator[str]:
+def _population(scenario: Scenario, population: Population) -> Iterator[str]:
     session = "clean" if population.clean_session else "persistent"
     line = (
         f"{population.name}: {_many(population.clients, 'client')}, {session} session, "
@@ -74,10 +75,31 @@ def _population(population: Population) -> Iterator[str]:
     if population.read_rate_per_s is not None:
         line += f", takes at most {write_rate(population.read_rate_per_s)}"
     yield line
+    if population.tls is not None:
+        yield f"  connects under {_tls(scenario, population.tls)}"
     for subscription in population.subscriptions:
         yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
     for publication in population.publications:
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
+
+
+def _tls(scenario: Scenario, tls: Tls) -> str:
+    """Version, whom the clients trust and who they are."""
+    low, high = tls.min_version, tls.max_version
+    words = f"TLS {low}" if low == high else f"TLS {low} to {high}"
+    modes = {broker.tls for broker in scenario.topology.brokers.values()}
+    by_run = "made by the run"
+    if tls.psk is not None:
+        return f"{words}, pre-shared keys of {tls.psk.file}, identity {tls.psk.identity}"
+    if "psk" in modes and tls.certificate is None:
+        return f"{words}, pre-shared keys {by_run}"
+    authority = by_run if modes & {"server", "mutual"} else "of the system"
+    words += f", the broker verified by {tls.ca or f'authorities {authority}'}"
+    if not tls.verify:
+        words = words.partition(", the broker")[0] + ", the broker not verified"
+    if tls.certificate is not None:
+        return f"{words}, client certificates {tls.certificate}"
+    return f"{words}, client certificates {by_run}" if "mutual" in modes else words
 
 
 def _publication(publication: Publication) -> str:

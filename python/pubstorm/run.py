@@ -21,8 +21,9 @@ from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
+from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
-from pubstorm.plan import Plan, compile_plan
+from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed
 from pubstorm.report.markdown import markdown
 from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
@@ -65,6 +66,7 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
 async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """The same, for a loop that plays several runs."""
     raise_descriptor_limit()
+    check_host_files(scenario, _planned(scenario))
     run = _Run(scenario, options, live)
     live.begin(scenario.name)
     try:
@@ -111,6 +113,7 @@ class _Run:
         topology.tell(emit)
         with caught_signals(self._interrupt):
             try:
+                topology.keys.make(_planned(self._scenario))
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
                 fleet = self._fleet(plan)
@@ -131,9 +134,11 @@ class _Run:
         self._directory.close()
 
     def _compile(self, topology: Topology) -> Plan:
-        started = tuple(Target(host=host, port=port) for host, port in topology.addresses)
-        targets = started or self._scenario.target
+        started = zip(topology.addresses, planned_targets(self._scenario), strict=False)
+        targets = tuple(Target(host=h, port=p, tls=planned.tls) for (h, p), planned in started)
+        targets = targets or self._scenario.target
         plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
+        plan = topology.keys.equip(plan)
         self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")
         return plan
 
@@ -209,6 +214,11 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
+
+
+def _planned(scenario: Scenario) -> Plan:
+    """The plan before any broker has a port."""
+    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

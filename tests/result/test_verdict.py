@@ -76,6 +76,25 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
             "none of 101 connection attempts succeeded: 60 × connect_refused, 40 × connect_timeout",
         ),
         (
+            {
+                "device": {
+                    "connected_total": 0,
+                    "connect_failed_total": 100,
+                    "outcomes": {"certificate_untrusted": 100},
+                },
+                "backend": {"connected_total": 0},
+            },
+            ("invalid", "target"),
+            "certificate_untrusted (100 ×): no authority that the clients trust vouches for the "
+            "broker's certificate: name its authority in tls.ca",
+        ),
+        (
+            {"device": {"connect_failed_total": 3, "outcomes": {"tls_refused": 3}}},
+            ("pass", "broker"),
+            "tls_refused (3 ×): the broker ended the handshake: look whether it knows these "
+            "identities",
+        ),
+        (
             {"flow": {"received_total": 990, "lost_total": 10}},
             ("pass", "broker"),
             "device → backend: 10 of 1\u202f000 deliveries were lost",

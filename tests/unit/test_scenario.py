@@ -134,7 +134,7 @@ def test_an_unknown_key_comes_with_what_is_allowed_and_what_was_meant() -> None:
         ("- connect", "- {connect: {}, hold: 1s}", "is one of connect, publish, hold, disconnect"),
         ("- connect", "- connct", "is one of connect, publish, hold, disconnect"),
         ("publish: 10s", "publish:", "found no 'for'"),
-        ("mqtt://localhost", "mqtts://localhost", "allowed is mqtt://HOST[:PORT]"),
+        ("mqtt://localhost", "ws://localhost", "allowed is mqtt://HOST[:PORT]"),
         ("mqtt://localhost", "mqtt://localhost:99999", "allowed is a port"),
         ("populations:", "sources: 127.0.0.9-127.0.0.1\npopulations:", "lowest first"),
         ("populations:", "name: a/b\npopulations:", "found 'a/b', allowed are letters"),

@@ -12,11 +12,13 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.target import Target
+from pubstorm.scenario.tls import Tls
 
 
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
     names = list(scenario.populations)
+    tls = any(target.tls for target in targets)
     return plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
@@ -26,7 +28,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         sources=_sources(scenario, targets),
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
-        populations=tuple(_population(n, p) for n, p in scenario.populations.items()),
+        populations=tuple(_population(n, p, tls) for n, p in scenario.populations.items()),
         stages=tuple(_stage(stage, names) for stage in scenario.stages),
     )
 
@@ -35,8 +37,11 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
     """The scenario's targets; brokers that are yet to be started have port 0."""
     if scenario.target:
         return scenario.target
-    brokers = sum(broker.count for broker in scenario.topology.brokers.values())
-    return (Target(host="127.0.0.1", port=0),) * brokers
+    return tuple(
+        Target(host="127.0.0.1", port=0, tls=broker.tls != "none")
+        for broker in scenario.topology.brokers.values()
+        for _ in range(broker.count)
+    )
 
 
 def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
@@ -51,16 +56,17 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
 
 
-def _population(name: str, population: Population) -> plan.Population:
+def _population(name: str, population: Population, tls: bool) -> plan.Population:
     reconnect, will = population.reconnect, population.will
+    client_id = f"{name}-{{n}}" if population.client_id is None else population.client_id
     return plan.Population(
         name=name,
         clients=population.clients,
         first=population.first,
-        client_id=f"{name}-{{n}}" if population.client_id is None else population.client_id,
+        client_id=client_id,
         username=population.username,
         password=population.password,
-        tls=None,
+        tls=_tls(population.tls or Tls(), client_id) if tls else None,
         keep_alive_s=population.keep_alive // SECOND_NS,
         clean_session=population.session == "clean",
         will=None if will is None else _will(will),
@@ -72,6 +78,21 @@ def _population(name: str, population: Population) -> plan.Population:
             for subscription in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
+    )
+
+
+def _tls(tls: Tls, client_id: str) -> plan.Tls:
+    psk = tls.psk
+    return plan.Tls(
+        ca=tls.ca,
+        verify=tls.verify,
+        server_name=tls.server_name,
+        certificate=tls.certificate,
+        key=tls.key,
+        psk=None if psk is None else plan.Psk(file=psk.file, identity=psk.identity or client_id),
+        min_version=tls.min_version,
+        max_version=tls.max_version,
+        ciphers=tls.ciphers,
     )
 
 

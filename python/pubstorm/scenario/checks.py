@@ -12,6 +12,7 @@ from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
+from pubstorm.scenario.tls_checks import check_tls
 from pubstorm.template import Kind, Template
 from pubstorm.thresholds import population_hint
 from pubstorm.units import describe
@@ -42,6 +43,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     """What can be said once every value is right by itself."""
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
+    yield from check_tls(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"

@@ -15,6 +15,7 @@ from pubstorm.scenario.checks import Finding, check_keys, check_values
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.overrides import apply_override, parse_override
+from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.shape import shape_of
 from pubstorm.units import UnfitError
@@ -74,6 +75,7 @@ class _Loading:
         settings += [f"--target {target}"] if target is not None else []
         notes = "".join(f"# with {setting}\n" for setting in settings)
         newline = "" if text.endswith("\n") or not notes else "\n"
+        scenario = with_absolute_paths(scenario, FilePath(self.file).absolute().parent)
         return scenario.with_source_text(text + newline + notes)
 
     def _override(self, text: str) -> None:

@@ -46,7 +46,8 @@ class Broker(Part):
     count: SmallCount = 1
     """How many of them."""
     binary: Text | None = None
-    """Path of the program, to compare two builds. Default: the one that is installed."""
+    """Path of the program, to compare two builds; a relative one is from the folder of the scenario
+    file. Default: the one that is installed."""
     tls: Annotated[
         Literal["none", "server", "mutual", "psk"],
         BeforeValidator(one_of("none", "server", "mutual", "psk")),
@@ -107,9 +108,9 @@ class Scenario(Part):
     description: Text = ""
     """One line for the list of scenarios."""
     target: Targets = ()
-    """Where clients connect: `mqtt://HOST[:PORT]`, or a list. Client c of a population goes to
-    target c modulo their number. Of a name's addresses the first IPv4 one is used, else the first.
-    Not needed where the topology starts brokers."""
+    """Where clients connect: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, or a list.
+    Client c of a population goes to target c modulo their number. Of a name's addresses the first
+    IPv4 one is used, else the first. Not needed where the topology starts brokers."""
     topology: Topology = Topology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, Population] = Field(min_length=1)

@@ -26,7 +26,7 @@ class Target(BaseModel):
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
 
     @property
     def is_loopback(self) -> bool:
@@ -38,24 +38,25 @@ class Target(BaseModel):
 
 
 def parse_target(text: object) -> Target:
-    """The address in `mqtt://HOST[:PORT]`."""
+    """The address in `mqtt://HOST[:PORT]`, or under TLS `mqtts://HOST[:PORT]`."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
-        raise UnfitError(text, "is mqtt://HOST[:PORT]", _target_hint(text))
-    port = int(found["port"] or DEFAULT_PORT)
+        raise UnfitError(text, f"is {TARGET_ALLOWED}", _target_hint(text))
+    tls = found["scheme"] == "mqtts"
+    port = int(found["port"] or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT))
     if not 0 < port <= 65535:
         raise UnfitError(text, "is a port of 1 to 65535")
     host = found["address"] or found["host"]
     if found["address"]:
         _address(found["address"], text)
-    return Target(host=host, port=port)
+    return Target(host=host, port=port, tls=tls)
 
 
 def parse_targets(value: object) -> tuple[Target, ...]:
     """The addresses in one URL or a list of them."""
     if isinstance(value, (list, tuple)):
         if not value:
-            raise UnfitError(value, "is mqtt://HOST[:PORT] or a list of them")
+            raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
         return tuple(parse_target(item) for item in value)
     return (parse_target(value),)
 
@@ -101,19 +102,23 @@ def _target_hint(text: object) -> str | None:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return f"write mqtt://{text}" if _URL.fullmatch(f"mqtt://{text}") else None
-    if scheme in {"tcp", "mqtt"} and "@" in rest:
+    known = _SCHEMES.get(scheme)
+    if known is None:
+        return "this version speaks MQTT over TCP (mqtt://) and TLS (mqtts://)"
+    if "@" in rest:
         return "user name and password belong to the population"
-    if scheme == "tcp":
-        return f"write mqtt://{rest}"
-    return "this version speaks MQTT over plain TCP: mqtt://" if scheme != "mqtt" else None
+    return f"write {known}://{rest}" if scheme != known else None
 
 
 DEFAULT_PORT = 1883
+DEFAULT_TLS_PORT = 8883
+TARGET_ALLOWED = "mqtt://HOST[:PORT] or mqtts://HOST[:PORT]"
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
+_SCHEMES = {"mqtt": "mqtt", "tcp": "mqtt", "mqtts": "mqtts", "ssl": "mqtts", "tls": "mqtts"}
 _URL = re.compile(
-    r"mqtt://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"(?P<scheme>mqtts?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?/?",
     re.ASCII,
 )

@@ -13,6 +13,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.result import BrokerResult
 from pubstorm.scenario.model import Broker as BrokerSpec
 from pubstorm.topology.embedded import EmbeddedBroker
+from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.mosquitto import MosquittoBroker
 from pubstorm.topology.process import Broker
 
@@ -38,7 +39,9 @@ class Topology:
         emit: Callable[[BrokerDied], None],
         embedded_binary: Callable[[], Path],
     ) -> None:
-        self._brokers = tuple(_brokers(specs, folder, embedded_binary))
+        self.keys = RunKeys(specs, folder / "keys")
+        """Keys for brokers under TLS; to be made before the start."""
+        self._brokers = tuple(_brokers(specs, folder, self.keys, embedded_binary))
         self._emit = emit
         self._watchers: list[asyncio.Task[None]] = []
         self._died: dict[str, str] = {}
@@ -72,10 +75,12 @@ class Topology:
         self._watchers = [asyncio.create_task(self._watch(broker)) for broker in self._brokers]
 
     async def stop(self) -> None:
-        """Stops every broker; none is left when it returns. May be called twice."""
+        """Stops every broker; none is left when it returns, nor any of their keys. May be called
+        twice."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*(broker.stop() for broker in self._brokers))
+        self.keys.discard()
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
@@ -104,16 +109,20 @@ class Topology:
 
 
 def _brokers(
-    specs: Mapping[str, BrokerSpec], folder: Path, embedded_binary: Callable[[], Path]
+    specs: Mapping[str, BrokerSpec],
+    folder: Path,
+    keys: RunKeys,
+    embedded_binary: Callable[[], Path],
 ) -> list[Broker]:
     brokers: list[Broker] = []
     for group, spec in specs.items():
         for number in range(spec.count):
             name = f"{group}-{number}"
             if spec.kind == "mosquitto":
-                brokers.append(MosquittoBroker(name, spec.settings, folder / name))
+                settings = {**keys.settings(spec.tls), **spec.settings}
+                brokers.append(MosquittoBroker(name, settings, folder / name, spec.binary))
             else:
-                binary = embedded_binary()
+                binary = Path(spec.binary) if spec.binary else embedded_binary()
                 brokers.append(EmbeddedBroker(name, spec.settings, folder / name, binary))
     return brokers
 

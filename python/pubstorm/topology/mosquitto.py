@@ -28,15 +28,18 @@ class MosquittoBroker(BrokerProcess):
     kind = "mosquitto"
     host = LOOPBACK
 
-    def __init__(self, name: str, settings: Mapping[str, object], folder: Path) -> None:
+    def __init__(
+        self, name: str, settings: Mapping[str, object], folder: Path, binary: str | None = None
+    ) -> None:
         super().__init__(name, folder)
+        self._binary = binary
         self.port = 0
         self.version = ""
         self._settings = settings
 
     async def start(self) -> None:
         """Returns when the broker accepts connections."""
-        binary = find_mosquitto()
+        binary = self._binary or find_mosquitto()
         if binary is None:
             raise TopologyError(
                 f"broker {self.name}: mosquitto is not installed",
@@ -107,10 +110,14 @@ def configuration(settings: Mapping[str, object], port: int, folder: Path) -> st
     if os.geteuid() == 0:
         # A change of user would clear the parent-death signal.
         defaults["user"] = "root"
-    merged = {**defaults, **settings, "listener": defaults["listener"]}
+    return lines_of({**defaults, **settings, "listener": defaults["listener"]})
+
+
+def lines_of(settings: Mapping[str, object]) -> str:
+    """Settings as lines of mosquitto.conf, one for each value."""
     lines = [
         f"{key} {_written(item)}"
-        for key, value in merged.items()
+        for key, value in settings.items()
         for item in (value if isinstance(value, list) else [value])
     ]
     return "\n".join(lines) + "\n"

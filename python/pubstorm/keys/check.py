@@ -1,0 +1,69 @@
+"""The keys and certificates that a plan names, looked at before anything starts: each is there, can
+be read, is in force, and is enough for every client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from pubstorm.errors import KeysError, Problem
+from pubstorm.keys.certificates import check_authorities, check_credential
+from pubstorm.keys.clients import names_of
+from pubstorm.keys.files import PATH_HINT
+from pubstorm.keys.psk import read_psk
+from pubstorm.plan import Plan, Population, Tls
+
+
+def key_problems(plan: Plan) -> Iterator[Problem]:
+    """What is wrong with them: at most one problem for each kind of each population."""
+    for population in plan.populations:
+        if population.tls is None:
+            continue
+        for kind, check in CHECKS.items():
+            try:
+                check(population, population.tls)
+            except KeysError as error:
+                place = f"populations.{population.name}.tls.{kind}"
+                yield Problem(place, "", error.message, error.hint)
+
+
+def _check_authorities(population: Population, tls: Tls) -> None:
+    del population
+    if tls.ca is not None:
+        check_authorities(tls.ca)
+
+
+def _check_certificates(population: Population, tls: Tls) -> None:
+    """All files must be there; those of the first and the last client are read."""
+    if tls.certificate is None or tls.key is None:
+        return
+    certificates = names_of(population, tls.certificate)
+    keys = names_of(population, tls.key)
+    for paths in (certificates, keys):
+        different = dict.fromkeys(paths)
+        missing = [path for path in different if not os.access(path, os.R_OK)]
+        if missing:
+            of = f"{len(missing)} of {len(different)}"
+            message = f"found {of} files missing or not readable, the first is {missing[0]}"
+            raise KeysError(message, PATH_HINT)
+    for client in {0, -1}:
+        check_credential(certificates[client], keys[client])
+
+
+def _check_psk(population: Population, tls: Tls) -> None:
+    if tls.psk is None:
+        return
+    keys = read_psk(tls.psk.file)
+    identities = names_of(population, tls.psk.identity)
+    missing = [identity for identity in identities if identity not in keys]
+    if missing:
+        of = f"{len(missing)} of {len(identities)}"
+        message = f"found no key for {of} identities in {tls.psk.file}, the first is {missing[0]!r}"
+        raise KeysError(message, "pubstorm keys psk --scenario FILE makes keys for all clients")
+
+
+CHECKS: dict[str, Callable[[Population, Tls], None]] = {
+    "ca": _check_authorities,
+    "certificate": _check_certificates,
+    "psk": _check_psk,
+}

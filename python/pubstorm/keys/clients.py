@@ -1,0 +1,94 @@
+"""Whose keys are made: the names of clients, by population, from a template and a range of numbers
+or from a scenario. It makes no key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pubstorm.errors import UsageError
+from pubstorm.plan import Population, compile_plan, planned_targets
+from pubstorm.scenario import load_scenario
+from pubstorm.shipped import find_scenario
+from pubstorm.template import Kind, Template, TemplateError
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a user asked for."""
+
+    template: str | None = None
+    """Template of a name."""
+    count: int | None = None
+    """How many."""
+    first: int = 0
+    """Number of the first."""
+    scenario: str | None = None
+    """A scenario instead."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing was asked for."""
+        return self.template is None and self.scenario is None and self.count is None
+
+    def identities(self) -> tuple[Names, ...]:
+        """Identities of pre-shared keys, by population."""
+        if self.scenario is not None:
+            self._require_alone()
+            chosen = [p for p in _populations(self.scenario) if not _has_certificate(p)]
+            return tuple(names_of(p, _identity(p)) for p in chosen)
+        return (self._numbered(),)
+
+    def subjects(self) -> tuple[Names, ...]:
+        """Common names of certificates, by population."""
+        if self.scenario is not None:
+            self._require_alone()
+            chosen = [p for p in _populations(self.scenario) if not _has_psk(p)]
+            return tuple(names_of(p, p.client_id) for p in chosen)
+        return (self._numbered(),)
+
+    def _numbered(self) -> Names:
+        if self.template is None or self.count is None:
+            raise UsageError(
+                "found no clients, needed are a template with --count, or --scenario",
+                "for example: 'device-{n}' --count 3000",
+            )
+        try:
+            template = Template.parse(self.template)
+        except TemplateError as error:
+            raise UsageError(f"found {error}") from None
+        if template.has(Kind.RANGE):
+            hint = "write {n}, and how many with --count"
+            raise UsageError(f"found a range in {self.template!r}, allowed is {{n}}", hint)
+        return tuple(template.text(n) for n in range(self.first, self.first + self.count))
+
+    def _require_alone(self) -> None:
+        if self.template is not None or self.count is not None:
+            raise UsageError("found --scenario and a template or --count, allowed is one of them")
+
+
+def names_of(population: Population, template: str) -> Names:
+    """A template's text for every client of a population, in their order."""
+    compiled = Template.parse(template)
+    first = population.first
+    return tuple(compiled.text(n) for n in range(first, first + population.clients))
+
+
+def _populations(scenario: str) -> tuple[Population, ...]:
+    loaded = load_scenario(find_scenario(scenario))
+    targets = tuple(t.model_copy(update={"tls": True}) for t in planned_targets(loaded))
+    return compile_plan(loaded, targets, run_tag=0).populations
+
+
+def _identity(population: Population) -> str:
+    tls = population.tls
+    return population.client_id if tls is None or tls.psk is None else tls.psk.identity
+
+
+def _has_psk(population: Population) -> bool:
+    return population.tls is not None and population.tls.psk is not None
+
+
+def _has_certificate(population: Population) -> bool:
+    return population.tls is not None and population.tls.certificate is not None

@@ -1,0 +1,43 @@
+"""Paths in a scenario: relative ones are from the folder of the scenario file. It looks at no file;
+whether one is there is asked of the host.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubstorm.scenario.model import Broker, Scenario
+from pubstorm.scenario.populations import Population
+
+
+def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
+    """The same scenario, with every path of keys, certificates and programs absolute."""
+    populations = {
+        name: _population(population, folder) for name, population in scenario.populations.items()
+    }
+    brokers = {n: _broker(broker, folder) for n, broker in scenario.topology.brokers.items()}
+    topology = scenario.topology.model_copy(update={"brokers": brokers})
+    return scenario.model_copy(update={"populations": populations, "topology": topology})
+
+
+def _population(population: Population, folder: Path) -> Population:
+    tls = population.tls
+    if tls is None:
+        return population
+    in_template = str(folder).replace("{", "{{").replace("}", "}}")
+    paths: dict[str, object] = {
+        "ca": _joined(str(folder), tls.ca),
+        "certificate": _joined(in_template, tls.certificate),
+        "key": _joined(in_template, tls.key),
+    }
+    if tls.psk is not None:
+        paths["psk"] = tls.psk.model_copy(update={"file": _joined(str(folder), tls.psk.file)})
+    return population.model_copy(update={"tls": tls.model_copy(update=paths)})
+
+
+def _broker(broker: Broker, folder: Path) -> Broker:
+    return broker.model_copy(update={"binary": _joined(str(folder), broker.binary)})
+
+
+def _joined(folder: str, path: str | None) -> str | None:
+    return None if path is None else str(Path(folder, path))

@@ -1,0 +1,209 @@
+"""mosquitto with keys of the run: each mode takes the handshake of other people's TLS, and refuses
+whoever lacks the key."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubstorm.errors import TopologyError
+from pubstorm.plan import Plan, compile_plan, planned_targets
+from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.topology import BrokerDied, Topology, mosquitto
+
+CONNECT = bytes.fromhex("100c00044d5154540402003c0000")
+CONNACK = bytes.fromhex("20020000")
+SCENARIO = """\
+topology: {{brokers: {{broker: {{kind: mosquitto, tls: {mode}}}}}}}
+populations:
+  device:
+    clients: 3
+    client_id: "dev-{{n}}"
+    first: 5
+    subscriptions: [a]
+    tls: {tls}
+stages: [connect]
+"""
+
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
+)
+
+Look = Callable[[Topology, Plan], None]
+
+
+def scenario_of(mode: str, tls: str = "{}") -> Scenario:
+    return parse_scenario(SCENARIO.format(mode=mode, tls=tls), "s.yaml")
+
+
+def planned(scenario: Scenario) -> Plan:
+    return compile_plan(scenario, planned_targets(scenario), run_tag=1)
+
+
+def with_brokers(scenario: Scenario, folder: Path, look: Look) -> None:
+    """Starts the brokers with keys, looks, and stops them."""
+
+    async def run() -> None:
+        died: list[BrokerDied] = []
+        topology = Topology(scenario.topology.brokers, folder, died.append, lambda: Path("/no"))
+        try:
+            topology.keys.make(planned(scenario))
+            await topology.start()
+            plan = topology.keys.equip(planned(scenario))
+            await asyncio.to_thread(look, topology, plan)
+        finally:
+            await topology.stop()
+        assert died == []
+
+    asyncio.run(run())
+
+
+def answer(address: tuple[str, int], context: ssl.SSLContext) -> bytes:
+    """What the broker answers to CONNECT."""
+    with (
+        socket.create_connection(address, 10) as plain,
+        context.wrap_socket(plain, server_hostname=address[0]) as secure,
+    ):
+        secure.sendall(CONNECT)
+        return secure.recv(4)
+
+
+def tls_of(plan: Plan) -> Mapping[str, Any]:
+    tls = plan.populations[0].tls
+    assert tls is not None
+    return tls.model_dump()
+
+
+def test_a_server_certificate_of_the_run_is_good_for_its_address(tmp_path: Path) -> None:
+    def look(topology: Topology, plan: Plan) -> None:
+        tls = tls_of(plan)
+        assert (tls["certificate"], tls["psk"]) == (None, None)
+        context = ssl.create_default_context(cafile=tls["ca"])
+        assert answer(topology.addresses[0], context) == CONNACK
+        with pytest.raises(ssl.SSLCertVerificationError):
+            answer(topology.addresses[0], ssl.create_default_context())
+
+    with_brokers(scenario_of("server"), tmp_path, look)
+
+
+def test_mutual_tls_takes_each_client_and_nobody_else(tmp_path: Path) -> None:
+    def look(topology: Topology, plan: Plan) -> None:
+        tls = tls_of(plan)
+        for n in (5, 6, 7):
+            context = ssl.create_default_context(cafile=tls["ca"])
+            paths = (tls[part].replace("{n}", str(n)) for part in ("certificate", "key"))
+            context.load_cert_chain(*paths)
+            assert answer(topology.addresses[0], context) == CONNACK
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            assert answer(topology.addresses[0], ssl.create_default_context(cafile=tls["ca"]))
+
+    with_brokers(scenario_of("mutual"), tmp_path, look)
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_pre_shared_keys_are_those_of_the_clients(tmp_path: Path, version: str) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+
+    def succeeds(port: int, identity: str, key: str) -> bool:
+        done = subprocess.run(
+            [
+                *(openssl, "s_client", "-connect", f"127.0.0.1:{port}", version),
+                *("-psk_identity", identity, "-psk", key, "-cipher", "PSK"),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+        return done.returncode == 0
+
+    def look(topology: Topology, plan: Plan) -> None:
+        psk = tls_of(plan)["psk"]
+        assert psk["identity"] == "dev-{n}"
+        lines = Path(psk["file"]).read_text().splitlines()
+        keys = dict(line.split(":") for line in lines)
+        assert list(keys) == ["dev-5", "dev-6", "dev-7"]
+        port = topology.addresses[0][1]
+        assert all(succeeds(port, identity, key) for identity, key in keys.items())
+        assert not succeeds(port, "dev-8", keys["dev-5"])
+        assert not succeeds(port, "dev-6", keys["dev-5"])
+
+    with_brokers(scenario_of("psk"), tmp_path, look)
+
+
+@pytest.mark.parametrize("mode", ["psk", "mutual"])
+def test_keys_are_private_and_gone_after_the_run(tmp_path: Path, mode: str) -> None:
+    def look(topology: Topology, plan: Plan) -> None:
+        del topology, plan
+        assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+        private = [path for path in (tmp_path / "keys").rglob("*") if path.suffix != ".crt"]
+        files = [path for path in private if path.is_file()]
+        assert files and {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+    with_brokers(scenario_of(mode), tmp_path, look)
+    assert not (tmp_path / "keys").exists()
+    assert "were deleted" in (tmp_path / "keys-deleted.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "kept"),
+    [
+        ("mutual", "{ca: /my/ca.crt, verify: false}", {"ca": "/my/ca.crt", "verify": False}),
+        ("server", "{certificate: /my/c.crt, key: /my/c.key}", {"certificate": "/my/c.crt"}),
+        (
+            "psk",
+            "{psk: {file: /my/psk.txt, identity: one}}",
+            {"psk": {"file": "/my/psk.txt", "identity": "one"}},
+        ),
+    ],
+)
+def test_what_a_population_says_of_itself_wins(
+    tmp_path: Path, mode: str, said: str, kept: dict[str, object]
+) -> None:
+    scenario = scenario_of(mode, said)
+    topology = Topology(scenario.topology.brokers, tmp_path, lambda _: None, lambda: Path("/no"))
+    tls = tls_of(topology.keys.equip(planned(scenario)))
+    assert {key: tls[key] for key in kept} == kept
+
+
+def test_settings_of_the_user_win_over_the_keys_of_the_run(tmp_path: Path) -> None:
+    text = SCENARIO.format(mode="psk, settings: {use_identity_as_username: true}", tls="{}")
+    scenario = parse_scenario(text, "s.yaml")
+
+    def look(topology: Topology, plan: Plan) -> None:
+        del topology, plan
+        lines = (tmp_path / "broker-0" / "mosquitto.conf").read_text().splitlines()
+        assert "use_identity_as_username true" in lines
+        assert "use_identity_as_username false" not in lines
+
+    with_brokers(scenario, tmp_path, look)
+
+
+def test_the_program_can_be_another_one(tmp_path: Path) -> None:
+    program = tmp_path / "mosquitto"
+    program.write_text(f'#!/bin/sh\nexec {mosquitto.find_mosquitto()} "$@"\n')
+    program.chmod(0o755)
+    text = SCENARIO.format(mode=f"server, binary: {program}", tls="{}")
+
+    def look(topology: Topology, plan: Plan) -> None:
+        del plan
+        assert topology.results()[0].version
+
+    with_brokers(parse_scenario(text, "s.yaml"), tmp_path / "run", look)
+
+
+def test_keys_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TopologyError, match="keys for the run: cannot make the folder"):
+        with_brokers(scenario_of("psk"), tmp_path / "file", lambda _, __: None)

@@ -12,6 +12,7 @@ from pubstorm.control import Hello
 from pubstorm.histogram import HistogramSum
 from pubstorm.merge import AgentTotals, FlowTotals, Interval, StageTotals, Totals, rate_per_s
 from pubstorm.plan import ClosedPace, Plan, Population, PublishAction
+from pubstorm.readings import Span
 from pubstorm.result import (
     AgentResult,
     FleetResult,
@@ -55,6 +56,15 @@ class Assembly:
     def stages(self) -> tuple[StageResult, ...]:
         """Each stage as it was played."""
         return tuple(map(self._stage, self.course.spans))
+
+    def named_spans(self) -> tuple[list[Span], list[Span]]:
+        """The stages as spans of the time axis, and the load of those that publish."""
+        named = ((self.plan.stages[span.index].name, span) for span in self.course.spans)
+        load = self._publish_spans()
+        return (
+            [self._span(name, span.from_ns, span.to_ns) for name, span in named],
+            [self._span("", s.from_ns, min(s.load_until_ns, s.to_ns)) for s in load],
+        )
 
     def fleet(self) -> FleetResult:
         """The generator's own figures."""
@@ -175,6 +185,10 @@ class Assembly:
             busy_share=round(_busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),
         )
+
+    def _span(self, name: str, from_ns: int, to_ns: int) -> Span:
+        started_ns = self.course.started_ns
+        return Span(name, (from_ns - started_ns) / SECOND_NS, (to_ns - started_ns) / SECOND_NS)
 
     def _publish_spans(self) -> list[StageSpan]:
         return [

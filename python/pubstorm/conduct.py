@@ -93,11 +93,14 @@ class Conductor:
         self.progress = Progress(plan)
         self.course = Course(time.monotonic_ns())
 
-    async def play(self, keep: Callable[[Frame], None]) -> None:
-        """Plays every stage, then stops the fleet. `keep` gets every snapshot as it comes."""
+    async def play(
+        self, keep: Callable[[Frame], None], entered: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Plays every stage, then stops the fleet. `keep` gets every snapshot as it comes,
+        `entered` each stage's index and the instant at which it begins."""
         self._keep = keep
+        self._entered = entered
         course = self.course
-        course.started_ns = time.monotonic_ns()
         self.progress.start(self._fleet.agents)
         try:
             for index, stage in enumerate(self._plan.stages):
@@ -111,6 +114,8 @@ class Conductor:
     async def _play_stage(self, index: int, stage: Stage) -> None:
         at_ns = time.monotonic_ns() + START_DELAY_NS
         self.progress.enter(index, at_ns)
+        if self._entered is not None:
+            self._entered(index, at_ns)
         await self._fleet.command(EnterStage(index=index, at_ns=at_ns))
         load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
         try:

@@ -23,6 +23,10 @@ from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
+from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
+from pubstorm.monitor.perf import Perf
+from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
+from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed
 from pubstorm.report.markdown import markdown
@@ -30,8 +34,11 @@ from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimit
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.target import Target
+from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
+from pubstorm.topology.mosquitto import parent_death_prefix
 from pubstorm.verdict import judge
+from pubstorm.watch import Watch
 
 RUNS = Path("runs")
 """Where run directories are made, in the current folder."""
@@ -117,9 +124,10 @@ class _Run:
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
                 fleet = self._fleet(plan)
+                watch = self._watch(plan, topology)
                 hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
                 try:
-                    conductor = await self._conduct(plan, fleet)
+                    conductor = await self._conduct(plan, fleet, watch)
                 finally:
                     await fleet.close()
             finally:
@@ -127,7 +135,7 @@ class _Run:
                     await topology.stop()
         limits = _limits(self._scenario)
         assembly = Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
-        return self._result(assembly, topology.results())
+        return self._result(assembly, topology.results(), watch)
 
     def close(self) -> None:
         """Closes the files of its directory."""
@@ -153,16 +161,40 @@ class _Run:
         silence_s = max(SILENCE_S, SILENT_INTERVALS * interval_s)
         return Fleet(slots, self._happenings.put_nowait, silence_s)
 
-    async def _conduct(self, plan: Plan, fleet: Fleet) -> Conductor:
+    def _watch(self, plan: Plan, topology: Topology) -> Watch:
+        scenario, brokers = self._scenario, watched_brokers(plan, topology.results())
+        profiler = None
+        if (spec := profile_spec(scenario, plan, brokers)) is not None:
+            folder = self._directory.path / PROFILE_FOLDER
+            perf = Perf(folder, spec.frequency, parent_death_prefix())
+            profiler = Profiler(spec, plan, perf)
+        return Watch(
+            tuple(monitors_for(scenario, plan, brokers)),
+            scenario.monitors.interval,
+            self._directory.append_samples,
+            self._live,
+            profiler,
+        )
+
+    async def _conduct(self, plan: Plan, fleet: Fleet, watch: Watch) -> Conductor:
         def keep(frame: Frame) -> None:
             self._directory.append_snapshot(frame.line)
+            watch.take(frame.snapshot)
 
+        await watch.prepare()
         conductor = Conductor(plan, fleet, self._happenings, self._live)
         self._conducting = True
-        await conductor.play(keep)
+        started_ns = conductor.course.started_ns
+        watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
+        try:
+            await conductor.play(keep, watch.enter_stage)
+        finally:
+            await watch.end()
         return conductor
 
-    def _result(self, assembly: Assembly, brokers: tuple[BrokerResult, ...]) -> Result:
+    def _result(
+        self, assembly: Assembly, brokers: tuple[BrokerResult, ...], watch: Watch
+    ) -> Result:
         course, hellos = assembly.course, assembly.hellos
         environment = read_environment(_version(hellos), brokers)
         self._directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
@@ -181,6 +213,10 @@ class _Run:
             fleet=assembly.fleet(),
             brokers=brokers,
             command=self._options.command,
+            monitors=watch.watched(*assembly.named_spans()),
+            observers=watch.observers(),
+            monitor_problems=watch.problems,
+            profile=watch.profile,
             events=(*course.events, *self._storage_event(course.ended_ns - course.started_ns)),
             validity=assembly.limits,
             environment=environment,

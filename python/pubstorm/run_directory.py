@@ -8,11 +8,13 @@ import contextlib
 import itertools
 import os
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from pubstorm.errors import StoredRunError
+from pubstorm.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 
 
 class RunDirectory:
@@ -24,7 +26,7 @@ class RunDirectory:
         self.topology = path / "topology"
         self.failure: str | None = None
         """The first thing that could not be written, and why; None as long as all could."""
-        self._snapshots: BinaryIO | None = None
+        self._open: dict[str, BinaryIO] = {}
 
     @classmethod
     def create(cls, path: Path) -> RunDirectory:
@@ -60,21 +62,31 @@ class RunDirectory:
         return True
 
     def append_snapshot(self, line: bytes) -> None:
-        """Appends a snapshot as it came, until that fails once."""
-        if self.failure is not None:
-            return
-        try:
-            if self._snapshots is None:
-                self._snapshots = (self.path / "snapshots.jsonl").open("ab", buffering=0)
-            self._snapshots.write(line)
-        except OSError as error:
-            self._failed("snapshots.jsonl", error)
+        """Appends a snapshot as it came, until writing fails once."""
+        self._append("snapshots.jsonl", line)
+
+    def append_samples(self, samples: Iterable[Sample]) -> None:
+        """Appends samples, until writing fails once."""
+        text = "".join(csv_lines(samples))
+        if text and SAMPLES_FILE not in self._open:
+            text = ",".join(HEADER) + "\n" + text
+        if text:
+            self._append(SAMPLES_FILE, text.encode())
 
     def close(self) -> None:
         """Closes what is open."""
-        if self._snapshots is not None:
-            self._snapshots.close()
-            self._snapshots = None
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _append(self, file: str, data: bytes) -> None:
+        if self.failure is not None:
+            return
+        try:
+            if file not in self._open:
+                self._open[file] = (self.path / file).open("ab", buffering=0)
+            self._open[file].write(data)
+        except OSError as error:
+            self._failed(file, error)
 
     def _failed(self, file: str, error: OSError) -> None:
         if self.failure is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
 from pubstorm.scenario.base import Part
@@ -21,6 +21,7 @@ from pubstorm.scenario.fields import (
     SmallCount,
     Text,
 )
+from pubstorm.scenario.target import parse_target
 from pubstorm.units import UnfitError
 
 SECOND_NS = 10**9
@@ -36,6 +37,15 @@ class Process(Part):
     name: Text | None = None
     """Its name; there must be one such process."""
 
+    @model_validator(mode="after")
+    def check_one(self) -> Process:
+        """Makes sure that there is exactly one key."""
+        found = [key for key in type(self).model_fields if getattr(self, key) is not None]
+        if len(found) != 1:
+            keys = " and ".join(found) or "no key"
+            raise UnfitError(keys, f"is one of {', '.join(type(self).model_fields)}")
+        return self
+
 
 class SysTopics(Part):
     """What a broker says of itself under `$SYS`, read by an observer: one more client."""
@@ -49,6 +59,14 @@ class SysTopics(Part):
     password: Text | None = None
     """Password of the observer."""
 
+    @field_validator("url")
+    @classmethod
+    def check_url(cls, url: str | None) -> str | None:
+        """Takes what clients could connect to."""
+        if url is not None:
+            parse_target(url)
+        return url
+
 
 class Prometheus(Part):
     """An endpoint in Prometheus' text format."""
@@ -57,6 +75,14 @@ class Prometheus(Part):
     """Where it answers, for example http://127.0.0.1:9100/metrics."""
     include: tuple[Text, ...] = ("*",)
     """Names of metrics that are kept, with the wildcards * and ?."""
+
+    @field_validator("url")
+    @classmethod
+    def check_url(cls, url: str) -> str:
+        """Takes what an endpoint can answer to."""
+        if not url.startswith(("http://", "https://")):
+            raise UnfitError(url, "is an address such as http://127.0.0.1:9100/metrics")
+        return url
 
 
 class Source(Part):

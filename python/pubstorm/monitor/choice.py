@@ -1,0 +1,121 @@
+"""Which monitors a scenario asks for, by default or by name. It starts none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pubstorm.monitor import Monitor
+from pubstorm.monitor.host import HostMonitor
+from pubstorm.monitor.process import Families, ProcessMonitor
+from pubstorm.monitor.profiling import ProfileSpec
+from pubstorm.monitor.prometheus import PrometheusMonitor
+from pubstorm.monitor.sys_topics import Login, SysTopicsMonitor
+from pubstorm.plan import Plan, PublishAction, Target
+from pubstorm.result import BrokerResult
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.monitors import Process, Source, SysTopics
+from pubstorm.scenario.target import parse_target
+from pubstorm.template import Template
+
+
+@dataclass(frozen=True)
+class WatchedBroker:
+    """A broker that can be watched from this machine."""
+
+    source: str
+    """What its readings are called after."""
+    process: Process
+    """Where its process is found."""
+    target: Target
+    """Where an observer finds it."""
+    speaks_sys: bool
+    """Whether it is expected to publish under `$SYS`."""
+
+
+def watched_brokers(plan: Plan, started: Sequence[BrokerResult]) -> tuple[WatchedBroker, ...]:
+    """The brokers that the run has started; without any, the targets on this machine, which are
+    called `broker-0` and so on."""
+    if started:
+        return tuple(
+            WatchedBroker(
+                source=broker.name,
+                process=Process(pid=broker.pid),
+                target=target,
+                speaks_sys=broker.kind == "mosquitto",
+            )
+            for broker, target in zip(started, plan.targets, strict=True)
+        )
+    return tuple(
+        WatchedBroker(f"broker-{number}", Process(port=target.port), target, True)
+        for number, target in enumerate(plan.targets)
+        if target.is_loopback
+    )
+
+
+def monitors_for(
+    scenario: Scenario, plan: Plan, brokers: Sequence[WatchedBroker]
+) -> Iterator[Monitor]:
+    """The monitors of a run."""
+    families = Families()
+    if scenario.monitors.host:
+        yield HostMonitor()
+    if scenario.monitors.brokers:
+        for broker in brokers:
+            yield ProcessMonitor(broker.source, broker.process, families)
+            if broker.speaks_sys:
+                login = client_login(plan, broker.target)
+                yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
+    for name, source in scenario.monitors.sources.items():
+        yield _source_monitor(name, source, plan, families)
+
+
+def profile_spec(
+    scenario: Scenario, plan: Plan, brokers: Sequence[WatchedBroker]
+) -> ProfileSpec | None:
+    """What is to be profiled; None where nothing is asked for or there is no such broker."""
+    wanted = scenario.profile
+    if wanted is None:
+        return None
+    named = {name: s.process for name, s in scenario.monitors.sources.items() if s.process}
+    for broker in reversed(brokers):
+        named[broker.source] = broker.process
+    first = brokers[0].source if brokers else next(iter(named), None)
+    name = wanted.broker or first
+    found = next((each for each in (name, f"{name}-0") if each in named), None)
+    stages = [n for n, stage in enumerate(scenario.stages) if stage.name == wanted.stage]
+    stages += [n for n, s in enumerate(plan.stages) if isinstance(s.action, PublishAction)]
+    if found is None or not stages:
+        return None
+    return ProfileSpec(
+        broker=found,
+        process=named[found],
+        stage=stages[0],
+        after_ns=wanted.after,
+        duration_ns=wanted.duration,
+        frequency=wanted.frequency,
+    )
+
+
+def client_login(plan: Plan, target: Target) -> Login:
+    """The login of the first population's first client."""
+    population = plan.populations[0]
+    username, password = (
+        None if template is None else Template.parse(template).text(population.first)
+        for template in (population.username, population.password)
+    )
+    tls = population.tls if target.tls else None
+    return Login(username, password, tls, population.first)
+
+
+def _source_monitor(name: str, source: Source, plan: Plan, families: Families) -> Monitor:
+    if source.process is not None:
+        return ProcessMonitor(name, source.process, families)
+    if source.prometheus is not None:
+        return PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
+    topics = source.sys or SysTopics()
+    target = plan.targets[0] if topics.url is None else parse_target(topics.url)
+    login = client_login(plan, target)
+    if topics.username is not None:
+        login = Login(topics.username, topics.password, login.tls, login.number)
+    return SysTopicsMonitor(name, target, topics.topics, login)

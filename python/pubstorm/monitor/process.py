@@ -1,0 +1,199 @@
+"""Processes of this machine: CPU, memory, threads and descriptors of one with all its children,
+added up. It knows no broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+
+from pubstorm.monitor import MonitorError, Reading
+from pubstorm.scenario.monitors import Process as Wanted
+
+CHILDREN_S = 5.0
+"""How long a list of children is used; making it looks at every process of the machine."""
+RETRY_S = 5.0
+"""Time between two searches for a process; one by port looks at every socket."""
+
+
+class Families:
+    """Who is whose child, found once for all monitors."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: dict[int, list[psutil.Process]] = {}
+        self._fresh_until_s = 0.0
+
+    def descendants(self, root: psutil.Process) -> list[psutil.Process]:
+        """The children of a process and their children."""
+        with self._lock:
+            if time.monotonic() >= self._fresh_until_s:
+                self._children = _children_by_parent()
+                self._fresh_until_s = time.monotonic() + CHILDREN_S
+            found: list[psutil.Process] = []
+            parents = [root.pid]
+            while parents:
+                children = self._children.get(parents.pop(), [])
+                found += children
+                parents += [child.pid for child in children]
+            return found
+
+
+class ProcessMonitor:
+    """Watches one process with its children."""
+
+    def __init__(self, source: str, wanted: Wanted, families: Families) -> None:
+        self.source = source
+        self._wanted = wanted
+        self._families = families
+        self._root: psutil.Process | None = None
+        self._retry_at_s = 0.0
+        self._used: dict[psutil.Process, tuple[float, float]] = {}
+        self._read_at_s = 0.0
+
+    def start(self) -> None:
+        """Finds the process, and the CPU time that it has used before."""
+        list(self.read())
+
+    def read(self) -> Iterator[Reading]:
+        """What the process and its children use now."""
+        if self._root is None:
+            if time.monotonic() < self._retry_at_s:
+                return
+            self._retry_at_s = time.monotonic() + RETRY_S
+            self._root = find(self._wanted)
+        try:
+            yield from self._read(self._root)
+        except psutil.NoSuchProcess as gone:
+            pid, self._root = self._root.pid, None
+            if self._wanted.pid is not None:
+                self._retry_at_s = float("inf")
+            raise MonitorError(f"process {pid} has ended: nothing more is read of it") from gone
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, root: psutil.Process) -> Iterator[Reading]:
+        now_s, at_ns = time.monotonic(), time.monotonic_ns()
+        members = [_Member(root)]
+        for child in self._families.descendants(root):
+            try:
+                members.append(_Member(child))
+            except psutil.Error:
+                continue
+        used = {member.process: member.used for member in members}
+        if self._used:
+            yield from self._cpu(used, now_s, at_ns)
+        self._used, self._read_at_s = used, now_s
+        yield Reading(at_ns, "rss_bytes", sum(member.rss_bytes for member in members))
+        yield Reading(at_ns, "threads", sum(member.threads for member in members))
+        yield Reading(at_ns, "processes", len(members))
+        descriptors = [member.descriptors for member in members]
+        if None in descriptors:
+            pid = members[descriptors.index(None)].process.pid
+            text = f"the descriptors of process {pid} are hidden from this user"
+            raise MonitorError(f"{text}: run pubstorm as its user, or as root")
+        yield Reading(at_ns, "descriptors", sum(filter(None, descriptors)))
+
+    def _cpu(
+        self, used: dict[psutil.Process, tuple[float, float]], now_s: float, at_ns: int
+    ) -> Iterator[Reading]:
+        """Shares of one core since the last reading, of the processes that were there then."""
+        span_s = now_s - self._read_at_s
+        user, system = (
+            sum(times[kind] - self._used[p][kind] for p, times in used.items() if p in self._used)
+            / span_s
+            for kind in (0, 1)
+        )
+        shares = {"cpu": user + system, "cpu_user": user, "cpu_system": system}
+        for metric, share in shares.items():
+            yield Reading(at_ns, metric, round(share, 4))
+
+
+class _Member:
+    """One process, read once; raises psutil.NoSuchProcess where it has ended."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self.process = process
+        with process.oneshot():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                raise psutil.ZombieProcess(process.pid)
+            times = process.cpu_times()
+            self.used = times.user, times.system
+            self.rss_bytes = process.memory_info().rss
+            self.threads = process.num_threads()
+        self.descriptors = _descriptors(process)
+
+
+def find(wanted: Wanted) -> psutil.Process:
+    """The process that is wanted, or a MonitorError with what to do."""
+    if wanted.pid is not None:
+        try:
+            return psutil.Process(wanted.pid)
+        except psutil.NoSuchProcess:
+            raise MonitorError(f"found no process {wanted.pid}: give a pid that runs") from None
+    if wanted.port is not None:
+        return _listener(wanted.port)
+    return _named(str(wanted.name))
+
+
+def _listener(port: int) -> psutil.Process:
+    """The process that listens on a port, without the children that share it."""
+    pids = {
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr[1:2] == (port,)
+    }
+    processes = _outermost(psutil.Process(pid) for pid in sorted(filter(None, pids)))
+    if processes:
+        return processes[0]
+    if pids:
+        text = f"the process that listens on port {port} is hidden from this user"
+        raise MonitorError(f"{text}: run pubstorm as its user, or as root")
+    raise MonitorError(f"found no process of this machine that listens on port {port}")
+
+
+def _named(name: str) -> psutil.Process:
+    """The one process of a name, without its children."""
+    named = (p for p in psutil.process_iter(["name"]) if p.info["name"] == name)
+    processes = _outermost(named)
+    if len(processes) == 1:
+        return processes[0]
+    if not processes:
+        raise MonitorError(f"found no process with the name {name}: start it, or give pid or port")
+    pids = ", ".join(str(process.pid) for process in processes)
+    text = f"found {len(processes)} processes with the name {name} ({pids})"
+    raise MonitorError(f"{text}: give the pid or port of one")
+
+
+def _outermost(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that are no child of another one."""
+    parents: dict[psutil.Process, int] = {}
+    for process in processes:
+        try:
+            parents[process] = process.ppid()
+        except psutil.Error:
+            continue
+    pids = {process.pid for process in parents}
+    return [process for process, parent in parents.items() if parent not in pids]
+
+
+def _children_by_parent() -> dict[int, list[psutil.Process]]:
+    children: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        children.setdefault(process.info["ppid"], []).append(process)
+    return children
+
+
+def _descriptors(process: psutil.Process) -> int | None:
+    """Open descriptors; None where they are hidden. Linux 6.2 and later tell their number without
+    a walk over all of them."""
+    try:
+        return Path(f"/proc/{process.pid}/fd").stat().st_size or process.num_fds()
+    except (psutil.AccessDenied, PermissionError):
+        return None
+    except FileNotFoundError:
+        raise psutil.NoSuchProcess(process.pid) from None

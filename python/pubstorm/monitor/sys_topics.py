@@ -1,0 +1,276 @@
+"""What a broker says of itself under `$SYS`, read by an observer: one more client, which counts
+what it receives. It knows the names of mosquitto's topics, and no load."""
+
+from __future__ import annotations
+
+import math
+import re
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from pubstorm.monitor import MonitorError, Reading
+from pubstorm.plan import Target, Tls
+from pubstorm.result import Observer
+from pubstorm.template import Template
+
+CONNECT_TIMEOUT_S = 3.0
+KEEP_ALIVE_S = 10
+RETRY_S = (1, 10)
+"""Shortest and longest time between two attempts to connect."""
+SILENCE_S = 15.0
+"""How long what a broker said last still counts, and how long it may say nothing at first."""
+TOPICS_MAX = 1000
+"""Topics that are kept."""
+PAYLOAD_BYTES_MAX = 64
+"""Longest payload that is looked at for a number."""
+
+ALIASES = {
+    "$SYS/heap/current size": "$SYS/heap/current",
+    "$SYS/heap/maximum size": "$SYS/heap/maximum",
+    "$SYS/clients/active": "$SYS/clients/connected",
+    "$SYS/clients/inactive": "$SYS/clients/disconnected",
+    "$SYS/publish/messages/dropped": "$SYS/messages/dropped",
+    "$SYS/messages/dropped": "$SYS/publish/messages/dropped",
+}
+"""Names of the same figure in mosquitto's versions: what is there, and the name that is added."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """Who an observer is, and whom it trusts."""
+
+    username: str | None = None
+    password: str | None = None
+    tls: Tls | None = None
+    """None where the target is not under TLS."""
+    number: int = 0
+    """Number of the client whose certificate it shows."""
+
+
+class SysTopicsMonitor:
+    """Watches one broker's topics."""
+
+    def __init__(
+        self, source: str, target: Target, topics: Sequence[str], login: Login = Login()
+    ) -> None:
+        self.source = source
+        self._target = target
+        self._topics = tuple(topics)
+        self._login = login
+        self._lock = threading.Lock()
+        self._latest: dict[str, Reading] = {}
+        self._fresh: set[str] = set()
+        self._heard_s = 0.0
+        self._subscribed_s: float | None = None
+        self._problems: list[str] = []
+        self._first_problem: str | None = None
+        self._received_total = self._received_bytes = 0
+        self._client: Client | None = None
+
+    def start(self) -> None:
+        """Begins to connect; the client goes on trying by itself."""
+        try:
+            self._client = self._new_client()
+        except MonitorError as error:
+            self._first_problem = str(error)
+            raise
+        self._client.connect_async(self._target.host, self._target.port, KEEP_ALIVE_S)
+        self._client.loop_start()
+
+    def read(self) -> Iterator[Reading]:
+        """What came since the last reading, with the instant at which it came. A broker says only
+        what has changed: the rest still holds while it says anything at all."""
+        now_s, now_ns = time.monotonic(), time.monotonic_ns()
+        with self._lock:
+            still_holds = now_s - self._heard_s <= SILENCE_S
+            readings = [
+                reading if name in self._fresh else Reading(now_ns, name, reading.value)
+                for name, reading in self._latest.items()
+                if name in self._fresh or still_holds
+            ]
+            self._fresh.clear()
+            problems, self._problems = self._problems, []
+        yield from with_aliases(readings)
+        since_s = self._subscribed_s
+        if not self._latest and since_s is not None and now_s - since_s > SILENCE_S:
+            problems.append(self._silence())
+        if problems:
+            raise MonitorError("; ".join(dict.fromkeys(problems)))
+
+    def stop(self) -> None:
+        """Disconnects; raises MonitorError where no number ever came and nothing said why."""
+        if self._client is not None:
+            self._client.disconnect()
+            self._client.loop_stop()
+        if not self._latest and self._first_problem is None:
+            raise MonitorError(self._silence())
+
+    def observer(self) -> Observer:
+        """What the result says of it."""
+        silent = None if self._latest else self._silence()
+        return Observer(
+            name=self.source,
+            target=str(self._target),
+            topics=self._topics,
+            received_total=self._received_total,
+            received_bytes=self._received_bytes,
+            problem=self._first_problem or silent,
+        )
+
+    def _silence(self) -> str:
+        topics = ", ".join(self._topics)
+        if self._subscribed_s is None:
+            return f"{self._target} answered no login of the observer for {topics}"
+        text = f"{self._target} published no number under {topics}"
+        return f"{text}: allow the observer to read it, or the broker has no such topics"
+
+    def _new_client(self) -> Client:
+        client = Client(CallbackAPIVersion.VERSION2)
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        client.reconnect_delay_set(*RETRY_S)
+        if self._login.username is not None:
+            client.username_pw_set(self._login.username, self._login.password)
+        if self._login.tls is not None:
+            client.tls_set_context(tls_context(self._login.tls, self._login.number))
+        client.on_connect = self._on_connect
+        client.on_connect_fail = self._on_connect_fail
+        client.on_disconnect = self._on_disconnect
+        client.on_subscribe = self._on_subscribe
+        client.on_message = self._on_message
+        return client
+
+    def _on_connect(
+        self, client: Client, _: Any, __: ConnectFlags, code: ReasonCode, ___: Properties | None
+    ) -> None:
+        if code.is_failure:
+            text = f"{self._target} refuses the observer's login ({str(code).lower()})"
+            self._note(f"{text}: give username and password of the source")
+            return
+        client.subscribe([(topic, 0) for topic in self._topics])
+
+    def _on_connect_fail(self, _: Client, __: Any) -> None:
+        self._note(f"{self._target} cannot be reached by the observer: check address and TLS")
+
+    def _on_disconnect(
+        self, _: Client, __: Any, flags: DisconnectFlags, ___: ReasonCode, ____: Properties | None
+    ) -> None:
+        if not flags.is_disconnect_packet_from_server and self._subscribed_s is not None:
+            self._note(f"{self._target} ended the observer's connection; it is tried again")
+
+    def _on_subscribe(
+        self, _: Client, __: Any, ___: int, codes: list[ReasonCode], ____: Properties | None
+    ) -> None:
+        self._subscribed_s = time.monotonic()
+        refused = [t for t, code in zip(self._topics, codes, strict=False) if code.is_failure]
+        if refused:
+            text = f"{self._target} refuses the observer's subscription to {', '.join(refused)}"
+            self._note(f"{text}: allow its user to read it")
+
+    def _on_message(self, _: Client, __: Any, message: MQTTMessage) -> None:
+        at_ns, name = time.monotonic_ns(), metric_name(message.topic)
+        value = number(message.payload)
+        with self._lock:
+            self._received_total += 1
+            self._received_bytes += len(message.payload)
+            self._heard_s = time.monotonic()
+            if value is None:
+                return
+            if name in self._latest or len(self._latest) < TOPICS_MAX:
+                self._latest[name] = Reading(at_ns, name, value)
+                self._fresh.add(name)
+                return
+        self._note(f"more than {TOPICS_MAX} topics: the others are left out, narrow topics")
+
+    def _note(self, text: str) -> None:
+        with self._lock:
+            if text not in self._problems:
+                self._problems.append(text)
+            self._first_problem = self._first_problem or text
+
+
+def metric_name(topic: str) -> str:
+    """What a topic's figure is called: `$SYS/broker/` is shortened to `$SYS/`."""
+    prefix = "$SYS/broker/"
+    return f"$SYS/{topic.removeprefix(prefix)}" if topic.startswith(prefix) else topic
+
+
+def number(payload: bytes | bytearray) -> float | None:
+    """The number that a payload is, alone or before a word such as `seconds`."""
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        return None
+    found = _NUMBER.fullmatch(bytes(payload).strip())
+    value = float(found[1]) if found else math.nan
+    return value if math.isfinite(value) else None
+
+
+def with_aliases(readings: Sequence[Reading]) -> Iterator[Reading]:
+    """The readings, and those of other versions' names again under the name that is missing."""
+    names = {reading.metric for reading in readings}
+    for reading in readings:
+        yield reading
+        alias = ALIASES.get(reading.metric)
+        if alias is not None and alias not in names:
+            yield Reading(reading.at_ns, alias, reading.value)
+
+
+def tls_context(tls: Tls, client_number: int) -> ssl.SSLContext:
+    """How an observer connects under TLS: as the clients do; MonitorError where it cannot."""
+    if tls.psk is not None:
+        text = "an observer cannot use pre-shared keys, which Python's ssl module does not offer"
+        raise MonitorError(f"{text}: name a listener without TLS under monitors.sources")
+    context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.server_name = tls.server_name
+    context.minimum_version = _VERSIONS[tls.min_version]
+    context.maximum_version = _VERSIONS[tls.max_version]
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        if tls.ca is not None:
+            context.load_verify_locations(tls.ca)
+        else:
+            context.load_default_certs()
+        if tls.ciphers is not None:
+            context.set_ciphers(tls.ciphers)
+        if tls.certificate is not None:
+            context.load_cert_chain(*_files(tls, client_number))
+    except (OSError, ssl.SSLError) as error:
+        raise MonitorError(f"the observer's TLS files cannot be used: {error}") from error
+    return context
+
+
+class _NamedContext(ssl.SSLContext):
+    """A context that expects a certificate of a given name."""
+
+    server_name: str | None = None
+
+    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """Wraps a socket as usual, with the given name instead of the host."""
+        if self.server_name is not None:
+            options["server_hostname"] = self.server_name
+        return super().wrap_socket(*args, **options)
+
+
+def _files(tls: Tls, client_number: int) -> tuple[str, str | None]:
+    certificate, key = (
+        None if template is None else Template.parse(template).text(client_number)
+        for template in (tls.certificate, tls.key)
+    )
+    assert certificate is not None, "it is asked for where there is one"
+    return certificate, key
+
+
+_NUMBER = re.compile(rb"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:\s+[A-Za-z]+)?")
+_VERSIONS: Mapping[str, ssl.TLSVersion] = {
+    "1.2": ssl.TLSVersion.TLSv1_2,
+    "1.3": ssl.TLSVersion.TLSv1_3,
+}

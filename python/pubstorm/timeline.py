@@ -1,0 +1,244 @@
+"""The load on the time axis: what the agents' snapshots say of each span of equal length, as
+samples. Agents do not end their intervals at the same instants: counts are shared out by time,
+histograms go where the middle of their interval lies, gauges hold until the next. Closed spans are
+forgotten. It knows no monitor and no file."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pubstorm.histogram import Histogram, HistogramSum
+from pubstorm.offered import due_total
+from pubstorm.plan import Plan
+from pubstorm.samples import Sample
+from pubstorm.snapshot import Snapshot
+
+SECOND_NS = 10**9
+OPEN_MAX = 8
+"""Spans that are kept open for agents that are behind."""
+MIN_COVERED = 0.1
+"""Share of a span that an agent must have told of for a rate."""
+GAUGES = ("connected", "ready", "in_flight", "backlog")
+COUNTS = ("sent", "acked", "received", "skipped")
+
+
+@dataclass
+class _AgentPart:
+    """What one agent did in one span."""
+
+    covered_ns: float = 0.0
+    counts: defaultdict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+    """Messages by population and kind."""
+    cpu_ns: float = 0.0
+    busy_ns: float = 0.0
+    lateness: HistogramSum = field(default_factory=HistogramSum)
+
+
+@dataclass
+class _Bucket:
+    """One span of all agents."""
+
+    agents: dict[int, _AgentPart] = field(default_factory=dict)
+    delivery: dict[int, HistogramSum] = field(default_factory=dict)
+    acknowledgement: dict[int, HistogramSum] = field(default_factory=dict)
+    last_ns: int = 0
+    """End of the last interval that reaches into it."""
+
+
+@dataclass
+class _AgentState:
+    """The latest gauges of an agent, with what is summed up since the start."""
+
+    to_ns: int = 0
+    gauges: dict[tuple[int, str], int] = field(default_factory=dict)
+    rss_bytes: int = 0
+    missing: Counter[int] = field(default_factory=Counter)
+
+
+class LoadTimeline:
+    """Turns snapshots into samples, span by span."""
+
+    def __init__(self, plan: Plan, agents: int, started_ns: int) -> None:
+        self._plan = plan
+        self._agents = agents
+        self._started_ns = started_ns
+        self._width_ns = plan.snapshot_interval_ns
+        self._buckets: dict[int, _Bucket] = {}
+        self._next = 0
+        """The first span that is not closed."""
+        self._states: dict[int, list[_AgentState]] = {}
+        self._stages: list[tuple[int, int]] = []
+        self._delivers: set[int] = set()
+
+    def enter_stage(self, index: int, at_ns: int) -> None:
+        """A stage begins."""
+        self._stages.append((index, at_ns))
+
+    def take(self, snapshot: Snapshot) -> Iterator[Sample]:
+        """Adds a snapshot; the samples of the spans that are complete with it."""
+        if snapshot.to_ns <= self._started_ns:
+            return
+        self._share_out(snapshot)
+        self._add_histograms(snapshot)
+        self._add_state(snapshot)
+        yield from self._close(self._complete_until(snapshot.to_ns))
+
+    def finish(self) -> Iterator[Sample]:
+        """The samples of all spans that are still open."""
+        yield from self._close(max(self._buckets, default=-1) + 1)
+
+    def _share_out(self, snapshot: Snapshot) -> None:
+        span_ns = max(snapshot.to_ns - snapshot.from_ns, 1)
+        counts = _counts(snapshot)
+        first, last = self._index(snapshot.from_ns), self._index(snapshot.to_ns - 1)
+        for index in range(max(first, self._next), last + 1):
+            start_ns = self._started_ns + index * self._width_ns
+            end_ns = start_ns + self._width_ns
+            covered_ns = min(end_ns, snapshot.to_ns) - max(start_ns, snapshot.from_ns)
+            share = covered_ns / span_ns
+            bucket = self._buckets.setdefault(index, _Bucket())
+            bucket.last_ns = max(bucket.last_ns, min(end_ns, snapshot.to_ns))
+            part = bucket.agents.setdefault(snapshot.agent, _AgentPart())
+            part.covered_ns += covered_ns
+            part.cpu_ns += snapshot.engine.cpu_ns * share
+            part.busy_ns += snapshot.engine.busy_ns * share
+            for key, count in counts.items():
+                part.counts[key] += count * share
+
+    def _add_histograms(self, snapshot: Snapshot) -> None:
+        middle = self._index((snapshot.from_ns + snapshot.to_ns) // 2)
+        bucket = self._buckets.get(max(middle, self._next))
+        if bucket is None:
+            return
+        for flow in snapshot.flows:
+            if flow.latency_intended.count:
+                self._delivers.add(flow.to)
+                bucket.delivery.setdefault(flow.to, HistogramSum()).add(flow.latency_intended)
+        for index, population in enumerate(snapshot.populations):
+            if population.ack_intended.count:
+                sums = bucket.acknowledgement
+                sums.setdefault(index, HistogramSum()).add(population.ack_intended)
+        part = bucket.agents.setdefault(snapshot.agent, _AgentPart())
+        part.lateness.add(snapshot.engine.lateness)
+
+    def _add_state(self, snapshot: Snapshot) -> None:
+        states = self._states.setdefault(snapshot.agent, [])
+        missing = Counter(states[-1].missing) if states else Counter[int]()
+        for flow in snapshot.flows:
+            missing[flow.to] += flow.counters.missing_total
+        gauges = {
+            (index, gauge): getattr(population.gauges, gauge)
+            for index, population in enumerate(snapshot.populations)
+            for gauge in GAUGES
+        }
+        state = _AgentState(snapshot.to_ns, gauges, snapshot.engine.rss_bytes, missing)
+        states.append(state)
+
+    def _complete_until(self, newest_ns: int) -> int:
+        """The first span that is not told of by every agent, unless it is too far behind."""
+        told_ns = [states[-1].to_ns for states in self._states.values()]
+        slowest_ns = min(told_ns) if len(told_ns) == self._agents else self._started_ns
+        return max(self._index(slowest_ns), self._index(newest_ns) - OPEN_MAX)
+
+    def _close(self, until: int) -> Iterator[Sample]:
+        for index in range(self._next, until):
+            bucket = self._buckets.pop(index, None)
+            if bucket is not None:
+                yield from self._samples(index, bucket)
+        self._next = max(self._next, until)
+
+    def _samples(self, index: int, bucket: _Bucket) -> Iterator[Sample]:
+        start_ns = self._started_ns + index * self._width_ns
+        at_s = round((bucket.last_ns - self._started_ns) / SECOND_NS, 3)
+        states = {agent: self._state_at(agent, bucket.last_ns) for agent in self._states}
+        known = {agent: state for agent, state in states.items() if state is not None}
+        for number, population in enumerate(self._plan.populations):
+            figures = {
+                **{g: sum(s.gauges[number, g] for s in known.values()) for g in GAUGES},
+                **self._rates(number, bucket.agents.values()),
+                "missing": sum(state.missing[number] for state in known.values()),
+                **_latencies(self._latency(number, bucket)),
+                **self._due(number, start_ns),
+            }
+            for metric, value in figures.items():
+                yield Sample(at_s, population.name, metric, value)
+        for agent, part in sorted(bucket.agents.items()):
+            state = known.get(agent)
+            if part.covered_ns >= MIN_COVERED * self._width_ns and state is not None:
+                for metric, value in _agent_figures(part, state).items():
+                    yield Sample(at_s, f"agent-{agent}", metric, value)
+
+    def _state_at(self, agent: int, instant_ns: int) -> _AgentState | None:
+        """An agent's latest state of an instant; older ones are forgotten."""
+        states = self._states[agent]
+        while len(states) > 1 and states[1].to_ns <= instant_ns:
+            states.pop(0)
+        return states[0] if states[0].to_ns <= instant_ns else None
+
+    def _rates(self, population: int, parts: Iterable[_AgentPart]) -> dict[str, float]:
+        """Rates over what the agents have told of: the sum of each agent's own."""
+        enough = [p for p in parts if p.covered_ns >= MIN_COVERED * self._width_ns]
+        if not enough:
+            return {}
+        return {
+            f"{kind}_per_s": round(
+                sum(p.counts[population, kind] * SECOND_NS / p.covered_ns for p in enough), 2
+            )
+            for kind in COUNTS
+        }
+
+    def _latency(self, population: int, bucket: _Bucket) -> Histogram:
+        """Of deliveries, or of acknowledgements where the population has received nothing yet."""
+        sums = bucket.delivery if population in self._delivers else bucket.acknowledgement
+        return sums.get(population, HistogramSum()).value()
+
+    def _due(self, population: int, start_ns: int) -> dict[str, float]:
+        """Messages due by the plan, where that tells it."""
+        total = 0.0
+        for index, at_ns in self._stages:
+            from_ns = start_ns - at_ns
+            due = due_total(self._plan, index, population, (from_ns, from_ns + self._width_ns))
+            if due is None:
+                return {}
+            total += due
+        return {"due_per_s": round(total * SECOND_NS / self._width_ns, 2)}
+
+    def _index(self, instant_ns: int) -> int:
+        return (instant_ns - self._started_ns) // self._width_ns
+
+
+def _counts(snapshot: Snapshot) -> dict[tuple[int, str], int]:
+    """Messages of a snapshot by population and kind, those that there are."""
+    counts = Counter[tuple[int, str]]()
+    for index, population in enumerate(snapshot.populations):
+        counters = population.counters
+        counts[index, "sent"] = counters.sent_total
+        counts[index, "acked"] = counters.acked_total
+        counts[index, "skipped"] = counters.skipped_total
+    for flow in snapshot.flows:
+        counts[flow.to, "received"] += flow.counters.received_total
+    return {key: count for key, count in counts.items() if count}
+
+
+def _latencies(histogram: Histogram) -> dict[str, float]:
+    if not histogram.count:
+        return {}
+    return {
+        "latency_p50_us": histogram.quantile_ns(0.5) / 1000,
+        "latency_p99_us": histogram.quantile_ns(0.99) / 1000,
+        "latency_max_us": histogram.max_ns / 1000,
+    }
+
+
+def _agent_figures(part: _AgentPart, state: _AgentState) -> dict[str, float]:
+    figures: dict[str, float] = {
+        "cpu": round(part.cpu_ns / part.covered_ns, 4),
+        "busy": round(part.busy_ns / part.covered_ns, 4),
+        "rss_bytes": state.rss_bytes,
+    }
+    lateness = part.lateness.value()
+    if lateness.count:
+        figures["lateness_p99_us"] = lateness.quantile_ns(0.99) / 1000
+    return figures

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
 from pubstorm.histogram import HistogramSum
-from pubstorm.merge import AgentTotals, FlowTotals, Interval, StageTotals, Totals, rate_per_s
+from pubstorm.merge import (
+    AgentTotals,
+    FlowTotals,
+    Interval,
+    PopulationTotals,
+    StageTotals,
+    Totals,
+    rate_per_s,
+)
 from pubstorm.plan import ClosedPace, Plan, Population, PublishAction
 from pubstorm.readings import Span
 from pubstorm.result import (
@@ -92,7 +100,7 @@ class Assembly:
             f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
             for name in ("expected", "received", "duplicate", "reordered", "stale")
         }
-        acks = HistogramPair(intended=totals.ack_intended.value(), actual=totals.ack_actual.value())
+        acks = _acknowledgements(totals)
         last = max((s.index for s in self._publish_spans()), default=-1)
         return PopulationResult(
             **{**totals.counters, **counts},
@@ -152,16 +160,18 @@ class Assembly:
         self, span: StageSpan, index: int, steady: Sequence[Interval]
     ) -> StagePopulation:
         totals = self.totals.stage(span.index)
-        counters = totals.population(index).counters
-        into = [flow.counters for (_, to), flow in totals.flows.items() if to == index]
+        publishing = totals.population(index)
+        into = [flow for (_, to), flow in totals.flows.items() if to == index]
         own = {
-            f"{name}_total": counters[f"{name}_total"]
+            f"{name}_total": publishing.counters[f"{name}_total"]
             for name in ("connected", "connect_failed", "disconnected", "sent", "acked", "skipped")
         }
         return StagePopulation(
             **own,
-            received_total=sum(counters["received_total"] for counters in into),
-            expected_total=sum(counters["expected_total"] for counters in into),
+            received_total=sum(flow.counters["received_total"] for flow in into),
+            expected_total=sum(flow.counters["expected_total"] for flow in into),
+            latency_us=_delivery(into).latency_us(),
+            ack_latency_us=_acknowledgements(publishing).latency_us(),
             sent_per_s=rate_per_s(steady, index, "sent"),
             acked_per_s=rate_per_s(steady, index, "acked"),
             received_per_s=rate_per_s(steady, index, "received"),
@@ -222,6 +232,10 @@ def _delivery(flows: Iterable[FlowTotals]) -> HistogramPair:
         intended.add(flow.latency_intended.value())
         actual.add(flow.latency_actual.value())
     return HistogramPair(intended=intended.value(), actual=actual.value())
+
+
+def _acknowledgements(totals: PopulationTotals) -> HistogramPair:
+    return HistogramPair(intended=totals.ack_intended.value(), actual=totals.ack_actual.value())
 
 
 def _is_closed_loop(population: Population) -> bool:

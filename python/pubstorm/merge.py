@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pubstorm.histogram import HistogramSum
+from pubstorm.slices import Series, Slices
 from pubstorm.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot
 
 Gauge = Literal["connected", "ready", "in_flight", "backlog"]
@@ -27,6 +28,10 @@ class PopulationInterval:
     sent: int
     acked: int
     received: int
+    latency_count: int
+    """Deliveries to it and acknowledgements of its messages, together."""
+    latency_sum_ns: int
+    """Their latencies from the intended send, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,11 @@ class Interval:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Interval:
         """The time line's part of a snapshot."""
-        received = Counter[int]()
+        received, count, sum_ns = Counter[int](), Counter[int](), Counter[int]()
         for flow in snapshot.flows:
             received[flow.to] += flow.counters.received_total
+            count[flow.to] += flow.latency_intended.count
+            sum_ns[flow.to] += flow.latency_intended.sum_ns
         populations = (
             PopulationInterval(
                 connected=population.gauges.connected,
@@ -56,6 +63,8 @@ class Interval:
                 sent=population.counters.sent_total,
                 acked=population.counters.acked_total,
                 received=received[index],
+                latency_count=count[index] + population.ack_intended.count,
+                latency_sum_ns=sum_ns[index] + population.ack_intended.sum_ns,
             )
             for index, population in enumerate(snapshot.populations)
         )
@@ -186,12 +195,14 @@ class Totals:
     stages: dict[int | None, StageTotals] = field(default_factory=dict)
     agents: dict[int, AgentTotals] = field(default_factory=dict)
     intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
+    slices: Slices = field(default_factory=Slices)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
         self.stages.setdefault(snapshot.stage, StageTotals()).add_snapshot(snapshot)
         self.agents.setdefault(snapshot.agent, AgentTotals()).add_snapshot(snapshot)
         self.intervals[snapshot.agent, snapshot.sequence] = Interval.of(snapshot)
+        self._slice(snapshot)
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""
@@ -200,6 +211,7 @@ class Totals:
         for agent, totals in other.agents.items():
             self.agents.setdefault(agent, AgentTotals()).add(totals)
         self.intervals.update(other.intervals)
+        self.slices.add(other.slices)
 
     def stage(self, index: int) -> StageTotals:
         """Sums of a stage, empty where nothing came."""
@@ -239,6 +251,16 @@ class Totals:
             for interval in self.time_line()
             if interval.stage == stage and _lies_inside(interval, from_ns, to_ns)
         ]
+
+    def _slice(self, snapshot: Snapshot) -> None:
+        stage, to_ns = snapshot.stage, snapshot.to_ns
+        for index, population in enumerate(snapshot.populations):
+            acknowledgements = Series(stage, "acknowledgement", index)
+            self.slices.add_interval(acknowledgements, to_ns, population.ack_intended)
+        for flow in snapshot.flows:
+            deliveries = Series(stage, "delivery", flow.to)
+            self.slices.add_interval(deliveries, to_ns, flow.latency_intended)
+        self.slices.add_interval(Series(stage, "lateness"), to_ns, snapshot.engine.lateness)
 
 
 def merge(snapshots: Iterable[Snapshot]) -> Totals:

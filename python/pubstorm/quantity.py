@@ -3,6 +3,8 @@ rates, shares and bytes. It knows nothing of what they measure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 THIN_SPACE = "\u202f"
 
 
@@ -48,6 +50,11 @@ def bytes_text(size: float) -> str:
     return f"{_three_digits(size)} TB"
 
 
+def value_text(value: float, unit: str) -> str:
+    """A value in a unit of samples, such as `us` or `bytes`, with the unit that fits."""
+    return _BY_UNIT[unit](value)
+
+
 def counted(value: int, singular: str, plural: str | None = None) -> str:
     """A count with its noun: 1 client, 12 clients."""
     return f"{count_text(value)} {singular if value == 1 else plural or singular + 's'}"
@@ -60,3 +67,18 @@ def _three_digits(value: float) -> str:
     if magnitude >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}" if magnitude >= 0.095 else f"{value:.1g}"
+
+
+def _number(value: float) -> str:
+    return count_text(value) if value == round(value) else _three_digits(value)
+
+
+_BY_UNIT: Mapping[str, Callable[[float], str]] = {
+    "": _number,
+    "share": share_text,
+    "bytes": bytes_text,
+    "per_s": lambda value: f"{rate_text(value)}/s",
+    "bytes_per_s": lambda value: f"{bytes_text(value)}/s",
+    "us": duration_text,
+    "s": span_text,
+}

@@ -1,131 +1,126 @@
 """Thresholds: one line of a scenario such as `device.latency.p99 < 100ms`, parsed into a
-condition on the stored result. It names the metrics of a population; it does not judge them.
+condition on a metric expression. It knows what values of each unit look like; it does not judge.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal, cast
 
-from pubstorm.units import UnfitError, count, duration_ns
+from pubstorm.metrics import Expression, parse_expression
+from pubstorm.samples import Unit
+from pubstorm.units import UnfitError, count, duration_ns, rate_per_s, share, size_bytes
 
 Operator = Literal["<", "<=", "==", "!=", ">=", ">"]
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition on a population's metric.
+    """A condition: a metric compared with a value in that metric's unit, such as microseconds."""
 
-    `metric` is the path under `populations.<population>` of the result and `value` is in the
-    unit of that result: microseconds where `unit` is `us`, plain where it is empty.
-    """
-
-    population: str
-    metric: tuple[str, ...]
+    expression: Expression
     op: Operator
     value: float
-    unit: Literal["", "us"]
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class ValueKind:
+    """How values of a unit are written."""
+
+    name: str
+    """What it is called."""
+    examples: tuple[str, ...]
+    """Some values, as they are written."""
+    parse: Callable[[str], float]
+    """Reads one, or raises UnfitError."""
+
+
 def parse_threshold(source: str) -> Threshold:
-    """Parses a line; whether the population exists is the scenario's to say."""
+    """Parses a line; whether subject, metric and span exist is the scenario's to say."""
     found = _LINE.fullmatch(source.strip())
     if found is None:
         raise UnfitError(
-            source, "is POPULATION.METRIC OP VALUE", "for example: device.latency.p99 < 100ms"
+            source, "is METRIC OPERATOR VALUE", "for example: device.latency.p99 < 100ms"
         )
-    population, name, op, text = found.groups()
+    written, op, text = found.groups()
     if op not in OPERATORS:
         raise UnfitError(op, f"are the operators {', '.join(OPERATORS)}")
-    metric = METRICS.get(name)
-    if metric is None:
-        raise UnfitError(name, "are the metrics of the reference", metric_hint(name))
-    unit: Literal["", "us"] = "us" if metric[0].endswith("_us") else ""
-    value = _latency_us(text) if unit else _number(text)
-    return Threshold(population, metric, cast("Operator", op), value, unit, source.strip())
+    expression = parse_expression(written)
+    value = parse_value(text, expression.unit)
+    return Threshold(expression, cast("Operator", op), value, source.strip())
 
 
-def metric_hint(name: str) -> str:
-    """What a wrong metric might have meant, or what there is."""
-    close = get_close_matches(name, METRICS, n=3)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
-    times = ", ".join((*LATENCIES, "connect_time"))
-    return f"there are {', '.join(COUNTERS)}; {times} with .{', .'.join(STATISTICS)}"
+def parse_value(text: str, unit: Unit | None) -> float:
+    """A value in its unit; a unit of None takes any base unit, since nobody knows it yet."""
+    if unit is not None:
+        return VALUES[unit].parse(text)
+    for base in BASE_UNITS:
+        try:
+            return VALUES[base].parse(text)
+        except UnfitError:
+            continue
+    raise UnfitError(text, "is a value such as 0, 10k, 80%, 500MB or 100ms")
 
 
-def population_hint(name: str, populations: Collection[str]) -> str:
-    """What a wrong population might have meant, or what there is."""
-    close = get_close_matches(name, populations, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(populations)}"
+def _read(text: str, allowed: str, *parsers: Callable[[str], float], hint: str = "") -> float:
+    """What the first parser that fits makes of the text."""
+    closest = None
+    for parse in parsers:
+        try:
+            return float(parse(text))
+        except UnfitError as unfit:
+            closest = closest or unfit.hint
+    raise UnfitError(text, allowed, closest or hint or None)
 
 
-def _latency_us(text: str) -> float:
-    try:
-        return duration_ns(text) / 1000
-    except UnfitError as unfit:
-        hint = unfit.hint or "latencies need a unit, for example 100ms"
-        raise UnfitError(text, "is a duration such as 500us or 100ms", hint) from None
+def _count(text: str) -> float:
+    return _read(text, "is a count such as 0 or 10k", count)
 
 
-def _number(text: str) -> float:
-    if text.endswith("%"):
-        raise UnfitError(text, "is a count such as 0 or 10k")
-    try:
-        return float(count(text))
-    except UnfitError:
-        raise UnfitError(text, "is a count such as 0 or 10k") from None
+def _share(text: str) -> float:
+    return _read(text, "is a share such as 80% or 0.8", share)
 
 
+def _bytes(text: str) -> float:
+    return _read(text, "is a size such as 500MB", size_bytes, hint="sizes need a unit: 500MB")
+
+
+def _rate(text: str) -> float:
+    return _read(text, "is a rate such as 490/s", rate_per_s, count)
+
+
+def _byte_rate(text: str) -> float:
+    allowed = "is a rate of bytes such as 10MB/s"
+    if not text.endswith("/s"):
+        raise UnfitError(text, allowed)
+    return _read(text.removesuffix("/s"), allowed, size_bytes)
+
+
+def _us(text: str) -> float:
+    allowed, hint = "is a duration such as 500us or 100ms", "latencies need a unit: 100ms"
+    return _read(text, allowed, duration_ns, hint=hint) / 1000
+
+
+def _seconds(text: str) -> float:
+    return _read(text, "is a duration such as 100ms or 5s", duration_ns) / 1e9
+
+
+VALUES: Mapping[Unit, ValueKind] = {
+    "": ValueKind("a count", ("0", "10k"), _count),
+    "share": ValueKind("a share", ("80%", "0.8"), _share),
+    "bytes": ValueKind("a size", ("500MB",), _bytes),
+    "per_s": ValueKind("a rate", ("490/s", "490"), _rate),
+    "bytes_per_s": ValueKind("a rate of bytes", ("10MB/s",), _byte_rate),
+    "us": ValueKind("a duration", ("500us", "100ms"), _us),
+    "s": ValueKind("a duration", ("5s",), _seconds),
+}
+"""How values are written, by the unit of the metric."""
+BASE_UNITS: tuple[Unit, ...] = ("", "share", "bytes", "per_s", "bytes_per_s", "s")
+"""Units that a metric of unknown unit may have: those of Prometheus and of `$SYS`."""
 OPERATORS: tuple[Operator, ...] = ("<", "<=", "==", "!=", ">=", ">")
-STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
-COUNTERS = (
-    "connect_attempts",
-    "connected",
-    "connect_failed",
-    "disconnected",
-    "subscribed",
-    "subscribe_failed",
-    "sent",
-    "acked",
-    "resent",
-    "abandoned",
-    "skipped",
-    "expected",
-    "received",
-    "lost",
-    "duplicate",
-    "reordered",
-    "stale",
-    "retained",
-    "foreign",
-    "packets_sent",
-    "packets_received",
-    "bytes_sent",
-    "bytes_received",
-)
-LATENCIES = ("latency", "ack_latency")
 
-
-def _metrics() -> dict[str, tuple[str, ...]]:
-    metrics: dict[str, tuple[str, ...]] = {}
-    for counter in COUNTERS:
-        metrics[counter] = metrics[f"{counter}_total"] = (f"{counter}_total",)
-    metrics["connected"] = metrics["connected_max"] = ("connected_max",)
-    for latency in LATENCIES:
-        for statistic in STATISTICS:
-            for clock in ("intended", "actual"):
-                metrics[f"{latency}.{clock}.{statistic}"] = (f"{latency}_us", clock, statistic)
-            metrics[f"{latency}.{statistic}"] = (f"{latency}_us", "intended", statistic)
-    for statistic in STATISTICS:
-        metrics[f"connect_time.{statistic}"] = ("connect_time_us", statistic)
-    return metrics
-
-
-METRICS = _metrics()
-
-_LINE = re.compile(r"([A-Za-z][\w-]*)\.([\w.]+)\s*([<>=!]+)\s*(\S(?:.*\S)?)", re.ASCII)
+# The value holds no operator, so the last one divides the line: labels and spans may hold others.
+_LINE = re.compile(r"([^<>=!\s].*?)\s*([<>=!]+)\s*([^<>=!\s](?:[^<>=!]*[^<>=!\s])?)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
+from pubstorm.evaluate import Missing, evaluate
 from pubstorm.findings import RULES, Finding
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
@@ -33,22 +34,15 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
 
 
 def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
-    """One condition, judged. A latency that was never measured fulfils no condition."""
-    found: object = measured.populations.get(threshold.population)
-    for step in threshold.metric:
-        if getattr(found, "count", None) == 0:
-            return ThresholdOutcome(
-                expression=threshold.source, found=None, passed=False, text="nothing was measured"
-            )
-        found = getattr(found, step, None)
-    if not isinstance(found, int | float):
+    """One condition, judged. What was never measured fulfils no condition."""
+    found = evaluate(measured, threshold.expression)
+    if isinstance(found, Missing):
         return ThresholdOutcome(
-            expression=threshold.source, found=None, passed=False, text="there is no such metric"
+            expression=threshold.source, found=None, passed=False, text=found.reason
         )
-    text = duration_text(found) if threshold.unit == "us" else count_text(found)
-    passed = _OPERATORS[threshold.op](found, threshold.value)
+    passed = _OPERATORS[threshold.op](found.value, threshold.value)
     return ThresholdOutcome(
-        expression=threshold.source, found=float(found), passed=passed, text=f"found {text}"
+        expression=threshold.source, found=found.value, passed=passed, text=f"found {found}"
     )
 
 

@@ -100,7 +100,7 @@ def flow(**changes: Any) -> FlowResult:
 
 
 def stages() -> tuple[StageResult, ...]:
-    still = {
+    still: dict[str, Any] = {
         f"{name}_total": 0
         for name in ("connect_failed", "disconnected", "acked", "skipped", "received", "expected")
     }

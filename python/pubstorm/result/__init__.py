@@ -29,7 +29,7 @@ from pubstorm.result.monitors import (
     Statistics,
     Watched,
 )
-from pubstorm.result.phases import Phase, PhaseStatus
+from pubstorm.result.phases import Phase, PhasePopulation, PhaseStatus
 from pubstorm.result.populations import FlowResult, PopulationResult, StagePopulation, StageResult
 from pubstorm.result.series import Series, SeriesStep
 
@@ -50,6 +50,7 @@ __all__ = [
     "MonitorProblem",
     "Observer",
     "Phase",
+    "PhasePopulation",
     "PhaseStatus",
     "PopulationResult",
     "ProfileResult",

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pubstorm.result.measures import Latency
+from pydantic import Field
+
+from pubstorm.result.measures import Latency, Rates
 from pubstorm.value import Value
 
 
@@ -17,6 +19,15 @@ class PhaseStatus(StrEnum):
     RECOVERED = "recovered"
     NEVER_RECOVERED = "never recovered"
     UNKNOWN = "unknown"
+
+
+class PhasePopulation(Rates):
+    """What a population did in the settled part of a phase."""
+
+    latency_us: Latency = Latency()
+    """From the intended send to the delivery."""
+    ack_latency_us: Latency = Latency()
+    """From the intended send to the acknowledgement."""
 
 
 class Phase(Value):
@@ -46,6 +57,8 @@ class Phase(Value):
     """Messages that the broker says it dropped; null where it tells nothing."""
     latency_us: Latency = Latency()
     """From the intended send to the delivery, or to the acknowledgement where nobody receives."""
+    populations: dict[str, PhasePopulation] = Field(default_factory=dict)
+    """By population."""
     status: PhaseStatus
     """How the target took it."""
     collapsed_at_s: float | None = None

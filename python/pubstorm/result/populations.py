@@ -97,6 +97,10 @@ class StagePopulation(Rates):
     """Messages received."""
     expected_total: int
     """Messages owed."""
+    latency_us: LatencyPair = LatencyPair()
+    """From send to delivery."""
+    ack_latency_us: LatencyPair = LatencyPair()
+    """From send to acknowledgement."""
 
 
 class StageResult(Value):

@@ -5,24 +5,27 @@ clients that can be told apart, stages that follow each other. It reads no file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
+from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
+from pubstorm.scenario.expressions import (
+    check_expressions,
+    check_spans,
+    check_subject_names,
+    unknown,
+)
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
 from pubstorm.scenario.tls_checks import check_tls
 from pubstorm.template import Kind, Template
-from pubstorm.thresholds import population_hint
 from pubstorm.units import describe
-
-Finding = tuple[Path, str, str | None]
 
 
 def check_keys(data: object) -> Iterator[Finding]:
     """What can be said of the file as it stands, even where values in it are wrong."""
-    root = _At(data)
+    root = At(data)
     names = [str(population.path[-1]) for population in root["populations"].entries()]
     yield from _check_target(root)
     for population in root["populations"].entries():
@@ -33,10 +36,8 @@ def check_keys(data: object) -> Iterator[Finding]:
             for entry in verb["populations"].entries():
                 if isinstance(entry.data, str):
                     yield from _check_population(entry.path, entry.data, names)
-    for line in root["thresholds"].entries():
-        name, dot, _ = str(line.data).strip().partition(".")
-        if dot and name.replace("-", "_").isidentifier():
-            yield from _check_population(line.path, name, names)
+    yield from check_subject_names(root)
+    yield from check_expressions(root)
 
 
 def check_values(scenario: Scenario) -> Iterator[Finding]:
@@ -44,34 +45,14 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
     yield from check_tls(scenario)
+    yield from check_spans(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
         yield ("populations",), message, None
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
-    """A value of the file with its path; what is no mapping or list reads as empty."""
-
-    data: object
-    path: Path = ()
-
-    def __getitem__(self, key: str) -> _At:
-        inner = self.data.get(key) if isinstance(self.data, dict) else None
-        return _At(inner, (*self.path, key))
-
-    def __contains__(self, key: str) -> bool:
-        return isinstance(self.data, dict) and key in self.data
-
-    def entries(self) -> Iterator[_At]:
-        if isinstance(self.data, dict):
-            yield from (_At(value, (*self.path, key)) for key, value in self.data.items())
-        elif isinstance(self.data, (list, tuple)):
-            yield from (_At(value, (*self.path, n)) for n, value in enumerate(self.data))
-
-
-def _check_target(root: _At) -> Iterator[Finding]:
+def _check_target(root: At) -> Iterator[Finding]:
     brokers = root["topology"]["brokers"].data
     if "target" in root and brokers:
         hint = "leave target out: the brokers that the run starts are the targets"
@@ -81,7 +62,7 @@ def _check_target(root: _At) -> Iterator[Finding]:
         yield (), "found neither target nor topology.brokers, needed is one of them", hint
 
 
-def _check_publication(publication: _At) -> Iterator[Finding]:
+def _check_publication(publication: At) -> Iterator[Finding]:
     if not isinstance(publication.data, dict):
         return
     path = publication.path
@@ -100,9 +81,7 @@ def _check_publication(publication: _At) -> Iterator[Finding]:
 
 def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[Finding]:
     if name not in names:
-        allowed = ", ".join(names) or "none, since there are no populations"
-        message = f"found the unknown population {describe(name)}, allowed are {allowed}"
-        yield path, message, population_hint(name, names)
+        yield path, *unknown("population", name, names)
 
 
 def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:

@@ -11,7 +11,8 @@ from pathlib import Path as FilePath
 from pydantic import ValidationError
 
 from pubstorm.errors import Problem, ScenarioError
-from pubstorm.scenario.checks import Finding, check_keys, check_values
+from pubstorm.scenario.at import Finding
+from pubstorm.scenario.checks import check_keys, check_values
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.overrides import apply_override, parse_override

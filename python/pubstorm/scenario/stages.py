@@ -63,6 +63,15 @@ class Change(Part):
     name: Text | None = None
     """Name of the phase. Default: what changes, such as `+500 device`."""
 
+    @property
+    def phase(self) -> str:
+        """Name of the phase that begins with it."""
+        if self.name is not None:
+            return self.name
+        if self.rate is not None:
+            return f"{self.population} x {self.rate:g}"
+        return f"+{self.add} {self.population}" if self.add else f"-{self.remove} {self.population}"
+
 
 class Publish(Step):
     """Publishes for a time, then drains; a plain duration is the time."""
@@ -140,6 +149,12 @@ class Stage(Part):
     def name(self) -> str:
         """The name of the stage."""
         return self.step.name or self.verb
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Names of the phases that its changes begin."""
+        changes = self.publish.changes if self.publish is not None else ()
+        return tuple(change.phase for change in changes)
 
     @property
     def populations(self) -> tuple[str, ...] | None:

@@ -1,0 +1,121 @@
+"""What a metric expression is in a result: a value with its unit, or the reason why there is none.
+It reads stored measurements and nothing else, and judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pubstorm.metrics import POPULATION_METRICS, Expression, Metric, full_names
+from pubstorm.quantity import value_text
+from pubstorm.result import Latency, Measured, Phase, StageResult, Statistics, Watched
+from pubstorm.samples import Unit, unit_of
+
+NOTHING_MEASURED = "nothing was measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The value of an expression."""
+
+    value: float
+    """In its unit."""
+    unit: Unit
+    """The unit; shares are from 0 to 1."""
+
+    def __str__(self) -> str:
+        return value_text(self.value, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why an expression has no value."""
+
+    reason: str
+    """In words."""
+
+
+def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
+    """The value of an expression in a result."""
+    subject = expression.subject
+    if subject is None or subject in measured.populations:
+        return _of_populations(measured, expression)
+    return _of_monitors(measured, expression)
+
+
+def _of_populations(measured: Measured, expression: Expression) -> Found | Missing:
+    """The subject's value; without a subject the sum over all, or the worst one."""
+    metric = POPULATION_METRICS.get(expression.metric)
+    if metric is None:
+        return Missing(f"populations have no metric {expression.metric}")
+    places = _places(measured, expression.span)
+    if isinstance(places, Missing):
+        return places
+    if expression.subject is not None:
+        places = {name: at for name, at in places.items() if name == expression.subject}
+    values = [
+        value
+        for place in places.values()
+        if (value := _at(place, metric, expression.statistic)) is not None
+    ]
+    if not values:
+        return Missing(NOTHING_MEASURED)
+    return Found(sum(values) if metric.over_all == "sum" else max(values), metric.unit)
+
+
+def _places(measured: Measured, span: str | None) -> dict[str, object] | Missing:
+    """Where the measurements of each population stand: of the run, or of a stage or phase."""
+    if span is None:
+        return dict(measured.populations)
+    spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
+    found = next((part for part in spans if part.name == span), None)
+    return Missing(f"{span} was not played") if found is None else dict(found.populations)
+
+
+def _at(place: object, metric: Metric, statistic: str | None) -> float | None:
+    """A number in a place, by the metric's path; None where nothing was measured."""
+    found = place
+    for step in (*metric.path, *(() if statistic is None else (statistic,))):
+        if isinstance(found, Latency) and not found.count:
+            return None
+        # Stages and phases are rates themselves, and keep one clock's latencies at most.
+        found = getattr(found, step, found if step in {"rates", "intended"} else None)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _of_monitors(measured: Measured, expression: Expression) -> Found | Missing:
+    """The worst value of the sources that the subject means."""
+    subject = expression.subject
+    watched = [w for w in measured.monitors if subject in {w.source, w.group}]
+    if not watched:
+        return Missing(_unwatched(measured, subject or ""))
+    names = full_names(expression.metric)
+    metric = next((name for name in names if any(w.metric == name for w in watched)), None)
+    if metric is None:
+        return Missing(f"{subject} shows no {expression.metric}")
+    statistic = STATISTICS[expression.statistic or "mean"]
+    spans = (_span(w, expression.span) for w in watched if w.metric == metric)
+    values = [statistic(span) for span in spans if span.count]
+    return Found(max(values), unit_of(metric)) if values else Missing(NOTHING_MEASURED)
+
+
+def _span(watched: Watched, span: str | None) -> Statistics:
+    return watched.load if span is None else watched.spans.get(span, Statistics())
+
+
+def _unwatched(measured: Measured, subject: str) -> str:
+    """Why a subject is not among the monitors, as far as they said so."""
+    for problem in measured.monitor_problems:
+        if subject in {problem.source, problem.source.rpartition("-")[0]}:
+            return f"{subject} is not watched: {problem.text}"
+    return f"{subject} is not watched"
+
+
+STATISTICS: dict[str, Callable[[Statistics], float]] = {
+    "mean": lambda span: span.mean,
+    "min": lambda span: span.min,
+    "max": lambda span: span.max,
+    "first": lambda span: span.first,
+    "last": lambda span: span.last,
+    "increase": lambda span: span.last - span.first,
+}

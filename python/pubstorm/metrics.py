@@ -1,0 +1,257 @@
+"""Metric expressions: `[SUBJECT.]METRIC[.STATISTIC][@SPAN]`, such as `device.latency.p99`,
+`broker.cpu.max` or `device.acked_per_s@steady`, and the metrics that are known before a run. The
+one grammar of thresholds, tables and stop rules. It knows no scenario and no result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from pubstorm.samples import Unit, unit_of
+from pubstorm.units import UnfitError
+
+Combination = Literal["sum", "worst"]
+SpanKind = Literal["stage", "phase"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric of populations."""
+
+    path: tuple[str, ...]
+    """Where it stands in a population's result, before its statistic."""
+    unit: Unit = ""
+    statistics: tuple[str, ...] = ()
+    """What can be asked of it; nothing where it is one number."""
+    over_all: Combination = "sum"
+    """What it is for all populations together."""
+    spans: frozenset[SpanKind] = frozenset()
+    """Whether it is kept for single stages and phases too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What is asked of a result."""
+
+    subject: str | None
+    """A population, a monitor's source or its group; None: all populations."""
+    metric: str
+    statistic: str | None = None
+    span: str | None = None
+    """A stage or phase; None: the whole run, for monitors its load time."""
+
+    def __str__(self) -> str:
+        subject = "" if self.subject is None else f"{self.subject}."
+        statistic = "" if self.statistic is None else f".{self.statistic}"
+        span = "" if self.span is None else f"@{self.span}"
+        return f"{subject}{self.metric}{statistic}{span}"
+
+    @property
+    def unit(self) -> Unit | None:
+        """The unit of its value; None where only the result can tell."""
+        known = POPULATION_METRICS.get(self.metric)
+        if known is not None:
+            return known.unit
+        if self.metric in MONITOR_METRICS:
+            return unit_of(MONITOR_METRICS[self.metric])
+        return unit_of(self.metric) or None
+
+
+def parse_expression(source: str) -> Expression:
+    """Parses an expression; whether its subject and span exist is the scenario's to say."""
+    found = _EXPRESSION.fullmatch(source.strip())
+    if found is None:
+        raise UnfitError(source, "is [SUBJECT.]METRIC[.STATISTIC][@SPAN]", EXAMPLES_HINT)
+    body, span = found["body"], found["span"]
+    metric, statistic = _split_statistic(body)
+    if metric in POPULATION_METRICS:
+        _check_statistic(metric, statistic)
+        return Expression(None, metric, statistic, span)
+    subject = _SUBJECT.fullmatch(body)
+    if subject is None:
+        hint = metric_hint(metric, POPULATION_METRICS)
+        raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
+    name = subject["name"]
+    metric, statistic = _split_statistic(subject["metric"])
+    if metric in POPULATION_METRICS:
+        _check_statistic(metric, statistic)
+    elif name in POPULATION_METRICS:
+        _check_statistic(name, subject["metric"])
+    return Expression(name, metric, statistic, span)
+
+
+def check_population_metric(expression: Expression) -> None:
+    """Raises UnfitError unless populations have the metric, with that statistic."""
+    if expression.metric not in POPULATION_METRICS:
+        tail = expression.metric.rpartition(".")
+        if tail[0] in POPULATION_METRICS:
+            _check_statistic(tail[0], tail[2])
+        hint = metric_hint(expression.metric, POPULATION_METRICS)
+        raise UnfitError(expression.metric, "are the metrics of the reference", hint)
+    _check_statistic(expression.metric, expression.statistic)
+
+
+def check_monitor_metric(expression: Expression, known: Collection[str] | None) -> None:
+    """Raises UnfitError unless the metric is `known`, where that can be said, or of `$SYS`, and
+    the statistic one of monitors."""
+    names = {short for short, full in MONITOR_METRICS.items() if full in (known or ())}
+    free = known is None or expression.metric.startswith(SYS_PREFIX)
+    if not free and expression.metric not in names:
+        hint = metric_hint(expression.metric, sorted(names))
+        raise UnfitError(expression.metric, "are the metrics of the reference", hint)
+    if expression.statistic is not None and expression.statistic not in MONITOR_STATISTICS:
+        raise UnfitError(expression.statistic, f"are {', '.join(MONITOR_STATISTICS)}")
+
+
+def metric_hint(name: str, metrics: Collection[str]) -> str:
+    """What a wrong metric might have meant, or what there is."""
+    close = get_close_matches(name, metrics, n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"there are {', '.join(metrics)}"
+
+
+def full_names(metric: str) -> tuple[str, ...]:
+    """What a monitor's metric may be called in a result, where its unit was left out."""
+    return (metric, *(f"{metric}_{suffix}" for suffix in UNIT_SUFFIXES))
+
+
+def _split_statistic(body: str) -> tuple[str, str | None]:
+    """The metric and its statistic, if it ends with one outside labels."""
+    labels_end = body.rfind("}") + 1
+    metric, dot, statistic = body[labels_end:].rpartition(".")
+    if dot and body[:labels_end] + metric and statistic in ALL_STATISTICS:
+        return body[:labels_end] + metric, statistic
+    return body, None
+
+
+def _check_statistic(metric: str, statistic: str | None) -> None:
+    allowed = POPULATION_METRICS[metric].statistics
+    if statistic in allowed or (statistic is None and not allowed):
+        return
+    if not allowed:
+        raise UnfitError(statistic, f"is {metric} alone: it is one number")
+    found = metric if statistic is None else f"{metric}.{statistic}"
+    raise UnfitError(found, f"are {metric}.{', .'.join(allowed)}", f"for example {metric}.p99")
+
+
+LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
+MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase")
+ALL_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS))
+
+COUNTERS = (
+    "connect_attempts",
+    "connect_failed",
+    "disconnected",
+    "subscribed",
+    "subscribe_failed",
+    "sent",
+    "acked",
+    "resent",
+    "abandoned",
+    "skipped",
+    "expected",
+    "received",
+    "lost",
+    "duplicate",
+    "reordered",
+    "stale",
+    "retained",
+    "foreign",
+    "packets_sent",
+    "packets_received",
+    "bytes_sent",
+    "bytes_received",
+)
+STAGE_COUNTERS = frozenset(
+    ("connect_failed", "disconnected", "sent", "acked", "skipped", "received", "expected")
+)
+STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
+RATES = ("sent_per_s", "acked_per_s", "received_per_s")
+LATENCIES = ("latency", "ack_latency")
+
+
+def _population_metrics() -> dict[str, Metric]:
+    in_stages: frozenset[SpanKind] = frozenset({"stage"})
+    everywhere: frozenset[SpanKind] = frozenset({"stage", "phase"})
+    nowhere: frozenset[SpanKind] = frozenset()
+    metrics: dict[str, Metric] = {}
+    for name in COUNTERS:
+        spans = in_stages if name in STAGE_COUNTERS else nowhere
+        metric = Metric((f"{name}_total",), spans=spans)
+        metrics[name] = metrics[f"{name}_total"] = metric
+    for name in STATES:
+        metrics[name] = Metric((name,))
+    metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
+    for name in RATES:
+        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere)
+    for name in LATENCIES:
+        for clock, spans in (("intended", everywhere), ("actual", in_stages)):
+            path = (f"{name}_us", clock)
+            metrics[f"{name}.{clock}"] = Metric(path, "us", LATENCY_STATISTICS, "worst", spans)
+        metrics[name] = metrics[f"{name}.intended"]
+    metrics["connect_time"] = Metric(("connect_time_us",), "us", LATENCY_STATISTICS, "worst")
+    return metrics
+
+
+POPULATION_METRICS: Mapping[str, Metric] = _population_metrics()
+
+PROCESS_METRICS: Mapping[str, str] = {
+    "cpu": "CPU time, as a share of one core: 150 % is one and a half cores.",
+    "cpu_user": "The part of it in the program.",
+    "cpu_system": "The part of it in the kernel.",
+    "rss_bytes": "Resident memory.",
+    "threads": "Threads.",
+    "descriptors": "Open descriptors.",
+    "processes": "Processes: the one watched and its children.",
+}
+HOST_METRICS: Mapping[str, str] = {
+    "cpu": "CPU time, as a share of all cores.",
+    "cpu_user": "The part of it in programs.",
+    "cpu_system": "The part of it in the kernel.",
+    "cpu_softirq": "The part of it in soft interrupts, where the kernel handles packets.",
+    "cpu_steal": "Time that the hypervisor gave to others.",
+    "memory_used_bytes": "Memory in use.",
+    "memory_available_bytes": "Memory that programs can still get.",
+    "load1": "Load average of a minute.",
+    "net_sent_bytes_per_s": "Bytes sent over all interfaces.",
+    "net_received_bytes_per_s": "Bytes received over all interfaces.",
+    "tcp_retransmits": "TCP segments sent again: a counter.",
+    "tcp_listen_overflows": "Connections dropped since a listener's queue was full: a counter.",
+    "tcp_sockets": "TCP sockets in use.",
+    "conntrack": "Connections that the firewall follows.",
+    "conntrack_max": "How many it can follow.",
+}
+AGENT_METRICS: Mapping[str, str] = {
+    "cpu": "CPU time of the engine, as a share of one core.",
+    "rss_bytes": "Resident memory of the engine.",
+    "busy": "Share of the time that its loop was not waiting.",
+    "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
+}
+SYS_PREFIX = "$SYS/"
+"""What the name of a metric begins with that a broker publishes of itself."""
+UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
+
+
+def _monitor_metrics() -> dict[str, str]:
+    """Full names of the known metrics of monitors, by themselves and without their units."""
+    names: dict[str, str] = {}
+    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS):
+        names[full] = full
+        for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
+            if full.endswith(f"_{suffix}"):
+                names[full.removesuffix(f"_{suffix}")] = full
+                break
+    return names
+
+
+MONITOR_METRICS: Mapping[str, str] = _monitor_metrics()
+
+EXAMPLES_HINT = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
+
+_EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
+_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*)\.(?P<metric>.+)", re.ASCII)

@@ -1,0 +1,206 @@
+"""Whether what the metric expressions of a scenario name is there: subjects, their metrics, stages
+and phases. It knows the keys that hold expressions, and evaluates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from pubstorm.metrics import (
+    AGENT_METRICS,
+    HOST_METRICS,
+    POPULATION_METRICS,
+    PROCESS_METRICS,
+    Expression,
+    SpanKind,
+    check_monitor_metric,
+    check_population_metric,
+    parse_expression,
+)
+from pubstorm.scenario.at import At, Finding
+from pubstorm.scenario.document import Path
+from pubstorm.scenario.model import Scenario
+from pubstorm.thresholds import parse_threshold
+from pubstorm.units import UnfitError, describe
+
+COLUMN_WORDS = ("step", "note", "verdict", "limited_by", "evidence", "duration", "command")
+"""Words that a column of a table may have instead of an expression."""
+COLUMN_PATHS = ("target", "populations.", "stages.", "topology.")
+"""What a column begins with that shows a value of the scenario."""
+STOP_WORDS = ("failed", "invalid")
+"""Words that a stop rule may be instead of a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something that an expression may begin with."""
+
+    metrics: frozenset[str] | None = None
+    """The metrics of a monitor, beside those of `$SYS`; None: any, since only the run can tell."""
+    is_population: bool = False
+    is_group: bool = False
+    """Whether its members have numbers, such as `broker-0`."""
+
+
+Subjects = Mapping[str, Subject]
+
+
+def check_expressions(root: At) -> Iterator[Finding]:
+    """Subjects and metrics, of the file as it stands."""
+    subjects = subjects_of(root)
+    for line in root["thresholds"].entries():
+        yield from _check_condition(line, subjects)
+    for rule in root["sweep"]["stop_when"].entries():
+        if rule.data not in STOP_WORDS:
+            yield from _check_condition(rule, subjects)
+    for column in root["table"].entries():
+        yield from _check_column(column, subjects)
+
+
+def check_spans(scenario: Scenario) -> Iterator[Finding]:
+    """Stages and phases that expressions name, once every value is right by itself."""
+    stages = [stage.name for stage in scenario.stages]
+    phases = [phase for stage in scenario.stages for phase in stage.phases]
+    for path, expression in _expressions(scenario):
+        span = expression.span
+        if span is None:
+            continue
+        if (stages or phases).count(span) > 1:
+            message = f"found the span {describe(span)}, which is the name of several"
+            yield path, f"{message}, needed is a name that only one has", "give each a name"
+        elif span not in (*stages, *phases):
+            yield path, *unknown("span", span, (*stages, *phases))
+        else:
+            yield from _check_kept(path, expression, scenario)
+
+
+def check_subject_names(root: At) -> Iterator[Finding]:
+    """Names that expressions could not tell apart."""
+    taken = dict.fromkeys(RESERVED, "word of the monitors")
+    for noun, entries in (
+        ("broker", root["topology"]["brokers"].entries()),
+        ("source", root["monitors"]["sources"].entries()),
+        ("population", root["populations"].entries()),
+    ):
+        for entry in entries:
+            name = _name(entry)
+            if name in taken:
+                message = f"found the {noun} {describe(name)}, which is also a {taken[name]}"
+                hint = f"rename it: {name}.cpu could mean either"
+                yield entry.path, f"{message}, allowed is a name of its own", hint
+            taken.setdefault(name, noun)
+
+
+def subjects_of(root: At) -> Subjects:
+    """Everything that an expression may begin with."""
+    subjects = {_name(at): Subject(is_population=True) for at in root["populations"].entries()}
+    monitors = root["monitors"]
+    if monitors["host"].data is not False:
+        subjects["host"] = Subject(frozenset(HOST_METRICS))
+    if monitors["brokers"].data is not False:
+        broker = Subject(frozenset(PROCESS_METRICS), is_group=True)
+        subjects |= dict.fromkeys(_broker_names(root), broker)
+    subjects["agent"] = Subject(frozenset(AGENT_METRICS), is_group=True)
+    for source in monitors["sources"].entries():
+        metrics = frozenset(PROCESS_METRICS) if "process" in source else None
+        subjects[_name(source)] = Subject(metrics)
+    return subjects
+
+
+def shows_scenario(column: str) -> bool:
+    """Whether a column of a table is no metric, but a word or a value of the scenario."""
+    return column in COLUMN_WORDS or column.startswith(COLUMN_PATHS)
+
+
+def unknown(noun: str, name: str, names: Collection[str]) -> tuple[str, str]:
+    """Message and hint for a name that is not there."""
+    allowed = ", ".join(names) or f"none, since there are no {noun}s"
+    close = get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {allowed}"
+    return f"found the unknown {noun} {describe(name)}, allowed are {allowed}", hint
+
+
+def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
+    """Checks a condition; what is wrong with it alone is told by the type of its field."""
+    if isinstance(line.data, str):
+        with suppress(UnfitError):
+            yield from _check(line.path, parse_threshold(line.data).expression, subjects)
+
+
+def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
+    if not isinstance(column.data, str) or shows_scenario(column.data):
+        return
+    try:
+        yield from _check(column.path, parse_expression(column.data), subjects)
+    except UnfitError as unfit:
+        words = f"{unfit!s}, or one of the words {', '.join(COLUMN_WORDS)}"
+        yield column.path, words, unfit.hint
+
+
+def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
+    name = expression.subject
+    if name is None:
+        return
+    subject = subjects.get(name) or subjects.get(_group(name, subjects))
+    if subject is None:
+        populations = [n for n, each in subjects.items() if each.is_population]
+        if expression.metric in POPULATION_METRICS:
+            yield path, *unknown("population", name, populations)
+        else:
+            yield path, *unknown("subject", name, tuple(subjects))
+        return
+    try:
+        if subject.is_population:
+            check_population_metric(expression)
+        else:
+            check_monitor_metric(expression, subject.metrics)
+    except UnfitError as unfit:
+        yield path, str(unfit), unfit.hint
+
+
+def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That a population's metric is kept for single stages, or for phases."""
+    is_monitor = expression.subject is not None and expression.subject not in scenario.populations
+    metric = POPULATION_METRICS.get(expression.metric)
+    kind: SpanKind = (
+        "stage" if expression.span in {stage.name for stage in scenario.stages} else "phase"
+    )
+    if is_monitor or metric is None or kind in metric.spans:
+        return
+    kept = [name for name, each in POPULATION_METRICS.items() if kind in each.spans]
+    message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
+    yield path, f"{message} {', '.join(kept)}", None
+
+
+def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
+    for n, threshold in enumerate(scenario.thresholds):
+        yield ("thresholds", n), threshold.expression
+    for heading, column in scenario.table.items():
+        if not shows_scenario(column):
+            yield ("table", heading), parse_expression(column)
+
+
+def _group(name: str, subjects: Subjects) -> str:
+    """The group of a numbered broker or engine; itself where it is no such name."""
+    group, _, number = name.rpartition("-")
+    subject = subjects.get(group)
+    numbered = subject is not None and subject.is_group and number.isdecimal()
+    return group if numbered else name
+
+
+def _broker_names(root: At) -> tuple[str, ...]:
+    """Names of the brokers that are watched: those that the run starts, or that of the target."""
+    brokers = tuple(_name(entry) for entry in root["topology"]["brokers"].entries())
+    return brokers or (TARGET_BROKER,)
+
+
+def _name(entry: At) -> str:
+    return str(entry.path[-1])
+
+
+RESERVED = ("host", "agent")
+TARGET_BROKER = "broker"
+"""What a broker is called that the run does not start."""

@@ -1,0 +1,72 @@
+"""Metric expressions: one grammar, and places in the result for every known metric."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubstorm.metrics import (
+    AGENT_METRICS,
+    HOST_METRICS,
+    MONITOR_STATISTICS,
+    POPULATION_METRICS,
+    PROCESS_METRICS,
+    Expression,
+    parse_expression,
+)
+from pubstorm.result import PhasePopulation, PopulationResult, StagePopulation
+
+NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True)
+SPANS = st.none() | st.from_regex(r"[+A-Za-z-]([ @=.A-Za-z0-9]{0,8}[A-Za-z0-9])?", fullmatch=True)
+LABELS = st.just("") | st.from_regex(r'\{a="[ @.=<a-z]{0,6}"\}', fullmatch=True)
+MONITORED = st.one_of(
+    st.sampled_from([*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS]),
+    st.from_regex(r"\$SYS/[a-z]{1,5}( [a-z]{1,5})?(/[a-z0-9]{1,5}){0,2}", fullmatch=True),
+    st.builds(str.__add__, st.from_regex(r"[a-z][a-z_:]{0,8}[a-z]", fullmatch=True), LABELS),
+)
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> Expression:
+    """Expressions of populations and monitors."""
+    name, metric = draw(st.sampled_from(sorted(POPULATION_METRICS.items())))
+    statistics = st.sampled_from(metric.statistics or [None])
+    if draw(st.booleans()):
+        subject = draw(st.none() | NAMES)
+        return Expression(subject, name, draw(statistics), draw(SPANS))
+    subject = draw(NAMES.filter(lambda name: name not in POPULATION_METRICS))
+    watched = draw(MONITORED.filter(lambda name: name not in POPULATION_METRICS))
+    statistic = draw(st.none() | st.sampled_from(MONITOR_STATISTICS))
+    return Expression(subject, watched, statistic, draw(SPANS))
+
+
+@given(expressions())
+def test_what_is_written_reads_as_what_it_was(expression: Expression) -> None:
+    assert parse_expression(str(expression)) == expression
+
+
+@given(st.text())
+def test_any_text_is_an_expression_or_an_error_with_words(text: str) -> None:
+    try:
+        assert str(parse_expression(text)) == text.strip()
+    except ValueError as error:
+        assert str(error).startswith("found ")
+
+
+@pytest.mark.parametrize("name", sorted(POPULATION_METRICS))
+def test_every_metric_of_populations_is_in_the_result(name: str) -> None:
+    metric = POPULATION_METRICS[name]
+    found: object = PopulationResult(clients=1)
+    for step in (*metric.path, *metric.statistics[:1]):
+        found = getattr(found, step)
+    assert isinstance(found, int | float)
+
+
+@pytest.mark.parametrize("name", sorted(POPULATION_METRICS))
+def test_a_metric_of_spans_is_in_their_results(name: str) -> None:
+    metric = POPULATION_METRICS[name]
+    (field, *_) = (step for step in metric.path if step != "rates")
+    assert ("stage" in metric.spans) == (field in StagePopulation.model_fields)
+    kept = field in PhasePopulation.model_fields and "actual" not in metric.path
+    assert ("phase" in metric.spans) == kept

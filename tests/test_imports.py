@@ -10,10 +10,22 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "pubstorm"
 FLOW = ("scenario", "plan", "fleet", "merge", "result", "verdict", "report")
-REPORT_KNOWS = {"errors", "histogram", "quantity", "report", "result", "snapshot"}
+REPORT_KNOWS = {
+    "errors",
+    "histogram",
+    "quantity",
+    "report",
+    "result",
+    "samples",
+    "snapshot",
+    "value",
+}
 FOREIGN = {
     "click": {"cli", "keys.command"},
     "cryptography": {"keys.authority", "keys.certificates"},
+    "hdrh": {"report.hdr_log"},
+    "jinja2": {"report.page"},
+    "plotly": {"report.page"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.text"},

@@ -21,10 +21,12 @@ from pubstorm.live import live_for
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import needs_in_words, plan_in_words
-from pubstorm.report import render_directory
+from pubstorm.report import render_directory, write_reports
+from pubstorm.report.stored import SERIES_FILE
 from pubstorm.report.text import render, render_verdict
 from pubstorm.result import Status
 from pubstorm.run import RunOptions, run_scenario
+from pubstorm.run_directory import RunDirectory
 from pubstorm.scenario import load_scenario
 from pubstorm.shipped import find_scenario, shipped_scenarios
 
@@ -119,8 +121,14 @@ def check(scenario: str, target: str | None, overrides: tuple[str, ...]) -> int:
 @pubstorm.command()
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 def report(run_dir: Path) -> None:
-    """Render the stored result in RUN_DIR again."""
-    render_directory(run_dir, _console())
+    """Render the stored run or series in RUN_DIR again, with every file that is made of it."""
+    if not (run_dir / SERIES_FILE).exists():
+        render_directory(run_dir, _console())
+    directory = RunDirectory(run_dir)
+    for problem in write_reports(run_dir, directory.write):
+        click.echo(f"warning: {problem}", err=True)
+    if directory.failure is not None:
+        click.echo(f"warning: {directory.failure}", err=True)
 
 
 @pubstorm.command()

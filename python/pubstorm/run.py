@@ -29,7 +29,7 @@ from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed
-from pubstorm.report.markdown import markdown
+from pubstorm.report import write_reports
 from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
@@ -225,7 +225,8 @@ class _Run:
 
     def _store(self, result: Result) -> Result:
         self._directory.write("result.json", result.to_json())
-        self._directory.write("report.md", markdown(result))
+        for problem in write_reports(self._directory.path, self._directory.write):
+            self._live.note(problem)
         return result
 
     def _storage_event(self, elapsed_ns: int) -> Iterator[Event]:

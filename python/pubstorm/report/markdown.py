@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pubstorm.report.tables import Table, facts, tables
+from pubstorm.report.table import Table
+from pubstorm.report.tables import detail_tables, facts, tables
 from pubstorm.result import Result, Verdict
 
 
@@ -12,7 +13,7 @@ def markdown(result: Result) -> str:
     """The text of `report.md`."""
     lines = [f"# {_escaped(result.name)}", "", *_verdict(result.verdict)]
     lines += ["## Run", "", *(f"- **{name}**: {_escaped(value)}" for name, value in facts(result))]
-    for table in tables(result):
+    for table in (*tables(result), *detail_tables(result)):
         lines += ["", f"## {table.title}", "", *_table(table)]
     return "\n".join(lines) + "\n"
 

@@ -4,7 +4,6 @@ and Markdown show the same ones. It knows no format."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pubstorm.quantity import (
     bytes_text,
@@ -14,41 +13,48 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.table import NOTHING, Column, Table
+from pubstorm.report.watched import (
+    broker_counters,
+    every_track,
+    monitor_problems,
+    observers,
+    processes,
+    residue,
+    symbols,
+)
 from pubstorm.result import FlowResult, LatencyPair, PopulationResult, Result
-
-NOTHING = "–"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table."""
-
-    name: str
-    right: bool = True
-    """Whether its cells are numbers, set flush right."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of texts."""
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def tables(result: Result) -> list[Table]:
-    """Every table that has a row."""
+    """Every table that has a row, the scenario's own first."""
     built = [
+        own_table(result),
+        phases(result),
         connections(result),
         deliveries(result),
         latencies(result),
         flows(result),
         outcomes(result),
         stages(result),
+        processes(result),
+        broker_counters(result),
+        observers(result),
+        monitor_problems(result),
+        residue(result),
+        symbols(result),
         agents(result),
+        events(result),
     ]
     return [table for table in built if table.rows]
+
+
+def own_table(result: Result) -> Table:
+    """The table that the scenario asks for: one row."""
+    columns = tuple(map(Column, result.table))
+    return Table(
+        "The scenario's own table", columns, (tuple(result.table.values()),) * bool(columns)
+    )
 
 
 def connections(result: Result) -> Table:
@@ -163,6 +169,63 @@ def agents(result: Result) -> Table:
     return Table(table.title, (*table.columns[:-1], Column("ending", right=False)), table.rows)
 
 
+def phases(result: Result) -> Table:
+    """The spans between changes of the load, each judged."""
+    rows = [
+        (
+            phase.stage,
+            phase.name,
+            str(phase.status),
+            span_text(phase.start_s),
+            span_text(phase.duration_s),
+            count_text(phase.clients),
+            rate_text(phase.due_per_s),
+            rate_text(phase.sent_per_s),
+            rate_text(phase.acked_per_s),
+            rate_text(phase.received_per_s),
+            _time(phase.latency_us.p99, phase.latency_us.count),
+            ("+" if phase.queue_growth_per_s > 0 else "") + rate_text(phase.queue_growth_per_s),
+            NOTHING if phase.dropped_total is None else count_text(phase.dropped_total),
+            NOTHING if phase.recovered_after_s is None else span_text(phase.recovered_after_s),
+        )
+        for phase in result.phases
+    ]
+    texts = tuple(Column(name, right=False) for name in ("stage", "phase", "outcome"))
+    names = ("start", "took", "clients", "due/s", "sent/s", "acked/s", "received/s", "p99")
+    growth = ("queue growth/s", "dropped", "recovered after")
+    return Table("Phases", texts + tuple(map(Column, (*names, *growth))), tuple(rows))
+
+
+def events(result: Result) -> Table:
+    """What happened to the run, otherwise than its stages."""
+    rows = [(span_text(event.at_s), event.kind, event.text) for event in result.events]
+    columns = (Column("at"), Column("kind", right=False), Column("what", right=False))
+    return Table("Events", columns, tuple(rows))
+
+
+def detail_tables(result: Result) -> list[Table]:
+    """Long tables for those who look closer, only where there is a row."""
+    return [table for table in (every_track(result),) if table.rows]
+
+
+def environment(result: Result) -> list[tuple[str, str]]:
+    """Name and value of everything known about machine and programs."""
+    found = result.environment
+    return [
+        ("host", found.host),
+        ("processor", f"{found.cores} × {found.cpu_model}, {found.machine}"),
+        ("memory", bytes_text(found.memory_bytes)),
+        ("kernel", found.kernel),
+        ("open descriptors", f"{found.descriptors_soft} soft, {found.descriptors_hard} hard"),
+        ("Pubstorm", found.pubstorm),
+        ("engine", found.engine or NOTHING),
+        ("Python", found.python),
+        ("Git commit", found.git_commit or NOTHING),
+        *(("broker", f"{broker.kind} {broker.version}") for broker in found.brokers),
+        *found.sysctls.items(),
+    ]
+
+
 def facts(result: Result) -> list[tuple[str, str]]:
     """Name and value of what belongs to the whole run."""
     environment, late = result.environment, result.fleet.lateness_us
@@ -170,6 +233,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
     return [
         ("targets", ", ".join(result.targets) + (f" ({brokers})" if brokers else "")),
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
+        *([("command", result.command)] if result.command else []),
         ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
         (
             "host",

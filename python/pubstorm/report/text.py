@@ -8,7 +8,8 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pubstorm.report.tables import Table, facts, tables
+from pubstorm.report.table import Table
+from pubstorm.report.tables import facts, tables
 from pubstorm.result import Result, Status, Verdict
 
 FILE_WIDTH = 100

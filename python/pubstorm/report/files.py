@@ -1,0 +1,53 @@
+"""The files that are made of a stored run or series. Each is written by itself: one that fails
+takes no other with it. It knows which there are, and nothing of their content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from pubstorm.errors import StoredRunError
+from pubstorm.report.hdr_log import hdr_log
+from pubstorm.report.junit import junit
+from pubstorm.report.markdown import markdown
+from pubstorm.report.run_page import run_page
+from pubstorm.report.series_page import series_page
+from pubstorm.report.stored import SERIES_FILE, StoredRun, load_run, load_series
+
+Write = Callable[[str, str], bool]
+"""Puts a file with this name and text in place; whether it could. It tells the reason itself."""
+
+RUN_FILES: dict[str, Callable[[StoredRun], str]] = {
+    "report.md": lambda run: markdown(run.result),
+    "junit.xml": lambda run: junit(run.result),
+    "latencies.hlog": lambda run: hdr_log(run.result),
+    "report.html": run_page,
+}
+"""The page comes last, since it lists the others."""
+
+
+def write_reports(directory: Path, write: Write) -> Iterator[str]:
+    """Makes every file of a run, or the page of a series, from what is stored in its folder. Yields
+    what could not be made, in words."""
+    try:
+        if (directory / SERIES_FILE).exists():
+            series = load_series(directory)
+            yield from _written("report.html", partial(series_page, directory, series), write)
+            return
+        run = load_run(directory)
+    except StoredRunError as error:
+        yield f"there is no report: {error.message}"
+        return
+    for file, rendered in RUN_FILES.items():
+        yield from _written(file, partial(rendered, run), write)
+
+
+def _written(file: str, rendered: Callable[[], str], write: Write) -> Iterator[str]:
+    try:
+        text = rendered()
+    except Exception as error:  # whatever is wrong with one file must not cost the others
+        yield f"there is no {file}: {type(error).__name__}: {error}"
+        return
+    if not write(file, text):
+        yield f"there is no {file}: it could not be written"

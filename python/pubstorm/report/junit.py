@@ -1,0 +1,75 @@
+"""A verdict as JUnit XML, which CI systems show: each threshold is a test case, the validity of the
+run is one, and whether the target itself failed is one. The findings are its output."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from pubstorm.report.key_figures import key_figures
+from pubstorm.result import Result, Status
+
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold."""
+
+
+def junit(result: Result) -> str:
+    """The text of `junit.xml`."""
+    verdict = result.verdict
+    cases = [_case("run is valid", _evidence(result) if _is(result, Status.INVALID) else None)]
+    missed = any(not threshold.passed for threshold in verdict.thresholds)
+    failed_otherwise = _is(result, Status.FAIL) and not missed
+    cases.append(_case("target did not fail", _evidence(result) if failed_otherwise else None))
+    for threshold in verdict.thresholds:
+        cases.append(_case(threshold.expression, None if threshold.passed else threshold.text))
+    for case in cases:
+        case.set("classname", _xml(result.name))
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_xml(result.name),
+        tests=str(len(cases)),
+        failures=str(sum(len(case) for case in cases)),
+        errors="0",
+        skipped="0",
+        time=f"{result.duration_s:.3f}",
+        timestamp=result.started,
+    )
+    suite.extend(cases)
+    ElementTree.SubElement(suite, "system-out").text = _xml(_findings(result))
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + _serialized(suites) + "\n"
+
+
+def _case(name: str, failure: str | None) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", name=_xml(name), time="0")
+    if failure is not None:
+        element = ElementTree.SubElement(case, "failure", message=_xml(failure.split("\n")[0]))
+        element.text = _xml(failure)
+    return case
+
+
+def _is(result: Result, status: Status) -> bool:
+    return result.verdict.status is status
+
+
+def _evidence(result: Result) -> str:
+    return "\n".join(result.verdict.evidence) or f"limited by {result.verdict.limited_by}"
+
+
+def _findings(result: Result) -> str:
+    verdict = result.verdict
+    lines = [f"{str(verdict.status).upper()}, limited by {verdict.limited_by}", *verdict.evidence]
+    lines += [f"{figure.name}: {figure.value} ({figure.note})" for figure in key_figures(result)]
+    lines += [f"{event.at_s:.1f} s {event.kind}: {event.text}" for event in result.events]
+    lines.append(f"run directory: {result.run_directory}")
+    return "\n".join(lines)
+
+
+def _xml(text: str) -> str:
+    return NOT_XML.sub("\ufffd", text)
+
+
+def _serialized(element: ElementTree.Element) -> str:
+    return ElementTree.tostring(element, encoding="unicode")

@@ -1,0 +1,88 @@
+"""The handful of figures that a run is remembered by, as text. It knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pubstorm.quantity import bytes_text, count_text, duration_text, rate_text, share_text
+from pubstorm.result import Latency, Result, Watched
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """One figure with what it says."""
+
+    name: str
+    value: str
+    note: str
+    """Over what, or out of how many."""
+
+
+def key_figures(result: Result) -> list[KeyFigure]:
+    """Load, delivery, latency, brokers and generator; what was not measured is left out."""
+    return [*_load(result), *_latencies(result), *_brokers(result), *_generator(result)]
+
+
+def _load(result: Result) -> Iterator[KeyFigure]:
+    populations = result.populations.values()
+    clients = sum(p.clients for p in populations)
+    connected = sum(p.connected_max for p in populations)
+    yield KeyFigure("clients connected", count_text(connected), f"of {count_text(clients)} planned")
+    for name, total_name in (("sent", "sent_total"), ("acked", "acked_total")):
+        total = sum(getattr(p, total_name) for p in populations)
+        rate = sum(getattr(p.rates, f"{name}_per_s") for p in populations)
+        if total:
+            note = f"{count_text(total)} in all; rate while steady"
+            yield KeyFigure(f"messages {name}", f"{rate_text(rate)} /s", note)
+    expected = sum(p.expected_total for p in populations)
+    received = sum(p.received_total for p in populations)
+    if expected or received:
+        rate = sum(p.rates.received_per_s for p in populations)
+        note = f"{count_text(received)} in all; rate while steady"
+        yield KeyFigure("messages received", f"{rate_text(rate)} /s", note)
+        lost = sum(p.lost_total for p in populations)
+        share = lost / expected if expected else 0.0
+        note = f"{share_text(share)} of {count_text(expected)} deliveries owed"
+        yield KeyFigure("messages lost", count_text(lost), note)
+
+
+def _latencies(result: Result) -> Iterator[KeyFigure]:
+    populations = result.populations
+    for name, field in (("delivery", "latency_us"), ("acknowledgement", "ack_latency_us")):
+        found: dict[str, Latency] = {n: getattr(p, field).intended for n, p in populations.items()}
+        counted = [(latency.p99, n) for n, latency in found.items() if latency.count]
+        if counted:
+            p99, worst = max(counted)
+            latency = found[worst]
+            note = f"median {duration_text(latency.p50)}, largest {duration_text(latency.max)}"
+            of = f", {worst}" if len(counted) > 1 else ""
+            yield KeyFigure(f"{name} p99", duration_text(p99), note + of)
+
+
+def _brokers(result: Result) -> Iterator[KeyFigure]:
+    started = {broker.name for broker in result.brokers}
+    watched = [each for each in result.monitors if each.source in started]
+    cpu = max(_of(watched, "cpu"), key=lambda each: each.load.mean, default=None)
+    if cpu is not None:
+        note = f"of one core, mean under load; most {share_text(cpu.load.max)}; {cpu.source}"
+        yield KeyFigure("broker CPU", share_text(cpu.load.mean), note)
+    memory = max(_of(watched, "rss_bytes"), key=lambda each: each.whole.max, default=None)
+    if memory is not None:
+        note = f"largest; {bytes_text(memory.whole.first)} at first; {memory.source}"
+        yield KeyFigure("broker memory", bytes_text(memory.whole.max), note)
+
+
+def _of(watched: list[Watched], metric: str) -> Iterator[Watched]:
+    return (each for each in watched if each.metric == metric)
+
+
+def _generator(result: Result) -> Iterator[KeyFigure]:
+    late = result.fleet.lateness_us
+    if late.count:
+        note = f"limit {duration_text(result.validity.lateness_p99_us)}"
+        yield KeyFigure("generator late p99", duration_text(late.p99), note)
+    busiest = max((agent.busy_share for agent in result.fleet.agents), default=None)
+    if busiest is not None:
+        note = "time in which the busiest engine was at work"
+        yield KeyFigure("generator busy", share_text(busiest), note)

@@ -1,0 +1,144 @@
+"""A plot as Plotly's JSON, and what all plots share: colours that can be read on light and dark
+ground, thinned tracks, escaped names, the time axis. It knows no metric."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pubstorm.quantity import THIN_SPACE
+
+PALETTE = (
+    "#2f83c9",
+    "#cf6d17",
+    "#2b9a66",
+    "#a063cf",
+    "#d24f57",
+    "#16969f",
+    "#9a7a34",
+    "#cb549b",
+    "#5f7fd0",
+    "#7c8c2a",
+    "#7f8894",
+    "#b0684f",
+)
+"""Colours of lines: at least three times the contrast of both grounds."""
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+GRID = "rgba(128,136,148,0.25)"
+POINTS_MAX = 1000
+"""Points of a track in a plot."""
+DIGITS = 5
+"""Significant digits of a plotted value."""
+NAME_CHARS_MAX = 48
+"""Longer names are cut in legends."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot with the words around it."""
+
+    key: str
+    """Its name in the page, unique."""
+    title: str
+    caption: str
+    """What it shows and how to read it."""
+    figure: dict[str, Any]
+    """`data` and `layout` of Plotly."""
+    linked: bool = False
+    """Whether its horizontal axis is moved together with those of the other linked plots."""
+
+
+def plotted(text: str) -> str:
+    """A name as text in a plot, where Plotly would read markup."""
+    short = text if len(text) <= NAME_CHARS_MAX else text[: NAME_CHARS_MAX - 1] + "…"
+    return html.escape(short, quote=False)
+
+
+def colour(index: int) -> str:
+    """The colour of the line with this number."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def rounded(value: float) -> float | int:
+    """A value with as many digits as can be seen."""
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() else short
+
+
+def milliseconds(at_s: float) -> int:
+    """A place on the time axis, which counts milliseconds from the start of the run."""
+    return round(at_s * 1000)
+
+
+def thinned(at_s: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """A track with at most POINTS_MAX points: of each bin of neighbours, the smallest and the
+    largest value, so that no spike is lost."""
+    count = len(values)
+    if count <= POINTS_MAX:
+        return list(at_s), list(values)
+    bins = POINTS_MAX // 2
+    kept: list[int] = []
+    for number in range(bins):
+        places = range(number * count // bins, (number + 1) * count // bins)
+        ends = (min(places, key=values.__getitem__), max(places, key=values.__getitem__))
+        kept += sorted(set(ends))
+    return [at_s[place] for place in kept], [values[place] for place in kept]
+
+
+def time_axis(duration_s: float) -> dict[str, Any]:
+    """The horizontal axis of all plots over time: a date axis, for round ticks at every zoom."""
+    whole_hours = duration_s >= 3600
+    return {
+        "type": "date",
+        "range": [0, milliseconds(max(duration_s, 0.001))],
+        "tickformat": "%-H:%M:%S" if whole_hours else "%-M:%S",
+        "hoverformat": "%-H:%M:%S.%L",
+        "title": {"text": f"time since the start of the run ({'h:' * whole_hours}min:s)"},
+        "gridcolor": GRID,
+        "zeroline": False,
+    }
+
+
+def value_axis(title: str, *, log: bool = False) -> dict[str, Any]:
+    """A vertical axis with its unit."""
+    axis: dict[str, Any] = {
+        "title": {"text": title},
+        "gridcolor": GRID,
+        "zerolinecolor": GRID,
+        "type": "log" if log else "linear",
+        "exponentformat": "none",
+        "separatethousands": True,
+    }
+    return axis | ({"dtick": "D2"} if log else {"rangemode": "tozero"})
+
+
+def layout(x: dict[str, Any], y: dict[str, Any], *, unified: bool = True) -> dict[str, Any]:
+    """What every plot looks like."""
+    return {
+        "xaxis": x,
+        "yaxis": y,
+        "margin": {"l": 76, "r": 16, "t": 26, "b": 48},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12},
+        "hovermode": "x unified" if unified else "closest",
+        "hoverlabel": {
+            "bgcolor": "#262b33",
+            "bordercolor": "#262b33",
+            "font": {"color": "#f2f4f7"},
+        },
+        "showlegend": True,
+        "separators": f".{THIN_SPACE}",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7f8894", "activecolor": "#2f83c9"},
+        "legend": {
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "x": 0,
+            "entrywidth": 190,
+            "traceorder": "normal",
+        },
+    }

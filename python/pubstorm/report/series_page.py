@@ -1,0 +1,207 @@
+"""The page of a series, `report.html` in its folder: one table and plots over all steps, then each
+step by itself. It reads the series and the folders of its steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pubstorm.errors import StoredRunError
+from pubstorm.report.page import figures, library, page
+from pubstorm.report.plot import Plot, colour, layout, plotted, rounded, value_axis
+from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.report.timeline import timeline
+from pubstorm.result import Latency, Result, Series, SeriesStep, Status
+
+STEP_PANELS = ("load", "process-cpu")
+"""Plots over time that each step shows here; the rest is in its own report."""
+SIGNS = {Status.PASS: "circle", Status.FAIL: "x", Status.INVALID: "triangle-up"}
+NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?")
+"""What a cell flush right looks like."""
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """A step as the page shows it: what the series says of it, and its plots."""
+
+    step: SeriesStep
+    result: Result | None
+    """Its own result; None where it came to none."""
+    plots: tuple[Plot, ...]
+    tracks_problem: str | None
+    """Why it has no plot; None: it has, or it was not played."""
+    page: str | None
+    """Its own report, as a path from the folder of the series."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.step, name)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure of each step, as a line over all of them."""
+
+    name: str
+    read: Callable[[Result], float | None]
+    """The figure of a step; None: there is none."""
+
+
+def series_page(directory: Path, series: Series) -> str:
+    """The text of `report.html`."""
+    steps = [_part(directory, step) for step in series.steps]
+    overview = _overview(steps)
+    plots = [*overview, *(plot for step in steps for plot in step.plots)]
+    return page(
+        "series.html.j2",
+        title=series.name,
+        series=series,
+        steps=steps,
+        numbers=_number_columns(series),
+        overview=overview,
+        facts=[
+            ("started", series.started),
+            ("ended", series.ended),
+            *(("changed by", override) for override in series.overrides),
+            ("folder", str(directory)),
+        ],
+        figures=figures(plots),
+        library=library() if plots else "",
+    )
+
+
+def _part(directory: Path, step: SeriesStep) -> StepPart:
+    folder = directory / step.folder
+    if not folder.resolve().is_relative_to(directory.resolve()):
+        return StepPart(step, None, (), f"{step.folder} lies outside the series", None)
+    own_page = f"{step.folder}/report.html" if (folder / "report.html").exists() else None
+    try:
+        result = load_result(folder)
+    except StoredRunError as error:
+        return StepPart(step, None, (), error.message if step.status else None, own_page)
+    tracks, problem = load_tracks(folder)
+    plots = tuple(
+        Plot(f"step-{step.number}-{plot.key}", plot.title, "", plot.figure)
+        for plot in timeline(result, tracks)
+        if plot.key in STEP_PANELS
+    )
+    return StepPart(step, result, plots, problem, own_page)
+
+
+def _number_columns(series: Series) -> set[int]:
+    """The columns of which every cell is a number."""
+    return {
+        place
+        for place in range(len(series.columns))
+        if all(NUMBER.fullmatch(step.cells[place]) for step in series.steps if step.cells[place:])
+    }
+
+
+def _overview(steps: Sequence[StepPart]) -> list[Plot]:
+    """The three questions of a series: how much, how slow, and how hard the broker worked."""
+    plots = [
+        _over_steps(
+            steps,
+            Plot("throughput", "Throughput", "Rates over the steady windows of each step.", {}),
+            "messages per second",
+            [
+                Line("sent", lambda result: _rate(result, "sent_per_s")),
+                Line("acked", lambda result: _rate(result, "acked_per_s")),
+                Line("received", lambda result: _rate(result, "received_per_s")),
+            ],
+        ),
+        _over_steps(
+            steps,
+            Plot(
+                "slowest",
+                "Latency p99",
+                "Of all populations the slowest, from the instant a message was due.",
+                {},
+            ),
+            "latency p99 (ms)",
+            [
+                Line("delivery", lambda result: _p99_ms(result, "latency_us")),
+                Line("acknowledgement", lambda result: _p99_ms(result, "ack_latency_us")),
+            ],
+        ),
+        _over_steps(
+            steps,
+            Plot(
+                "cpu",
+                "CPU of the broker and the host",
+                "Means under load. For the broker 100 % is one core, for the host all of them.",
+                {},
+            ),
+            "CPU (%)",
+            [
+                Line("broker (of one core)", lambda result: _cpu_percent(result, _brokers(result))),
+                Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
+            ],
+        ),
+    ]
+    return [plot for plot in plots if plot.figure["data"]]
+
+
+def _over_steps(steps: Sequence[StepPart], plot: Plot, axis: str, lines: Sequence[Line]) -> Plot:
+    traces = []
+    for number, line in enumerate(lines):
+        found = [(step, _value(step, line)) for step in steps]
+        known = [(step, value) for step, value in found if value is not None]
+        if known:
+            traces.append(_trace(number, line.name, known))
+    labels = [plotted(step.label) for step in steps]
+    x_axis = {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(dict.fromkeys(labels)),
+        "title": {"text": "step"},
+    }
+    figure = {"data": traces, "layout": layout(x_axis, value_axis(axis), unified=False)}
+    return Plot(plot.key, plot.title, plot.caption, figure)
+
+
+def _value(step: StepPart, line: Line) -> float | None:
+    return None if step.result is None else line.read(step.result)
+
+
+def _trace(number: int, name: str, known: Sequence[tuple[StepPart, float]]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": [plotted(step.label) for step, _ in known],
+        "y": [rounded(value) for _, value in known],
+        "text": [str(step.status).upper() for step, _ in known],
+        "hovertemplate": "%{x}: %{y} (%{text})<extra>%{fullData.name}</extra>",
+        "line": {"color": colour(number), "width": 1.5},
+        "marker": {
+            "color": colour(number),
+            "size": 11,
+            "symbol": [SIGNS.get(step.status, "circle-open") for step, _ in known],
+        },
+    }
+
+
+def _rate(result: Result, name: str) -> float | None:
+    rate: float = sum(getattr(p.rates, name) for p in result.populations.values())
+    return rate or None
+
+
+def _p99_ms(result: Result, field: str) -> float | None:
+    found: list[Latency] = [getattr(p, field).intended for p in result.populations.values()]
+    return max((latency.p99 / 1000 for latency in found if latency.count), default=None)
+
+
+def _brokers(result: Result) -> set[str]:
+    return {broker.name for broker in result.brokers}
+
+
+def _cpu_percent(result: Result, sources: set[str]) -> float | None:
+    means = [
+        100 * each.load.mean
+        for each in result.monitors
+        if each.metric == "cpu" and each.source in sources and each.load.count
+    ]
+    return max(means, default=None)

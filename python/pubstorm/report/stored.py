@@ -1,0 +1,117 @@
+"""A stored run as the reports read it: the result, and beside it whatever else the folder still
+holds. What is missing or broken there is told in words. It renders nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from pubstorm.errors import StoredRunError
+from pubstorm.result import Result, Series
+from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
+from pubstorm.value import Value
+
+RESULT_FILE = "result.json"
+SERIES_FILE = "series.json"
+SCENARIO_FILE = "scenario.yaml"
+FOLDED_FILE = "profile/folded.txt"
+
+V = TypeVar("V", bound=Value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text file of the run, or why there is none."""
+
+    text: str = ""
+    problem: str | None = None
+    """Why it cannot be shown; None: it can."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """Everything that a report shows."""
+
+    path: Path
+    """The run directory."""
+    result: Result
+    """The judged result."""
+    tracks: Tracks
+    """The samples; empty where there are none."""
+    tracks_problem: str | None
+    """Why there are no samples; None: there are."""
+    scenario: Text
+    """The scenario as it was written."""
+    folded: Text
+    """The folded stacks of the profile."""
+
+
+def load_result(run_directory: Path) -> Result:
+    """The result in a run directory, or StoredRunError."""
+    return _load(run_directory / RESULT_FILE, Result, "a result")
+
+
+def load_series(series_directory: Path) -> Series:
+    """The series in its folder, or StoredRunError."""
+    return _load(series_directory / SERIES_FILE, Series, "a series")
+
+
+def load_run(run_directory: Path) -> StoredRun:
+    """The result and all that belongs to it; StoredRunError only where there is no result."""
+    result = load_result(run_directory).model_copy(update={"run_directory": str(run_directory)})
+    tracks, problem = load_tracks(run_directory)
+    folded_file = result.profile.folded_file if result.profile else None
+    return StoredRun(
+        path=run_directory,
+        result=result,
+        tracks=tracks,
+        tracks_problem=problem,
+        scenario=_text(run_directory, SCENARIO_FILE),
+        folded=_text(run_directory, folded_file or FOLDED_FILE),
+    )
+
+
+def load_tracks(run_directory: Path) -> tuple[Tracks, str | None]:
+    """The samples of a run, and why there are none."""
+    try:
+        tracks = read_samples(run_directory / SAMPLES_FILE)
+    except OSError as error:
+        return {}, f"{SAMPLES_FILE} cannot be read: {error.strerror}"
+    except ValueError:
+        return {}, f"{SAMPLES_FILE} is not text"
+    return tracks, None if tracks else f"{SAMPLES_FILE} holds no reading"
+
+
+def _load(path: Path, model: type[V], what: str) -> V:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StoredRunError(
+            f"cannot read {path}: {error.strerror}", "name a folder that `pubstorm run` has made"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise StoredRunError(f"{path} is not text") from error
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise StoredRunError(
+            f"{path} is not {what} of this version: {place}: {first['msg']}",
+            "was it written by another version of Pubstorm?",
+        ) from error
+
+
+def _text(run_directory: Path, file: str) -> Text:
+    path = run_directory / file
+    if not path.resolve().is_relative_to(run_directory.resolve()):
+        return Text(problem=f"{file} lies outside the run directory")
+    try:
+        return Text(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        return Text(problem=f"{file} cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        return Text(problem=f"{file} is not text")

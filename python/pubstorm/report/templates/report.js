@@ -1,0 +1,189 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const byId = (id) => document.getElementById(id);
+  const json = (id) => JSON.parse(byId(id)?.textContent || "null");
+
+  function contents() {
+    for (const section of document.querySelectorAll("[data-section]")) {
+      const link = document.createElement("a");
+      link.href = `#${section.id}`;
+      link.textContent = section.dataset.section;
+      byId("contents").append(link);
+    }
+  }
+
+  /* `#dark` and `#light` in the address choose a theme, else the system's holds. */
+  function theme() {
+    const button = byId("theme");
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    const isDark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+    const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+    const asked = location.hash.slice(1);
+    if (asked === "dark" || asked === "light") root.dataset.theme = asked;
+    button.addEventListener("click", () => {
+      root.dataset.theme = isDark() ? "light" : "dark";
+      label();
+    });
+    system.addEventListener("change", label);
+    label();
+  }
+
+  async function loadPlotly() {
+    const packed = Uint8Array.from(atob(byId("library").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
+  const LEGEND_ROW = 19;
+  const PLOT_HEIGHT = 235;
+  const MARGIN_BELOW = 52;
+
+  /* A legend below the plot takes as many rows as its entries need at this width. */
+  function size(figure, width) {
+    const entry = figure.layout.legend.entrywidth + 40;
+    const columns = Math.max(Math.floor((width - 20) / entry), 1);
+    const legend = Math.ceil(figure.data.length / columns) * LEGEND_ROW + 8;
+    const margin = { ...figure.layout.margin, b: MARGIN_BELOW + legend };
+    return { width, height: PLOT_HEIGHT + margin.t + margin.b, margin };
+  }
+
+  function link(canvas, linked) {
+    let following = false;
+    canvas.on("plotly_relayout", (change) => {
+      if (following) return;
+      const whole = change["xaxis.autorange"];
+      const from = change["xaxis.range[0]"], to = change["xaxis.range[1]"];
+      if (!whole && from === undefined) return;
+      for (const other of linked) {
+        const range = whole ? other.figure.layout.xaxis.range : [from, to];
+        following = true;
+        Plotly.relayout(other.canvas, { "xaxis.range": range.slice() })
+          .finally(() => { following = false; });
+      }
+    });
+  }
+
+  async function plots() {
+    const figures = json("figures");
+    const canvases = [...document.querySelectorAll("[data-figure]")];
+    if (!canvases.length) return;
+    await loadPlotly();
+    const drawn = [], linked = [];
+    const draw = async (canvas) => {
+      if (canvas.classList.contains("js-plotly-plot") || !canvas.clientWidth) return;
+      const figure = figures[canvas.dataset.figure];
+      const layout = { ...structuredClone(figure.layout), ...size(figure, canvas.clientWidth) };
+      const config = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+      await Plotly.newPlot(canvas, structuredClone(figure.data), layout, config);
+      drawn.push({ canvas, figure });
+      if (figure.linked) {
+        linked.push({ canvas, figure });
+        link(canvas, linked);
+      }
+    };
+    const fit = (width) => {
+      for (const { canvas, figure } of drawn) {
+        const wanted = width || canvas.clientWidth;
+        if (wanted && wanted !== canvas.layout.width) {
+          Plotly.relayout(canvas, size(figure, wanted));
+        }
+      }
+    };
+    for (const canvas of canvases) await draw(canvas);
+    for (const more of document.querySelectorAll("details")) {
+      more.addEventListener("toggle", async () => {
+        for (const canvas of more.querySelectorAll("[data-figure]")) await draw(canvas);
+      });
+    }
+    addEventListener("resize", () => fit());
+    addEventListener("beforeprint", () => fit(PRINTED_WIDTH));
+    addEventListener("afterprint", () => fit());
+    root.dataset.plots = String(drawn.length);
+  }
+
+  const PRINTED_WIDTH = 690;
+  const ROW = 18;
+  const NARROWEST = 0.0008;
+
+  function hue(name) {
+    let sum = 0;
+    for (const character of name) sum = (sum * 31 + character.codePointAt(0)) >>> 0;
+    const kernel = name.endsWith("_[k]");
+    return kernel ? `hsl(${190 + sum % 25} 45% 72%)` : `hsl(${22 + sum % 28} 78% 68%)`;
+  }
+
+  /* The whole width shows one frame, beneath it whoever called it, above it all that it called. */
+  function flame() {
+    const tree = json("flame-tree"), box = byId("flame");
+    if (!tree || !box) return;
+    const search = byId("flame-search"), found = byId("flame-found");
+    const deepest = (frame) => 1 + Math.max(0, ...(frame.c || []).map(deepest));
+    const percent = (samples) => `${(100 * samples / tree.v).toFixed(2)} %`;
+    let path = [tree];
+
+    function place(frame, depth, left, width, callers, outer) {
+      const button = document.createElement("button");
+      const text = `${frame.n}: ${percent(frame.v)} of the samples (${frame.v})`;
+      button.type = "button";
+      button.textContent = width > 0.02 ? frame.n : "";
+      button.title = text;
+      button.setAttribute("aria-label", text);
+      button.dataset.name = frame.n.toLowerCase();
+      button.className = outer ? "outer" : "";
+      button.style.cssText = `left:${100 * left}%;width:${100 * width}%;bottom:${depth * ROW}px;` +
+        `background:${hue(frame.n)}`;
+      button.addEventListener("click", () => { path = [...callers, frame]; draw(); });
+      box.append(button);
+    }
+
+    function above(frame, depth, left, width, callers) {
+      place(frame, depth, left, width, callers, false);
+      let from = left;
+      for (const call of frame.c || []) {
+        const share = width * call.v / frame.v;
+        if (share >= NARROWEST) above(call, depth + 1, from, share, [...callers, frame]);
+        from += share;
+      }
+    }
+
+    function draw() {
+      box.replaceChildren();
+      const callers = path.slice(0, -1), frame = path[path.length - 1];
+      callers.forEach((caller, depth) => place(caller, depth, 0, 1, path.slice(0, depth), true));
+      above(frame, callers.length, 0, 1, callers);
+      box.style.height = `${(callers.length + deepest(frame)) * ROW}px`;
+      mark();
+    }
+
+    function share(frame, wanted) {
+      if (frame.n.toLowerCase().includes(wanted)) return frame.v;
+      return (frame.c || []).reduce((sum, call) => sum + share(call, wanted), 0);
+    }
+
+    function mark() {
+      const wanted = search.value.trim().toLowerCase();
+      for (const button of box.children) {
+        const hit = wanted !== "" && button.dataset.name.includes(wanted);
+        button.classList.toggle("found", hit);
+      }
+      found.textContent = wanted ? `found in ${percent(share(tree, wanted))} of the samples` : "";
+    }
+
+    search.addEventListener("input", mark);
+    byId("flame-reset").addEventListener("click", () => { path = [tree]; draw(); });
+    draw();
+  }
+
+  contents();
+  theme();
+  flame();
+  plots().catch((error) => {
+    root.dataset.failed = String(error);
+    for (const canvas of document.querySelectorAll("[data-figure]")) {
+      canvas.textContent = `The plot could not be drawn: ${error}`;
+    }
+  });
+})();

@@ -1,0 +1,58 @@
+"""Makes the folder of a series by hand: three steps with run directories, one that came to no
+measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubstorm.result import LimitedBy, Series, SeriesStep, Status
+from tests.report.example_run import Shape, write_run
+
+CLIENTS = (2000, 3000, 4000, 5000)
+
+
+def write_series(folder: Path, **changes: object) -> Series:
+    """Makes the folder; `changes` are fields of the series."""
+    steps = tuple(_step(folder, number, clients) for number, clients in enumerate(CLIENTS, 1))
+    series = Series(
+        name="fixed-rate",
+        run_directory=str(folder),
+        started="2026-11-21T12:00:00+00:00",
+        ended="2026-11-21T12:20:00+00:00",
+        overrides=("broker.kind=mosquitto",),
+        columns=("clients", "msg/s", "CPU of the broker", "result"),
+        steps=steps,
+        complete=True,
+        stopped="verdict is fail",
+        text="It held up to 3000 clients. At 4000 clients the broker was the limit.",
+    ).model_copy(update=changes)
+    (folder / "series.json").write_text(series.model_dump_json(indent=2))
+    return series
+
+
+def _step(folder: Path, number: int, clients: int) -> SeriesStep:
+    path = f"steps/{number:02}"
+    played = clients < max(CLIENTS)
+    result = None
+    if played:
+        shape = Shape(duration_s=60, clients=clients, carries=clients < 4000, seed=number)
+        result = write_run(folder / path, shape)
+    return SeriesStep(
+        number=number,
+        label=f"clients {clients}",
+        values={"populations.device-0.clients": str(clients)},
+        repetition=1,
+        folder=path,
+        command=f"pubstorm run fixed-rate.yaml --set populations.device-0.clients={clients}",
+        note="After a restart of the broker." if number == 1 else "",
+        status=result.verdict.status if result else None,
+        limited_by=result.verdict.limited_by if result else LimitedBy.NONE,
+        evidence=result.verdict.evidence if result else (),
+        problem=None if played else "the host has too few descriptors",
+        cells=(
+            f"{clients:,}".replace(",", "\u202f"),
+            f"{clients * 0.166:.0f}" if played else "–",
+            f"{clients / 42:.0f} %" if played else "–",
+            "held" if result and result.verdict.status is Status.PASS else "failed",
+        ),
+    )

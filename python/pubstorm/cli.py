@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pubstorm import __version__
 from pubstorm.binaries import broker_path
+from pubstorm.control_socket import ask
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.live import live_for
 from pubstorm.plan import compile_plan, planned_targets
@@ -118,6 +119,17 @@ def check(scenario: str, target: str | None, overrides: tuple[str, ...]) -> int:
 def report(run_dir: Path) -> None:
     """Render the stored result in RUN_DIR again."""
     render_directory(run_dir, _console())
+
+
+@pubstorm.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.argument("words", nargs=-1, required=True, metavar="CHANGE")
+def change(run_dir: Path, words: tuple[str, ...]) -> None:
+    """Change a population of the run that goes on in RUN_DIR.
+
+    CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
+    """
+    click.echo(ask(run_dir, " ".join(words)))
 
 
 @pubstorm.command()

@@ -17,6 +17,7 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import broker_path, engine_path
 from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.control import Hello
+from pubstorm.control_socket import listening
 from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
@@ -128,7 +129,8 @@ class _Run:
 
         conductor = Conductor(plan, fleet, self._happenings, self._live)
         self._conducting = True
-        await conductor.play(keep)
+        async with listening(self._directory.path, conductor.change, self._live.note):
+            await conductor.play(keep)
         return conductor
 
     def _result(self, assembly: Assembly, brokers: tuple[BrokerResult, ...]) -> Result:

@@ -208,7 +208,8 @@ mod tests {
             count in 1u32..9,
         ) {
             let first = if joins { from } else { from + clients };
-            let walk = Walk { population: 0, joins, first, clients, position: 0, at_ns: 7, over_ns };
+            let at_ns = 7;
+            let walk = Walk { population: 0, joins, first, clients, position: 0, at_ns, over_ns };
             let whole = turns(walk, Shard::WHOLE);
             prop_assert_eq!(whole.len(), clients as usize);
             let shards = (0..count).map(|index| Shard::new(index, count).unwrap());

@@ -111,7 +111,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_schedule_never_runs_back(changes in changes(), a in 0..200_000 * MS, b in 0..1000u64) {
+        fn the_schedule_never_runs_back(
+            changes in changes(), a in 0..200_000 * MS, b in 0..1000u64,
+        ) {
             let tempo = tempo(&changes);
             prop_assert!(tempo.schedule_ns(a) <= tempo.schedule_ns(a + b));
             prop_assert!(tempo.real_ns(a) <= tempo.real_ns(a + b));

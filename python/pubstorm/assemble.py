@@ -4,7 +4,7 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pubstorm.conduct import Course, StageSpan
@@ -19,7 +19,7 @@ from pubstorm.merge import (
     Totals,
     rate_per_s,
 )
-from pubstorm.plan import ClosedPace, Plan, Population, PublishAction
+from pubstorm.plan import ChangeRate, ClosedPace, Plan, Population, Presence, PublishAction
 from pubstorm.readings import Span
 from pubstorm.result import (
     AgentResult,
@@ -105,6 +105,7 @@ class Assembly:
         return PopulationResult(
             **{**totals.counters, **counts},
             clients=plan.clients,
+            asked_max=self._asked_max(index),
             closed_loop=_is_closed_loop(plan),
             closed_loop_window=_closed_loop_window(plan),
             connected_max=self.totals.peak(index, "connected"),
@@ -154,7 +155,30 @@ class Assembly:
                 for index, population in enumerate(self.plan.populations)
                 if index in stage.populations or self._receives(span, index)
             },
+            unjudged=tuple(self._unjudged(span)),
         )
+
+    def _unjudged(self, span: StageSpan) -> Iterator[str]:
+        changed = {
+            change.population
+            for change in self.course.changes
+            if change.stage == span.index and not isinstance(change.action, ChangeRate)
+        }
+        for index, population in enumerate(self.plan.populations):
+            if index in changed and population.subscriptions:
+                yield population.name
+
+    def _asked_max(self, index: int) -> int:
+        """Most clients of a population that were to be there at once, as the run went."""
+        presence, most = Presence(self.plan), 0
+        for span in self.course.spans:
+            presence.enter(self.plan.stages[span.index])
+            most = max(most, presence.counts[index])
+            for change in self.course.changes:
+                if change.stage == span.index:
+                    presence.change(change.population, change.action)
+                    most = max(most, presence.counts[index])
+        return most
 
     def _stage_population(
         self, span: StageSpan, index: int, steady: Sequence[Interval]

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pubstorm import __version__
 from pubstorm.binaries import broker_path
+from pubstorm.control_socket import ask
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.keys.command import keys
@@ -129,6 +130,17 @@ def report(run_dir: Path) -> None:
         click.echo(f"warning: {problem}", err=True)
     if directory.failure is not None:
         click.echo(f"warning: {directory.failure}", err=True)
+
+
+@pubstorm.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.argument("words", nargs=-1, required=True, metavar="CHANGE")
+def change(run_dir: Path, words: tuple[str, ...]) -> None:
+    """Change a population of the run that goes on in RUN_DIR.
+
+    CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
+    """
+    click.echo(ask(run_dir, " ".join(words)))
 
 
 @pubstorm.command()

@@ -9,10 +9,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pubstorm.control import Close, EnterStage, Stop
+from pubstorm.changes import AppliedChange, parse_change
+from pubstorm.control import ApplyChange, Close, EnterStage, Stop
+from pubstorm.errors import UsageError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
-from pubstorm.plan import ConnectAction, DisconnectAction, HoldAction, Plan, PublishAction, Stage
+from pubstorm.plan import (
+    ChangeAction,
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    HoldAction,
+    Plan,
+    Presence,
+    PublishAction,
+    Stage,
+    change_name,
+    unique_name,
+)
 from pubstorm.progress import Progress
 from pubstorm.result import Event
 from pubstorm.topology import BrokerDied
@@ -63,15 +77,18 @@ class Course:
     started_ns: int
     ended_ns: int = 0
     spans: list[StageSpan] = field(default_factory=list)
+    changes: list[AppliedChange] = field(default_factory=list)
+    """Changes of populations that took effect, in the order of time."""
     events: list[Event] = field(default_factory=list)
     endings: dict[int, str] = field(default_factory=dict)
     """How each agent ended."""
     interrupted: bool = False
     ended_early: bool = False
 
-    def note(self, kind: str, text: str) -> None:
-        """Records that something happened now."""
-        at_s = round((time.monotonic_ns() - self.started_ns) / SECOND_NS, 3)
+    def note(self, kind: str, text: str, at_ns: int | None = None) -> None:
+        """Records that something happened, now unless told otherwise."""
+        at_ns = time.monotonic_ns() if at_ns is None else at_ns
+        at_s = round((at_ns - self.started_ns) / SECOND_NS, 3)
         self.events.append(Event.model_validate({"at_s": at_s, "kind": kind, "text": text}))
 
 
@@ -90,6 +107,9 @@ class Conductor:
         self._happenings = happenings
         self._live = live
         self._stopping = False
+        self._presence = Presence(plan)
+        self._upcoming: list[AppliedChange] = []
+        self._load_until_ns: int | None = None
         self.progress = Progress(plan)
         self.course = Course(time.monotonic_ns())
 
@@ -111,6 +131,53 @@ class Conductor:
         course.ended_ns = time.monotonic_ns()
         await self._stop()
 
+    async def change(self, words: str) -> str:
+        """Changes a population beyond the plan, in the publish stage that is on; what was done.
+        Raises UsageError where that cannot be."""
+        name, action = parse_change(words)
+        asked = self._asked(name, action)
+        self._upcoming = sorted([*self._upcoming, asked], key=lambda change: change.at_ns)
+        command = ApplyChange(at_ns=asked.at_ns, population=asked.population, action=action)
+        await self._fleet.command(command)
+        return f"{asked.name} at {(asked.at_ns - self.course.started_ns) / SECOND_NS:.1f} s"
+
+    def _asked(self, name: str, action: ChangeAction) -> AppliedChange:
+        """The change that takes effect as soon as every agent has heard of it."""
+        at_ns = time.monotonic_ns() + START_DELAY_NS
+        over_ns = 0 if isinstance(action, ChangeRate) else action.over_ns
+        if self._load_until_ns is None:
+            raise UsageError("no publish stage is on", "changes are made while messages are sent")
+        if at_ns + over_ns > self._load_until_ns:
+            left_s = max(self._load_until_ns - at_ns, 0) / SECOND_NS
+            raise UsageError(f"the stage goes on for {left_s:.1f} s only, too short for the change")
+        index = self.progress.stage
+        stage = self._plan.stages[index]
+        names = {self._plan.populations[p].name: p for p in stage.populations}
+        if name not in names:
+            allowed = ", ".join(names)
+            raise UsageError(f"found population {name}, allowed are {allowed} in this stage")
+        population = names[name]
+        changes = [change for change in self.course.changes if change.stage == index]
+        taken = [stage.name, *(change.name for change in (*changes, *self._upcoming))]
+        change = unique_name(change_name(action, name), taken)
+        asked = AppliedChange(index, at_ns, change, population, action)
+        self._check_clients(asked)
+        return asked
+
+    def _check_clients(self, asked: AppliedChange) -> None:
+        """Whether there are clients for the change, and still for those planned after it."""
+        presence = self._presence.copy()
+        for change in sorted([*self._upcoming, asked], key=lambda change: change.at_ns):
+            if not presence.fits(change.population, change.action):
+                name = self._plan.populations[change.population].name
+                there = presence.counts[change.population]
+                clients = self._plan.populations[change.population].clients
+                what = f"{there} of {clients} clients of {name} are there"
+                if change is not asked:
+                    what = f"{what} then, and {change.name} is planned after it"
+                raise UsageError(f"not so many clients: {what}")
+            presence.change(change.population, change.action)
+
     async def _play_stage(self, index: int, stage: Stage) -> None:
         at_ns = time.monotonic_ns() + START_DELAY_NS
         self.progress.enter(index, at_ns)
@@ -118,9 +185,11 @@ class Conductor:
             self._entered(index, at_ns)
         await self._fleet.command(EnterStage(index=index, at_ns=at_ns))
         load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
+        self._presence.enter(stage)
         try:
             await self._play_action(stage, at_ns)
         finally:
+            self._load_until_ns, self._upcoming = None, []
             now_ns, settled = time.monotonic_ns(), self.progress.settled()
             self.course.spans.append(StageSpan(index, at_ns, at_ns + load_ns, now_ns, settled))
         if not settled:
@@ -131,6 +200,7 @@ class Conductor:
             case ConnectAction() as action:
                 await self._connect(stage, action, at_ns)
             case PublishAction() as action:
+                self._plan_changes(action, at_ns)
                 await self._publish(at_ns + action.duration_ns)
             case HoldAction() as action:
                 await self._hold(at_ns + action.duration_ns)
@@ -156,12 +226,36 @@ class Conductor:
         """Until the load is over, the backlog is out or closed, and everything owed has come or
         nothing has moved for the drain's time."""
         progress = self.progress
+        self._load_until_ns = load_until_ns
         await self._until(lambda: False, load_until_ns)
+        self._load_until_ns = None
         await self._while_moving(progress.settled)
         if not progress.settled():
             await self._fleet.command(Close())
             await self._until(progress.settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS)
         await self._while_moving(progress.balanced)
+
+    def _plan_changes(self, action: PublishAction, at_ns: int) -> None:
+        """Agents know the plan's changes by themselves; here they are told to the user."""
+        self._upcoming = [
+            AppliedChange(
+                self.progress.stage,
+                at_ns + change.after_ns,
+                change.name,
+                change.population,
+                change.action,
+            )
+            for change in action.changes
+        ]
+
+    def _note_changes(self, now_ns: int) -> None:
+        """Notes the changes that have taken effect."""
+        while self._upcoming and self._upcoming[0].at_ns <= now_ns:
+            change = self._upcoming.pop(0)
+            self._presence.change(change.population, change.action)
+            self.course.changes.append(change)
+            self.course.note("change", change.name, change.at_ns)
+            self._live.note(change.name)
 
     async def _hold(self, until_ns: int) -> None:
         """Until the time is over and every agent has said so."""
@@ -213,10 +307,12 @@ class Conductor:
         """Takes happenings and shows the state until `done` or the deadline; whether it is done."""
         while not done():
             now_ns = time.monotonic_ns()
+            self._note_changes(min(now_ns, deadline_ns))
             if now_ns >= deadline_ns:
                 return False
             self.progress.show(self._live, now_ns)
-            wait_ns = min(deadline_ns, self.progress.next_show_ns) - now_ns
+            next_ns = min((change.at_ns for change in self._upcoming), default=deadline_ns)
+            wait_ns = min(deadline_ns, self.progress.next_show_ns, next_ns) - now_ns
             happening = await self._next(wait_ns)
             if happening is not None:
                 self._apply(happening)

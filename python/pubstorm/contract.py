@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from pubstorm.control import Bye, Close, EnterStage, Failure, Hello, Stop
+from pubstorm.control import ApplyChange, Bye, Close, EnterStage, Failure, Hello, Stop
 from pubstorm.result import Result
 from pubstorm.snapshot import Snapshot
 
@@ -16,7 +16,9 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 def control_schema() -> dict[str, Any]:
     """A line between conductor and agent other than plan and snapshot."""
-    lines: TypeAdapter[object] = TypeAdapter(EnterStage | Close | Stop | Hello | Failure | Bye)
+    lines: TypeAdapter[object] = TypeAdapter(
+        EnterStage | ApplyChange | Close | Stop | Hello | Failure | Bye
+    )
     title = "A line between conductor and agent, other than plan and snapshot"
     return {"$schema": DRAFT, "title": title, **lines.json_schema(mode="serialization")}
 

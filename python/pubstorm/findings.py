@@ -42,7 +42,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.BROKER, failed=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
-        else:
+        elif event.kind != "change":
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
         yield Finding("the ledger lacks what a lost agent did after its last snapshot")
@@ -102,18 +102,20 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
 
 
 def _held_up(measured: Measured, population: PopulationResult) -> bool:
-    never_ready = population.ready_max < population.clients
+    asked = population.clients if population.asked_max is None else population.asked_max
+    never_ready = population.ready_max < asked
     lost_connections = population.disconnected_total > 0
     return never_ready or lost_connections or measured.fleet.blocked_us.count > 0
 
 
 def _unready(measured: Measured) -> Iterable[Finding]:
     for name, population in measured.populations.items():
-        missing = population.clients - population.ready_max
+        asked = population.clients if population.asked_max is None else population.asked_max
+        missing = asked - population.ready_max
         if missing > 0 and population.connect_attempts_total > 0:
             yield Finding(
                 f"{name}: never ready: {count_text(missing)} of "
-                f"{counted(population.clients, 'client')}; what was meant for them counts as lost"
+                f"{counted(asked, 'client')}; what was meant for them counts as lost"
             )
 
 
@@ -178,6 +180,17 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             f"{counted(unfollowed, 'delivery', 'deliveries')} were beyond the ledger's bound: "
             "counted, not checked for order and duplicates"
         )
+
+
+def _unjudged(measured: Measured) -> Iterable[Finding]:
+    """Receivers that joined or left while messages were sent."""
+    for stage in measured.stages:
+        for name in stage.unjudged:
+            received = stage.populations[name].received_total if name in stage.populations else 0
+            yield Finding(
+                f"{name}: {counted(received, 'delivery', 'deliveries')} in stage {stage.name} "
+                "were counted and not judged, for its clients joined or left meanwhile"
+            )
 
 
 def _unacknowledged(measured: Measured) -> Iterable[Finding]:
@@ -307,6 +320,7 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _connections,
     _tls,
     _deliveries,
+    _unjudged,
     _unacknowledged,
     _closed_loops,
     _backpressure,

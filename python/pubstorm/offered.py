@@ -9,46 +9,114 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from pubstorm.plan import OpenPace, Plan, Population, Publication, PublishAction, Stage
+from pubstorm.plan import (
+    ChangeRate,
+    OpenPace,
+    Plan,
+    Population,
+    Presence,
+    Publication,
+    PublishAction,
+    Stage,
+)
 from pubstorm.template import Kind, Part, Template, Variable
 
 
 @dataclass(frozen=True, slots=True)
-class StageLoad:
-    """What a publish stage offers; closed loops count nothing, since their rate is the broker's."""
+class PhaseLoad:
+    """What a publish stage offers from one change to the next; closed loops count nothing, since
+    their rate is the broker's. Clients that join or leave over a time count from its start."""
 
+    name: str
+    """That of the stage, or of the change that it begins with."""
+    after_ns: int
+    """Its start, after that of the stage."""
     seconds: float
+    clients: tuple[int, ...]
+    """Clients of each population that are there."""
     sent_per_s: float
     delivered_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageLoad:
+    """What a publish stage offers."""
+
+    phases: tuple[PhaseLoad, ...]
     has_closed_loop: bool
+
+    @property
+    def peak_per_s(self) -> float:
+        """Messages sent and delivered a second, in the busiest phase."""
+        return max((p.sent_per_s + p.delivered_per_s for p in self.phases), default=0)
+
+    @property
+    def sent_per_s(self) -> float:
+        """Messages sent a second, in the mean over the stage."""
+        return self.sent_total / seconds if (seconds := self.seconds) else 0
+
+    @property
+    def delivered_per_s(self) -> float:
+        """Deliveries owed a second, in the mean over the stage."""
+        return self.delivered_total / seconds if (seconds := self.seconds) else 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it publishes."""
+        return sum(phase.seconds for phase in self.phases)
 
     @property
     def sent_total(self) -> float:
         """Messages sent in the stage."""
-        return self.sent_per_s * self.seconds
+        return sum(phase.sent_per_s * phase.seconds for phase in self.phases)
 
     @property
     def delivered_total(self) -> float:
         """Deliveries owed in the stage."""
-        return self.delivered_per_s * self.seconds
+        return sum(phase.delivered_per_s * phase.seconds for phase in self.phases)
 
 
 def stage_load(plan: Plan, stage: Stage) -> StageLoad:
-    """The load of one stage; nothing unless it publishes."""
+    """The load of one stage of the plan; nothing unless it publishes."""
     if not isinstance(stage.action, PublishAction):
-        return StageLoad(0, 0, 0, False)
+        return StageLoad((), False)
+    pacing = (p.pace for index in stage.populations for p in plan.populations[index].publications)
+    has_closed_loop = any(not isinstance(pace, OpenPace) for pace in pacing)
+    return StageLoad(tuple(_phases(plan, stage, stage.action)), has_closed_loop)
+
+
+def _phases(plan: Plan, stage: Stage, action: PublishAction) -> Iterator[PhaseLoad]:
+    presence = Presence.before(plan, stage)
+    factors = [float(index in stage.populations) for index in range(len(plan.populations))]
+    name, after_ns = stage.name, 0
+    for change in (*action.changes, None):
+        end_ns = action.duration_ns if change is None else change.after_ns
+        sent_per_s, delivered_per_s = _rates(plan, presence.counts, factors)
+        seconds, clients = (end_ns - after_ns) / SECOND_NS, tuple(presence.counts)
+        yield PhaseLoad(name, after_ns, seconds, clients, sent_per_s, delivered_per_s)
+        if change is None:
+            return
+        name, after_ns = change.name, change.after_ns
+        presence.change(change.population, change.action)
+        if isinstance(change.action, ChangeRate) and change.population in stage.populations:
+            factors[change.population] = change.action.factor
+
+
+def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple[float, float]:
+    """Messages sent and delivered a second by the clients that are there."""
     sent_per_s = delivered_per_s = 0.0
-    has_closed_loop = False
-    for population in (plan.populations[index] for index in stage.populations):
+    there = tuple(
+        population.model_copy(update={"clients": clients})
+        for population, clients in zip(plan.populations, counts, strict=True)
+    )
+    plan = plan.model_copy(update={"populations": there})
+    for population, factor in zip(there, factors, strict=True):
         for publication in population.publications:
-            if not isinstance(publication.pace, OpenPace):
-                has_closed_loop = True
-                continue
-            rate_per_s = population.clients * SECOND_NS / publication.pace.period_ns
-            sent_per_s += rate_per_s
-            delivered_per_s += rate_per_s * deliveries(plan, population, publication)
-    seconds = stage.action.duration_ns / SECOND_NS
-    return StageLoad(seconds, sent_per_s, delivered_per_s, has_closed_loop)
+            if isinstance(publication.pace, OpenPace) and population.clients and factor:
+                rate_per_s = population.clients * factor * SECOND_NS / publication.pace.period_ns
+                sent_per_s += rate_per_s
+                delivered_per_s += rate_per_s * deliveries(plan, population, publication)
+    return sent_per_s, delivered_per_s
 
 
 def due_total(plan: Plan, stage: int, population: int, span_ns: tuple[int, int]) -> float | None:
@@ -66,9 +134,8 @@ def due_total(plan: Plan, stage: int, population: int, span_ns: tuple[int, int])
 
 
 def peak_per_s(plan: Plan) -> float:
-    """Messages sent and delivered a second, in the busiest stage."""
-    loads = (stage_load(plan, stage) for stage in plan.stages)
-    return max((load.sent_per_s + load.delivered_per_s for load in loads), default=0)
+    """Messages sent and delivered a second, in the busiest phase."""
+    return max((stage_load(plan, stage).peak_per_s for stage in plan.stages), default=0)
 
 
 def deliveries(plan: Plan, population: Population, publication: Publication) -> float:

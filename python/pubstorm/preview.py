@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
+    Change,
+    ChangeRate,
     ConnectAction,
     DisconnectAction,
     FixedPayload,
@@ -17,8 +19,10 @@ from pubstorm.plan import (
     Plan,
     Population,
     Publication,
+    PublishAction,
     Stage,
     Tls,
+    change_name,
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
@@ -124,13 +128,32 @@ def _stage(plan: Plan, number: int) -> Iterator[str]:
     names = ", ".join(plan.populations[index].name for index in stage.populations)
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
     load = stage_load(plan, stage)
-    if load.sent_per_s:
-        yield (
-            f"     about {load.sent_per_s:,.0f} sent/s and {load.delivered_per_s:,.0f} "
-            f"delivered/s: {load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
-        )
+    begins = ["", *(_change(plan, change) for change in _changes(stage))]
+    totals = f"{load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
+    for begin, phase in zip(begins, load.phases, strict=False):
+        if load.sent_total:
+            rates = f"{phase.sent_per_s:,.0f} sent/s and {phase.delivered_per_s:,.0f} delivered/s"
+            yield f"     {begin}about {rates}" + (f": {totals}" if len(begins) == 1 else "")
+        elif begin:
+            yield f"     {begin.removesuffix(', ')}"
+    if load.sent_total and len(begins) > 1:
+        yield f"     {totals} in all"
     if load.has_closed_loop:
         yield "     and a closed loop, whose rate the broker sets"
+
+
+def _changes(stage: Stage) -> tuple[Change, ...]:
+    return stage.action.changes if isinstance(stage.action, PublishAction) else ()
+
+
+def _change(plan: Plan, change: Change) -> str:
+    action = change.action
+    words = change_name(action, plan.populations[change.population].name)
+    if change.name != words:
+        words = f"{change.name}: {words}"
+    if not isinstance(action, ChangeRate) and action.over_ns:
+        words += f" over {write_duration(action.over_ns)}"
+    return f"at {write_duration(change.after_ns)}: {words}, "
 
 
 def _action(plan: Plan, stage: Stage) -> str:

@@ -17,6 +17,7 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import broker_path, engine_path
 from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.control import Hello
+from pubstorm.control_socket import listening
 from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
@@ -187,7 +188,8 @@ class _Run:
         started_ns = conductor.course.started_ns
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
         try:
-            await conductor.play(keep, watch.enter_stage)
+            async with listening(self._directory.path, conductor.change, self._live.note):
+                await conductor.play(keep, watch.enter_stage)
         finally:
             await watch.end()
         return conductor

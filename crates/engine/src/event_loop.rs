@@ -7,11 +7,13 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
-use plan::{Action, Command, Snapshot};
+use plan::{Action, ChangeAction, Command, Snapshot};
 
+use crate::changes::{Changes, Step, Waiting};
 use crate::client::{Client, Phase};
 use crate::clock::{Alarm, now_ns};
 use crate::pause::Pause;
+use crate::pipes;
 use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::stage::Stage;
@@ -42,6 +44,7 @@ pub struct EventLoop {
     wheel: Wheel,
     due: Vec<u32>,
     stage: Option<Stage>,
+    changes: Changes,
     /// The next stage and when it begins.
     pending: Option<(usize, u64)>,
     inputs: Receiver<Input>,
@@ -88,6 +91,7 @@ impl EventLoop {
             wheel,
             due: Vec::new(),
             stage: None,
+            changes: Changes::default(),
             pending: None,
             inputs,
             snapshots,
@@ -152,7 +156,9 @@ impl EventLoop {
                 Ok(Input::Command(Command::Stage { index, at_ns })) => {
                     self.pending = Some((index, at_ns));
                 }
-                Ok(Input::Command(Command::Change { .. })) => {}
+                Ok(Input::Command(Command::Change { at_ns, population, action })) => {
+                    self.add_change(Waiting { at_ns, population, action });
+                }
                 Ok(Input::Command(Command::Close)) => self.close_stage(),
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return false,
@@ -170,6 +176,7 @@ impl EventLoop {
         if let Some(stage_ns) = self.stage.as_mut().and_then(|stage| stage.next_ns(shared)) {
             next_ns = next_ns.min(stage_ns);
         }
+        next_ns = next_ns.min(self.changes.next_ns().unwrap_or(u64::MAX));
         if let Some((_, at_ns)) = self.pending {
             next_ns = next_ns.min(at_ns);
         }
@@ -185,6 +192,7 @@ impl EventLoop {
             self.pending = None;
             self.enter_stage(index, at_ns);
         }
+        self.walk_changes();
         self.wheel.advance(self.shared.now_ns, &mut self.due);
         let fired = self.due.len();
         while let Some(index) = self.due.pop() {
@@ -211,11 +219,66 @@ impl EventLoop {
         }
         self.stage = Some(Stage::new(index, at_ns, &mut self.shared));
         self.settled = false;
+        self.changes = Changes::of(&self.shared.setup.plan.stages[index].action, at_ns);
         if let Some(publishing) = &self.shared.publishing {
             self.next_close_check_ns = publishing.end_ns;
             for index in 0..self.clients.len() as u32 {
                 self.with_client(index, Client::begin_publishing);
             }
+        }
+    }
+
+    /// Takes a change beyond the plan, if the stage that is on has room for it.
+    fn add_change(&mut self, change: Waiting) {
+        let until_ns = change.at_ns.saturating_add(change.action.over_ns());
+        let populations = self.shared.setup.populations.len();
+        let refused = match &self.shared.publishing {
+            None => Some("no publish stage is on".to_owned()),
+            Some(publishing) if until_ns > publishing.end_ns => {
+                Some("it goes beyond the end of the stage".to_owned())
+            }
+            _ if change.population >= populations => Some(format!(
+                "found population {}, allowed are below {populations}",
+                change.population
+            )),
+            _ if !change.action.is_possible() => Some("its factor is out of range".to_owned()),
+            _ => None,
+        };
+        if let Some(why) = refused {
+            return pipes::log(&format!("a change was ignored: {why}"));
+        }
+        if !matches!(change.action, ChangeAction::Rate { .. }) {
+            self.shared.stop_judging(change.population);
+        }
+        self.changes.push(change);
+    }
+
+    /// Does what changes now.
+    fn walk_changes(&mut self) {
+        for _ in 0..RAMP_TURN {
+            match self.changes.next(&mut self.shared) {
+                None => return,
+                Some(Step::Join { client, at_ns }) => {
+                    self.with_client(client, |client, shared| client.join(shared, at_ns));
+                }
+                Some(Step::Leave { client, at_ns }) => {
+                    self.with_client(client, |client, shared| client.leave(shared, at_ns));
+                }
+                Some(Step::Rate { population, at_ns, factor }) => {
+                    self.change_rate(population, at_ns, factor);
+                }
+            }
+        }
+    }
+
+    fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
+        if let Some(publishing) = &mut self.shared.publishing {
+            let after_ns = at_ns.saturating_sub(publishing.start_ns);
+            publishing.tempos[population].change(after_ns, factor);
+        }
+        let own = &self.shared.setup.populations[population];
+        for index in own.first_client..own.first_client + own.share {
+            self.with_client(index, Client::publish_due);
         }
     }
 
@@ -245,7 +308,7 @@ impl EventLoop {
             !matches!(client.phase(), Phase::Idle | Phase::GaveUp)
                 && client.backlog(shared, u64::MAX) > 0
         };
-        if !self.clients.iter().any(waits) {
+        if self.changes.is_empty() && !self.clients.iter().any(waits) {
             self.close_stage();
         }
     }
@@ -259,6 +322,7 @@ impl EventLoop {
         if let Some(publishing) = &mut self.shared.publishing {
             publishing.end_ns = publishing.end_ns.min(self.shared.now_ns);
         }
+        self.changes = Changes::default();
         for index in 0..self.clients.len() as u32 {
             self.with_client(index, Client::end_publishing);
         }
@@ -316,7 +380,7 @@ impl EventLoop {
         self.snapshot();
     }
 
-    fn with_client(&mut self, index: u32, act: fn(&mut Client, &mut Shared)) {
+    fn with_client(&mut self, index: u32, act: impl FnOnce(&mut Client, &mut Shared)) {
         let client = &mut self.clients[index as usize];
         act(client, &mut self.shared);
         retime(client, index, &mut self.wheel, &mut self.shared);

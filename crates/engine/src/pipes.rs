@@ -34,6 +34,12 @@ pub fn write_text(text: &str) -> Result<()> {
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot write to stdout")
 }
 
+/// Writes a line of the log.
+pub fn log(text: &str) {
+    // Nobody is left to be told where even stderr fails.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// Starts the thread that hands commands to the loop until stdin ends.
 pub fn read_commands(inputs: Sender<Input>, waker: Arc<Waker>) -> Result<()> {
     let read = move || {

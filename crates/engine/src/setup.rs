@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use plan::{FanOut, Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard};
+use plan::{Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard};
 
 /// A target whose name has no address.
 #[derive(Debug, thiserror::Error)]
@@ -22,8 +22,6 @@ pub struct Setup {
     pub shard: Shard,
     /// Address of each target.
     pub targets: Vec<SocketAddr>,
-    /// Who ought to receive what.
-    pub fan_out: FanOut,
     /// One for each population of the plan.
     pub populations: Vec<PopulationSetup>,
     /// Population of each publication, over all populations.
@@ -80,8 +78,7 @@ impl Setup {
             populations.push(PopulationSetup { first_client, share, publications });
             first_client += share;
         }
-        let fan_out = FanOut::new(&plan);
-        Ok(Self { plan, shard, targets, fan_out, populations, publisher_of })
+        Ok(Self { plan, shard, targets, populations, publisher_of })
     }
 
     /// The population whose unstamped publication has this topic, if there is one.

@@ -2,7 +2,7 @@
 //! the buffers that all clients share, since only one is handled at a time.
 
 use mio::Registry;
-use plan::FanOut;
+use plan::{FanOut, Tempo};
 
 use crate::ledger::Ledger;
 use crate::setup::Setup;
@@ -25,8 +25,12 @@ pub struct Shared {
     pub now_ns: u64,
     /// The publish stage, if one is on.
     pub publishing: Option<Publishing>,
-    /// Which populations are owed what is published now.
-    pub receiving: Vec<bool>,
+    /// How many clients of each population are there, over all agents: those with the lowest
+    /// indices.
+    pub present: Vec<u32>,
+    /// Which populations are owed what is published in this stage; the others change in it, and
+    /// are owed what they receive.
+    pub judged: Vec<bool>,
     /// Clients whose connection is under way.
     pub underway: u32,
     /// Clients of each population that have given up.
@@ -35,8 +39,8 @@ pub struct Shared {
     pub out: Vec<u8>,
     /// Where sockets are read to.
     pub read_buffer: Vec<u8>,
-    /// The last answer of the fan-out.
-    pub fan_out_cache: FanOutCache,
+    /// Who ought to receive what.
+    pub receivers: Receivers,
 }
 
 /// A publish stage.
@@ -47,11 +51,15 @@ pub struct Publishing {
     pub end_ns: u64,
     /// Which populations publish.
     pub populations: Vec<bool>,
+    /// How the schedule of each population runs.
+    pub tempos: Vec<Tempo>,
 }
 
-/// Remembers the receivers of one topic: most clients publish to few.
-#[derive(Default)]
-pub struct FanOutCache {
+/// The fan-out, with its last answer: most clients publish to few topics.
+pub struct Receivers {
+    fan_out: FanOut,
+    /// Clients of each population that receive.
+    clients: Vec<u32>,
     topic: String,
     target: usize,
     deliveries: Vec<u64>,
@@ -67,13 +75,33 @@ impl Shared {
             registry,
             now_ns,
             publishing: None,
-            receiving: vec![false; populations],
+            present: vec![0; populations],
+            judged: vec![true; populations],
             underway: 0,
             gave_up: vec![0; populations],
             out: Vec::new(),
             read_buffer: vec![0; READ_BYTES],
-            fan_out_cache: FanOutCache::default(),
+            receivers: Receivers::new(FanOut::new(&setup.plan)),
             setup,
+        }
+    }
+
+    /// Begins a stage with the clients that are there. A persistent session is owed what comes
+    /// while its client is away.
+    pub fn begin_receiving(&mut self) {
+        for (p, population) in self.setup.plan.populations.iter().enumerate() {
+            let kept = if population.clean_session { 0 } else { self.receivers.clients[p] };
+            self.receivers.set_clients(p, self.present[p].max(kept));
+        }
+        self.judged.fill(true);
+        self.tally.begin_stage();
+    }
+
+    /// From here to the end of the stage a population is owed what it receives: it changes, so
+    /// nobody can say what it ought to have had.
+    pub fn stop_judging(&mut self, population: usize) {
+        if std::mem::replace(&mut self.judged[population], false) {
+            self.tally.owe_received(population);
         }
     }
 
@@ -90,13 +118,40 @@ pub const fn wire_version(version: plan::Version) -> mqtt::Version {
     }
 }
 
-impl FanOutCache {
+impl Publishing {
+    /// When an instant of a population's schedule is, in nanoseconds.
+    pub fn real_ns(&self, population: usize, schedule_ns: u64) -> u64 {
+        self.start_ns.saturating_add(self.tempos[population].real_ns(schedule_ns))
+    }
+
+    /// The instants of a population's schedule before this one lie before `until_ns`.
+    pub fn schedule_before(&self, population: usize, until_ns: u64) -> u64 {
+        self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))
+    }
+}
+
+impl Receivers {
+    fn new(fan_out: FanOut) -> Self {
+        let clients = vec![0; fan_out.populations()];
+        let mut receivers =
+            Self { fan_out, clients, topic: String::new(), target: 0, deliveries: Vec::new() };
+        (0..receivers.clients.len()).for_each(|p| receivers.set_clients(p, 0));
+        receivers
+    }
+
+    fn set_clients(&mut self, population: usize, clients: u32) {
+        self.clients[population] = clients;
+        self.fan_out.set_receivers(population, clients);
+        self.deliveries.clear();
+    }
+
     /// Deliveries to each population of one message on `topic`, published at `target`.
-    pub fn deliveries(&mut self, fan_out: &FanOut, topic: &str, target: usize) -> &[u64] {
+    pub fn deliveries(&mut self, topic: &str, target: usize) -> &[u64] {
         if self.deliveries.is_empty() || self.target != target || self.topic != topic {
             topic.clone_into(&mut self.topic);
             self.target = target;
             self.deliveries.clear();
+            let fan_out = &self.fan_out;
             let counts = (0..fan_out.populations()).map(|p| fan_out.deliveries(p, topic, target));
             self.deliveries.extend(counts);
         }

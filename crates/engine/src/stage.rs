@@ -1,7 +1,7 @@
 //! The stage that is on: which clients are to be started or stopped when, and whether all that can
 //! be done has been done. It decides; the loop acts.
 
-use plan::{Action, SECOND_NS};
+use plan::{Action, ChangeAction, SECOND_NS, Tempo};
 
 use crate::setup::Setup;
 use crate::shared::{Publishing, Shared};
@@ -45,20 +45,20 @@ impl Stage {
                 rate_per_s = rate;
                 let share = |limit| shared.setup.shard.share(limit).max(1);
                 parallelism = limit.map_or(u32::MAX, share);
-                stage.populations.iter().for_each(|&p| shared.receiving[p] = true);
+                for &p in &stage.populations {
+                    shared.present[p] = plan.populations[p].clients;
+                }
             }
             Action::Disconnect { rate_per_s: rate } => {
                 rate_per_s = rate;
-                for &p in &stage.populations {
-                    // A persistent session is owed what comes while its client is away.
-                    shared.receiving[p] &= !plan.populations[p].clean_session;
-                }
+                stage.populations.iter().for_each(|&p| shared.present[p] = 0);
             }
             Action::Publish { duration_ns, .. } => {
                 shared.publishing = Some(Publishing {
                     start_ns,
                     end_ns: start_ns + duration_ns,
                     populations: (0..plan.populations.len()).map(takes_part).collect(),
+                    tempos: vec![Tempo::default(); plan.populations.len()],
                 });
                 walks = false;
             }
@@ -66,6 +66,9 @@ impl Stage {
         }
         let populations = if walks { stage.populations.clone() } else { Vec::new() };
         let ramp = Ramp { populations, at: 0, local: 0, before: 0, rate_per_s, parallelism };
+        let changing: Vec<usize> = changing(&stage.action).collect();
+        shared.begin_receiving();
+        changing.into_iter().for_each(|population| shared.stop_judging(population));
         Self { index, start_ns, closed: false, ramp }
     }
 
@@ -139,4 +142,15 @@ impl Stage {
             ramp.local = 0;
         }
     }
+}
+
+/// Populations whose clients join or leave in a stage.
+fn changing(action: &Action) -> impl Iterator<Item = usize> {
+    let changes = match action {
+        Action::Publish { changes, .. } => changes.as_slice(),
+        _ => &[],
+    };
+    let joins_or_leaves =
+        |change: &&plan::Change| !matches!(change.action, ChangeAction::Rate { .. });
+    changes.iter().filter(joins_or_leaves).map(|change| change.population)
 }

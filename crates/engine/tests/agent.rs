@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+#[path = "agent/changes.rs"]
+mod changes;
 mod support;
 
 use plan::{Command, Counters, Reason};

@@ -46,6 +46,11 @@ impl FanOut {
         self.populations.len()
     }
 
+    /// From here on only the first `clients` of a population receive.
+    pub fn set_receivers(&mut self, population: usize, clients: u32) {
+        self.populations[population].clients = u64::from(clients);
+    }
+
     /// Deliveries to `population` of one message on `topic`, published at target `target`.
     #[must_use]
     pub fn deliveries(&self, population: usize, topic: &str, target: usize) -> u64 {

@@ -13,6 +13,7 @@ mod shard;
 mod snapshot;
 mod stamp;
 mod template;
+mod tempo;
 
 pub use control::{Bye, Command, Failure, Hello};
 pub use fan_out::FanOut;
@@ -30,6 +31,7 @@ pub use snapshot::{
 };
 pub use stamp::{STAMP_BYTES, Stamp, StreamId};
 pub use template::{Template, TemplateError};
+pub use tempo::Tempo;
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::template::{Template, TemplateError};
+use crate::tempo::Tempo;
 
 /// A scenario with every choice made; what will be done, before sharding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -404,8 +405,49 @@ impl Plan {
                     self.populations.len()
                 )
             })?;
+            if let Action::Publish { duration_ns, changes } = &stage.action {
+                for (c, change) in changes.iter().enumerate() {
+                    let path = format!("stages[{s}].action.changes[{c}]");
+                    change.check(&path, *duration_ns, self.populations.len())?;
+                }
+            }
         }
         Ok(())
+    }
+}
+
+impl Change {
+    fn check(&self, path: &str, duration_ns: u64, populations: usize) -> Result<(), PlanError> {
+        require(self.population < populations, &format!("{path}.population"), || {
+            format!("found {}, allowed are indices below {populations}", self.population)
+        })?;
+        let end_ns = self.after_ns.saturating_add(self.action.over_ns());
+        require(end_ns <= duration_ns, path, || {
+            format!("found a change until {end_ns} ns, allowed is the stage's {duration_ns} ns")
+        })?;
+        require(self.action.is_possible(), &format!("{path}.action.factor"), || {
+            format!("allowed is 0 to {}", Tempo::FACTOR_MAX)
+        })
+    }
+}
+
+impl ChangeAction {
+    /// Time that it takes, in nanoseconds.
+    #[must_use]
+    pub const fn over_ns(&self) -> u64 {
+        match *self {
+            Self::Add { over_ns, .. } | Self::Remove { over_ns, .. } => over_ns,
+            Self::Rate { .. } => 0,
+        }
+    }
+
+    /// Whether its factor is in range.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        match self {
+            Self::Rate { factor } => (0.0..=Tempo::FACTOR_MAX).contains(factor),
+            Self::Add { .. } | Self::Remove { .. } => true,
+        }
     }
 }
 
@@ -476,6 +518,29 @@ mod tests {
     fn publication(topic: &str, payload: Payload) -> Publication {
         let topic = Template::new(topic).unwrap();
         Publication { topic, qos: 0, retain: false, pace: Pace::Closed, window: 1, payload }
+    }
+
+    #[test]
+    fn changes_outside_their_stage_are_refused() {
+        let change = |population, after_ns, action| {
+            Change { name: "c".into(), after_ns, population, action }
+                .check("c", 100, 2)
+                .map_err(|error| error.to_string())
+        };
+        let add = ChangeAction::Add { clients: 5, over_ns: 40 };
+        assert_eq!(change(1, 60, add), Ok(()));
+        assert_eq!(
+            change(2, 60, add).unwrap_err(),
+            "c.population: found 2, allowed are indices below 2"
+        );
+        assert_eq!(
+            change(1, 61, add).unwrap_err(),
+            "c: found a change until 101 ns, allowed is the stage's 100 ns"
+        );
+        for factor in [-1.0, f64::NAN, f64::INFINITY, 2e6] {
+            let wrong = change(0, 0, ChangeAction::Rate { factor }).unwrap_err();
+            assert_eq!(wrong, "c.action.factor: allowed is 0 to 1000000");
+        }
     }
 
     #[test]

@@ -12,7 +12,16 @@ from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
-from pubstorm.control import AGENT_LINE, Bye, Close, EnterStage, Failure, Hello, Stop
+from pubstorm.control import (
+    AGENT_LINE,
+    ApplyChange,
+    Bye,
+    Close,
+    EnterStage,
+    Failure,
+    Hello,
+    Stop,
+)
 from pubstorm.errors import FleetError
 from pubstorm.snapshot import Snapshot
 
@@ -111,7 +120,7 @@ class Fleet:
             await self.close()
             raise
 
-    async def command(self, command: EnterStage | Close | Stop) -> None:
+    async def command(self, command: EnterStage | ApplyChange | Close | Stop) -> None:
         """Sends a command to every agent that is left."""
         line = command.model_dump_json() + "\n"
         await asyncio.gather(*(self._slots[agent].send(line) for agent in self.alive))

@@ -1,5 +1,6 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
+from pubstorm.plan.changes import Presence, change_name, unique_name
 from pubstorm.plan.compile import compile_plan, planned_targets
 from pubstorm.plan.model import (
     Action,
@@ -44,6 +45,7 @@ __all__ = [
     "OpenPace",
     "Plan",
     "Population",
+    "Presence",
     "Psk",
     "Publication",
     "PublishAction",
@@ -55,6 +57,8 @@ __all__ = [
     "TextPayload",
     "Tls",
     "Will",
+    "change_name",
     "compile_plan",
     "planned_targets",
+    "unique_name",
 ]

@@ -4,13 +4,14 @@ The targets are given, since brokers that the run starts have no port before the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from pubstorm.plan import model as plan
+from pubstorm.plan.changes import change_name, unique_name
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
-from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
+from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 
@@ -143,24 +144,45 @@ def _payload(
 def _stage(stage: Stage, names: list[str]) -> plan.Stage:
     chosen = names if stage.populations is None else stage.populations
     indices = tuple(sorted({names.index(name) for name in chosen}))
-    return plan.Stage(name=stage.name, action=_action(stage.step), populations=indices)
+    return plan.Stage(name=stage.name, action=_action(stage, names), populations=indices)
 
 
-def _action(step: Connect | Publish | Hold | Disconnect) -> plan.Action:
-    match step:
-        case Connect():
+def _action(stage: Stage, names: list[str]) -> plan.Action:
+    match stage.step:
+        case Connect() as step:
             parallelism = step.parallelism
             if parallelism is None and step.rate is None:
                 parallelism = DEFAULT_PARALLELISM
             return plan.ConnectAction(
                 rate_per_s=step.rate, parallelism=parallelism, timeout_ns=step.timeout
             )
-        case Publish():
-            return plan.PublishAction(duration_ns=step.duration)
-        case Hold():
+        case Publish() as step:
+            changes = tuple(_changes(stage.name, step, names))
+            return plan.PublishAction(duration_ns=step.duration, changes=changes)
+        case Hold() as step:
             return plan.HoldAction(duration_ns=step.duration)
-        case Disconnect():
+        case Disconnect() as step:
             return plan.DisconnectAction(rate_per_s=step.rate)
+
+
+def _changes(stage: str, step: Publish, names: list[str]) -> Iterator[plan.Change]:
+    """In the order of time, each with a name of its own among the phases of the stage."""
+    taken = [stage]
+    for change in sorted(step.changes, key=lambda change: change.at):
+        action = _change_action(change)
+        wanted = change.name or change_name(action, change.population)
+        name = unique_name(wanted, taken)
+        taken.append(name)
+        population = names.index(change.population)
+        yield plan.Change(name=name, after_ns=change.at, population=population, action=action)
+
+
+def _change_action(change: Change) -> plan.ChangeAction:
+    if change.add is not None:
+        return plan.AddClients(clients=change.add, over_ns=change.over)
+    if change.remove is not None:
+        return plan.RemoveClients(clients=change.remove, over_ns=change.over)
+    return plan.ChangeRate(factor=1.0 if change.rate is None else change.rate)
 
 
 SECOND_NS = 10**9

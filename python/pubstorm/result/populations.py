@@ -21,6 +21,8 @@ class PopulationResult(Counters):
 
     clients: int
     """Clients planned."""
+    asked_max: int | None = None
+    """Most clients that were to be there at once; null: all that were planned."""
     connected_max: int = 0
     """Most clients connected at once."""
     ready_max: int = 0
@@ -120,3 +122,5 @@ class StageResult(Value):
     """Whether every agent had done all that it could."""
     populations: dict[str, StagePopulation]
     """By population."""
+    unjudged: tuple[str, ...] = ()
+    """Populations that subscribe and changed in it: they are owed what they received."""

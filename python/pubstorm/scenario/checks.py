@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
+from pubstorm.scenario.change_checks import check_change_keys, check_changes
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
     check_expressions,
@@ -36,6 +37,11 @@ def check_keys(data: object) -> Iterator[Finding]:
             for entry in verb["populations"].entries():
                 if isinstance(entry.data, str):
                     yield from _check_population(entry.path, entry.data, names)
+            for change in verb["changes"].entries():
+                yield from check_change_keys(change.path, change.data)
+                if isinstance(change["population"].data, str):
+                    population = change["population"]
+                    yield from _check_population(population.path, str(population.data), names)
     yield from check_subject_names(root)
     yield from check_expressions(root)
 
@@ -46,6 +52,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_stages(scenario)
     yield from check_tls(scenario)
     yield from check_spans(scenario)
+    yield from check_changes(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
@@ -123,6 +130,8 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
         if isinstance(stage.step, Connect):
             connected.update(chosen)
             continue
+        if isinstance(stage.step, Publish):
+            connected.update(c.population for c in stage.step.changes if c.add is not None)
         if not connected.intersection(chosen):
             message = f"found {stage.verb} where none of its populations is connected"
             yield path, f"{message}, needed is a connect stage before it", None

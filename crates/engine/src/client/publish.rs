@@ -63,6 +63,36 @@ impl Client {
         self.publish_due(shared);
     }
 
+    /// Starts its life and its schedule in the middle of a publish stage: what was due before
+    /// `at_ns` is not its own.
+    pub fn join(&mut self, shared: &mut Shared, at_ns: u64) {
+        if let Some(publishing) = &shared.publishing {
+            let passed_ns = publishing.schedule_before(self.population(), at_ns);
+            let client = self.global(shared);
+            let ready = &shared.setup.populations[self.population()].publications;
+            for (progress, ready) in self.publications.iter_mut().zip(ready) {
+                let due = ready.pacer.as_ref().map(|pacer| pacer.due_before(client, passed_ns));
+                progress.scheduled = due.unwrap_or(0) as u32;
+            }
+        }
+        self.begin(shared);
+    }
+
+    /// Ends its schedule at `at_ns`, in the middle of a publish stage, and disconnects, as a device
+    /// that is switched off: what is in flight is given up with its session.
+    pub fn leave(&mut self, shared: &mut Shared, at_ns: u64) {
+        if let Some(end_ns) = shared.publishing.as_ref().map(|publishing| publishing.end_ns) {
+            let end_at = |shared: &mut Shared, end_ns| {
+                shared.publishing.iter_mut().for_each(|publishing| publishing.end_ns = end_ns);
+            };
+            end_at(shared, at_ns.min(end_ns));
+            self.publish_due(shared);
+            self.skip_rest(shared);
+            end_at(shared, end_ns);
+        }
+        self.disconnect(shared);
+    }
+
     /// Sends all that is due now, in one write, and notes when the next message is due.
     pub fn publish_due(&mut self, shared: &mut Shared) {
         self.next_due_ns = u64::MAX;
@@ -93,13 +123,15 @@ impl Client {
         let ready = &setup.populations[population].publications[index];
         let qos = QoS::try_from(publication.qos).expect("the plan's check allows 0, 1 and 2");
         let sender = sender(setup, population, setup.shard.global(self.local));
+        let factor = publishing.tempos[population].factor();
         let progress = &mut self.publications[index];
         loop {
             let due_ns = match &ready.pacer {
                 Some(pacer) => {
                     let after = pacer.due_ns(sender.client, u64::from(progress.scheduled));
-                    publishing.start_ns + after
+                    publishing.real_ns(population, after)
                 }
+                None if factor == 0.0 => return,
                 None => now_ns.max(publishing.start_ns),
             };
             if due_ns >= publishing.end_ns {
@@ -115,7 +147,7 @@ impl Client {
             }
             let counters = &mut tally.populations[population].counters;
             let late_ns = now_ns - due_ns;
-            let too_late = |pacer: &Pacer| late_ns as f64 > pacer.period_ns(sender.client);
+            let too_late = |pacer: &Pacer| late_ns as f64 * factor > pacer.period_ns(sender.client);
             if ready.skips_late && ready.pacer.as_ref().is_some_and(too_late) {
                 progress.scheduled += 1;
                 counters.skipped_total += 1;
@@ -183,13 +215,15 @@ impl Client {
         self.publish_due(shared);
     }
 
-    /// Messages due before `until_ns` that are neither sent nor skipped.
+    /// Messages due before `until_ns` that are neither sent nor skipped. A client that is not there
+    /// has none.
     pub fn backlog(&self, shared: &Shared, until_ns: u64) -> u64 {
         let Some(publishing) = &shared.publishing else { return 0 };
-        if !publishing.populations[self.population()] {
+        if !publishing.populations[self.population()] || self.phase == Phase::Idle {
             return 0;
         }
-        let elapsed_ns = until_ns.min(publishing.end_ns).saturating_sub(publishing.start_ns);
+        let until_ns = until_ns.min(publishing.end_ns);
+        let elapsed_ns = publishing.schedule_before(self.population(), until_ns);
         let ready = &shared.setup.populations[self.population()].publications;
         let of = |(progress, ready): (&Progress, &PublicationSetup)| {
             let due = |pacer: &Pacer| pacer.due_before(self.global(shared), elapsed_ns);
@@ -202,19 +236,23 @@ impl Client {
     /// Ends the schedule of a publish stage: counts what is still due as skipped, and what was
     /// sent as owed to its receivers.
     pub fn end_publishing(&mut self, shared: &mut Shared) {
-        let skipped = self.backlog(shared, u64::MAX);
-        shared.tally.populations[self.population()].counters.skipped_total += skipped;
-        self.next_due_ns = u64::MAX;
-        self.retime = true;
+        self.skip_rest(shared);
         for index in 0..self.publications.len() {
             self.balance(shared, index);
         }
     }
 
+    fn skip_rest(&mut self, shared: &mut Shared) {
+        let skipped = self.backlog(shared, u64::MAX);
+        shared.tally.populations[self.population()].counters.skipped_total += skipped;
+        self.next_due_ns = u64::MAX;
+        self.retime = true;
+    }
+
     fn balance(&mut self, shared: &mut Shared, index: usize) {
         let population = usize::from(self.population);
         let target = self.target(shared);
-        let Shared { setup, tally, receiving, fan_out_cache, .. } = shared;
+        let Shared { setup, tally, judged, receivers, .. } = shared;
         let n =
             setup.plan.populations[population].first + u64::from(setup.shard.global(self.local));
         let topic = &setup.plan.populations[population].publications[index].topic;
@@ -231,9 +269,9 @@ impl Client {
                 continue;
             }
             let text = topic.text(n, variant);
-            let deliveries = fan_out_cache.deliveries(&setup.fan_out, &text, target);
+            let deliveries = receivers.deliveries(&text, target);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {
-                if receiving[receiver] && deliveries > 0 {
+                if judged[receiver] && deliveries > 0 {
                     let owed = count * deliveries.cast_signed();
                     tally.flow(population, receiver).counters.expected_total += owed;
                 }

@@ -147,7 +147,7 @@ impl Client {
 
     fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
         let to = usize::from(self.population);
-        let Shared { setup, tally, ledger, now_ns, .. } = shared;
+        let Shared { setup, tally, ledger, judged, now_ns, .. } = shared;
         if publish.retain {
             tally.populations[to].counters.retained_total += 1;
             return;
@@ -156,7 +156,11 @@ impl Client {
         let from = stamp.and_then(|s| setup.publisher_of.get(usize::from(s.stream.publication)));
         let (Some(stamp), Some(&from)) = (stamp, from) else {
             match setup.unstamped_publisher(publish.topic) {
-                Some(from) => tally.flow(from, to).counters.received_total += 1,
+                Some(from) => {
+                    let counters = &mut tally.flow(from, to).counters;
+                    counters.received_total += 1;
+                    counters.expected_total += i64::from(!judged[to]);
+                }
                 None => tally.populations[to].counters.foreign_total += 1,
             }
             return;
@@ -172,15 +176,17 @@ impl Client {
                 return;
             }
             Delivery::First { passed_over } => {
-                flow.counters.missing_total += i64::from(passed_over);
+                // Whoever was away has missed nothing that it ought to have had.
+                flow.counters.missing_total += i64::from(passed_over) * i64::from(judged[to]);
             }
             Delivery::Reordered { filled } => {
                 flow.counters.reordered_total += 1;
-                flow.counters.missing_total -= i64::from(filled);
+                flow.counters.missing_total -= i64::from(filled && judged[to]);
             }
             Delivery::Unfollowed => {}
         }
         flow.counters.received_total += 1;
+        flow.counters.expected_total += i64::from(!judged[to]);
         let now_ns = now_ns.cast_signed();
         flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
         flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());

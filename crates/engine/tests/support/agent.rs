@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command as Process, ExitStatus, Stdio};
 
 use nix::time::{ClockId, clock_gettime};
-use plan::{Bye, Command, Counters, FlowCounters, Hello, Outcomes, Plan, Snapshot};
+use plan::{Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Outcomes, Plan, Snapshot};
 use serde_json::{Value, json};
 
 /// A running engine.
@@ -53,11 +53,20 @@ impl Agent {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// The engine's clock.
+    pub fn now_ns() -> u64 {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
+        now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
+    }
+
+    /// Changes a population now.
+    pub fn change(&mut self, population: usize, action: ChangeAction) {
+        self.send(Command::Change { at_ns: Self::now_ns(), population, action });
+    }
+
     /// Enters a stage now and reads until `done` holds for a snapshot of it.
     pub fn stage_until(&mut self, index: usize, done: impl Fn(&Snapshot, &Totals) -> bool) {
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
-        let at_ns = now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs();
-        self.send(Command::Stage { index, at_ns });
+        self.send(Command::Stage { index, at_ns: Self::now_ns() });
         self.read_until(|snapshot, totals| snapshot.stage == Some(index) && done(snapshot, totals));
     }
 
@@ -141,7 +150,8 @@ impl Totals {
 pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
     json!({
         "format": Plan::FORMAT, "name": "test", "run_tag": 77, "seed": 1,
-        "targets": [{"host": "127.0.0.1", "port": port, "tls": false}], "targets_joined": true, "sources": [],
+        "targets": [{"host": "127.0.0.1", "port": port, "tls": false}],
+        "targets_joined": true, "sources": [],
         "snapshot_interval_ns": 100_000_000, "drain_ns": 1_000_000_000,
         "populations": populations, "stages": stages,
     })

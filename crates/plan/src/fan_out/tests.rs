@@ -120,3 +120,14 @@ fn a_shared_group_receives_one_copy() {
     assert_eq!(deliveries(100, 0, &filters, "a/b"), 102);
     assert_eq!(deliveries(100, 0, &filters, "b"), 1);
 }
+
+#[test]
+fn clients_that_are_not_there_receive_nothing() {
+    let plan = plan(vec![population(100, 10, &["dev/{n}", "all"])], 1, true);
+    let mut fan_out = FanOut::new(&plan);
+    for (clients, of_all, of_one) in [(100, 100, 1), (20, 20, 0), (0, 0, 0), (100, 100, 1)] {
+        fan_out.set_receivers(0, clients);
+        assert_eq!(fan_out.deliveries(0, "all", 0), of_all);
+        assert_eq!(fan_out.deliveries(0, "dev/30", 0), of_one);
+    }
+}

@@ -1,0 +1,91 @@
+"""Changes of populations while messages are published: what they are called, and which clients are
+there after them. It knows neither commands nor when anything really happened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from copy import copy
+from itertools import count
+
+from pubstorm.plan.model import (
+    AddClients,
+    ChangeAction,
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    Plan,
+    PublishAction,
+    RemoveClients,
+    Stage,
+)
+
+
+class Presence:
+    """How many clients of each population are to be there: always its first ones."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._all = [population.clients for population in plan.populations]
+        self.counts = [0] * len(self._all)
+
+    @classmethod
+    def before(cls, plan: Plan, stage: Stage) -> Presence:
+        """Who is there when a stage of the plan begins."""
+        presence = cls(plan)
+        for each in plan.stages:
+            presence.enter(each)
+            if each is stage:
+                break
+            if isinstance(each.action, PublishAction):
+                for change in each.action.changes:
+                    presence.change(change.population, change.action)
+        return presence
+
+    def enter(self, stage: Stage) -> None:
+        """A stage begins."""
+        for population in stage.populations:
+            if isinstance(stage.action, ConnectAction):
+                self.counts[population] = self._all[population]
+            elif isinstance(stage.action, DisconnectAction):
+                self.counts[population] = 0
+
+    def change(self, population: int, action: ChangeAction) -> None:
+        """A population changes, as far as it can."""
+        there = self.counts[population]
+        if isinstance(action, AddClients):
+            self.counts[population] = min(there + action.clients, self._all[population])
+        elif isinstance(action, RemoveClients):
+            self.counts[population] = max(there - action.clients, 0)
+
+    def fits(self, population: int, action: ChangeAction) -> bool:
+        """Whether there are so many clients to join or to leave."""
+        there = self.counts[population]
+        match action:
+            case AddClients(clients=clients):
+                return clients <= self._all[population] - there
+            case RemoveClients(clients=clients):
+                return clients <= there
+            case ChangeRate():
+                return True
+
+    def copy(self) -> Presence:
+        """The same, to look ahead with."""
+        other = copy(self)
+        other.counts = list(self.counts)
+        return other
+
+
+def change_name(action: ChangeAction, population: str) -> str:
+    """What a change is called: `+500 device`, `-500 device`, `2 × device`."""
+    match action:
+        case AddClients(clients=clients):
+            return f"+{clients} {population}"
+        case RemoveClients(clients=clients):
+            return f"-{clients} {population}"
+        case ChangeRate(factor=factor):
+            return f"{factor:g} × {population}"
+
+
+def unique_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
+    names = (name if n == 1 else f"{name} ({n})" for n in count(1))
+    return next(each for each in names if each not in taken)

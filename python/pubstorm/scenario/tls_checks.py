@@ -12,7 +12,7 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.tls import Tls
 
 if TYPE_CHECKING:
-    from pubstorm.scenario.checks import Finding
+    from pubstorm.scenario.at import Finding
 
 
 def check_tls(scenario: Scenario) -> Iterator[Finding]:

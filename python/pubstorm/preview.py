@@ -57,7 +57,10 @@ def needs_in_words(needs: list[Need], agents: int) -> Iterator[str]:
 def _targets(scenario: Scenario, plan: Plan) -> str:
     brokers = scenario.topology.brokers.values()
     if brokers:
-        words = ", ".join(_many(broker.count, f"{broker.kind} broker") for broker in brokers)
+        words = ", ".join(
+            _many(b.count, f"{b.kind} broker") + (" under TLS" if b.tls != "none" else "")
+            for b in brokers
+        )
         where = f"{words}, started and stopped by the run"
     else:
         where = ", ".join(map(str, plan.targets))

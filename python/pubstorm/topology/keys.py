@@ -80,7 +80,7 @@ class RunKeys:
     def _psk(self, plan: Plan) -> Iterator[NewFile]:
         if "psk" in self._modes:
             ids = (each for p in plan.populations for each in names_of(p, p.client_id))
-            yield NewFile(self._psk_file, psk_text(new_keys(ids).items()))
+            yield NewFile(self._psk_file, psk_text(new_keys(dict.fromkeys(ids)).items()))
 
     def _certificates(self, plan: Plan) -> Iterator[NewFile]:
         if not self._modes & {"server", "mutual"}:

@@ -3,7 +3,7 @@ wrong. Each way to fail has its word in the result, and what to look at in the v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,13 @@ def psk_broker(mosquitto: MosquittoMaker, tmp_path: Path) -> Any:
     """A broker that knows keys of device-0 and so on, in `psk.txt`."""
     keys = new_keys(f"device-{n}" for n in range(CLIENTS))
     write_files([NewFile(tmp_path / "psk.txt", psk_text(keys.items()))])
-    return mosquitto(**psk_settings(tmp_path / "psk.txt", as_username=True))
+    return mosquitto(**written(psk_settings(tmp_path / "psk.txt", as_username=True)))
+
+
+def written(settings: Mapping[str, object]) -> dict[str, str]:
+    return {
+        key: str(value).lower() if value is True else str(value) for key, value in settings.items()
+    }
 
 
 def tls_url(broker: Any) -> str:
@@ -155,7 +161,7 @@ def certificate_broker(mosquitto: MosquittoMaker, tmp_path: Path) -> Callable[..
         store(tmp_path, "server", authority.server(names, server))
         store(tmp_path, "client", authority.client("client", VALID))
         settings = certificate_settings(tmp_path, require_client=mutual, as_username=True)
-        return mosquitto(**settings)
+        return mosquitto(**written(settings))
 
     return start
 

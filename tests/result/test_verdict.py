@@ -91,8 +91,8 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
         (
             {"device": {"connect_failed_total": 3, "outcomes": {"tls_refused": 3}}},
             ("pass", "broker"),
-            "tls_refused (3 ×): the broker ended the handshake: look whether it knows these "
-            "identities",
+            "tls_refused (3 ×): the broker ended the handshake: look whether it speaks TLS at this "
+            "port, knows these identities",
         ),
         (
             {"flow": {"received_total": 990, "lost_total": 10}},

@@ -12,6 +12,7 @@ from pathlib import Path
 from pubstorm.errors import TopologyError
 from pubstorm.result import BrokerResult
 from pubstorm.scenario.model import Broker as BrokerSpec
+from pubstorm.scenario.target import Target
 from pubstorm.topology.embedded import EmbeddedBroker
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.mosquitto import MosquittoBroker
@@ -78,6 +79,11 @@ class Topology:
         """Host and port of each broker."""
         return [(broker.host, broker.port) for broker in self._brokers]
 
+    @property
+    def observer_targets(self) -> Sequence[Target]:
+        """Where a monitor finds each broker: without TLS, also where clients need keys."""
+        return [Target(host=broker.host, port=broker.observer_port) for broker in self._brokers]
+
     def results(self) -> tuple[BrokerResult, ...]:
         """What the result says of them."""
         return tuple(
@@ -111,7 +117,11 @@ def _brokers(
             name = f"{group}-{number}"
             if spec.kind == "mosquitto":
                 settings = {**keys.settings(spec.tls), **spec.settings}
-                brokers.append(MosquittoBroker(name, settings, folder / name, spec.binary))
+                has_tls = spec.tls != "none"
+                place = folder / name
+                brokers.append(
+                    MosquittoBroker(name, settings, place, binary=spec.binary, has_tls=has_tls)
+                )
             else:
                 binary = Path(spec.binary) if spec.binary else embedded_binary()
                 brokers.append(EmbeddedBroker(name, spec.settings, folder / name, binary))

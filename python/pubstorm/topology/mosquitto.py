@@ -29,11 +29,19 @@ class MosquittoBroker(BrokerProcess):
     host = LOOPBACK
 
     def __init__(
-        self, name: str, settings: Mapping[str, object], folder: Path, binary: str | None = None
+        self,
+        name: str,
+        settings: Mapping[str, object],
+        folder: Path,
+        *,
+        binary: str | None = None,
+        has_tls: bool = False,
     ) -> None:
         super().__init__(name, folder)
         self._binary = binary
+        self._has_tls = has_tls
         self.port = 0
+        self.observer_port = 0
         self.version = ""
         self._settings = settings
 
@@ -52,8 +60,11 @@ class MosquittoBroker(BrokerProcess):
         if not prefix:
             self.write("pubstorm.log", NO_SETPRIV)
         for attempt in range(1, PORT_TRIES + 1):
-            self.port = free_port()
+            self.port = self.observer_port = free_port()
             text = configuration(self._settings, self.port, self.folder)
+            if self._has_tls:
+                self.observer_port = free_port()
+                text += lines_of({"listener": f"{self.observer_port} {LOOPBACK}"})
             path = self.write("mosquitto.conf", text)
             await self.spawn((*prefix, binary, "-c", str(path)), talks=False)
             if await self._accepts():

@@ -91,10 +91,13 @@ def find_mosquitto() -> str | None:
 
 
 async def mosquitto_version(binary: str) -> str:
-    """The version that the binary states; empty if it states none."""
-    process = await asyncio.create_subprocess_exec(
-        binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-    )
+    """The version that the binary states; empty if it states none or is no program."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except OSError:
+        return ""
     output, _ = await process.communicate()
     found = re.search(r"version (\S+)", output.decode(errors="replace"))
     return found[1] if found else ""

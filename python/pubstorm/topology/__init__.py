@@ -1,6 +1,6 @@
 """The brokers that a run starts and stops itself: each with a folder and a free port of its own, up
-before the first stage, watched while the run goes on, gone after it. It knows no scenario file and
-no client."""
+before the first stage, watched while the run goes on, gone after it. It knows no scenario file,
+and of clients only that they need keys."""
 
 from __future__ import annotations
 

@@ -294,20 +294,20 @@ _TLS_ADVICE = {
     ),
     Reason.CERTIFICATE_UNTRUSTED: (
         "no authority that the clients trust vouches for the broker's certificate: name its "
-        "authority in tls.ca"
+        "authority in tls.ca; clients with pre-shared keys trust none"
     ),
     Reason.CERTIFICATE_NAME: (
         "the broker's certificate is for another name: connect to a name that it has, or name one "
         "in tls.server_name"
     ),
     Reason.TLS_REFUSED: (
-        "the broker ended the handshake: look whether it knows these identities with these keys, "
-        "or the authority of these client certificates, and whether versions and ciphers overlap; "
-        "its log says more"
+        "the broker ended the handshake: look whether it speaks TLS at this port, knows these "
+        "identities with these keys or the authority of these client certificates, and shares a "
+        "version and a cipher with them; its log says more"
     ),
     Reason.TLS_FAILED: (
-        "the handshake broke off: look whether the broker speaks TLS at this port, with "
-        "certificates or pre-shared keys as the clients do"
+        "the clients could not go on with the handshake: look whether the broker speaks TLS at "
+        "this port and shares a version and a cipher with them"
     ),
 }
 RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (

@@ -4,7 +4,7 @@ and what that takes. It gives lines of text and prints none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
@@ -61,7 +61,10 @@ def needs_in_words(needs: list[Need], agents: int) -> Iterator[str]:
 def _targets(scenario: Scenario, plan: Plan) -> str:
     brokers = scenario.topology.brokers.values()
     if brokers:
-        words = ", ".join(_many(broker.count, f"{broker.kind} broker") for broker in brokers)
+        words = ", ".join(
+            _many(b.count, f"{b.kind} broker") + (" under TLS" if b.tls != "none" else "")
+            for b in brokers
+        )
         where = f"{words}, started and stopped by the run"
     else:
         where = ", ".join(map(str, plan.targets))
@@ -88,22 +91,28 @@ def _population(scenario: Scenario, population: Population) -> Iterator[str]:
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:
-    """Version, whom the clients trust and who they are."""
+    """Versions, whom the clients trust and who they are."""
     low, high = tls.min_version, tls.max_version
-    words = f"TLS {low}" if low == high else f"TLS {low} to {high}"
-    modes = {broker.tls for broker in scenario.topology.brokers.values()}
-    by_run = "made by the run"
+    versions = f"TLS {low}" if low == high else f"TLS {low} to {high}"
+    made = {broker.tls for broker in scenario.topology.brokers.values()}
+    return ", ".join((versions, *_credentials(made, tls)))
+
+
+def _credentials(made: Collection[str], tls: Tls) -> Iterator[str]:
+    """What both sides show; `made` says what the run makes for its own brokers."""
     if tls.psk is not None:
-        return f"{words}, pre-shared keys of {tls.psk.file}, identity {tls.psk.identity}"
-    if "psk" in modes and tls.certificate is None:
-        return f"{words}, pre-shared keys {by_run}"
-    authority = by_run if modes & {"server", "mutual"} else "of the system"
-    words += f", the broker verified by {tls.ca or f'authorities {authority}'}"
-    if not tls.verify:
-        words = words.partition(", the broker")[0] + ", the broker not verified"
+        yield f"pre-shared keys of {tls.psk.file}, identity {tls.psk.identity}"
+        return
+    if "psk" in made and tls.certificate is None:
+        yield "pre-shared keys made by the run"
+        return
+    default = "made by the run" if {"server", "mutual"} & set(made) else "of the system"
+    trusted = tls.ca or f"authorities {default}"
+    yield f"the broker verified by {trusted}" if tls.verify else "the broker not verified"
     if tls.certificate is not None:
-        return f"{words}, client certificates {tls.certificate}"
-    return f"{words}, client certificates {by_run}" if "mutual" in modes else words
+        yield f"client certificates {tls.certificate}"
+    elif "mutual" in made:
+        yield "client certificates made by the run"
 
 
 def _publication(publication: Publication) -> str:

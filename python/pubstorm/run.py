@@ -143,9 +143,9 @@ class _Run:
         self._directory.close()
 
     def _compile(self, topology: Topology) -> Plan:
-        started = zip(topology.addresses, planned_targets(self._scenario), strict=False)
-        targets = tuple(Target(host=h, port=p, tls=planned.tls) for (h, p), planned in started)
-        targets = targets or self._scenario.target
+        planned = zip(topology.addresses, planned_targets(self._scenario), strict=False)
+        started = tuple(Target(host=h, port=p, tls=target.tls) for (h, p), target in planned)
+        targets = started or self._scenario.target
         plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
         plan = topology.keys.equip(plan)
         self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")

@@ -22,6 +22,23 @@ def summary(verdict: Verdict) -> tuple[str, str]:
     return str(verdict.status), str(verdict.limited_by)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "certificate_expired",
+        "certificate_untrusted",
+        "certificate_name",
+        "tls_refused",
+        "tls_failed",
+    ],
+)
+def test_every_reason_of_tls_says_what_to_look_at(measured: MeasuredMaker, reason: str) -> None:
+    failed = {"connect_failed_total": 3, "outcomes": {reason: 3}}
+    evidence = judged(measured(device=failed)).evidence
+    assert f"device: 3 of 100 connection attempts failed: 3 × {reason}" in evidence
+    assert any(line.startswith(f"{reason} (3 ×): ") for line in evidence)
+
+
 def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
     verdict = judged(measured(), "backend.lost == 0", "device.latency.p99 != 1s")
     assert summary(judged(measured(), "backend.lost == 0")) == ("pass", "none")
@@ -91,8 +108,8 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
         (
             {"device": {"connect_failed_total": 3, "outcomes": {"tls_refused": 3}}},
             ("pass", "broker"),
-            "tls_refused (3 ×): the broker ended the handshake: look whether it knows these "
-            "identities",
+            "tls_refused (3 ×): the broker ended the handshake: look whether it speaks TLS at this "
+            "port, knows these identities",
         ),
         (
             {"flow": {"received_total": 990, "lost_total": 10}},

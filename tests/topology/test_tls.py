@@ -142,6 +142,29 @@ def test_pre_shared_keys_are_those_of_the_clients(tmp_path: Path, version: str) 
     with_brokers(scenario_of("psk"), tmp_path, look)
 
 
+def test_this_machine_observes_a_broker_without_a_key(tmp_path: Path) -> None:
+    def look(topology: Topology, plan: Plan) -> None:
+        del plan
+        [target] = topology.observer_targets
+        assert not target.tls and target.port != topology.addresses[0][1]
+        with socket.create_connection((target.host, target.port), 10) as plain:
+            plain.sendall(CONNECT)
+            assert plain.recv(4) == CONNACK
+
+    with_brokers(scenario_of("psk"), tmp_path, look)
+
+
+def test_keys_for_several_runs_are_made_once(tmp_path: Path) -> None:
+    scenario = scenario_of("psk")
+    topology = Topology(scenario.topology.brokers, tmp_path, lambda _: None, lambda: Path("/no"))
+    more = planned(parse_scenario(scenario.source_text, "s.yaml", ["populations.device.clients=5"]))
+    topology.keys.make(planned(scenario), more)
+    text = (tmp_path / "keys" / "psk.txt").read_text()
+    topology.keys.make(more)
+    assert (tmp_path / "keys" / "psk.txt").read_text() == text
+    assert text.count("\n") == 5
+
+
 @pytest.mark.parametrize("mode", ["psk", "mutual"])
 def test_keys_are_private_and_gone_after_the_run(tmp_path: Path, mode: str) -> None:
     def look(topology: Topology, plan: Plan) -> None:

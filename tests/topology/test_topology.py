@@ -80,6 +80,23 @@ def test_a_broker_that_ends_at_once_is_quoted(tmp_path: Path) -> None:
     assert "no luck today" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_the_program_is_the_one_that_the_scenario_names(tmp_path: Path, kind: str) -> None:
+    binary = script(tmp_path, "echo another one >&2; exit 9")
+    with pytest.raises(TopologyError, match="main-0") as caught:
+        start({"main": {"kind": kind, "binary": str(binary)}}, tmp_path / "run")
+    assert "another one" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_a_program_that_is_none_is_an_error(tmp_path: Path, kind: str) -> None:
+    binary = tmp_path / "broker"
+    binary.write_bytes(b"\x00nonsense")
+    binary.chmod(0o755)
+    with pytest.raises(TopologyError, match="main-0"):
+        start({"main": {"kind": kind, "binary": str(binary)}}, tmp_path / "run")
+
+
 def test_a_broker_that_is_never_ready_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pubstorm.errors import KeysError
 from pubstorm.keys.authority import Authority, Credential, Validity
@@ -157,6 +159,22 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes, words: s
         read_psk(tmp_path / "psk.txt")
 
 
+@given(content=st.binary(max_size=200) | st.text(":\n#ab01", max_size=50).map(str.encode))
+def test_no_file_of_keys_breaks_the_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.txt"
+    path.write_bytes(content)
+    try:
+        keys = read_psk(path)
+    except KeysError as error:
+        assert error.hint
+    else:
+        assert keys and all(bytes.fromhex(key) for key in keys.values())
+    with pytest.raises(KeysError, match="no certificate in PEM form"):
+        check_authorities(path)
+
+
 def shard_cases() -> Iterator[tuple[int, int, list[list[int]]]]:
     for case in json.loads((GOLDEN / "shard.json").read_text())["cases"]:
         yield case["total"], case["count"], case["clients"]
@@ -190,6 +208,15 @@ def test_each_certificate_has_a_key_of_its_own(authority: Authority) -> None:
 def test_a_name_that_no_certificate_can_hold_is_refused(authority: Authority, name: str) -> None:
     with pytest.raises(KeysError, match="allowed are 1 to 64"):
         authority.client(name, MONTH)
+
+
+def test_a_broker_may_have_a_long_name(tmp_path: Path, authority: Authority) -> None:
+    name = f"{'a' * 60}.{'b' * 60}.example"
+    certificate, key = stored(tmp_path, authority.server([name], MONTH))
+    check_credential(certificate, key)
+    command = ["openssl", "x509", "-in", str(certificate), "-noout", "-checkhost", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "does match certificate" in done.stdout
 
 
 def test_a_broker_that_cannot_be_called_so_is_refused(authority: Authority) -> None:

@@ -68,7 +68,7 @@ class Authority:
         """The certificate of a broker with these names and addresses."""
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         purpose = ExtendedKeyUsageOID.SERVER_AUTH
-        return self._issue(names[0], purpose, validity, [alternatives])
+        return self._issue(names[0][:SUBJECT_MAX], purpose, validity, [alternatives])
 
     def client(self, name: str, validity: Validity) -> Credential:
         """The certificate of a client with this common name."""

@@ -33,11 +33,11 @@ class Wanted:
         return self.template is None and self.scenario is None and self.count is None
 
     def identities(self) -> tuple[Names, ...]:
-        """Identities of pre-shared keys, by population."""
+        """Identities of pre-shared keys, by population; clients of a scenario may share one."""
         if self.scenario is not None:
             self._require_alone()
             chosen = [p for p in _populations(self.scenario) if not _has_certificate(p)]
-            return tuple(names_of(p, _identity(p)) for p in chosen)
+            return tuple(tuple(dict.fromkeys(names_of(p, _identity(p)))) for p in chosen)
         return (self._numbered(),)
 
     def subjects(self) -> tuple[Names, ...]:

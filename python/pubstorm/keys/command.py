@@ -96,7 +96,7 @@ def psk(wanted: Wanted, out: Path, force: bool) -> None:
 @click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True)
 @FORCE
 def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> None:
-    """Make an authority, a certificate for the broker, and one for each client if you say which."""
+    """Make an authority with certificates: the broker's, and one for each client that you name."""
     validity = Validity.of_days(days)
     authority = Authority("pubstorm keys", validity)
     clients = () if wanted.is_nothing else wanted.subjects()
@@ -126,7 +126,7 @@ def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> No
 @SCENARIO
 @FORCE
 def split(file: Path, shards: int, scenario: str | None, force: bool) -> None:
-    """Split FILE of pre-shared keys, so that each engine gets those of the clients that it plays.
+    """Split FILE of pre-shared keys: to each engine those of the clients that it plays.
 
     Line c is the key of client c. With a scenario, client c is that of each of its populations.
     """
@@ -136,7 +136,8 @@ def split(file: Path, shards: int, scenario: str | None, force: bool) -> None:
         populations = Wanted(scenario=scenario).identities()
     missing = [name for names in populations for name in names if name not in keys_by_identity]
     if missing:
-        raise KeysError(f"found no key for {len(missing)} identities in {file}, as {missing[0]!r}")
+        found = f"found no key for {len(missing)} identities in {file}, the first is {missing[0]!r}"
+        raise KeysError(found, "without --scenario the lines of the file are shared out")
     by_shard = zip(*(shares(names, shards) for names in populations), strict=True)
     files = []
     for index, share in enumerate(by_shard):

@@ -34,7 +34,8 @@ class Tls(Part):
     server_name: Text | None = None
     """Name that the broker's certificate must have. Default: the target's host."""
     certificate: ClientText | None = None
-    """A client's certificate chain (PEM), for example keys/client-{n}.crt."""
+    """A client's certificate chain (PEM), for example
+    keys/clients/device-{n}.crt."""
     key: ClientText | None = None
     """A client's private key (PEM)."""
     psk: Psk | None = None

@@ -1,6 +1,6 @@
 """The brokers that a run starts and stops itself: each with a folder and a free port of its own, up
-before the first stage, watched while the run goes on, gone after it. It knows no scenario file and
-no client."""
+before the first stage, watched while the run goes on, gone after it. It knows no scenario file,
+and of clients only that they need keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from pubstorm.errors import TopologyError
 from pubstorm.result import BrokerResult
 from pubstorm.scenario.model import Broker as BrokerSpec
+from pubstorm.scenario.target import Target
 from pubstorm.topology.embedded import EmbeddedBroker
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.mosquitto import MosquittoBroker
@@ -87,6 +88,11 @@ class Topology:
         """Host and port of each broker."""
         return [(broker.host, broker.port) for broker in self._brokers]
 
+    @property
+    def observer_targets(self) -> Sequence[Target]:
+        """Where a monitor finds each broker: without TLS, also where clients need keys."""
+        return [Target(host=broker.host, port=broker.observer_port) for broker in self._brokers]
+
     def results(self) -> tuple[BrokerResult, ...]:
         """What the result says of them."""
         return tuple(
@@ -120,7 +126,11 @@ def _brokers(
             name = f"{group}-{number}"
             if spec.kind == "mosquitto":
                 settings = {**keys.settings(spec.tls), **spec.settings}
-                brokers.append(MosquittoBroker(name, settings, folder / name, spec.binary))
+                has_tls = spec.tls != "none"
+                place = folder / name
+                brokers.append(
+                    MosquittoBroker(name, settings, place, binary=spec.binary, has_tls=has_tls)
+                )
             else:
                 binary = Path(spec.binary) if spec.binary else embedded_binary()
                 brokers.append(EmbeddedBroker(name, spec.settings, folder / name, binary))

@@ -21,7 +21,7 @@ class EmbeddedBroker(BrokerProcess):
         self, name: str, settings: Mapping[str, object], folder: Path, binary: Path
     ) -> None:
         super().__init__(name, folder)
-        self.port = 0
+        self.port = self.observer_port = 0
         self.version = ""
         self._command = (str(binary), "--port", "0", "--follow-stdin", *options(settings))
 
@@ -33,7 +33,8 @@ class EmbeddedBroker(BrokerProcess):
         try:
             line = await asyncio.wait_for(process.stdout.readline(), READY_TIMEOUT_S)
             ready = json.loads(line)
-            self.port, self.version = int(ready["port"]), str(ready["version"])
+            self.port = self.observer_port = int(ready["port"])
+            self.version = str(ready["version"])
         except (TimeoutError, ValueError, KeyError, TypeError):
             if process.stdout.at_eof():
                 await process.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pubstorm.errors import KeysError, TopologyError
@@ -37,15 +37,19 @@ class RunKeys:
     def __init__(self, specs: Mapping[str, BrokerSpec], folder: Path) -> None:
         self._modes = {spec.tls for spec in specs.values()} - {"none"}
         self._folder = folder.absolute()
+        self._made = not self._modes
 
-    def make(self, plan: Plan) -> None:
-        """Makes the keys of all clients of the plan; raises TopologyError where that fails."""
-        if not self._modes:
+    def make(self, *plans: Plan) -> None:
+        """Makes the keys of all clients of the plans; raises TopologyError where that fails. Done
+        once: brokers that outlive a run need the keys of all their runs at their start."""
+        if self._made:
             return
+        populations = [population for plan in plans for population in plan.populations]
         try:
-            write_files([*self._psk(plan), *self._certificates(plan)])
+            write_files([*self._psk(populations), *self._certificates(populations)])
         except KeysError as error:
             raise TopologyError(f"keys for the run: {error.message}", error.hint) from error
+        self._made = True
 
     def settings(self, mode: str) -> Mapping[str, object]:
         """What mosquitto's configuration says of them."""
@@ -77,12 +81,12 @@ class RunKeys:
     def _psk_file(self) -> Path:
         return self._folder / "psk.txt"
 
-    def _psk(self, plan: Plan) -> Iterator[NewFile]:
+    def _psk(self, populations: Sequence[Population]) -> Iterator[NewFile]:
         if "psk" in self._modes:
-            ids = (each for p in plan.populations for each in names_of(p, p.client_id))
-            yield NewFile(self._psk_file, psk_text(new_keys(ids).items()))
+            ids = (each for p in populations for each in names_of(p, p.client_id))
+            yield NewFile(self._psk_file, psk_text(new_keys(dict.fromkeys(ids)).items()))
 
-    def _certificates(self, plan: Plan) -> Iterator[NewFile]:
+    def _certificates(self, populations: Sequence[Population]) -> Iterator[NewFile]:
         if not self._modes & {"server", "mutual"}:
             return
         validity = Validity.of_days(VALID_DAYS)
@@ -93,12 +97,11 @@ class RunKeys:
         yield NewFile(self._folder / SERVER_KEY, server.key)
         if "mutual" not in self._modes:
             return
-        for population in plan.populations:
-            for stem in names_of(population, _stem(population)):
-                client = authority.client(stem[-SUBJECT_MAX:], validity)
-                path = self._folder / CLIENTS / stem
-                yield NewFile(path.with_name(f"{stem}.crt"), client.certificate, private=False)
-                yield NewFile(path.with_name(f"{stem}.key"), client.key)
+        for stem in dict.fromkeys(each for p in populations for each in names_of(p, _stem(p))):
+            client = authority.client(stem[-SUBJECT_MAX:], validity)
+            folder = self._folder / CLIENTS
+            yield NewFile(folder / f"{stem}.crt", client.certificate, private=False)
+            yield NewFile(folder / f"{stem}.key", client.key)
 
     def _equipped(self, population: Population) -> Population:
         tls = population.tls or Tls()

@@ -29,11 +29,19 @@ class MosquittoBroker(BrokerProcess):
     host = LOOPBACK
 
     def __init__(
-        self, name: str, settings: Mapping[str, object], folder: Path, binary: str | None = None
+        self,
+        name: str,
+        settings: Mapping[str, object],
+        folder: Path,
+        *,
+        binary: str | None = None,
+        has_tls: bool = False,
     ) -> None:
         super().__init__(name, folder)
         self._binary = binary
+        self._has_tls = has_tls
         self.port = 0
+        self.observer_port = 0
         self.version = ""
         self._settings = settings
 
@@ -52,8 +60,11 @@ class MosquittoBroker(BrokerProcess):
         if not prefix:
             self.write("pubstorm.log", NO_SETPRIV)
         for attempt in range(1, PORT_TRIES + 1):
-            self.port = free_port()
+            self.port = self.observer_port = free_port()
             text = configuration(self._settings, self.port, self.folder)
+            if self._has_tls:
+                self.observer_port = free_port()
+                text += lines_of({"listener": f"{self.observer_port} {LOOPBACK}"})
             path = self.write("mosquitto.conf", text)
             await self.spawn((*prefix, binary, "-c", str(path)), talks=False)
             if await self._accepts():
@@ -80,10 +91,13 @@ def find_mosquitto() -> str | None:
 
 
 async def mosquitto_version(binary: str) -> str:
-    """The version that the binary states; empty if it states none."""
-    process = await asyncio.create_subprocess_exec(
-        binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-    )
+    """The version that the binary states; empty if it states none or is no program."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except OSError:
+        return ""
     output, _ = await process.communicate()
     found = re.search(r"version (\S+)", output.decode(errors="replace"))
     return found[1] if found else ""

@@ -27,6 +27,8 @@ class Broker(Protocol):
     name: str
     host: str
     port: int
+    observer_port: int
+    """Where this machine speaks to it without TLS: `port`, unless that is for TLS only."""
     version: str
 
     @property

@@ -101,15 +101,15 @@ def test_what_is_no_change_is_refused_with_what_is_allowed(words: str, message: 
         ),
         (
             "{at: 1s, population: late, add: 51}",
-            ".add: found 51 clients to add, allowed are 50: 0 of 50 are there at 1s",
+            ".add: found 51, allowed is up to 50: 0 of 50 clients are there at 1s",
         ),
         (
             "{at: 1s, population: device, add: 1}",
-            ".add: found 1 clients to add, allowed are 0: 100 of 100 are there at 1s",
+            ".add: found 1, allowed is up to 0: 100 of 100 clients are there at 1s",
         ),
         (
             "{at: 1s, population: late, remove: 1}",
-            ".remove: found 1 clients to remove, allowed are 0: no more are there at 1s",
+            ".remove: found 1, allowed is up to 0: no more clients are there at 1s",
         ),
         ("{at: 1s, population: late, add: 0}", ".add: found 0, allowed is 1 to"),
         ("{at: 1s, population: late, rate: -1}", ".rate: found -1, allowed is"),
@@ -124,7 +124,7 @@ def test_clients_are_followed_in_the_order_of_time() -> None:
     back = "{at: 30s, population: late, remove: 30}, {at: 20s, population: late, add: 30}"
     assert plan_with(back).stages[1].action.kind == "publish"
     (found,) = problems(back.replace("remove: 30", "remove: 31"))
-    assert found.startswith("stages.1.publish.changes.0.remove: found 31 clients to remove")
+    assert found.startswith("stages.1.publish.changes.0.remove: found 31, allowed is up to 30")
 
 
 def test_a_population_that_is_not_in_the_stage_cannot_change_in_it() -> None:

@@ -100,7 +100,7 @@ def publish(populations: int, seconds: float) -> Json:
 
 def hold(populations: int, seconds: float) -> Json:
     """Keeps the connections for a time."""
-    action = {"kind": "hold", "duration_ns": round(seconds * SECOND_NS), "changes": []}
+    action = {"kind": "hold", "duration_ns": round(seconds * SECOND_NS)}
     return _stage("hold", action, populations)
 
 

@@ -69,7 +69,7 @@ def ask(directory: Path, words: str) -> str:
             with stream.makefile("rb") as answers:
                 answer = Answer.model_validate_json(answers.readline(LINE_BYTES_MAX))
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-        hint = "name the directory of a run that goes on; pubstorm run prints it"
+        hint = "name the directory of a run that goes on: its --out, or the newest in runs"
         raise UsageError(f"no run goes on in {directory}", hint) from error
     except OSError as error:
         reason = error.strerror or "it does not answer"

@@ -105,7 +105,8 @@ def _held_up(measured: Measured, population: PopulationResult) -> bool:
     asked = population.clients if population.asked_max is None else population.asked_max
     never_ready = population.ready_max < asked
     lost_connections = population.disconnected_total > 0
-    return never_ready or lost_connections or measured.fleet.blocked_us.count > 0
+    unanswered = population.in_flight > 0 or population.abandoned_total > 0
+    return never_ready or lost_connections or unanswered or measured.fleet.blocked_us.count > 0
 
 
 def _unready(measured: Measured) -> Iterable[Finding]:

@@ -126,6 +126,11 @@ hint: every key, with its kind and default, is in docs/reference/scenario.md
             "error: cannot read result.json: No such file or directory\n"
             "  hint: name a folder that `pubstorm run` has made\n",
         ),
+        (
+            ["change", ".", "rate", "2", "device"],
+            "error: no run goes on in .\n"
+            "  hint: name the directory of a run that goes on: its --out, or the newest in runs\n",
+        ),
         (["run"], "error: Missing argument 'SCENARIO'.\n  hint: pubstorm run --help\n"),
         (["rnu"], "error: No such command 'rnu'. Did you mean 'run'?\n  hint: pubstorm --help\n"),
         (

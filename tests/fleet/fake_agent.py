@@ -94,6 +94,8 @@ class Agent:
             if command["command"] == "stage":
                 self.stage = command["index"]
                 self.play_stage()
+            elif command["command"] == "change":
+                self.snapshot(sent=command["action"]["clients"])
             elif command["command"] == "stop":
                 self.say(kind="bye", snapshots=self.sequence)
                 return

@@ -9,10 +9,21 @@ import pytest
 
 from pubstorm import conduct
 from pubstorm.conduct import Conductor, Happening, Interrupt
+from pubstorm.errors import UsageError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.live import SilentLive
-from pubstorm.plan import ConnectAction, DisconnectAction, HoldAction, Plan, PublishAction
+from pubstorm.plan import (
+    AddClients,
+    Change,
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    HoldAction,
+    Plan,
+    PublishAction,
+    RemoveClients,
+)
 from pubstorm.topology import BrokerDied
 
 SlotMaker = Callable[[int], list[LocalSlot]]
@@ -100,4 +111,103 @@ def test_a_broker_that_dies_is_told_and_ends_nothing(
     assert not conductor.course.ended_early
 
 
+def test_planned_changes_are_noted_when_they_take_effect(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    conductor, _ = play(slots(1), plan_named("well", CONNECT, CHANGING))
+    course = conductor.course
+    assert [(e.kind, e.text) for e in course.events] == [("change", "fewer"), ("change", "faster")]
+    start_ns = course.spans[1].from_ns
+    assert [(c.stage, c.at_ns - start_ns, c.name) for c in course.changes] == [
+        (1, 10**7, "fewer"),
+        (1, 3 * 10**7, "faster"),
+    ]
+    at_s = [round((c.at_ns - course.started_ns) / 10**9, 3) for c in course.changes]
+    assert [event.at_s for event in course.events] == at_s
+
+
+class Asking(SilentLive):
+    """Asks for changes as soon as the run has said that a planned one took effect."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.answers: list[str] = []
+        self.asked: asyncio.Task[None] | None = None
+        self.conductor: Conductor | None = None
+
+    def note(self, text: str) -> None:
+        """Asks after the planned change."""
+        if text == "fewer":
+            self.asked = asyncio.get_running_loop().create_task(self.ask())
+
+    async def ask(self) -> None:
+        assert self.conductor is not None
+        for words in self.words:
+            try:
+                self.answers.append(await self.conductor.change(words))
+            except UsageError as error:
+                self.answers.append(error.message)
+
+
+def play_asking(slots: list[LocalSlot], plan: Plan, live: Asking) -> tuple[Conductor, list[Frame]]:
+    async def run() -> tuple[Conductor, list[Frame]]:
+        happenings: asyncio.Queue[Happening] = asyncio.Queue()
+        kept: list[Frame] = []
+        fleet = Fleet(slots, happenings.put_nowait)
+        live.conductor = conductor = Conductor(plan, fleet, happenings, live)
+        await fleet.up(plan.to_line())
+        await conductor.play(kept.append)
+        return conductor, kept
+
+    return asyncio.run(run())
+
+
+def test_a_change_by_control_reaches_every_agent_and_is_noted(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    live = Asking("add 3 device", "remove 2 device over 100ms")
+    conductor, kept = play_asking(slots(2), plan_named("well", CONNECT, LONG), live)
+    assert [answer.split(" at ")[0] for answer in live.answers] == ["+3 device", "-2 device"]
+    told = [change.action for change in conductor.course.changes]
+    assert told == [
+        RemoveClients(clients=4, over_ns=0),
+        AddClients(clients=3, over_ns=0),
+        RemoveClients(clients=2, over_ns=10**8),
+    ]
+    assert [event.text for event in conductor.course.events] == ["fewer", "+3 device", "-2 device"]
+    sent = [frame.snapshot.populations[0].counters.sent_total for frame in kept]
+    assert (sent.count(3), sent.count(2)) == (2, 2)
+
+
+def test_a_change_that_cannot_be_is_refused_with_the_reason(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    live = Asking("add 5 device", "remove 7 device", "add 1 late", "add 1 device over 1min", "no")
+    conductor, _ = play_asking(slots(1), plan_named("well", CONNECT, LONG), live)
+    assert live.answers[:3] == [
+        "not so many clients: 6 of 10 clients of device are there",
+        "not so many clients: 6 of 10 clients of device are there",
+        "found population late, allowed are device in this stage",
+    ]
+    assert "too short for the change" in live.answers[3]
+    assert live.answers[4] == "found 'no', which is no change"
+    assert [event.text for event in conductor.course.events] == ["fewer"]
+
+
+def test_a_change_outside_a_publish_stage_is_refused(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    conductor, _ = play(slots(1), plan_named("well", CONNECT, PUBLISH))
+    with pytest.raises(UsageError, match="no publish stage is on"):
+        asyncio.run(conductor.change("rate 2 device"))
+
+
+def fewer(after_ns: int) -> Change:
+    action = RemoveClients(clients=4, over_ns=0)
+    return Change(name="fewer", after_ns=after_ns, population=0, action=action)
+
+
+FASTER = Change(name="faster", after_ns=3 * 10**7, population=0, action=ChangeRate(factor=2))
+CHANGING = PublishAction(duration_ns=5 * 10**7, changes=(fewer(10**7), FASTER))
+LONG = PublishAction(duration_ns=10**9, changes=(fewer(0),))
 LEAVE_SOON = HoldAction(duration_ns=0)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pubstorm.assemble import Assembly
+from pubstorm.changes import AppliedChange
 from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
 from pubstorm.histogram import Histogram
 from pubstorm.merge import merge
-from pubstorm.plan import ConnectAction, Plan, PublishAction, Stage
+from pubstorm.plan import AddClients, ConnectAction, Plan, PublishAction, RemoveClients, Stage
 from pubstorm.result import ValidityLimits
 from pubstorm.snapshot import (
     Counters,
@@ -151,6 +153,28 @@ def test_more_than_was_owed_is_no_negative_loss() -> None:
     (only,) = run.flows()
     assert (only.lost_total, only.surplus_total) == (0, 2)
     assert run.populations()["backend"].lost_total == 0
+
+
+def test_receivers_that_change_are_named_with_their_stage() -> None:
+    found = assembly(snapshot(0, 0, 0, 10))
+    subscribes = [bool(population.subscriptions) for population in found.plan.populations]
+    for index, name in enumerate(population.name for population in found.plan.populations):
+        action = RemoveClients(clients=1, over_ns=0)
+        found.course.changes = [AppliedChange(1, PUBLISHING_NS, "fewer", index, action)]
+        unjudged = [stage.unjudged for stage in found.stages()]
+        assert unjudged == [(), (name,) if subscribes[index] else ()]
+
+
+def test_clients_that_nobody_asked_for_are_not_missed() -> None:
+    found = assembly(snapshot(0, 0, 0, 10))
+    assert found.populations()["device"].asked_max == found.plan.populations[0].clients
+    connect = found.plan.stages[0].model_copy(update={"populations": (1,)})
+    stages = (connect, found.plan.stages[1])
+    found = replace(found, plan=found.plan.model_copy(update={"stages": stages}))
+    for change, asked in [(AddClients, 7), (RemoveClients, 0)]:
+        action = change(clients=7, over_ns=0)
+        found.course.changes = [AppliedChange(1, PUBLISHING_NS, "some", 0, action)]
+        assert found.populations()["device"].asked_max == asked
 
 
 def test_gauges_of_agents_add_up() -> None:

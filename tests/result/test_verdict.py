@@ -192,6 +192,16 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
             "interrupted by SIGINT",
         ),
         (
+            {"device": {"skipped_total": 7, "abandoned_total": 20}},
+            ("pass", "none"),
+            "their connection, socket or window did not take them",
+        ),
+        (
+            {"device": {"clients": 500, "asked_max": 110}},
+            ("pass", "none"),
+            "device: never ready: 10 of 110 clients",
+        ),
+        (
             {"fleet": {"unfollowed_total": 4}},
             ("pass", "none"),
             "4 deliveries were beyond the ledger's bound",
@@ -215,6 +225,24 @@ def test_each_fact_sets_status_limit_and_evidence(
     verdict = judged(measured(**changes))
     assert summary(verdict) == expected
     assert any(evidence in fact for fact in verdict.evidence), verdict.evidence
+
+
+def test_a_change_is_no_evidence_by_itself(measured: MeasuredMaker) -> None:
+    events = (Event(at_s=3.0, kind="change", text="+500 device"),)
+    assert judged(measured(events=events)).evidence == ()
+
+
+def test_receivers_that_changed_are_said_not_to_be_judged(measured: MeasuredMaker) -> None:
+    *before, publishing = measured().stages
+    stages = (*before, publishing.model_copy(update={"unjudged": ("device", "nobody")}))
+    verdict = judged(measured(stages=stages))
+    received = publishing.populations["device"].received_total
+    assert summary(verdict) == ("pass", "none")
+    assert verdict.evidence == tuple(
+        f"{name}: {count} deliveries in stage {publishing.name} were counted and not judged, for "
+        "its clients joined or left meanwhile"
+        for name, count in (("device", received), ("nobody", 0))
+    )
 
 
 def test_a_run_of_nothing_is_judged_without_dividing_by_zero(measured: MeasuredMaker) -> None:

@@ -33,6 +33,23 @@ SCALED = {
         "thresholds.0=device.connected == 200",
     ),
     "slow-subscriber": ("stages.1.publish=5s", "drain=2s"),
+    "mosquitto-perturbation": (
+        "populations.device.clients=30",
+        "populations.device.publications.0.rate=5/s",
+        "populations.late.clients=10",
+        "populations.late.publications.0.rate=5/s",
+        "stages.2.publish.for=5s",
+        *(
+            f"stages.2.publish.changes.{number}.{key}={value}"
+            for number, (key, clients) in enumerate(
+                (("add", 5), ("remove", 5), ("add", 10), ("remove", 10))
+            )
+            for key, value in (("at", f"{number + 1}s"), (key, clients))
+        ),
+        "stages.2.publish.changes.0.over=500ms",
+        "stages.2.publish.changes.2.over=500ms",
+        "thresholds=[device.connected == 30, late.connected == 10, observer.lost == 0]",
+    ),
     "sixty-thousand": (
         "populations.device.clients=400",
         "populations.device.publications.0.interval=1s",

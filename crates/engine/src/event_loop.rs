@@ -47,6 +47,8 @@ pub struct EventLoop {
     changes: Changes,
     /// The next stage and when it begins.
     pending: Option<(usize, u64)>,
+    /// Changes of that stage.
+    pending_changes: Vec<Waiting>,
     inputs: Receiver<Input>,
     snapshots: Sender<Snapshot>,
     next_snapshot_ns: u64,
@@ -93,6 +95,7 @@ impl EventLoop {
             stage: None,
             changes: Changes::default(),
             pending: None,
+            pending_changes: Vec::new(),
             inputs,
             snapshots,
             next_snapshot_ns,
@@ -157,7 +160,13 @@ impl EventLoop {
                     self.pending = Some((index, at_ns));
                 }
                 Ok(Input::Command(Command::Change { at_ns, population, action })) => {
-                    self.add_change(Waiting { at_ns, population, action });
+                    let change = Waiting { at_ns, population, action };
+                    match self.pending {
+                        Some((_, stage_ns)) if stage_ns <= at_ns => {
+                            self.pending_changes.push(change);
+                        }
+                        _ => self.add_change(change),
+                    }
                 }
                 Ok(Input::Command(Command::Close)) => self.close_stage(),
                 Ok(Input::Command(Command::Stop) | Input::Closed)
@@ -214,6 +223,7 @@ impl EventLoop {
         self.close_stage();
         self.snapshot();
         self.shared.publishing = None;
+        let changes = std::mem::take(&mut self.pending_changes);
         if index >= self.shared.setup.plan.stages.len() {
             return;
         }
@@ -226,6 +236,7 @@ impl EventLoop {
                 self.with_client(index, Client::begin_publishing);
             }
         }
+        changes.into_iter().for_each(|change| self.add_change(change));
     }
 
     /// Takes a change beyond the plan, if the stage that is on has room for it.

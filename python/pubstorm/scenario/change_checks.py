@@ -75,8 +75,8 @@ def _check_clients(
     if change.add is not None:
         if present + change.add > clients:
             message = (
-                f"found {change.add} clients to add, allowed are {clients - present}: "
-                f"{present} of {clients} are there at {write_duration(change.at)}"
+                f"found {change.add}, allowed is up to {clients - present}: {present} of "
+                f"{clients} clients are there at {write_duration(change.at)}"
             )
             hint = f"raise populations.{name}.clients to {present + change.add}"
             if present == clients:
@@ -86,8 +86,8 @@ def _check_clients(
     elif change.remove is not None:
         if change.remove > present:
             message = (
-                f"found {change.remove} clients to remove, allowed are {present}: "
-                f"no more are there at {write_duration(change.at)}"
+                f"found {change.remove}, allowed is up to {present}: "
+                f"no more clients are there at {write_duration(change.at)}"
             )
             yield (*path, "remove"), message, None
         there[name] = max(present - change.remove, 0)

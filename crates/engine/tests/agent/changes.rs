@@ -124,7 +124,7 @@ fn shards_change_together_exactly_as_one_agent() {
 #[test]
 fn a_command_changes_what_the_plan_did_not_foresee() {
     let broker = Scripted::start(Script::reliable);
-    let stages = [connect(&[1]), publish(&[0], 1_000)];
+    let stages = [connect(&[1]), publish(&[0], 3_000)];
     let mut agent = Agent::start(&plan(broker.port, &populations(), &stages), "0/1");
     agent.change(0, ChangeAction::Add { clients: 20, over_ns: 0 });
     agent.stage(0);
@@ -141,6 +141,20 @@ fn a_command_changes_what_the_plan_did_not_foresee() {
     let counters = &totals.populations[0].0;
     assert_eq!((counters.connected_total, counters.skipped_total), (12, 0));
     assert_eq!(totals.flow(0, 1).expected_total, counters.sent_total as i64);
+}
+
+#[test]
+fn a_command_may_come_before_the_stage_that_it_changes_has_begun() {
+    let broker = Scripted::start(Script::reliable);
+    let stages = [connect(&[1]), publish(&[0], 400)];
+    let mut agent = Agent::start(&plan(broker.port, &populations(), &stages), "0/1");
+    agent.stage(0);
+    let at_ns = Agent::now_ns() + 100_000_000;
+    agent.send(Command::Stage { index: 1, at_ns });
+    let action = ChangeAction::Add { clients: 10, over_ns: 0 };
+    agent.send(Command::Change { at_ns: at_ns + 200_000_000, population: 0, action });
+    agent.read_until(|snapshot, _| snapshot.stage == Some(1) && snapshot.settled);
+    assert_eq!(agent.stop().populations[0].0.sent_total, 10 * 20);
 }
 
 #[test]

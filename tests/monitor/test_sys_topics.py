@@ -131,7 +131,7 @@ def test_only_numbers_count(payload: bytes, value: float | None) -> None:
     assert number(payload) == value
 
 
-def test_only_the_common_prefix_of_topics_is_shortened() -> None:
+def test_only_the_prefix_of_mosquitto_is_shortened() -> None:
     assert metric_name("$SYS/broker/load/sockets/1min") == "$SYS/load/sockets/1min"
     assert metric_name("$SYS/brokers/emqx@a/uptime") == "$SYS/brokers/emqx@a/uptime"
     assert metric_name("site/power") == "site/power"

@@ -13,13 +13,10 @@ from pubstorm.histogram import Histogram
 from pubstorm.plan import (
     ClosedPace,
     FixedPayload,
-    HoldAction,
     OpenPace,
     Plan,
     Population,
     Publication,
-    PublishAction,
-    Stage,
     Target,
 )
 from pubstorm.samples import Sample
@@ -70,7 +67,6 @@ def population(name: str, *paces: OpenPace | ClosedPace) -> Population:
 
 
 def plan(*paces: OpenPace | ClosedPace) -> Plan:
-    publish, hold = PublishAction(duration_ns=2 * SECOND_NS), HoldAction(duration_ns=SECOND_NS)
     return Plan(
         name="timed",
         run_tag=1,
@@ -81,13 +77,13 @@ def plan(*paces: OpenPace | ClosedPace) -> Plan:
         snapshot_interval_ns=SECOND_NS,
         drain_ns=0,
         populations=(population("device", *paces), population("backend")),
-        stages=tuple(Stage(name=a.kind, action=a, populations=(0,)) for a in (publish, hold)),
+        stages=(),
     )
 
 
 def snapshot(agent: int, from_s: float, to_s: float, **told: Any) -> Snapshot:
-    """A snapshot; `sent`, `received`, `missing`, `connected`, `acks` and `latencies` (both in
-    nanoseconds), `busy` and `late` are what it tells."""
+    """A snapshot and what it tells: `sent`, `skipped`, `received`, `missing`, `connected`,
+    `backlog`, `busy`, and in nanoseconds `acks`, `latencies` and `late`."""
     span_ns = round((to_s - from_s) * SECOND_NS)
     empty = Histogram()
 
@@ -98,8 +94,8 @@ def snapshot(agent: int, from_s: float, to_s: float, **told: Any) -> Snapshot:
         )
 
     device = person(
-        gauges=Gauges(connected=told.get("connected", 0)),
-        counters=Counters(sent_total=told.get("sent", 0)),
+        gauges=Gauges(connected=told.get("connected", 0), backlog=told.get("backlog", 0)),
+        counters=Counters(sent_total=told.get("sent", 0), skipped_total=told.get("skipped", 0)),
         ack_intended=Histogram.of(told.get("acks", ())),
     )
     flow = FlowSnapshot(
@@ -233,17 +229,19 @@ def test_an_hour_of_snapshots_keeps_no_span_open() -> None:
     assert all(len(states) <= 2 for states in timeline._states.values())
 
 
-def test_what_is_due_follows_the_plan() -> None:
-    timeline = LoadTimeline(plan(OPEN), 1, START_NS)
-    timeline.enter_stage(0, START_NS + SECOND_NS // 2)
-    timeline.enter_stage(1, START_NS + 5 * SECOND_NS // 2)
-    found = [s for n in range(4) for s in timeline.take(snapshot(0, n, n + 1))]
-    assert [value for _, value in track(found, "device", "due_per_s")] == [10, 20, 10, 0]
+def test_what_is_due_is_sent_or_skipped_or_waits() -> None:
+    told = [
+        snapshot(0, 0, 1, sent=100),
+        snapshot(0, 1, 2, sent=20, backlog=80),
+        snapshot(0, 2, 3, sent=150, backlog=30),
+        snapshot(0, 3, 4, skipped=30),
+    ]
+    assert [value for _, value in track(samples(told), "device", "due_per_s")] == [100, 100, 100, 0]
+    assert track(samples(told), "backend", "due_per_s") == []
 
 
 def test_a_closed_loop_has_nothing_due() -> None:
     timeline = LoadTimeline(plan(OPEN, ClosedPace()), 1, START_NS)
-    timeline.enter_stage(0, START_NS)
     found = list(timeline.take(snapshot(0, 0, 1, sent=5)))
     assert track(found, "device", "due_per_s") == []
     assert track(found, "device", "sent_per_s") == [(1.0, 5.0)]

@@ -26,10 +26,20 @@ FOREIGN = {
     "hdrh": {"report.hdr_log"},
     "jinja2": {"report.page"},
     "plotly": {"report.page"},
+    "paho": {"monitor.sys_topics"},
+    "prometheus_client": {"monitor.prometheus"},
+    "psutil": {
+        "environment",
+        "monitor.host",
+        "monitor.process",
+        "monitor.profiling",
+        "preflight",
+    },
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.text"},
 }
+MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")
 ENGINE_ONLY = {"mio"}
 
@@ -76,6 +86,12 @@ def test_reports_know_stored_results_and_nothing_else() -> None:
     for name, tree in MODULES.items():
         if name.split(".")[0] == "report":
             assert known(tree) <= REPORT_KNOWS, name
+
+
+def test_a_monitor_knows_neither_run_nor_fleet() -> None:
+    for name, tree in MODULES.items():
+        if name.split(".")[0] == "monitor":
+            assert not known(tree) & MONITORS_KNOW_NOTHING_OF, name
 
 
 @pytest.mark.parametrize("library", FOREIGN)

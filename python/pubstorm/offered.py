@@ -119,20 +119,6 @@ def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple
     return sent_per_s, delivered_per_s
 
 
-def due_total(plan: Plan, stage: int, population: int, span_ns: tuple[int, int]) -> float | None:
-    """Messages of a population that are due in a span after the start of a stage, as its schedule
-    has them in the mean; None where a closed loop makes its own."""
-    action = plan.stages[stage].action
-    if not isinstance(action, PublishAction) or population not in plan.stages[stage].populations:
-        return 0.0
-    publications = plan.populations[population].publications
-    periods_ns = [p.pace.period_ns for p in publications if isinstance(p.pace, OpenPace)]
-    if len(periods_ns) < len(publications):
-        return None
-    inside_ns = max(min(span_ns[1], action.duration_ns) - max(span_ns[0], 0), 0)
-    return plan.populations[population].clients * sum(inside_ns / each for each in periods_ns)
-
-
 def peak_per_s(plan: Plan) -> float:
     """Messages sent and delivered a second, in the busiest phase."""
     return max((stage_load(plan, stage).peak_per_s for stage in plan.stages), default=0)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pubstorm.histogram import Histogram, HistogramSum
-from pubstorm.offered import due_total
-from pubstorm.plan import Plan
+from pubstorm.plan import OpenPace, Plan
 from pubstorm.samples import Sample
 from pubstorm.snapshot import Snapshot
 
@@ -69,12 +68,12 @@ class LoadTimeline:
         self._next = 0
         """The first span that is not closed."""
         self._states: dict[int, list[_AgentState]] = {}
-        self._stages: list[tuple[int, int]] = []
         self._delivers: set[int] = set()
-
-    def enter_stage(self, index: int, at_ns: int) -> None:
-        """A stage begins."""
-        self._stages.append((index, at_ns))
+        self._scheduled = [
+            population.publications
+            and all(isinstance(each.pace, OpenPace) for each in population.publications)
+            for population in plan.populations
+        ]
 
     def take(self, snapshot: Snapshot) -> Iterator[Sample]:
         """Adds a snapshot; the samples of the spans that are complete with it."""
@@ -91,7 +90,7 @@ class LoadTimeline:
 
     def _share_out(self, snapshot: Snapshot) -> None:
         span_ns = max(snapshot.to_ns - snapshot.from_ns, 1)
-        counts = _counts(snapshot)
+        counts = self._counts(snapshot)
         first, last = self._index(snapshot.from_ns), self._index(snapshot.to_ns - 1)
         for index in range(max(first, self._next), last + 1):
             start_ns = self._started_ns + index * self._width_ns
@@ -106,6 +105,23 @@ class LoadTimeline:
             part.busy_ns += snapshot.engine.busy_ns * share
             for key, count in counts.items():
                 part.counts[key] += count * share
+
+    def _counts(self, snapshot: Snapshot) -> dict[tuple[int, str], int]:
+        """Messages of a snapshot by population and kind, those that there are. What was due is what
+        was sent, skipped, or added to the backlog."""
+        counts = Counter[tuple[int, str]]()
+        states = self._states.get(snapshot.agent)
+        for index, population in enumerate(snapshot.populations):
+            counters = population.counters
+            counts[index, "sent"] = counters.sent_total
+            counts[index, "acked"] = counters.acked_total
+            counts[index, "skipped"] = counters.skipped_total
+            before = states[-1].gauges[index, "backlog"] if states else 0
+            added = population.gauges.backlog - before
+            counts[index, "due"] = counters.sent_total + counters.skipped_total + added
+        for flow in snapshot.flows:
+            counts[flow.to, "received"] += flow.counters.received_total
+        return {key: count for key, count in counts.items() if count}
 
     def _add_histograms(self, snapshot: Snapshot) -> None:
         middle = self._index((snapshot.from_ns + snapshot.to_ns) // 2)
@@ -146,11 +162,10 @@ class LoadTimeline:
         for index in range(self._next, until):
             bucket = self._buckets.pop(index, None)
             if bucket is not None:
-                yield from self._samples(index, bucket)
+                yield from self._samples(bucket)
         self._next = max(self._next, until)
 
-    def _samples(self, index: int, bucket: _Bucket) -> Iterator[Sample]:
-        start_ns = self._started_ns + index * self._width_ns
+    def _samples(self, bucket: _Bucket) -> Iterator[Sample]:
         at_s = round((bucket.last_ns - self._started_ns) / SECOND_NS, 3)
         states = {agent: self._state_at(agent, bucket.last_ns) for agent in self._states}
         known = {agent: state for agent, state in states.items() if state is not None}
@@ -160,7 +175,6 @@ class LoadTimeline:
                 **self._rates(number, bucket.agents.values()),
                 "missing": sum(state.missing[number] for state in known.values()),
                 **_latencies(self._latency(number, bucket)),
-                **self._due(number, start_ns),
             }
             for metric, value in figures.items():
                 yield Sample(at_s, population.name, metric, value)
@@ -186,7 +200,7 @@ class LoadTimeline:
             f"{kind}_per_s": round(
                 sum(p.counts[population, kind] * SECOND_NS / p.covered_ns for p in enough), 2
             )
-            for kind in COUNTS
+            for kind in (*COUNTS, *(["due"] if self._scheduled[population] else []))
         }
 
     def _latency(self, population: int, bucket: _Bucket) -> Histogram:
@@ -194,32 +208,8 @@ class LoadTimeline:
         sums = bucket.delivery if population in self._delivers else bucket.acknowledgement
         return sums.get(population, HistogramSum()).value()
 
-    def _due(self, population: int, start_ns: int) -> dict[str, float]:
-        """Messages due by the plan, where that tells it."""
-        total = 0.0
-        for index, at_ns in self._stages:
-            from_ns = start_ns - at_ns
-            due = due_total(self._plan, index, population, (from_ns, from_ns + self._width_ns))
-            if due is None:
-                return {}
-            total += due
-        return {"due_per_s": round(total * SECOND_NS / self._width_ns, 2)}
-
     def _index(self, instant_ns: int) -> int:
         return (instant_ns - self._started_ns) // self._width_ns
-
-
-def _counts(snapshot: Snapshot) -> dict[tuple[int, str], int]:
-    """Messages of a snapshot by population and kind, those that there are."""
-    counts = Counter[tuple[int, str]]()
-    for index, population in enumerate(snapshot.populations):
-        counters = population.counters
-        counts[index, "sent"] = counters.sent_total
-        counts[index, "acked"] = counters.acked_total
-        counts[index, "skipped"] = counters.skipped_total
-    for flow in snapshot.flows:
-        counts[flow.to, "received"] += flow.counters.received_total
-    return {key: count for key, count in counts.items() if count}
 
 
 def _latencies(histogram: Histogram) -> dict[str, float]:

@@ -67,8 +67,6 @@ class Watch:
 
     def enter_stage(self, index: int, at_ns: int) -> None:
         """A stage begins."""
-        if self._timeline is not None:
-            self._timeline.enter_stage(index, at_ns)
         if self._profiler is not None:
             self._profiler.enter_stage(index, at_ns)
 

@@ -15,6 +15,7 @@ from pubstorm.errors import StoredRunError
 from pubstorm.report import load_result, render_directory
 from pubstorm.result import Measured, Result
 from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.samples import Sample, Track, read_samples
 from pubstorm.verdict import judge
 
 MeasuredMaker = Callable[..., Measured]
@@ -75,6 +76,29 @@ def test_after_a_failure_no_snapshot_is_written_half(tmp_path: Path) -> None:
     directory.append_snapshot(b"two\n")
     assert first is not None
     assert directory.failure == first
+
+
+def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.append_samples([])
+    assert not (directory.path / "samples.csv").exists()
+    directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
+    directory.append_samples([Sample(1, "redis", 'up{a="b,c"}', 1), Sample(2, "host", "cpu", 0)])
+    directory.close()
+    lines = (directory.path / "samples.csv").read_text().splitlines()
+    assert lines[:2] == ["at_s,source,metric,value", "0.500,broker-0,cpu,0.25"]
+    tracks = read_samples(directory.path / "samples.csv")
+    assert tracks["redis", 'up{a="b,c"}'] == Track([1.0], [1.0])
+    assert list(tracks) == [("broker-0", "cpu"), ("redis", 'up{a="b,c"}'), ("host", "cpu")]
+
+
+def test_after_a_failure_no_sample_is_written(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    (directory.path / "samples.csv").mkdir()
+    directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
+    assert str(directory.failure).endswith("samples.csv: Is a directory")
+    directory.append_snapshot(b"one\n")
+    assert not (directory.path / "snapshots.jsonl").exists()
 
 
 def test_a_stored_result_is_read_back_unchanged(tmp_path: Path, measured: MeasuredMaker) -> None:

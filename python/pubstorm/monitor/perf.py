@@ -167,9 +167,9 @@ def _samples(lines: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]
     for line in (*lines, ""):
         found = _FRAME.fullmatch(line)
         if found:
-            module = found["module"]
-            symbol = found["symbol"]
-            frames.append((module, symbol if symbol != "[unknown]" else f"[{Path(module).name}]"))
+            module, symbol = found["module"], found["symbol"]
+            unnamed = symbol == "[unknown]" and not module.startswith("[")
+            frames.append((module, f"[{Path(module).name}]" if unnamed else symbol))
         elif line.strip():
             command = line.strip()
         elif frames:

@@ -15,8 +15,9 @@ from pubstorm.scenario.monitors import Process as Wanted
 
 CHILDREN_S = 5.0
 """How long a list of children is used; making it looks at every process of the machine."""
-RETRY_S = 5.0
-"""Time between two searches for a process; one by port looks at every socket."""
+RETRY_S = (1.0, 60.0)
+"""Shortest and longest time between two searches for a process; one by port looks at every
+socket."""
 
 
 class Families:
@@ -50,7 +51,7 @@ class ProcessMonitor:
         self._wanted = wanted
         self._families = families
         self._root: psutil.Process | None = None
-        self._retry_at_s = 0.0
+        self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
         self._used: dict[psutil.Process, tuple[float, float]] = {}
         self._read_at_s = 0.0
 
@@ -63,8 +64,10 @@ class ProcessMonitor:
         if self._root is None:
             if time.monotonic() < self._retry_at_s:
                 return
-            self._retry_at_s = time.monotonic() + RETRY_S
+            self._retry_at_s = time.monotonic() + self._retry_s
+            self._retry_s = min(2 * self._retry_s, RETRY_S[1])
             self._root = find(self._wanted)
+            self._retry_s = RETRY_S[0]
         try:
             yield from self._read(self._root)
         except psutil.NoSuchProcess as gone:

@@ -161,9 +161,9 @@ class SysTopicsMonitor:
         self._note(f"{self._target} cannot be reached by the observer: check address and TLS")
 
     def _on_disconnect(
-        self, _: Client, __: Any, flags: DisconnectFlags, ___: ReasonCode, ____: Properties | None
+        self, _: Client, __: Any, ___: DisconnectFlags, code: ReasonCode, ____: Properties | None
     ) -> None:
-        if not flags.is_disconnect_packet_from_server and self._subscribed_s is not None:
+        if code.is_failure and self._subscribed_s is not None:
             self._note(f"{self._target} ended the observer's connection; it is tried again")
 
     def _on_subscribe(

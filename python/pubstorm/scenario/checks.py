@@ -53,6 +53,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_tls(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
+    yield from _check_profile(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
@@ -139,6 +140,28 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             yield path, "found publish where no connected population has publications", None
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
+
+
+def _check_profile(scenario: Scenario) -> Iterator[Finding]:
+    profile, monitors = scenario.profile, scenario.monitors
+    if profile is None:
+        return
+    stages = [stage.name for stage in scenario.stages]
+    if profile.stage is None and not any(isinstance(s.step, Publish) for s in scenario.stages):
+        hint = f"name one of the stages {', '.join(stages)}"
+        yield ("profile",), "found no publish stage, needed is one or a stage to profile", hint
+    if profile.stage is not None and profile.stage not in stages:
+        found = f"found the unknown stage {describe(profile.stage)}"
+        yield ("profile", "stage"), f"{found}, allowed are {', '.join(stages)}", None
+    brokers = [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
+    brokers += [f"broker-{n}" for n, target in enumerate(scenario.target) if target.is_loopback]
+    names = [*brokers, *(name for name, source in monitors.sources.items() if source.process)]
+    if not names:
+        hint = "name its process under monitors.sources, on the machine that pubstorm runs on"
+        yield ("profile",), "found no broker of this machine, needed is one to profile", hint
+    elif profile.broker and not {profile.broker, f"{profile.broker}-0"} & {*names}:
+        found = f"found the unknown broker {describe(profile.broker)}"
+        yield ("profile", "broker"), f"{found}, allowed are {', '.join(names)}", None
 
 
 def _publishes(scenario: Scenario, stage: Stage, connected: set[str]) -> bool:

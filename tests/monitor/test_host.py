@@ -1,0 +1,69 @@
+"""This machine, and what is read of files that another kernel may lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.monitor.host import HostMonitor
+
+SNMP = """\
+Ip: Forwarding DefaultTTL
+Ip: 1 64
+Tcp: RtoAlgorithm RtoMin RetransSegs InErrs
+Tcp: 1 200 1234 0
+"""
+NETSTAT = """\
+TcpExt: SyncookiesSent ListenOverflows ListenDrops
+TcpExt: 0 77 78
+IpExt: InNoRoutes
+IpExt: 0
+"""
+SOCKSTAT = "sockets: used 160\nTCP: inuse 40 orphan 0 tw 3 alloc 50 mem 4\n"
+KERNEL = {"tcp_retransmits", "tcp_listen_overflows", "tcp_sockets", "conntrack", "conntrack_max"}
+
+
+def read(host: HostMonitor) -> dict[str, float]:
+    return {reading.metric: reading.value for reading in host.read()}
+
+
+def test_the_machine_is_read_as_shares_of_all_cores_and_rates() -> None:
+    host = HostMonitor()
+    host.start()
+    found: dict[str, float] = {}
+    while "cpu" not in found:
+        found = read(host)
+    assert 0 <= found["cpu_user"] + found["cpu_system"] + found["cpu_softirq"] <= 1.001
+    assert found["cpu"] <= 1
+    assert found["memory_used_bytes"] > 0
+    assert found["memory_available_bytes"] > 0
+    assert found["load1"] >= 0
+    assert found["net_sent_bytes_per_s"] >= 0
+
+
+def test_the_kernels_counters_are_read_where_they_are(tmp_path: Path) -> None:
+    net, filters = tmp_path / "net", tmp_path / "sys" / "net" / "netfilter"
+    net.mkdir()
+    filters.mkdir(parents=True)
+    for name, text in {"snmp": SNMP, "netstat": NETSTAT, "sockstat": SOCKSTAT}.items():
+        (net / name).write_text(text)
+    (net / "sockstat6").write_text("TCP6: inuse 2\nUDP6: inuse 0\n")
+    (filters / "nf_conntrack_count").write_text("17\n")
+    found = read(HostMonitor(tmp_path))
+    assert found["tcp_retransmits"] == 1234
+    assert found["tcp_listen_overflows"] == 77
+    assert found["tcp_sockets"] == 42
+    assert found["conntrack"] == 17
+    assert "conntrack_max" not in found
+
+
+@pytest.mark.parametrize("text", [None, "", "Tcp: RetransSegs\n", "Tcp: Other\nTcp: 1\n"])
+def test_what_a_kernel_does_not_show_is_left_out(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "net").mkdir()
+        for name in ("snmp", "netstat", "sockstat"):
+            (tmp_path / "net" / name).write_text(text)
+    found = read(HostMonitor(tmp_path))
+    assert not found.keys() & KERNEL
+    assert "load1" in found

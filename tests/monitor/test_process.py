@@ -1,0 +1,138 @@
+"""Real processes, watched with their children."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pubstorm.monitor import MonitorError
+from pubstorm.monitor.process import Families, ProcessMonitor, find
+from pubstorm.scenario.monitors import Process
+
+ChildMaker = Callable[[str], subprocess.Popen[str]]
+Eventually = Callable[[Callable[[], bool]], None]
+
+BUSY = "print('ready', flush=True)\nwhile True: pass"
+WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAITING!r}], stdin=sys.stdin, stdout=-1)
+child.stdout.readline()
+{WAITING}
+"""
+LISTENER = f"""
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+{WAITING}
+"""
+
+
+def monitor(**wanted: object) -> ProcessMonitor:
+    return ProcessMonitor("it", Process.model_validate(wanted), Families())
+
+
+def read(watched: ProcessMonitor) -> dict[str, float]:
+    return {reading.metric: reading.value for reading in watched.read()}
+
+
+def test_a_process_is_watched_with_its_children(child: ChildMaker) -> None:
+    parent, alone = child(PARENT), child(WAITING)
+    both, one = read(monitor(pid=parent.pid)), read(monitor(pid=alone.pid))
+    assert (both["processes"], one["processes"]) == (2, 1)
+    assert both["threads"] == 2
+    assert both["rss_bytes"] > 1.5 * one["rss_bytes"]
+    assert both["descriptors"] > one["descriptors"] == psutil.Process(alone.pid).num_fds()
+
+
+def test_cpu_is_the_share_of_a_core_since_the_last_reading(
+    child: ChildMaker, eventually: Eventually
+) -> None:
+    busy = child(BUSY)
+    watched = monitor(pid=busy.pid)
+    assert "cpu" not in read(watched)
+    process = psutil.Process(busy.pid)
+    before_s = process.cpu_times().user
+    eventually(lambda: process.cpu_times().user > before_s + 0.1)
+    found = read(watched)
+    assert found["cpu"] == pytest.approx(found["cpu_user"] + found["cpu_system"], abs=2e-4)
+    assert 0 < found["cpu_user"] <= 1.2
+
+
+def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
+    with subprocess.Popen(
+        ["python3", "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as listener:
+        assert listener.stdout is not None
+        port = int(listener.stdout.readline())
+        assert find(Process(port=port)).pid == listener.pid
+        listener.communicate()
+    with pytest.raises(MonitorError, match=f"no process of this machine .* port {port}"):
+        find(Process(port=port))
+
+
+def test_a_name_must_be_that_of_one_process(tmp_path: Path) -> None:
+    program = tmp_path / "oddly-named"
+    shutil.copy(str(shutil.which("sleep")), program)
+    with pytest.raises(MonitorError, match="no process with the name oddly-named"):
+        find(Process(name="oddly-named"))
+    first = subprocess.Popen([program, "60"])
+    second = None
+    try:
+        assert find(Process(name="oddly-named")).pid == first.pid
+        second = subprocess.Popen([program, "60"])
+        with pytest.raises(MonitorError, match="2 processes") as caught:
+            find(Process(name="oddly-named"))
+        assert f"({first.pid}, {second.pid})" in str(caught.value)
+    finally:
+        for process in filter(None, (first, second)):
+            process.kill()
+            process.wait()
+
+
+def test_the_end_of_a_process_is_told_once(child: ChildMaker) -> None:
+    process = child(WAITING)
+    watched = monitor(pid=process.pid)
+    assert read(watched)
+    process.kill()
+    process.wait()
+    with pytest.raises(MonitorError, match=f"process {process.pid} has ended"):
+        read(watched)
+    assert read(watched) == {}
+
+
+def test_a_zombie_has_ended(child: ChildMaker, eventually: Eventually) -> None:
+    process = child(WAITING)
+    watched = monitor(pid=process.pid)
+    process.kill()
+    eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    with pytest.raises(MonitorError, match="has ended"):
+        read(watched)
+
+
+def test_a_pid_that_nobody_has_is_a_problem() -> None:
+    free = next(pid for pid in range(2**22, 1, -1) if not psutil.pid_exists(pid))
+    with pytest.raises(MonitorError, match=f"no process {free}"):
+        find(Process(pid=free))
+
+
+def test_a_process_of_another_user_is_told_as_far_as_it_can_be_seen(
+    child: ChildMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = child(WAITING)
+
+    def refuse(path: Path) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    watched = monitor(pid=process.pid)
+    monkeypatch.setattr(Path, "stat", refuse)
+    readings = watched.read()
+    assert [next(readings).metric for _ in range(3)] == ["rss_bytes", "threads", "processes"]
+    with pytest.raises(MonitorError, match=r"descriptors of process .* hidden"):
+        next(readings)

@@ -1,0 +1,153 @@
+"""How monitors are read together: on one axis, and whatever one of them does, the run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+
+from pubstorm import watch
+from pubstorm.live import SilentLive
+from pubstorm.monitor import Monitor, MonitorError, Reading
+from pubstorm.plan import Plan, Target
+from pubstorm.readings import Span
+from pubstorm.samples import Sample
+from pubstorm.timeline import LoadTimeline
+from pubstorm.watch import Watch
+
+MILLISECOND_NS = 10**6
+PLAN = Plan(
+    name="watched",
+    run_tag=1,
+    seed=1,
+    targets=(Target(host="127.0.0.1", port=1883),),
+    targets_joined=False,
+    sources=(),
+    snapshot_interval_ns=10**9,
+    drain_ns=0,
+    populations=(),
+    stages=(),
+)
+
+
+class Counting:
+    """Tells how often it was read."""
+
+    def __init__(self, source: str = "it") -> None:
+        self.source = source
+        self.reads = 0
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def read(self) -> Iterable[Reading]:
+        self.reads += 1
+        yield Reading(time.monotonic_ns(), "reads", self.reads)
+        self.also()
+
+    def also(self) -> None:
+        """What else it does at each reading."""
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class Failing(Counting):
+    """Fails at each reading, after what it has told."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__("broken")
+        self._error = error
+
+    def also(self) -> None:
+        raise self._error
+
+
+class Hanging(Counting):
+    """Does not come back from its first reading until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__("stuck")
+        self.released = threading.Event()
+
+    def also(self) -> None:
+        self.released.wait()
+
+
+def watched(
+    monitors: Sequence[Monitor], enough: Callable[[list[Sample]], bool]
+) -> tuple[Watch, list[Sample]]:
+    """Watches until the samples are enough."""
+    kept: list[Sample] = []
+
+    async def run() -> Watch:
+        watch = Watch(monitors, MILLISECOND_NS, kept.extend, SilentLive())
+        await watch.prepare()
+        started_ns = time.monotonic_ns()
+        watch.begin(LoadTimeline(PLAN, 1, started_ns), started_ns)
+        while not enough(kept):
+            await asyncio.sleep(0)
+        await watch.end()
+        return watch
+
+    return asyncio.run(run()), kept
+
+
+def told(source: str, times: int) -> Callable[[list[Sample]], bool]:
+    return lambda kept: sum(sample.source == source for sample in kept) >= times
+
+
+def test_monitors_are_read_again_and_again_and_kept_on_one_axis() -> None:
+    one, two = Counting("one"), Counting("two")
+    found, kept = watched((one, two), lambda kept: told("one", 3)(kept) and told("two", 3)(kept))
+    assert one.calls == two.calls == ["start", "stop"]
+    for monitor in (one, two):
+        own = [sample for sample in kept if sample.source == monitor.source]
+        assert [sample.value for sample in own] == list(range(1, monitor.reads + 1))
+        assert own == sorted(own, key=lambda sample: sample.at_s)
+    whole = {w.source: w.whole for w in found.watched((), ())}
+    assert whole["one"].count == whole["one"].max == one.reads
+    spans = (Span("none", -2, -1), Span("all", 0, 1e9))
+    by_name = found.watched(spans, ())[0].spans
+    assert (by_name["none"].count, by_name["all"].count) == (0, one.reads)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MonitorError("the broker is away: start it"), "the broker is away: start it"),
+        (KeyError("cpu"), "failed unexpectedly: KeyError: 'cpu'"),
+    ],
+)
+def test_a_failure_is_told_once_and_tried_again(error: Exception, text: str) -> None:
+    monitor = Failing(error)
+    found, kept = watched((monitor,), told("broken", 3))
+    assert [(problem.source, problem.text) for problem in found.problems] == [("broken", text)]
+    assert len(kept) == monitor.reads >= 3
+
+
+def test_a_monitor_that_hangs_holds_up_neither_the_others_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "STOP_GRACE_S", 0.05)
+    stuck, well = Hanging(), Counting("well")
+    found, kept = watched((stuck, well), told("well", 5))
+    stuck.released.set()
+    assert {sample.source for sample in kept} == {"well"}
+    assert [problem.source for problem in found.problems] == ["stuck"]
+    assert "did not answer" in found.problems[0].text
+
+
+def test_problems_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PROBLEMS_MAX", 2)
+
+    class Inventive(Counting):
+        def also(self) -> None:
+            raise MonitorError(f"problem {self.reads}")
+
+    found, _ = watched((Inventive(),), told("it", 4))
+    assert [problem.text for problem in found.problems] == ["problem 1", "problem 2"]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pubstorm.changes import AppliedChange
 from pubstorm.control import Close, EnterStage, Stop
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
@@ -64,6 +65,8 @@ class Course:
     ended_ns: int = 0
     spans: list[StageSpan] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    changes: list[AppliedChange] = field(default_factory=list)
+    """Changes of populations, in the order of time."""
     endings: dict[int, str] = field(default_factory=dict)
     """How each agent ended."""
     interrupted: bool = False

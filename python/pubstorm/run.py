@@ -22,13 +22,16 @@ from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.live import Live
+from pubstorm.phases import phases
 from pubstorm.plan import Plan, compile_plan
 from pubstorm.preflight import Host, agents_needed
 from pubstorm.report.markdown import markdown
 from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.target import Target
+from pubstorm.table import cells
 from pubstorm.topology import Topology
 from pubstorm.verdict import judge
 
@@ -148,12 +151,21 @@ class _Run:
             flows=assembly.flows(),
             stages=assembly.stages(),
             fleet=assembly.fleet(),
+            phases=phases(assembly, self._tracks()),
             brokers=brokers,
             events=(*course.events, *self._storage_event(course.ended_ns - course.started_ns)),
             validity=assembly.limits,
             environment=environment,
         )
-        return self._store(Result.judged(measured, judge(measured, self._scenario.thresholds)))
+        result = Result.judged(measured, judge(measured, self._scenario.thresholds))
+        own = cells(self._scenario.table, result)
+        return self._store(result.model_copy(update={"table": own}))
+
+    def _tracks(self) -> Tracks:
+        try:
+            return read_samples(self._directory.path / SAMPLES_FILE)
+        except OSError:
+            return {}
 
     def _store(self, result: Result) -> Result:
         self._directory.write("result.json", result.to_json())

@@ -1,6 +1,6 @@
 """Judges measurements: whether the numbers describe the target at all, whether the thresholds hold,
 and who set the limit. A pure function of measured values and thresholds. It knows neither run nor
-report; what counts as a fact is in `findings`."""
+report; what counts as a fact is in the findings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pubstorm.evaluate import Missing, evaluate
 from pubstorm.findings import RULES, Finding
+from pubstorm.phase_findings import PHASE_RULES
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.thresholds import Threshold
+from pubstorm.watched_findings import WATCHED_RULES
 
 
 def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     """The verdict on a run."""
     outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
-    findings = [finding for rule in RULES for finding in rule(measured)]
+    rules = (*RULES, *PHASE_RULES, *WATCHED_RULES)
+    findings = [finding for rule in rules for finding in rule(measured)]
     failed = any(not outcome.passed for outcome in outcomes) or any(f.failed for f in findings)
     invalid = any(f.invalid for f in findings)
     status = Status.INVALID if invalid else Status.FAIL if failed else Status.PASS

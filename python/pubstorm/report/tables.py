@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pubstorm.quantity import (
+    NOTHING,
     bytes_text,
     count_text,
     duration_text,
@@ -14,9 +15,14 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
-from pubstorm.result import FlowResult, LatencyPair, PopulationResult, Result
-
-NOTHING = "–"
+from pubstorm.result import (
+    FlowResult,
+    LatencyPair,
+    Phase,
+    PhaseStatus,
+    PopulationResult,
+    Result,
+)
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,15 @@ class Table:
 def tables(result: Result) -> list[Table]:
     """Every table that has a row."""
     built = [
+        own_table(result),
         connections(result),
         deliveries(result),
         latencies(result),
         flows(result),
         outcomes(result),
         stages(result),
+        phases(result),
+        monitors(result),
         agents(result),
     ]
     return [table for table in built if table.rows]
@@ -145,6 +154,52 @@ def stages(result: Result) -> Table:
     return Table("Stages", columns + tuple(map(Column, names)), tuple(rows))
 
 
+def phases(result: Result) -> Table:
+    """The phases of publish stages, each with its verdict."""
+    rows = [
+        (
+            phase.name,
+            str(phase.status),
+            span_text(phase.start_s),
+            count_text(phase.clients),
+            rate_text(phase.due_per_s),
+            rate_text(phase.acked_per_s) if phase.acked_per_s else NOTHING,
+            rate_text(phase.received_per_s) if phase.received_per_s else NOTHING,
+            _signed(phase.queue_growth_per_s),
+            NOTHING if phase.dropped_total is None else count_text(phase.dropped_total),
+            _time(phase.latency_us.p99, phase.latency_us.count),
+            _when(phase),
+        )
+        for phase in result.phases
+    ]
+    columns = (Column("phase", right=False), Column("status", right=False))
+    names = ("start", "clients", "due/s", "acked/s", "received/s", "queue/s", "dropped", "p99")
+    last = Column("when", right=False)
+    return Table("Phases", (*columns, *map(Column, names), last), tuple(rows))
+
+
+def monitors(result: Result) -> Table:
+    """CPU and memory of what was watched, over the publish stages."""
+    rows = [
+        (
+            watched.source,
+            share_text(round(watched.load.mean, 3)),
+            share_text(round(watched.load.max, 3)),
+            *_memory(result, watched.source),
+        )
+        for watched in result.monitors
+        if watched.metric == "cpu" and watched.load.count and watched.group != "agent"
+    ]
+    names = ("CPU mean", "CPU max", "memory mean", "memory max")
+    return _table("Monitors", "source", names, rows)
+
+
+def own_table(result: Result) -> Table:
+    """The table that the scenario asks for, in one row."""
+    columns = tuple(Column(heading, right=False) for heading in result.table)
+    return Table("Own table", columns, (tuple(result.table.values()),) if columns else ())
+
+
 def agents(result: Result) -> Table:
     """The generator itself."""
     rows = [
@@ -226,3 +281,27 @@ def _of_receivers(population: PopulationResult, count: int) -> str:
 
 def _time(duration_us: float, count: int) -> str:
     return duration_text(duration_us) if count else NOTHING
+
+
+def _signed(rate_per_s: float) -> str:
+    return f"{'+' if rate_per_s > 0 else ''}{rate_text(rate_per_s)}"
+
+
+def _when(phase: Phase) -> str:
+    """When it collapsed and recovered."""
+    parts = []
+    if phase.collapsed_at_s is not None:
+        parts.append(f"at {span_text(phase.collapsed_at_s)}")
+    if phase.recovered_after_s is not None:
+        parts.append(f"after {span_text(phase.recovered_after_s)}")
+    elif phase.status is PhaseStatus.NEVER_RECOVERED:
+        parts.append(f"in {span_text(phase.duration_s)}")
+    return ", ".join(parts) or NOTHING
+
+
+def _memory(result: Result, source: str) -> tuple[str, str]:
+    """Mean and largest memory of a source: resident for processes, in use for the host."""
+    for watched in result.monitors:
+        if watched.source == source and watched.metric in {"rss_bytes", "memory_used_bytes"}:
+            return bytes_text(watched.load.mean), bytes_text(watched.load.max)
+    return NOTHING, NOTHING

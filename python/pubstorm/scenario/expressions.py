@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from pubstorm.columns import RESULT_WORDS, STEP_WORDS, is_metric
 from pubstorm.metrics import (
     AGENT_METRICS,
     HOST_METRICS,
@@ -26,10 +27,6 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.thresholds import parse_threshold
 from pubstorm.units import UnfitError, describe
 
-COLUMN_WORDS = ("step", "note", "verdict", "limited_by", "evidence", "duration", "command")
-"""Words that a column of a table may have instead of an expression."""
-COLUMN_PATHS = ("target", "populations.", "stages.", "topology.")
-"""What a column begins with that shows a value of the scenario."""
 STOP_WORDS = ("failed", "invalid")
 """Words that a stop rule may be instead of a condition."""
 
@@ -110,11 +107,6 @@ def subjects_of(root: At) -> Subjects:
     return subjects
 
 
-def shows_scenario(column: str) -> bool:
-    """Whether a column of a table is no metric, but a word or a value of the scenario."""
-    return column in COLUMN_WORDS or column.startswith(COLUMN_PATHS)
-
-
 def unknown(noun: str, name: str, names: Collection[str]) -> tuple[str, str]:
     """Message and hint for a name that is not there."""
     allowed = ", ".join(names) or f"none, since there are no {noun}s"
@@ -131,13 +123,13 @@ def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
 
 
 def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
-    if not isinstance(column.data, str) or shows_scenario(column.data):
+    if not isinstance(column.data, str) or not is_metric(column.data):
         return
     try:
         yield from _check(column.path, parse_expression(column.data), subjects)
     except UnfitError as unfit:
-        words = f"{unfit!s}, or one of the words {', '.join(COLUMN_WORDS)}"
-        yield column.path, words, unfit.hint
+        words = ", ".join((*RESULT_WORDS, *STEP_WORDS))
+        yield column.path, f"{unfit}, or one of {words}", unfit.hint
 
 
 def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
@@ -179,7 +171,7 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, threshold in enumerate(scenario.thresholds):
         yield ("thresholds", n), threshold.expression
     for heading, column in scenario.table.items():
-        if not shows_scenario(column):
+        if is_metric(column):
             yield ("table", heading), parse_expression(column)
 
 

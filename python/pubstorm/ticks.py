@@ -69,7 +69,7 @@ def ticks(intervals: Iterable[Interval], frame: Frame) -> list[Tick]:
 def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
     """Adds an interval's counts to the ticks that it overlaps, to each its share."""
     length_ns = interval.to_ns - interval.from_ns
-    if length_ns <= 0:
+    if length_ns <= 0 or interval.to_ns <= frame.from_ns:
         return
     first = max((interval.from_ns - frame.from_ns) // frame.width_ns, 0)
     last = (interval.to_ns - 1 - frame.from_ns) // frame.width_ns

@@ -26,7 +26,7 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     status = Status.INVALID if invalid else Status.FAIL if failed else Status.PASS
     limited_by = _limit(findings, invalid)
     if status is Status.FAIL and limited_by is LimitedBy.NONE:
-        limited_by = _limit_of_missed(outcomes)
+        limited_by = _limit_of_missed(measured, thresholds, outcomes)
         findings.append(Finding(_health(measured)))
     return Verdict(
         status=status,
@@ -63,11 +63,18 @@ def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
     return next((limit for limit in order if limit in found), LimitedBy.NONE)
 
 
-def _limit_of_missed(outcomes: Iterable[ThresholdOutcome]) -> LimitedBy:
-    """A latency missed by a healthy generator is the broker's; any other miss tells nothing."""
-    missed = [outcome for outcome in outcomes if not outcome.passed]
-    slow = any("latency" in o.expression and o.found is not None for o in missed)
-    return LimitedBy.BROKER if slow else LimitedBy.UNKNOWN
+def _limit_of_missed(
+    measured: Measured, thresholds: Sequence[Threshold], outcomes: Sequence[ThresholdOutcome]
+) -> LimitedBy:
+    """A latency missed by a healthy generator is the broker's, and so is a figure of a broker; any
+    other miss tells nothing."""
+    brokers = {part for b in measured.brokers for part in (b.name, b.name.rpartition("-")[0])}
+    for threshold, outcome in zip(thresholds, outcomes, strict=True):
+        asked = threshold.expression
+        slow = "latency" in asked.metric
+        if not outcome.passed and outcome.found is not None and (slow or asked.subject in brokers):
+            return LimitedBy.BROKER
+    return LimitedBy.UNKNOWN
 
 
 def _health(measured: Measured) -> str:

@@ -37,8 +37,8 @@ def _processors(measured: Measured) -> Iterable[Finding]:
 def _processes_at_limit(measured: Measured) -> Iterator[str]:
     own = {"host", "agent"}
     for source in (w.source for w in measured.monitors if w.metric == "cpu" and w.group not in own):
-        threads = max(round(_whole(measured, source, "threads").max), 1)
-        cores = min(threads, measured.environment.cores)
+        threads = round(_whole(measured, source, "threads").max)
+        cores = min(max(threads, 1), measured.environment.cores)
         for used, span in _busiest(measured, source, "cpu"):
             if used >= FULL_SHARE * cores:
                 of = "a core" if cores == 1 else counted(cores, "core")

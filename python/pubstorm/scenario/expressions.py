@@ -15,6 +15,7 @@ from pubstorm.metrics import (
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    SHOWN_METRICS,
     Expression,
     SpanKind,
     check_monitor_metric,
@@ -35,7 +36,7 @@ STOP_WORDS = ("failed", "invalid")
 class Subject:
     """Something that an expression may begin with."""
 
-    metrics: frozenset[str] | None = None
+    metrics: tuple[str, ...] | None = None
     """The metrics of a monitor, beside those of `$SYS`; None: any, since only the run can tell."""
     is_population: bool = False
     is_group: bool = False
@@ -96,13 +97,13 @@ def subjects_of(root: At) -> Subjects:
     subjects = {_name(at): Subject(is_population=True) for at in root["populations"].entries()}
     monitors = root["monitors"]
     if monitors["host"].data is not False:
-        subjects["host"] = Subject(frozenset(HOST_METRICS))
+        subjects["host"] = Subject(tuple(HOST_METRICS))
     if monitors["brokers"].data is not False:
-        broker = Subject(frozenset(PROCESS_METRICS), is_group=True)
+        broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
-    subjects["agent"] = Subject(frozenset(AGENT_METRICS), is_group=True)
+    subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for source in monitors["sources"].entries():
-        metrics = frozenset(PROCESS_METRICS) if "process" in source else None
+        metrics = tuple(PROCESS_METRICS) if "process" in source else None
         subjects[_name(source)] = Subject(metrics)
     return subjects
 
@@ -162,7 +163,7 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     )
     if is_monitor or metric is None or kind in metric.spans:
         return
-    kept = [name for name, each in POPULATION_METRICS.items() if kind in each.spans]
+    kept = [name for name in SHOWN_METRICS if kind in POPULATION_METRICS[name].spans]
     message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
     yield path, f"{message} {', '.join(kept)}", None
 

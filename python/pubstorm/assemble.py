@@ -86,7 +86,7 @@ class Assembly:
             lateness_us=Latency.of(publish.lateness.value()),
             blocked_us=Latency.of(publish.blocked.value()),
             load_intervals_total=len(load),
-            busy_intervals_total=sum(_busy_share([i]) > self.limits.busy for i in load),
+            busy_intervals_total=sum(busy_share([i]) > self.limits.busy for i in load),
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
             unfollowed_total=sum(agent.unfollowed_total for agent in agents),
         )
@@ -216,7 +216,7 @@ class Assembly:
             snapshots=totals.snapshots,
             cpu_s=round(totals.cpu_ns / SECOND_NS, 3),
             rss_max_bytes=totals.rss_max_bytes,
-            busy_share=round(_busy_share([i for i in load if i.agent == hello.agent]), 4),
+            busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),
         )
 
@@ -284,6 +284,7 @@ def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:
     )
 
 
-def _busy_share(intervals: Sequence[Interval]) -> float:
+def busy_share(intervals: Sequence[Interval]) -> float:
+    """Share of some intervals that an agent's loop was not waiting."""
     span_ns = sum(interval.to_ns - interval.from_ns for interval in intervals)
     return sum(i.busy_ns for i in intervals) / span_ns if span_ns > 0 else 0.0

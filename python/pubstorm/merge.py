@@ -249,7 +249,7 @@ class Totals:
         return [
             interval
             for interval in self.time_line()
-            if interval.stage == stage and _lies_inside(interval, from_ns, to_ns)
+            if interval.stage == stage and lies_inside(interval, from_ns, to_ns)
         ]
 
     def _slice(self, snapshot: Snapshot) -> None:
@@ -281,7 +281,8 @@ def rate_per_s(intervals: Iterable[Interval], population: int, count: Count) -> 
     return sum(1e9 * counts[agent] / span for agent, span in spans_ns.items() if span > 0)
 
 
-def _lies_inside(interval: Interval, from_ns: int, to_ns: int) -> bool:
+def lies_inside(interval: Interval, from_ns: int, to_ns: int) -> bool:
+    """Whether an interval lies wholly in a span, give or take a hundredth."""
     slack_ns = (interval.to_ns - interval.from_ns) // 100
     starts_inside = interval.from_ns >= from_ns - slack_ns
     return starts_inside and from_ns < interval.to_ns <= to_ns + slack_ns

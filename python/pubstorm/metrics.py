@@ -6,7 +6,7 @@ one grammar of thresholds, tables and stop rules. It knows no scenario and no re
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
@@ -73,7 +73,7 @@ def parse_expression(source: str) -> Expression:
         return Expression(None, metric, statistic, span)
     subject = _SUBJECT.fullmatch(body)
     if subject is None:
-        hint = metric_hint(metric, POPULATION_METRICS)
+        hint = metric_hint(metric, POPULATION_METRICS, SHOWN_METRICS)
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
@@ -90,29 +90,30 @@ def check_population_metric(expression: Expression) -> None:
         tail = expression.metric.rpartition(".")
         if tail[0] in POPULATION_METRICS:
             _check_statistic(tail[0], tail[2])
-        hint = metric_hint(expression.metric, POPULATION_METRICS)
+        hint = metric_hint(expression.metric, POPULATION_METRICS, SHOWN_METRICS)
         raise UnfitError(expression.metric, "are the metrics of the reference", hint)
     _check_statistic(expression.metric, expression.statistic)
 
 
-def check_monitor_metric(expression: Expression, known: Collection[str] | None) -> None:
+def check_monitor_metric(expression: Expression, known: Sequence[str] | None) -> None:
     """Raises UnfitError unless the metric is `known`, where that can be said, or of `$SYS`, and
     the statistic one of monitors."""
-    names = {short for short, full in MONITOR_METRICS.items() if full in (known or ())}
-    free = known is None or expression.metric.startswith(SYS_PREFIX)
-    if not free and expression.metric not in names:
-        hint = metric_hint(expression.metric, sorted(names))
-        raise UnfitError(expression.metric, "are the metrics of the reference", hint)
-    if expression.statistic is not None and expression.statistic not in MONITOR_STATISTICS:
-        raise UnfitError(expression.statistic, f"are {', '.join(MONITOR_STATISTICS)}")
+    metric, statistic = expression.metric, expression.statistic
+    if known is not None and not metric.startswith(SYS_PREFIX):
+        names = [name for name, full in MONITOR_METRICS.items() if full in known]
+        if metric not in names:
+            hint = metric_hint(metric, names, known)
+            raise UnfitError(metric, "are the metrics of the reference", hint)
+    if statistic is not None and statistic not in MONITOR_STATISTICS:
+        raise UnfitError(statistic, f"are {', '.join(MONITOR_STATISTICS)}")
 
 
-def metric_hint(name: str, metrics: Collection[str]) -> str:
-    """What a wrong metric might have meant, or what there is."""
-    close = get_close_matches(name, metrics, n=3)
+def metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) -> str:
+    """What a wrong metric might have meant, or what there is to show."""
+    close = get_close_matches(name, metrics, n=2, cutoff=0.7)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"there are {', '.join(metrics)}"
+    return f"there are {', '.join(shown)}"
 
 
 def full_names(metric: str) -> tuple[str, ...]:
@@ -173,6 +174,8 @@ STAGE_COUNTERS = frozenset(
 STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
 LATENCIES = ("latency", "ack_latency")
+SHOWN_METRICS = (*COUNTERS, *STATES, *RATES, *LATENCIES, "connect_time")
+"""Each metric of populations once, though some can be written in several ways."""
 
 
 def _population_metrics() -> dict[str, Metric]:

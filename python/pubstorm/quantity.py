@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 THIN_SPACE = "\u202f"
+NOTHING = "–"
+"""Where there is nothing to show."""
 
 
 def count_text(value: float) -> str:

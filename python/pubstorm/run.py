@@ -28,13 +28,16 @@ from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
+from pubstorm.phases import phases
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed
 from pubstorm.report import write_reports
 from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.target import Target
+from pubstorm.table import cells
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.mosquitto import parent_death_prefix
@@ -213,6 +216,7 @@ class _Run:
             flows=assembly.flows(),
             stages=assembly.stages(),
             fleet=assembly.fleet(),
+            phases=phases(assembly, self._tracks()),
             brokers=brokers,
             command=self._options.command,
             monitors=watch.watched(*assembly.named_spans()),
@@ -223,7 +227,15 @@ class _Run:
             validity=assembly.limits,
             environment=environment,
         )
-        return self._store(Result.judged(measured, judge(measured, self._scenario.thresholds)))
+        result = Result.judged(measured, judge(measured, self._scenario.thresholds))
+        own = cells(self._scenario.table, result)
+        return self._store(result.model_copy(update={"table": own}))
+
+    def _tracks(self) -> Tracks:
+        try:
+            return read_samples(self._directory.path / SAMPLES_FILE)
+        except OSError:
+            return {}
 
     def _store(self, result: Result) -> Result:
         self._directory.write("result.json", result.to_json())

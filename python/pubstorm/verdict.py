@@ -1,6 +1,6 @@
 """Judges measurements: whether the numbers describe the target at all, whether the thresholds hold,
 and who set the limit. A pure function of measured values and thresholds. It knows neither run nor
-report; what counts as a fact is in `findings`."""
+report; what counts as a fact is in the findings."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pubstorm.evaluate import Missing, evaluate
 from pubstorm.findings import RULES, Finding
+from pubstorm.phase_findings import PHASE_RULES
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.thresholds import Threshold
+from pubstorm.watched_findings import WATCHED_RULES
 
 
 def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     """The verdict on a run."""
     outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
-    findings = [finding for rule in RULES for finding in rule(measured)]
+    rules = (*RULES, *PHASE_RULES, *WATCHED_RULES)
+    findings = [finding for rule in rules for finding in rule(measured)]
     failed = any(not outcome.passed for outcome in outcomes) or any(f.failed for f in findings)
     invalid = any(f.invalid for f in findings)
     status = Status.INVALID if invalid else Status.FAIL if failed else Status.PASS
     limited_by = _limit(findings, invalid)
     if status is Status.FAIL and limited_by is LimitedBy.NONE:
-        limited_by = _limit_of_missed(outcomes)
+        limited_by = _limit_of_missed(measured, thresholds, outcomes)
         findings.append(Finding(_health(measured)))
     return Verdict(
         status=status,
@@ -60,11 +63,18 @@ def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
     return next((limit for limit in order if limit in found), LimitedBy.NONE)
 
 
-def _limit_of_missed(outcomes: Iterable[ThresholdOutcome]) -> LimitedBy:
-    """A latency missed by a healthy generator is the broker's; any other miss tells nothing."""
-    missed = [outcome for outcome in outcomes if not outcome.passed]
-    slow = any("latency" in o.expression and o.found is not None for o in missed)
-    return LimitedBy.BROKER if slow else LimitedBy.UNKNOWN
+def _limit_of_missed(
+    measured: Measured, thresholds: Sequence[Threshold], outcomes: Sequence[ThresholdOutcome]
+) -> LimitedBy:
+    """A latency missed by a healthy generator is the broker's, and so is a figure of a broker; any
+    other miss tells nothing."""
+    brokers = {part for b in measured.brokers for part in (b.name, b.name.rpartition("-")[0])}
+    for threshold, outcome in zip(thresholds, outcomes, strict=True):
+        asked = threshold.expression
+        slow = "latency" in asked.metric
+        if not outcome.passed and outcome.found is not None and (slow or asked.subject in brokers):
+            return LimitedBy.BROKER
+    return LimitedBy.UNKNOWN
 
 
 def _health(measured: Measured) -> str:

@@ -244,3 +244,36 @@ def test_an_out_folder_that_is_not_empty_is_refused(shell: Shell) -> None:
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr.startswith("error: ")
     assert "  hint: " in outcome.stderr
+
+
+def test_wrong_expressions_are_told_with_line_and_hint(shell: Shell) -> None:
+    Path("asks.yaml").write_text(
+        GOOD
+        + """\
+  - devise.latency.p99 < 100ms
+  - device.latency < 100ms
+  - broker.cpu < 80ms
+  - broker.rsss < 500MB
+  - device.acked_per_s@later >= 490/s
+table:
+  CPU: boker.cpu
+"""
+    )
+    assert shell("check", "asks.yaml") == Outcome(
+        2,
+        "",
+        """\
+error: asks.yaml:11: thresholds.1: found the unknown population 'devise', allowed are device
+  hint: did you mean device?
+error: asks.yaml:12: thresholds.2: found 'latency', allowed are latency.mean, .min, .p50, .p90, \
+.p99, .p999, .max
+  hint: for example latency.p99
+error: asks.yaml:13: thresholds.3: found '80ms', allowed is a share such as 80% or 0.8
+error: asks.yaml:14: thresholds.4: found 'rsss', allowed are the metrics of the reference
+  hint: did you mean rss?
+error: asks.yaml:17: table.CPU: found the unknown subject 'boker', allowed are device, host, \
+broker, agent
+  hint: did you mean broker?
+hint: every key, with its kind and default, is in docs/reference/scenario.md
+""",
+    )

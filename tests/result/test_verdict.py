@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from pubstorm.result import Event, Latency, LatencyPair, Measured, Verdict
+from pubstorm.result import (
+    BrokerResult,
+    Event,
+    Latency,
+    LatencyPair,
+    Measured,
+    Phase,
+    PhaseStatus,
+    Statistics,
+    Verdict,
+    Watched,
+)
 from pubstorm.thresholds import parse_threshold
 from pubstorm.verdict import judge, judge_threshold
 
@@ -287,3 +298,169 @@ def test_a_latency_that_was_never_measured_fulfils_nothing(measured: MeasuredMak
 )
 def test_conditions_mean_what_they_say(line: str, passed: bool, measured: MeasuredMaker) -> None:
     assert judge_threshold(measured(), parse_threshold(line)).passed is passed
+
+
+def phase(status: PhaseStatus, **changes: Any) -> Phase:
+    values: dict[str, Any] = {
+        "stage": "publish",
+        "name": "+1000",
+        "start_s": 60,
+        "duration_s": 90,
+        "clients": 4000,
+        "due_per_s": 667,
+        "sent_per_s": 667,
+        "acked_per_s": 650,
+        "received_per_s": 650,
+        "queue_growth_per_s": 17,
+        "evidence": ("messages waiting grew by 17.0/s",),
+        "status": status,
+    }
+    return Phase(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("judged_phase", "expected", "evidence"),
+    [
+        (phase(PhaseStatus.HELD), ("pass", "none"), None),
+        (
+            phase(PhaseStatus.COLLAPSED, collapsed_at_s=70.5),
+            ("fail", "broker"),
+            "phase +1000 collapsed at 1:10: messages waiting grew by 17.0/s",
+        ),
+        (
+            phase(PhaseStatus.COLLAPSED, collapsed_at_s=9.0, recovered_after_s=12.0, evidence=()),
+            ("fail", "broker"),
+            "phase +1000 collapsed at 9.0 s and recovered after 12.0 s",
+        ),
+        (
+            phase(PhaseStatus.RECOVERED, recovered_after_s=14.0, evidence=()),
+            ("pass", "none"),
+            "phase +1000 recovered after 14.0 s",
+        ),
+        (
+            phase(PhaseStatus.NEVER_RECOVERED, evidence=("much was waiting",)),
+            ("fail", "broker"),
+            "phase +1000 never recovered in 1:30: much was waiting",
+        ),
+        (
+            phase(PhaseStatus.UNKNOWN, evidence=("the generator was late",)),
+            ("pass", "none"),
+            "phase +1000 tells nothing of the target: the generator was late",
+        ),
+    ],
+)
+def test_a_load_that_was_not_carried_fails_the_run(
+    judged_phase: Phase,
+    expected: tuple[str, str],
+    evidence: str | None,
+    measured: MeasuredMaker,
+) -> None:
+    verdict = judged(measured(phases=(judged_phase,)))
+    assert summary(verdict) == expected
+    assert verdict.evidence == (() if evidence is None else (evidence,))
+
+
+def test_a_collapse_under_a_saturated_generator_is_not_the_brokers(
+    measured: MeasuredMaker,
+) -> None:
+    late = {"lateness_us": Latency(count=1000, p99=20_000)}
+    run = measured(phases=(phase(PhaseStatus.COLLAPSED),), fleet=late)
+    assert summary(judged(run)) == ("invalid", "generator")
+
+
+def watched(source: str, metric: str, value: float, first: float = 0, **spans: float) -> Watched:
+    def of(mean: float) -> Statistics:
+        return Statistics(count=9, first=first, last=mean, min=mean, mean=mean, max=mean)
+
+    return Watched(
+        source=source,
+        group=source.rpartition("-")[0] or source,
+        metric=metric,
+        whole=of(value),
+        load=of(value),
+        spans={name: of(mean) for name, mean in spans.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("monitors", "limit", "evidence"),
+    [
+        ([watched("broker-0", "cpu", 0.94), watched("host", "cpu", 0.94)], "none", None),
+        (
+            [watched("broker-0", "cpu", 0.98), watched("broker-0", "threads", 1)],
+            "broker",
+            "broker-0 used 98 % of a core under load, and has one thread only",
+        ),
+        (
+            [watched("broker-0", "cpu", 0.5, publish=0.97, hold=0.99)],
+            "broker",
+            "broker-0 used 97 % of a core in publish",
+        ),
+        ([watched("broker-0", "cpu", 1.5), watched("broker-0", "threads", 8)], "none", None),
+        (
+            [watched("broker-0", "cpu", 1.96), watched("broker-0", "threads", 8)],
+            "broker",
+            "broker-0 used 98 % of 2 cores under load",
+        ),
+        ([watched("agent-0", "cpu", 1)], "none", None),
+        (
+            [watched("host", "cpu", 0.97)],
+            "host",
+            "the host's processors were busy for 97 % of the time under load",
+        ),
+        (
+            [watched("host", "cpu", 0.97), watched("broker-0", "cpu", 0.99)],
+            "broker",
+            "the host's processors were busy for 97 % of the time under load",
+        ),
+        (
+            [watched("host", "cpu_steal", 0.2)],
+            "host",
+            "the hypervisor gave 20 % of the host's time to others under load",
+        ),
+        (
+            [watched("host", "memory_available_bytes", 1e9)],
+            "host",
+            "the host had 1.00 GB of 24.0 GB memory left",
+        ),
+        (
+            [watched("host", "tcp_listen_overflows", 12, first=5)],
+            "none",
+            "7 connection attempts met a listener's full queue on this host: raise "
+            "net.core.somaxconn and the broker's backlog, or connect more slowly",
+        ),
+        (
+            [watched("host", "tcp_retransmits", 3)],
+            "none",
+            "TCP of this host sent 3 segments again, while clients wrote and read 2\u202f000 "
+            "packets",
+        ),
+        ([watched("host", "tcp_retransmits", 2)], "none", None),
+        (
+            [watched("host", "conntrack", 99), watched("host", "conntrack_max", 100)],
+            "host",
+            "the firewall followed 99 of at most 100 connections: raise "
+            "net.netfilter.nf_conntrack_max",
+        ),
+    ],
+)
+def test_what_the_monitors_saw_at_its_limit_is_told(
+    monitors: list[Watched], limit: str, evidence: str | None, measured: MeasuredMaker
+) -> None:
+    run = measured(
+        monitors=tuple(monitors),
+        device={"packets_sent_total": 1000, "packets_received_total": 1000},
+    )
+    verdict = judged(run)
+    assert summary(verdict) == ("pass", limit)
+    assert (evidence in verdict.evidence) if evidence else not verdict.evidence
+
+
+def test_a_missed_figure_of_a_broker_is_the_brokers(measured: MeasuredMaker) -> None:
+    broker = BrokerResult(
+        name="main-0", kind="mosquitto", version="2", host="h", port=1, pid=1, died=False
+    )
+    run = measured(brokers=(broker,), monitors=(watched("main-0", "cpu", 0.5),))
+    for line in ("main.cpu < 40%", "main-0.cpu < 40%"):
+        assert summary(judged(run, line)) == ("fail", "broker")
+    assert summary(judged(run, "main.threads < 4")) == ("fail", "unknown")

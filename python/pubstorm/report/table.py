@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NOTHING = "–"
-"""The text of a cell for which there is no figure."""
-
 
 @dataclass(frozen=True)
 class Column:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pubstorm.quantity import (
+    NOTHING,
     bytes_text,
     count_text,
     duration_text,
@@ -13,7 +14,7 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
-from pubstorm.report.table import NOTHING, Column, Table
+from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     broker_counters,
     every_track,
@@ -23,7 +24,7 @@ from pubstorm.report.watched import (
     residue,
     symbols,
 )
-from pubstorm.result import FlowResult, LatencyPair, PopulationResult, Result
+from pubstorm.result import FlowResult, LatencyPair, Phase, PhaseStatus, PopulationResult, Result
 
 
 def tables(result: Result) -> list[Table]:
@@ -151,6 +152,30 @@ def stages(result: Result) -> Table:
     return Table("Stages", columns + tuple(map(Column, names)), tuple(rows))
 
 
+def phases(result: Result) -> Table:
+    """The phases of publish stages, each with its verdict."""
+    rows = [
+        (
+            phase.name,
+            str(phase.status),
+            span_text(phase.start_s),
+            count_text(phase.clients),
+            rate_text(phase.due_per_s),
+            rate_text(phase.acked_per_s) if phase.acked_per_s else NOTHING,
+            rate_text(phase.received_per_s) if phase.received_per_s else NOTHING,
+            _signed(phase.queue_growth_per_s),
+            NOTHING if phase.dropped_total is None else count_text(phase.dropped_total),
+            _time(phase.latency_us.p99, phase.latency_us.count),
+            _when(phase),
+        )
+        for phase in result.phases
+    ]
+    columns = (Column("phase", right=False), Column("status", right=False))
+    names = ("start", "clients", "due/s", "acked/s", "received/s", "queue/s", "dropped", "p99")
+    last = Column("when", right=False)
+    return Table("Phases", (*columns, *map(Column, names), last), tuple(rows))
+
+
 def agents(result: Result) -> Table:
     """The generator itself."""
     rows = [
@@ -167,33 +192,6 @@ def agents(result: Result) -> Table:
     names = ("clients", "busy", "CPU", "memory max")
     table = _table("Engines", "agent", (*names, "ending"), rows)
     return Table(table.title, (*table.columns[:-1], Column("ending", right=False)), table.rows)
-
-
-def phases(result: Result) -> Table:
-    """The spans between changes of the load, each judged."""
-    rows = [
-        (
-            phase.stage,
-            phase.name,
-            str(phase.status),
-            span_text(phase.start_s),
-            span_text(phase.duration_s),
-            count_text(phase.clients),
-            rate_text(phase.due_per_s),
-            rate_text(phase.sent_per_s),
-            rate_text(phase.acked_per_s),
-            rate_text(phase.received_per_s),
-            _time(phase.latency_us.p99, phase.latency_us.count),
-            ("+" if phase.queue_growth_per_s > 0 else "") + rate_text(phase.queue_growth_per_s),
-            NOTHING if phase.dropped_total is None else count_text(phase.dropped_total),
-            NOTHING if phase.recovered_after_s is None else span_text(phase.recovered_after_s),
-        )
-        for phase in result.phases
-    ]
-    texts = tuple(Column(name, right=False) for name in ("stage", "phase", "outcome"))
-    names = ("start", "took", "clients", "due/s", "sent/s", "acked/s", "received/s", "p99")
-    growth = ("queue growth/s", "dropped", "recovered after")
-    return Table("Phases", texts + tuple(map(Column, (*names, *growth))), tuple(rows))
 
 
 def events(result: Result) -> Table:
@@ -290,3 +288,19 @@ def _of_receivers(population: PopulationResult, count: int) -> str:
 
 def _time(duration_us: float, count: int) -> str:
     return duration_text(duration_us) if count else NOTHING
+
+
+def _signed(rate_per_s: float) -> str:
+    return f"{'+' if rate_per_s > 0 else ''}{rate_text(rate_per_s)}"
+
+
+def _when(phase: Phase) -> str:
+    """When it collapsed and recovered."""
+    parts = []
+    if phase.collapsed_at_s is not None:
+        parts.append(f"at {span_text(phase.collapsed_at_s)}")
+    if phase.recovered_after_s is not None:
+        parts.append(f"after {span_text(phase.recovered_after_s)}")
+    elif phase.status is PhaseStatus.NEVER_RECOVERED:
+        parts.append(f"in {span_text(phase.duration_s)}")
+    return ", ".join(parts) or NOTHING

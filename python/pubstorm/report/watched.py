@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from pubstorm.quantity import (
+    NOTHING,
     bytes_text,
     count_text,
     duration_text,
@@ -14,7 +15,7 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
-from pubstorm.report.table import NOTHING, Column, Table
+from pubstorm.report.table import Column, Table
 from pubstorm.result import Result, Statistics, Watched
 from pubstorm.samples import unit_of
 

@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from pubstorm.columns import RESULT_WORDS, STEP_WORDS, is_metric
 from pubstorm.metrics import (
     AGENT_METRICS,
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    SHOWN_METRICS,
     Expression,
     SpanKind,
     check_monitor_metric,
@@ -26,10 +28,6 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.thresholds import parse_threshold
 from pubstorm.units import UnfitError, describe
 
-COLUMN_WORDS = ("step", "note", "verdict", "limited_by", "evidence", "duration", "command")
-"""Words that a column of a table may have instead of an expression."""
-COLUMN_PATHS = ("target", "populations.", "stages.", "topology.")
-"""What a column begins with that shows a value of the scenario."""
 STOP_WORDS = ("failed", "invalid")
 """Words that a stop rule may be instead of a condition."""
 
@@ -38,7 +36,7 @@ STOP_WORDS = ("failed", "invalid")
 class Subject:
     """Something that an expression may begin with."""
 
-    metrics: frozenset[str] | None = None
+    metrics: tuple[str, ...] | None = None
     """The metrics of a monitor, beside those of `$SYS`; None: any, since only the run can tell."""
     is_population: bool = False
     is_group: bool = False
@@ -99,20 +97,15 @@ def subjects_of(root: At) -> Subjects:
     subjects = {_name(at): Subject(is_population=True) for at in root["populations"].entries()}
     monitors = root["monitors"]
     if monitors["host"].data is not False:
-        subjects["host"] = Subject(frozenset(HOST_METRICS))
+        subjects["host"] = Subject(tuple(HOST_METRICS))
     if monitors["brokers"].data is not False:
-        broker = Subject(frozenset(PROCESS_METRICS), is_group=True)
+        broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
-    subjects["agent"] = Subject(frozenset(AGENT_METRICS), is_group=True)
+    subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for source in monitors["sources"].entries():
-        metrics = frozenset(PROCESS_METRICS) if "process" in source else None
+        metrics = tuple(PROCESS_METRICS) if "process" in source else None
         subjects[_name(source)] = Subject(metrics)
     return subjects
-
-
-def shows_scenario(column: str) -> bool:
-    """Whether a column of a table is no metric, but a word or a value of the scenario."""
-    return column in COLUMN_WORDS or column.startswith(COLUMN_PATHS)
 
 
 def unknown(noun: str, name: str, names: Collection[str]) -> tuple[str, str]:
@@ -131,13 +124,13 @@ def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
 
 
 def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
-    if not isinstance(column.data, str) or shows_scenario(column.data):
+    if not isinstance(column.data, str) or not is_metric(column.data):
         return
     try:
         yield from _check(column.path, parse_expression(column.data), subjects)
     except UnfitError as unfit:
-        words = f"{unfit!s}, or one of the words {', '.join(COLUMN_WORDS)}"
-        yield column.path, words, unfit.hint
+        words = ", ".join((*RESULT_WORDS, *STEP_WORDS))
+        yield column.path, f"{unfit}, or one of {words}", unfit.hint
 
 
 def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
@@ -170,7 +163,7 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     )
     if is_monitor or metric is None or kind in metric.spans:
         return
-    kept = [name for name, each in POPULATION_METRICS.items() if kind in each.spans]
+    kept = [name for name in SHOWN_METRICS if kind in POPULATION_METRICS[name].spans]
     message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
     yield path, f"{message} {', '.join(kept)}", None
 
@@ -179,7 +172,7 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, threshold in enumerate(scenario.thresholds):
         yield ("thresholds", n), threshold.expression
     for heading, column in scenario.table.items():
-        if not shows_scenario(column):
+        if is_metric(column):
             yield ("table", heading), parse_expression(column)
 
 

@@ -1,0 +1,248 @@
+"""Whether the load of a phase was carried: when it collapsed, and when it was carried again. The
+criteria are the constants below. It knows ticks and the load due, and no plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil, sqrt
+
+from pubstorm.load_due import SECOND_NS, LoadDue
+from pubstorm.quantity import count_text, duration_text, rate_text, share_text, span_text
+from pubstorm.ticks import Tick
+
+CARRIED_SHARE = 0.95
+"""Share of the messages due that must be sent, acknowledged and received."""
+CONSECUTIVE_TICKS = 5
+"""Intervals in a row in which the load must not be carried to have collapsed, and must be carried
+to have recovered."""
+QUEUE_GROWTH_SHARE = 0.02
+"""Share of the messages due by which the queue may grow in the second half of a phase."""
+LATENCY_GROWTH = 1.2
+"""Times by which the mean latency may grow in that half, from its first half to its second."""
+DROPPED_SHARE = 0.001
+"""Share of the deliveries due that the broker may say it dropped."""
+ALIGNED_TURNS = 10
+"""Messages of each client that a window must hold where they all send at once."""
+QUEUE_GONE_S = 1.0
+"""Seconds' worth of messages due that may still wait when a queue counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the phase before leaves behind."""
+
+    collapsed: bool = False
+    """Whether the load was not carried when it ended."""
+    queue: int = 0
+    """The longest queue with which a phase has held so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """What the broker says of messages that it dropped in a phase."""
+
+    total: int
+    """How many."""
+    first_at_ns: int
+    """When their number was first seen to grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a phase went."""
+
+    collapsed_at_ns: int | None = None
+    """When it collapsed by itself; None: it did not, or had before it began."""
+    recovered_at_ns: int | None = None
+    """When the load was carried again."""
+    ended_collapsed: bool = False
+    """Whether the load was not carried when it ended."""
+    evidence: tuple[str, ...] = ()
+    """The facts, each with its numerators."""
+
+
+def ticks_needed(due: LoadDue, width_ns: int) -> int:
+    """How many ticks a phase must have to be judged."""
+    return _window(due, width_ns) + CONSECUTIVE_TICKS - 1
+
+
+def follow(ticks: Sequence[Tick], due: LoadDue, before: Before, drops: Drops | None) -> Outcome:
+    """How the load went, tick by tick; there must be as many as are needed."""
+    course = _Course(ticks, due, before)
+    course.walk()
+    if not before.collapsed:
+        held = course.collapsed_at_ns is None
+        if held:
+            course.check_queue()
+        if drops is not None:
+            course.check_drops(drops, may_collapse=held)
+    return Outcome(
+        collapsed_at_ns=course.collapsed_at_ns,
+        recovered_at_ns=course.recovered_at_ns,
+        ended_collapsed=course.collapsed,
+        evidence=tuple(course.evidence),
+    )
+
+
+def queue_growth_per_s(ticks: Sequence[Tick]) -> float:
+    """The slope of the queue by least squares."""
+    if len(ticks) < 2:
+        return 0.0
+    times_s = [(tick.to_ns - ticks[0].to_ns) / SECOND_NS for tick in ticks]
+    mean_s, mean = sum(times_s) / len(ticks), sum(tick.queue for tick in ticks) / len(ticks)
+    spread = sum((time_s - mean_s) ** 2 for time_s in times_s)
+    pairs = zip(times_s, ticks, strict=True)
+    return sum((time_s - mean_s) * (tick.queue - mean) for time_s, tick in pairs) / spread
+
+
+def second_half(ticks: Sequence[Tick]) -> Sequence[Tick]:
+    """The later half of the ticks."""
+    return ticks[len(ticks) // 2 :]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortfall:
+    """Messages that were due in a window and did not come."""
+
+    what: str
+    found: float
+    due: float
+    window_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{rate_text(self.found / self.window_s)}/s of {rate_text(self.due / self.window_s)}/s "
+            f"due were {self.what} ({share_text(round(self.found / self.due, 3))})"
+        )
+
+
+class _Course:
+    """One phase, from its first settled tick to its last."""
+
+    def __init__(self, ticks: Sequence[Tick], due: LoadDue, before: Before) -> None:
+        self.ticks = ticks
+        self.due = due
+        self.collapsed = before.collapsed
+        self.collapsed_at_ns: int | None = None
+        self.recovered_at_ns: int | None = None
+        self.evidence: list[str] = []
+        self._origin_ns = ticks[0].from_ns
+        self._queue_gone = max(before.queue, round(due.sent_per_s * QUEUE_GONE_S))
+        width_ns = ticks[0].to_ns - ticks[0].from_ns
+        self._window = _window(due, width_ns)
+        self._window_s = self._window * width_ns / SECOND_NS
+        self._sums = {
+            name: [0.0, *accumulate(getattr(tick, name) for tick in ticks)] for name in _CARRIED
+        }
+
+    def walk(self) -> None:
+        """Goes from collapse to recovery and back, whenever enough ticks in a row say so."""
+        streak, last_short = 0, None
+        for end in range(self._window, len(self.ticks) + 1):
+            shortfall = self._shortfall(end)
+            last_short = shortfall or last_short
+            queue_gone = self.ticks[end - 1].queue <= self._queue_gone
+            turns = shortfall is None and queue_gone if self.collapsed else shortfall is not None
+            streak = streak + 1 if turns else 0
+            if streak == CONSECUTIVE_TICKS:
+                self._turn(self.ticks[end - streak], last_short)
+                streak = 0
+        if self.collapsed:
+            self._tell_end(last_short)
+
+    def check_queue(self) -> None:
+        """Collapse by a queue that grows while the load seems to be carried."""
+        half = second_half(self.ticks)
+        quarter = len(half) // 2
+        growth_per_s = queue_growth_per_s(half)
+        seconds = len(half) * (half[0].to_ns - half[0].from_ns) / SECOND_NS
+        grown, due = growth_per_s * seconds, self.due.sent_per_s * seconds
+        early, late = _mean_latency_ns(half[:quarter]), _mean_latency_ns(half[quarter:])
+        if grown <= QUEUE_GROWTH_SHARE * due + _noise(self.due, due):
+            return
+        if not early or late < LATENCY_GROWTH * early:
+            return
+        self._collapse(half[0])
+        self.evidence.append(
+            f"messages waiting grew by {rate_text(growth_per_s)}/s, "
+            f"{share_text(round(grown / due, 3))} of those due, and the mean latency from "
+            f"{duration_text(early / 1000)} to {duration_text(late / 1000)}"
+        )
+
+    def check_drops(self, drops: Drops, *, may_collapse: bool) -> None:
+        """Collapse by what the broker says it dropped, unless the rates have said more."""
+        seconds = (self.ticks[-1].to_ns - self.ticks[0].from_ns) / SECOND_NS
+        owed = (self.due.received_per_s or self.due.sent_per_s) * seconds
+        if drops.total <= DROPPED_SHARE * owed:
+            return
+        if may_collapse:
+            self.collapsed = True
+            self.collapsed_at_ns = self.collapsed_at_ns or drops.first_at_ns
+        self.evidence.append(
+            f"the broker says it dropped {count_text(drops.total)} messages, of about "
+            f"{count_text(owed)} that it had to deliver"
+        )
+
+    def _turn(self, tick: Tick, shortfall: _Shortfall | None) -> None:
+        """The first tick of a streak begins the other state."""
+        if not self.collapsed:
+            self._collapse(tick)
+            self.evidence.append(str(shortfall))
+            return
+        self.collapsed, self.recovered_at_ns = False, tick.to_ns
+        self.evidence.append(
+            "the load was carried again, with "
+            f"{count_text(tick.queue)} messages waiting, {self._after(tick.to_ns)}"
+        )
+
+    def _collapse(self, tick: Tick) -> None:
+        self.collapsed, self.recovered_at_ns = True, None
+        self.collapsed_at_ns = tick.from_ns
+
+    def _tell_end(self, shortfall: _Shortfall | None) -> None:
+        if self.collapsed_at_ns is None and shortfall is not None:
+            self.evidence.append(str(shortfall))
+        queue = self.ticks[-1].queue
+        if queue > self._queue_gone:
+            self.evidence.append(f"{count_text(queue)} messages were waiting at its end")
+
+    def _shortfall(self, end: int) -> _Shortfall | None:
+        """What was not carried in the window before `end`, the largest part first."""
+        found = []
+        for name, (per_s, what) in _CARRIED.items():
+            came = self._sums[name][end] - self._sums[name][end - self._window]
+            due = getattr(self.due, per_s) * self._window_s
+            if came < CARRIED_SHARE * due - _noise(self.due, due):
+                found.append(_Shortfall(what, came, due, self._window_s))
+        return min(found, key=lambda shortfall: shortfall.found / shortfall.due, default=None)
+
+    def _after(self, at_ns: int) -> str:
+        return f"{span_text((at_ns - self._origin_ns) / SECOND_NS)} after it had settled"
+
+
+def _window(due: LoadDue, width_ns: int) -> int:
+    """Ticks in which every client has had its turn; where they are aligned so many turns that a
+    burst more or less does not count."""
+    turns = ALIGNED_TURNS if due.burst else 1
+    return max(ceil(turns * due.period_ns / width_ns), 1)
+
+
+def _noise(due: LoadDue, count: float) -> float:
+    """Messages by which a window may miss what is due on average: chance, and where clients are
+    aligned those that fall just outside."""
+    return sqrt(count) + due.burst
+
+
+def _mean_latency_ns(ticks: Sequence[Tick]) -> float:
+    count = sum(tick.latency_count for tick in ticks)
+    return sum(tick.latency_sum_ns for tick in ticks) / count if count else 0.0
+
+
+_CARRIED = {
+    "sent": ("sent_per_s", "sent"),
+    "acked": ("acked_per_s", "acknowledged"),
+    "received": ("received_per_s", "received"),
+}

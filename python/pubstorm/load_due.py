@@ -1,0 +1,150 @@
+"""What is due while a phase goes on: clients that publish, messages and deliveries a second, by
+arithmetic of the plan and the changes made to it. It knows nothing of what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import atanh
+
+from pubstorm.changes import AppliedChange
+from pubstorm.merge import Totals
+from pubstorm.plan import (
+    AddClients,
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    OpenPace,
+    Plan,
+    Publication,
+    RemoveClients,
+)
+
+SECOND_NS = 10**9
+MINOR_SHARE = 0.05
+"""Publications with a smaller share of the messages due set no pace for judging."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDue:
+    """The load of a span in which it stays the same."""
+
+    clients: int
+    """Clients that publish."""
+    sent_per_s: float
+    """Messages due a second."""
+    acked_per_s: float
+    """Those of them that are acknowledged: of QoS 1 and 2."""
+    received_per_s: float
+    """Deliveries due a second to the receivers that are judged."""
+    period_ns: int
+    """Longest time between two messages of a client, but for minor publications."""
+    burst: int
+    """Messages that are due at one instant, since their clients are aligned."""
+    is_open: bool
+    """Whether all of it is open loop; nothing is due by a clock in a closed one."""
+
+
+@dataclass
+class Publishing:
+    """How many clients of each population publish, and at how many times the planned rate."""
+
+    clients: dict[int, int]
+    factors: dict[int, float]
+
+    @classmethod
+    def at_start_of(cls, plan: Plan, stage: int, changes: Iterable[AppliedChange]) -> Publishing:
+        """The state when a stage begins, after the stages before it."""
+        state, by_stage = cls({}, {}), list(changes)
+        for index, before in enumerate(plan.stages[:stage]):
+            for population in before.populations:
+                if isinstance(before.action, ConnectAction):
+                    state.clients[population] = plan.populations[population].clients
+                elif isinstance(before.action, DisconnectAction):
+                    state.clients[population] = 0
+            for change in by_stage:
+                if change.stage == index:
+                    state.apply(change, plan)
+        state.factors.clear()
+        return state
+
+    def apply(self, change: AppliedChange, plan: Plan) -> None:
+        """Takes a change in."""
+        index, clients = change.population, self.clients.get(change.population, 0)
+        match change.action:
+            case AddClients(clients=more):
+                self.clients[index] = min(clients + more, plan.populations[index].clients)
+            case RemoveClients(clients=fewer):
+                self.clients[index] = max(clients - fewer, 0)
+            case ChangeRate(factor=factor):
+                self.factors[index] = factor
+
+
+def load_due(
+    plan: Plan, publishing: Publishing, populations: Sequence[int], fan_out: dict[int, float]
+) -> LoadDue:
+    """The load of the populations that publish; `fan_out` is deliveries to judged receivers by
+    message, by population."""
+    flows = list(_flows(plan, publishing, populations))
+    sent_per_s = sum(flow.per_s for flow in flows)
+    paced = [flow for flow in flows if flow.per_s >= MINOR_SHARE * sent_per_s > 0]
+    publishers = {flow.population for flow in flows}
+    closed = any(
+        not isinstance(publication.pace, OpenPace)
+        for index in populations
+        for publication in plan.populations[index].publications
+    )
+    return LoadDue(
+        clients=sum(publishing.clients.get(index, 0) for index in publishers),
+        sent_per_s=sent_per_s,
+        acked_per_s=sum(flow.per_s for flow in flows if flow.publication.qos > 0),
+        received_per_s=sum(flow.per_s * fan_out.get(flow.population, 0.0) for flow in flows),
+        period_ns=max((flow.period_ns for flow in paced), default=0),
+        burst=sum(flow.clients for flow in flows if flow.is_aligned),
+        is_open=not closed,
+    )
+
+
+def fan_out(totals: Totals, stage: int, receivers: Iterable[int]) -> dict[int, float]:
+    """Deliveries owed to the receivers for each message that a population sent in a stage."""
+    judged, sums = set(receivers), totals.stage(stage)
+    owed: dict[int, int] = {}
+    for (source, to), flow in sums.flows.items():
+        if to in judged:
+            owed[source] = owed.get(source, 0) + flow.counters["expected_total"]
+    sent = {source: sums.population(source).counters["sent_total"] for source in owed}
+    return {source: owed[source] / count for source, count in sent.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """A publication as the clients of a population send it."""
+
+    population: int
+    publication: Publication
+    pace: OpenPace
+    clients: int
+    factor: float
+
+    @property
+    def per_s(self) -> float:
+        """Messages a second: the mean of 1/period over periods that are spread evenly."""
+        spread = self.pace.spread
+        stretch = atanh(spread) / spread if spread else 1.0
+        return self.clients * self.factor * stretch * SECOND_NS / self.pace.period_ns
+
+    @property
+    def period_ns(self) -> int:
+        return round(self.pace.period_ns * (1 + self.pace.spread) / self.factor)
+
+    @property
+    def is_aligned(self) -> bool:
+        return self.pace.phase == "aligned"
+
+
+def _flows(plan: Plan, publishing: Publishing, populations: Sequence[int]) -> Iterator[_Flow]:
+    for index in populations:
+        clients, factor = publishing.clients.get(index, 0), publishing.factors.get(index, 1.0)
+        for publication in plan.populations[index].publications:
+            if isinstance(publication.pace, OpenPace) and clients and factor:
+                yield _Flow(index, publication, publication.pace, clients, factor)

@@ -1,0 +1,282 @@
+"""Phases: publish stages cut where a change was made, each measured over its settled part and
+judged by itself, from the collapse of one to the recovery in another. It knows how a phase is
+measured; what counts as a collapse is in `collapse`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pubstorm.assemble import Assembly, busy_share
+from pubstorm.changes import AppliedChange
+from pubstorm.collapse import (
+    Before,
+    Drops,
+    Outcome,
+    follow,
+    queue_growth_per_s,
+    second_half,
+    ticks_needed,
+)
+from pubstorm.conduct import StageSpan
+from pubstorm.histogram import Histogram, HistogramSum
+from pubstorm.load_due import LoadDue, Publishing, fan_out, load_due
+from pubstorm.merge import Interval, lies_inside, rate_per_s
+from pubstorm.plan import ChangeRate, PublishAction
+from pubstorm.quantity import count_text, counted, duration_text, share_text
+from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus
+from pubstorm.samples import Track, Tracks
+from pubstorm.slices import Measure, Series
+from pubstorm.ticks import Frame, Tick, ticks
+
+SECOND_NS = 10**9
+MIN_INTERVALS = 10
+"""Intervals that a publish stage without changes must have to be judged as a phase."""
+MAX_BUSY_SHARE = 0.1
+"""Share of a phase's intervals in which a loop may be busier than allowed."""
+DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
+"""What brokers call the messages that they dropped."""
+
+
+def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:
+    """The phases of every publish stage, in the order of time; `tracks` are the readings of the
+    monitors."""
+    found: list[Phase] = []
+    for span in run.course.spans:
+        if isinstance(run.plan.stages[span.index].action, PublishAction):
+            stage = _Stage(run, span, _drop_tracks(tracks))
+            found.extend(stage.phases())
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Where a phase lies, and what is due in it."""
+
+    name: str
+    from_ns: int
+    settled_ns: int
+    """When its clients have joined or left, and an interval more."""
+    to_ns: int
+    due: LoadDue
+
+
+class _Stage:
+    """A publish stage on its way to phases."""
+
+    def __init__(self, run: Assembly, span: StageSpan, drop_tracks: Sequence[Track]) -> None:
+        self._run = run
+        self._span = span
+        self._changes = sorted(run.course.changes, key=lambda change: change.at_ns)
+        self._drop_tracks = drop_tracks
+        self._width_ns = run.plan.snapshot_interval_ns
+        self._end_ns = min(span.load_until_ns, span.to_ns)
+        self._intervals = [i for i in run.totals.time_line() if i.stage == span.index]
+        own = [change for change in self._changes if change.stage == span.index]
+        self._own = [change for change in own if change.at_ns < self._end_ns]
+        changed = {change.population for change in self._own}
+        self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
+        # Who joins or leaves, or reads slowly by design, tells nothing of the load as a whole.
+        self._receivers = [
+            index
+            for index, population in enumerate(run.plan.populations)
+            if population.read_rate_per_s is None and index not in changed
+        ]
+        self._reads_freely = all(p.read_rate_per_s is None for p in run.plan.populations)
+
+    def phases(self) -> Iterator[Phase]:
+        """Each phase, judged; none where the stage is one short or closed loop."""
+        cuts = list(self._cuts())
+        intervals = (self._end_ns - self._span.from_ns) // self._width_ns
+        if not self._own and (intervals < MIN_INTERVALS or not cuts[0].due.is_open):
+            return
+        before = Before()
+        for cut in cuts:
+            phase, before = self._phase(cut, before)
+            yield phase
+
+    def _cuts(self) -> Iterator[_Cut]:
+        plan, stage = self._run.plan, self._span.index
+        publishing = Publishing.at_start_of(plan, stage, self._changes)
+        each = fan_out(self._run.totals, stage, self._receivers)
+        starts = [max(change.at_ns, self._span.from_ns) for change in self._own]
+        edges = [self._span.from_ns, *starts, self._end_ns]
+        for n, (from_ns, to_ns) in enumerate(pairwise(edges)):
+            change = self._own[n - 1] if n else None
+            if change is not None:
+                publishing.apply(change, plan)
+            ramp_ns = _ramp_ns(change)
+            yield _Cut(
+                name=plan.stages[stage].name if change is None else change.name,
+                from_ns=from_ns,
+                settled_ns=min(from_ns + ramp_ns + self._width_ns, to_ns),
+                to_ns=to_ns,
+                due=load_due(plan, publishing, self._publishers, each),
+            )
+
+    def _phase(self, cut: _Cut, before: Before) -> tuple[Phase, Before]:
+        inside = self._inside(cut)
+        frame = Frame(cut.settled_ns, cut.to_ns, self._width_ns, self._publishers, self._receivers)
+        made, drops = ticks(self._intervals, frame), self._drops(cut)
+        outcome, doubts = Outcome(ended_collapsed=before.collapsed), self._doubts(cut, made)
+        if not doubts:
+            outcome = follow(made, cut.due, before, drops if self._reads_freely else None)
+        status = PhaseStatus.UNKNOWN if doubts else _status(before, outcome)
+        queue = max((tick.queue for tick in made), default=0)
+        held = status in {PhaseStatus.HELD, PhaseStatus.RECOVERED}
+        after = Before(
+            collapsed=outcome.ended_collapsed,
+            queue=max(before.queue, queue) if held and not before.collapsed else before.queue,
+        )
+        phase = self._measured(cut, inside).model_copy(
+            update={
+                "queue_growth_per_s": round(queue_growth_per_s(second_half(made)), 3),
+                "dropped_total": None if drops is None else drops.total,
+                "status": status,
+                "collapsed_at_s": self._since_start_s(outcome.collapsed_at_ns),
+                "recovered_after_s": _recovered_after_s(cut, outcome),
+                "evidence": doubts or outcome.evidence,
+            }
+        )
+        return phase, after
+
+    def _measured(self, cut: _Cut, inside: Sequence[Interval]) -> Phase:
+        """The figures of a phase, not yet judged."""
+        names = [population.name for population in self._run.plan.populations]
+        populations = {
+            name: population
+            for index, name in enumerate(names)
+            if (population := self._population(cut, inside, index)) != PhasePopulation()
+        }
+        deliveries, acknowledgements = HistogramSum(), HistogramSum()
+        for index in range(len(names)):
+            deliveries.add(self._histogram(cut, "delivery", index))
+            acknowledgements.add(self._histogram(cut, "acknowledgement", index))
+        delivered = Latency.of(deliveries.value())
+        return Phase(
+            stage=self._run.plan.stages[self._span.index].name,
+            name=cut.name,
+            start_s=self._since_start_s(cut.from_ns) or 0.0,
+            duration_s=round((cut.to_ns - cut.from_ns) / SECOND_NS, 3),
+            clients=cut.due.clients,
+            due_per_s=cut.due.sent_per_s,
+            sent_per_s=sum(p.sent_per_s for p in populations.values()),
+            acked_per_s=sum(p.acked_per_s for p in populations.values()),
+            received_per_s=sum(p.received_per_s for p in populations.values()),
+            queue_growth_per_s=0.0,
+            latency_us=delivered if delivered.count else Latency.of(acknowledgements.value()),
+            populations=populations,
+            status=PhaseStatus.UNKNOWN,
+        )
+
+    def _population(self, cut: _Cut, inside: Sequence[Interval], index: int) -> PhasePopulation:
+        return PhasePopulation(
+            sent_per_s=rate_per_s(inside, index, "sent"),
+            acked_per_s=rate_per_s(inside, index, "acked"),
+            received_per_s=rate_per_s(inside, index, "received"),
+            latency_us=Latency.of(self._histogram(cut, "delivery", index)),
+            ack_latency_us=Latency.of(self._histogram(cut, "acknowledgement", index)),
+        )
+
+    def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
+        series = Series(self._span.index, measure, population)
+        return self._run.totals.slices.between(series, cut.settled_ns, cut.to_ns)
+
+    def _inside(self, cut: _Cut) -> list[Interval]:
+        """The intervals of the settled part; where it holds none, those that began in it."""
+        inside = [i for i in self._intervals if lies_inside(i, cut.settled_ns, cut.to_ns)]
+        return inside or [i for i in self._intervals if cut.from_ns <= i.from_ns < cut.to_ns]
+
+    def _doubts(self, cut: _Cut, made: Sequence[Tick]) -> tuple[str, ...]:
+        """Why nothing can be said of the target in a phase."""
+        return tuple(self._doubts_of(cut, made))
+
+    def _doubts_of(self, cut: _Cut, made: Sequence[Tick]) -> Iterator[str]:
+        if not cut.due.is_open:
+            yield "in a closed loop nothing is due by a clock, so nothing can be missed"
+        needed = ticks_needed(cut.due, self._width_ns)
+        if len(made) < needed:
+            yield (
+                f"{counted(len(made), 'interval')} are settled, {count_text(needed)} are needed: "
+                "the phase is too short to be judged, or its snapshots end early"
+            )
+        late = self._histogram(cut, "lateness")
+        late_us, limits = late.quantile_ns(0.99) / 1000, self._run.limits
+        if late.count and late_us > limits.lateness_p99_us:
+            yield (
+                f"the generator was late: p99 {duration_text(late_us)} over "
+                f"{counted(late.count, 'message')}"
+            )
+        inside = self._inside(cut)
+        busy = sum(busy_share([interval]) > limits.busy for interval in inside)
+        if busy > MAX_BUSY_SHARE * len(inside):
+            yield (
+                f"an engine's loop was busy for more than {share_text(limits.busy)} of the time "
+                f"in {count_text(busy)} of {counted(len(inside), 'interval')}"
+            )
+
+    def _drops(self, cut: _Cut) -> Drops | None:
+        """What brokers say they dropped in a phase; None where they tell nothing."""
+        started_ns = self._run.course.started_ns
+        from_s, to_s = ((at - started_ns) / SECOND_NS for at in (cut.from_ns, cut.to_ns))
+        seen = [track for track in self._drop_tracks if _value_at(track, to_s) is not None]
+        if not seen:
+            return None
+        total = 0
+        first_s = to_s
+        for track in seen:
+            base = _value_at(track, from_s)
+            grown = [
+                (at_s, value - (track.values[0] if base is None else base))
+                for at_s, value in zip(track.at_s, track.values, strict=True)
+                if from_s <= at_s <= to_s
+            ]
+            total += max(round(max((more for _, more in grown), default=0)), 0)
+            first_s = min((at_s for at_s, more in grown if more > 0), default=first_s)
+        return Drops(total, started_ns + round(first_s * SECOND_NS))
+
+    def _since_start_s(self, at_ns: int | None) -> float | None:
+        if at_ns is None:
+            return None
+        return round((at_ns - self._run.course.started_ns) / SECOND_NS, 3)
+
+
+def _ramp_ns(change: AppliedChange | None) -> int:
+    if change is None or isinstance(change.action, ChangeRate):
+        return 0
+    return change.action.over_ns
+
+
+def _status(before: Before, outcome: Outcome) -> PhaseStatus:
+    if before.collapsed and outcome.collapsed_at_ns is None:
+        recovered = not outcome.ended_collapsed
+        return PhaseStatus.RECOVERED if recovered else PhaseStatus.NEVER_RECOVERED
+    return PhaseStatus.HELD if outcome.collapsed_at_ns is None else PhaseStatus.COLLAPSED
+
+
+def _recovered_after_s(cut: _Cut, outcome: Outcome) -> float | None:
+    if outcome.recovered_at_ns is None:
+        return None
+    since_ns = cut.from_ns if outcome.collapsed_at_ns is None else outcome.collapsed_at_ns
+    return round((outcome.recovered_at_ns - since_ns) / SECOND_NS, 3)
+
+
+def _drop_tracks(tracks: Tracks) -> list[Track]:
+    """One track of dropped messages for each source that has any."""
+    sources = {source: None for source, _ in tracks}
+    found = (
+        next((tracks[source, name] for name in DROPPED_METRICS if (source, name) in tracks), None)
+        for source in sources
+    )
+    return [track for track in found if track is not None]
+
+
+def _value_at(track: Track, at_s: float) -> float | None:
+    """The last reading up to an instant; None before the first."""
+    value = None
+    for read_s, reading in zip(track.at_s, track.values, strict=True):
+        if read_s > at_s:
+            break
+        value = reading
+    return value

@@ -1,0 +1,34 @@
+"""The scenario's own table: what each of its columns shows of a judged result. Columns that show a
+value of the scenario, or the place of a step in its series, are not its to fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pubstorm.columns import shows_scenario
+from pubstorm.evaluate import Missing, evaluate
+from pubstorm.metrics import parse_expression
+from pubstorm.quantity import NOTHING, span_text
+from pubstorm.result import Result
+
+
+def cells(table: Mapping[str, str], result: Result) -> dict[str, str]:
+    """The text of each column that a result alone can tell, by its heading."""
+    own = {heading: column for heading, column in table.items() if not shows_scenario(column)}
+    return {heading: _cell(column, result) for heading, column in own.items()}
+
+
+def _cell(column: str, result: Result) -> str:
+    if column in _WORDS:
+        return _WORDS[column](result)
+    found = evaluate(result, parse_expression(column))
+    return NOTHING if isinstance(found, Missing) else str(found)
+
+
+_WORDS: Mapping[str, Callable[[Result], str]] = {
+    "verdict": lambda result: str(result.verdict.status),
+    "limited_by": lambda result: str(result.verdict.limited_by),
+    "evidence": lambda result: "; ".join(result.verdict.evidence) or NOTHING,
+    "duration": lambda result: span_text(result.duration_s),
+    "command": lambda result: result.command or NOTHING,
+}

@@ -1,0 +1,102 @@
+"""The load of a stage tick by tick: what all agents together sent, saw and had waiting in equal
+steps of time, from intervals that each agent cut by its own clock. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from pubstorm.merge import Interval, PopulationInterval
+
+
+@dataclass(slots=True)
+class Tick:
+    """One step of time."""
+
+    from_ns: int
+    """Its start, in nanoseconds on the monotonic clock."""
+    to_ns: int
+    """Its end."""
+    sent: float = 0.0
+    """Messages sent in it."""
+    acked: float = 0.0
+    """Messages acknowledged."""
+    received: float = 0.0
+    """Messages received by those who are judged."""
+    latency_count: float = 0.0
+    """Deliveries and acknowledgements together."""
+    latency_sum_ns: float = 0.0
+    """Their latencies from the intended send."""
+    queue: int = 0
+    """Messages due and unsent, or sent and unacknowledged, at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What ticks are made for."""
+
+    from_ns: int
+    """Start of the first tick."""
+    to_ns: int
+    """No tick ends later."""
+    width_ns: int
+    """Length of a tick."""
+    publishers: Collection[int]
+    """Populations whose messages count."""
+    receivers: Collection[int]
+    """Populations whose deliveries count."""
+
+
+def ticks(intervals: Iterable[Interval], frame: Frame) -> list[Tick]:
+    """The ticks that every agent's intervals cover."""
+    by_agent: dict[int, list[Interval]] = {}
+    for interval in intervals:
+        by_agent.setdefault(interval.agent, []).append(interval)
+    ends = [max(interval.to_ns for interval in own) for own in by_agent.values()]
+    # Agents cut their intervals at nearly the same instants.
+    covered_ns = min(min(ends, default=frame.from_ns) + frame.width_ns // 2, frame.to_ns)
+    count = max(covered_ns - frame.from_ns, 0) // frame.width_ns
+    starts = [frame.from_ns + n * frame.width_ns for n in range(count)]
+    made = [Tick(start, start + frame.width_ns) for start in starts]
+    for own in by_agent.values():
+        own.sort(key=lambda interval: interval.to_ns)
+        for interval in own:
+            _add_counts(made, interval, frame)
+        _add_queue(made, own, frame)
+    return made
+
+
+def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
+    """Adds an interval's counts to the ticks that it overlaps, to each its share."""
+    length_ns = interval.to_ns - interval.from_ns
+    if length_ns <= 0 or interval.to_ns <= frame.from_ns:
+        return
+    first = max((interval.from_ns - frame.from_ns) // frame.width_ns, 0)
+    last = (interval.to_ns - 1 - frame.from_ns) // frame.width_ns
+    for tick in made[first : last + 1]:
+        overlap_ns = min(tick.to_ns, interval.to_ns) - max(tick.from_ns, interval.from_ns)
+        share = overlap_ns / length_ns
+        for index, population in enumerate(interval.populations):
+            if index in frame.publishers:
+                tick.sent += share * population.sent
+                tick.acked += share * population.acked
+            if index in frame.receivers:
+                tick.received += share * population.received
+            tick.latency_count += share * population.latency_count
+            tick.latency_sum_ns += share * population.latency_sum_ns
+
+
+def _add_queue(made: Sequence[Tick], own: Sequence[Interval], frame: Frame) -> None:
+    """Adds what an agent had waiting at the end of each tick."""
+    place = 0
+    waiting = 0
+    for tick in made:
+        while place < len(own) and own[place].to_ns <= tick.to_ns + frame.width_ns // 2:
+            populations = own[place].populations
+            waiting = sum(_waiting(populations[index]) for index in frame.publishers)
+            place += 1
+        tick.queue += waiting
+
+
+def _waiting(population: PopulationInterval) -> int:
+    return population.in_flight + population.backlog

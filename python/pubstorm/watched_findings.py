@@ -1,0 +1,112 @@
+"""What the monitors of a run bear on its verdict: processes and hosts at their limit, and what the
+kernel counted. Pure functions of measured values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pubstorm.findings import Finding
+from pubstorm.quantity import bytes_text, count_text, counted, share_text
+from pubstorm.result import LimitedBy, Measured, Statistics, Watched
+
+FULL_SHARE = 0.95
+"""Share of the processors that a process or the host may use from which they are its limit; of a
+kernel table from which it is full."""
+STOLEN_SHARE = 0.1
+"""Share of the host's time that the hypervisor may give to others."""
+SPARE_MEMORY_SHARE = 0.05
+"""Share of the host's memory that must stay available."""
+RESENT_SHARE = 0.001
+"""Share of the packets of the clients that TCP may have to send again."""
+
+
+def _processors(measured: Measured) -> Iterable[Finding]:
+    """A process with no core left to use is at its limit; else the host, when it has none left."""
+    at_limit = list(_processes_at_limit(measured))
+    yield from (Finding(text, LimitedBy.BROKER) for text in at_limit)
+    for share, span in _busiest(measured, "host", "cpu"):
+        if share >= FULL_SHARE:
+            text = f"the host's processors were busy for {share_text(share)} of the time {span}"
+            yield Finding(text, LimitedBy.NONE if at_limit else LimitedBy.HOST)
+    for share, span in _busiest(measured, "host", "cpu_steal"):
+        if share >= STOLEN_SHARE:
+            text = f"the hypervisor gave {share_text(share)} of the host's time to others {span}"
+            yield Finding(text, LimitedBy.HOST)
+
+
+def _processes_at_limit(measured: Measured) -> Iterator[str]:
+    own = {"host", "agent"}
+    for source in (w.source for w in measured.monitors if w.metric == "cpu" and w.group not in own):
+        threads = round(_whole(measured, source, "threads").max)
+        cores = min(max(threads, 1), measured.environment.cores)
+        for used, span in _busiest(measured, source, "cpu"):
+            if used >= FULL_SHARE * cores:
+                of = "a core" if cores == 1 else counted(cores, "core")
+                why = ", and has one thread only" if threads == 1 else ""
+                yield f"{source} used {share_text(used / cores)} of {of} {span}{why}"
+
+
+def _memory(measured: Measured) -> Iterable[Finding]:
+    available = _whole(measured, "host", "memory_available_bytes")
+    total = measured.environment.memory_bytes
+    if available.count and available.min < SPARE_MEMORY_SHARE * total:
+        text = f"the host had {bytes_text(available.min)} of {bytes_text(total)} memory left"
+        yield Finding(text, LimitedBy.HOST)
+
+
+def _kernel(measured: Measured) -> Iterable[Finding]:
+    """What the kernel dropped, sent again or could not follow."""
+    overflows = _increase(measured, "tcp_listen_overflows")
+    if overflows:
+        yield Finding(
+            f"{counted(overflows, 'connection attempt')} met a listener's full queue on this "
+            "host: raise net.core.somaxconn and the broker's backlog, or connect more slowly"
+        )
+    resent = _increase(measured, "tcp_retransmits")
+    populations = measured.populations.values()
+    packets = sum(p.packets_sent_total + p.packets_received_total for p in populations)
+    if resent > RESENT_SHARE * packets:
+        yield Finding(
+            f"TCP of this host sent {counted(resent, 'segment')} again, while clients wrote and "
+            f"read {counted(packets, 'packet')}"
+        )
+    followed = _whole(measured, "host", "conntrack").max
+    limit = _whole(measured, "host", "conntrack_max").max
+    if limit and followed >= FULL_SHARE * limit:
+        yield Finding(
+            f"the firewall followed {count_text(followed)} of at most {count_text(limit)} "
+            "connections: raise net.netfilter.nf_conntrack_max",
+            LimitedBy.HOST,
+        )
+
+
+def _busiest(measured: Measured, source: str, metric: str) -> Iterator[tuple[float, str]]:
+    """The largest mean over the load or over a single publish stage or phase, if there is one,
+    and which it was."""
+    loaded = {stage.name for stage in measured.stages if stage.kind == "publish"}
+    loaded |= {phase.name for phase in measured.phases}
+    watched = _watched(measured, source, metric)
+    if watched is None or not watched.load.count:
+        return
+    spans = {"under load": watched.load}
+    spans |= {f"in {name}": span for name, span in watched.spans.items() if name in loaded}
+    means = [(round(span.mean, 3), name) for name, span in spans.items() if span.count]
+    yield max(means, key=lambda mean: mean[0])
+
+
+def _increase(measured: Measured, metric: str) -> int:
+    whole = _whole(measured, "host", metric)
+    return max(round(whole.last - whole.first), 0)
+
+
+def _whole(measured: Measured, source: str, metric: str) -> Statistics:
+    watched = _watched(measured, source, metric)
+    return Statistics() if watched is None else watched.whole
+
+
+def _watched(measured: Measured, source: str, metric: str) -> Watched | None:
+    found = (w for w in measured.monitors if (w.source, w.metric) == (source, metric))
+    return next(found, None)
+
+
+WATCHED_RULES = (_processors, _memory, _kernel)

@@ -1,0 +1,198 @@
+"""What a metric expression is in a stored result, or why it is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pubstorm.evaluate import Found, Missing, evaluate
+from pubstorm.metrics import parse_expression
+from pubstorm.result import (
+    Latency,
+    LatencyPair,
+    Measured,
+    MonitorProblem,
+    Phase,
+    PhasePopulation,
+    PhaseStatus,
+    Result,
+    Statistics,
+    Watched,
+)
+from pubstorm.table import cells
+from pubstorm.thresholds import parse_threshold
+from pubstorm.verdict import judge
+
+MeasuredMaker = Callable[..., Measured]
+
+
+def watched(
+    source: str, metric: str, *values: float, spans: dict[str, float] | None = None
+) -> Watched:
+    def of(*readings: float) -> Statistics:
+        return Statistics(
+            count=len(readings),
+            first=readings[0],
+            last=readings[-1],
+            min=min(readings),
+            mean=sum(readings) / len(readings),
+            max=max(readings),
+        )
+
+    return Watched(
+        source=source,
+        group=source.rpartition("-")[0] or source,
+        metric=metric,
+        whole=of(0, *values),
+        load=of(*values) if values else Statistics(),
+        spans={name: of(value) for name, value in (spans or {}).items()},
+    )
+
+
+@pytest.fixture
+def run(measured: MeasuredMaker) -> Measured:
+    phase = Phase(
+        stage="publish",
+        name="+500 device",
+        start_s=5,
+        duration_s=5,
+        clients=600,
+        due_per_s=600,
+        sent_per_s=600,
+        acked_per_s=590,
+        received_per_s=0,
+        queue_growth_per_s=0,
+        populations={
+            "device": PhasePopulation(acked_per_s=590, ack_latency_us=Latency(count=9, p99=77))
+        },
+        status=PhaseStatus.HELD,
+    )
+    return measured(
+        backend={"rates": {"acked_per_s": 5, "received_per_s": 100}, "lost_total": 3},
+        phases=(phase,),
+        monitors=(
+            watched("broker-0", "cpu", 0.5, 0.7, spans={"publish": 0.8}),
+            watched("broker-1", "cpu", 0.9, 0.1),
+            watched("broker-0", "rss_bytes", 5e6, 7e6),
+            watched("broker-0", "$SYS/messages/dropped", 10, 30),
+            watched("host", "cpu", 0.4),
+            watched("host", "net_sent_bytes_per_s", 2e6),
+            watched("idle", "cpu"),
+            watched("node", 'up{job="a"}', 1),
+        ),
+        monitor_problems=(
+            MonitorProblem(source="redis", at_s=1, text="connection refused"),
+            MonitorProblem(source="edge-0", at_s=1, text="not of this machine"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "text"),
+    [
+        ("device.sent", 1000, "1\u202f000"),
+        ("sent_total", 1000, "1\u202f000"),
+        ("lost", 3, "3"),
+        ("acked_per_s", 105, "105/s"),
+        ("device.acked_per_s", 100, "100/s"),
+        ("latency.p99", 9961.471, "9.96 ms"),
+        ("ack_latency.p99", 200, "200 µs"),
+        ("device.ack_latency.actual.p99", 150, "150 µs"),
+        ("clients", 101, "101"),
+        ("device.sent@publish", 1000, "1\u202f000"),
+        ("acked_per_s@publish", 100, "100/s"),
+        ("device.acked_per_s@+500 device", 590, "590/s"),
+        ("device.ack_latency.p99@+500 device", 77, "77.0 µs"),
+        ("broker-0.cpu", 0.6, "60 %"),
+        ("broker-0.cpu.max", 0.7, "70 %"),
+        ("broker.cpu", 0.6, "60 %"),
+        ("broker.cpu.max", 0.9, "90 %"),
+        ("broker.cpu@publish", 0.8, "80 %"),
+        ("broker.rss", 6e6, "6.00 MB"),
+        ("broker.rss_bytes.last", 7e6, "7.00 MB"),
+        ("broker.$SYS/messages/dropped.increase", 20, "20"),
+        ("broker.$SYS/messages/dropped.first", 10, "10"),
+        ("host.net_sent", 2e6, "2.00 MB/s"),
+        ('node.up{job="a"}.min', 1, "1"),
+    ],
+)
+def test_an_expression_has_its_value(
+    run: Measured, expression: str, value: float, text: str
+) -> None:
+    found = evaluate(run, parse_expression(expression))
+    assert isinstance(found, Found), found
+    assert found.value == pytest.approx(value)
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("device.latency.p99", "nothing was measured"),
+        ("idle.cpu", "nothing was measured"),
+        ("broker.cpu@connect", "nothing was measured"),
+        ("backend.acked_per_s@+500 device", "nothing was measured"),
+        ("device.ack_latency.actual.p99@+500 device", "nothing was measured"),
+        ("device.lost@later", "later was not played"),
+        ("redis.cpu", "redis is not watched: connection refused"),
+        ("edge.cpu", "edge is not watched: not of this machine"),
+        ("other.cpu", "other is not watched"),
+        ("broker.threads", "broker shows no threads"),
+        ("device.cpu", "populations have no metric cpu"),
+    ],
+)
+def test_an_expression_without_a_value_says_why(
+    run: Measured, expression: str, reason: str
+) -> None:
+    assert evaluate(run, parse_expression(expression)) == Missing(reason)
+
+
+def test_a_stage_has_the_latencies_of_its_own(measured: MeasuredMaker) -> None:
+    stages = measured().stages
+    pair = LatencyPair(intended=Latency(count=1, p99=5), actual=Latency(count=1, p99=4))
+    load = stages[1].populations["device"].model_copy(update={"ack_latency_us": pair})
+    played = (stages[0], stages[1].model_copy(update={"populations": {"device": load}}))
+    run = measured(stages=played)
+    for clock, value in (("", 5), (".intended", 5), (".actual", 4)):
+        expression = parse_expression(f"device.ack_latency{clock}.p99@publish")
+        assert evaluate(run, expression) == Found(value, "us")
+
+
+def test_a_threshold_over_a_monitor_is_judged_in_words(run: Measured) -> None:
+    lines = ("broker.cpu < 80%", "broker.cpu.max < 0.8", "redis.cpu < 80%", "lost == 3")
+    verdict = judge(run, [parse_threshold(line) for line in lines])
+    assert [(t.passed, t.text) for t in verdict.thresholds] == [
+        (True, "found 60 %"),
+        (False, "found 90 %"),
+        (False, "redis is not watched: connection refused"),
+        (True, "found 3"),
+    ]
+
+
+def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None:
+    result = Result.judged(run, judge(run, []))
+    columns = {
+        "CPU": "broker.cpu",
+        "lost": "lost",
+        "result": "verdict",
+        "why": "evidence",
+        "limit": "limited_by",
+        "took": "duration",
+        "how": "command",
+        "none": "redis.cpu",
+        "step": "step",
+        "words": "note",
+        "clients": "populations.device.clients",
+        "where": "target",
+    }
+    assert cells(columns, result) == {
+        "CPU": "60 %",
+        "lost": "3",
+        "result": "pass",
+        "why": "–",
+        "limit": "none",
+        "took": "10.9 s",
+        "how": "–",
+        "none": "–",
+    }

@@ -1,0 +1,370 @@
+"""Each status of a phase, from intervals made by hand: 100 devices that send 1000 messages a second
+to one backend, one interval a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from pubstorm.assemble import Assembly
+from pubstorm.changes import AppliedChange
+from pubstorm.collapse import CONSECUTIVE_TICKS
+from pubstorm.conduct import Course, StageSpan
+from pubstorm.histogram import Histogram
+from pubstorm.merge import merge
+from pubstorm.phases import phases
+from pubstorm.plan import AddClients, ChangeRate, Plan, RemoveClients, compile_plan
+from pubstorm.result import Phase, PhaseStatus, ValidityLimits
+from pubstorm.samples import Track, Tracks
+from pubstorm.scenario import parse_scenario
+from pubstorm.snapshot import (
+    Counters,
+    EngineLoad,
+    FlowCounters,
+    FlowSnapshot,
+    Gauges,
+    PopulationSnapshot,
+    Snapshot,
+)
+
+SECOND_NS = 10**9
+START_NS = 1000 * SECOND_NS
+SCENARIO = """\
+target: mqtt://127.0.0.1
+populations:
+  device:
+    clients: 150
+    publications: [{topic: "d/{n}", rate: 10/s, qos: 1}]
+  extra:
+    clients: 50
+    publications: [{topic: "d/{n}", rate: 10/s, qos: 1}]
+  backend:
+    clients: 1
+    subscriptions: ["d/#"]
+stages:
+  - connect: {populations: [device, backend]}
+  - publish: {for: 1h, name: load, populations: [device]}
+"""
+EMPTY = Histogram()
+
+
+@dataclass(frozen=True)
+class Second:
+    """What the agents saw in one second."""
+
+    sent: int = 1500
+    acked: int = 1500
+    received: int = 1500
+    waiting: int = 10
+    latency_ms: float = 1.0
+    late_ms: float = 0.1
+    busy: float = 0.2
+
+
+GOOD = Second()
+SLOW = Second(acked=1200, received=1200)
+
+
+def overloaded(seconds: int, growth: int = 300) -> list[Second]:
+    """The broker takes less than is due, and messages wait."""
+    return [replace(SLOW, waiting=growth * (n + 1)) for n in range(seconds)]
+
+
+def plan(text: str = SCENARIO) -> Plan:
+    scenario = parse_scenario(text, "s.yaml")
+    return compile_plan(scenario, scenario.target, run_tag=1)
+
+
+def snapshots(seconds: Sequence[Second], agents: int = 2) -> Iterator[Snapshot]:
+    for agent in range(agents):
+        for n, second in enumerate(seconds):
+            from_ns = START_NS + n * SECOND_NS
+            yield snapshot(agent, n, from_ns, second, agents)
+
+
+def snapshot(agent: int, n: int, from_ns: int, second: Second, agents: int) -> Snapshot:
+    latency = Histogram.of([round(second.latency_ms * 1e6)] * 3)
+    nothing = PopulationSnapshot(
+        gauges=Gauges(),
+        counters=Counters(),
+        outcomes={},
+        connect_time=EMPTY,
+        ack_intended=EMPTY,
+        ack_actual=EMPTY,
+    )
+    counters = Counters(sent_total=second.sent // agents, acked_total=second.acked // agents)
+    gauges = Gauges(in_flight=second.waiting // agents)
+    device = nothing.model_copy(
+        update={"gauges": gauges, "counters": counters, "ack_intended": latency}
+    )
+    owed = FlowCounters(
+        expected_total=second.sent // agents, received_total=second.received // agents
+    )
+    latencies = {"latency_intended": latency, "latency_actual": latency}
+    flow = FlowSnapshot.model_validate({"from": 0, "to": 2, "counters": owed, **latencies})
+    load = EngineLoad(
+        busy_ns=round(second.busy * SECOND_NS),
+        cpu_ns=0,
+        rss_bytes=0,
+        lateness=Histogram.of([round(second.late_ms * 1e6)]),
+        blocked=EMPTY,
+        ledger_pairs=0,
+        unfollowed_total=0,
+    )
+    return Snapshot(
+        agent=agent,
+        sequence=n,
+        stage=1,
+        from_ns=from_ns,
+        to_ns=from_ns + SECOND_NS,
+        settled=False,
+        populations=(device, nothing, nothing),
+        flows=(flow,),
+        engine=load,
+    )
+
+
+def change(
+    second: int, name: str, action: AddClients | RemoveClients | ChangeRate
+) -> AppliedChange:
+    return AppliedChange(1, START_NS + second * SECOND_NS, name, 0, action)
+
+
+def judged(
+    seconds: Sequence[Second],
+    *changes: AppliedChange,
+    tracks: Tracks | None = None,
+    scenario: str = SCENARIO,
+) -> list[Phase]:
+    end_ns = START_NS + len(seconds) * SECOND_NS
+    course = Course(START_NS, end_ns, changes=list(changes))
+    course.spans = [
+        StageSpan(0, START_NS, START_NS, START_NS, settled=True),
+        StageSpan(1, START_NS, end_ns, end_ns + SECOND_NS, settled=True),
+    ]
+    limits = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
+    run = Assembly(plan(scenario), [], course, merge(snapshots(seconds)), limits)
+    return list(phases(run, tracks or {}))
+
+
+def test_a_steady_stage_is_one_phase_that_held() -> None:
+    (phase,) = judged([GOOD] * 20)
+    assert (phase.stage, phase.name, phase.status) == ("load", "load", PhaseStatus.HELD)
+    assert (phase.start_s, phase.duration_s, phase.clients) == (0, 20, 150)
+    assert phase.due_per_s == pytest.approx(1500)
+    assert phase.sent_per_s == phase.acked_per_s == phase.received_per_s == pytest.approx(1500)
+    assert phase.queue_growth_per_s == 0
+    assert phase.latency_us.p99 == pytest.approx(1000)
+    assert set(phase.populations) == {"device", "backend"}
+    assert phase.populations["backend"].latency_us.count == phase.latency_us.count
+    assert phase.populations["device"].ack_latency_us.p50 == pytest.approx(1000)
+    assert phase.evidence == ()
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 9])
+def test_a_short_stage_without_changes_is_no_phase(seconds: int) -> None:
+    assert judged([GOOD] * seconds) == []
+
+
+def test_a_closed_loop_is_no_phase() -> None:
+    assert judged([GOOD] * 20, scenario=SCENARIO.replace("rate: 10/s", "rate: max")) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (Second(sent=1300, acked=1300, received=1300), "were sent (86.7 %)"),
+        (Second(acked=1200), "1\u202f200/s of 1\u202f500/s due were acknowledged (80 %)"),
+        (Second(received=1000), "1\u202f000/s of 1\u202f500/s due were received (66.7 %)"),
+    ],
+)
+def test_a_load_that_is_not_carried_collapses(bad: Second, words: str) -> None:
+    (phase,) = judged([GOOD] * 10 + [bad] * 10)
+    assert phase.status is PhaseStatus.COLLAPSED
+    assert phase.collapsed_at_s == 10
+    assert phase.recovered_after_s is None
+    assert words in phase.evidence[0]
+
+
+@pytest.mark.parametrize("bad", range(1, CONSECUTIVE_TICKS))
+def test_a_short_stall_is_no_collapse(bad: int) -> None:
+    stall = [replace(SLOW, acked=0, received=0, waiting=1500 * (n + 1)) for n in range(bad)]
+    catching_up = Second(acked=1500 * (bad + 1), received=1500 * (bad + 1))
+    (phase,) = judged([GOOD] * 10 + stall + [catching_up] + [GOOD] * 10)
+    assert phase.status is PhaseStatus.HELD
+
+
+def test_a_queue_that_grows_with_the_latency_is_a_collapse() -> None:
+    growing = [
+        Second(acked=1455, received=1455, waiting=45 * n, latency_ms=1 + 30 * n) for n in range(40)
+    ]
+    (phase,) = judged(growing)
+    assert phase.status is PhaseStatus.COLLAPSED
+    assert phase.queue_growth_per_s == pytest.approx(44, abs=1)
+    assert "messages waiting grew by 45.0/s, 3 % of those due" in phase.evidence[0]
+    assert phase.collapsed_at_s == 20
+
+
+def test_a_queue_that_grows_while_the_latency_stays_is_none() -> None:
+    growing = [Second(acked=1455, received=1455, waiting=45 * n) for n in range(40)]
+    (phase,) = judged(growing)
+    assert phase.status is PhaseStatus.HELD
+
+
+@pytest.mark.parametrize("name", ["$SYS/messages/dropped", "$SYS/publish/messages/dropped"])
+def test_what_the_broker_drops_is_a_collapse(name: str) -> None:
+    track = Track([0, 5, 10, 15], [100, 100, 400, 900])
+    (phase,) = judged([GOOD] * 20, tracks={("broker-0", name): track})
+    assert phase.status is PhaseStatus.COLLAPSED
+    assert (phase.dropped_total, phase.collapsed_at_s) == (800, 10)
+    assert "the broker says it dropped 800 messages" in phase.evidence[0]
+
+
+def test_a_few_drops_are_told_and_are_no_collapse() -> None:
+    tracks = {("broker-0", "$SYS/messages/dropped"): Track([0, 5], [7, 10])}
+    (phase,) = judged([GOOD] * 20, tracks=tracks)
+    assert (phase.status, phase.dropped_total) == (PhaseStatus.HELD, 3)
+    (phase,) = judged([GOOD] * 20, tracks={("host", "cpu"): Track([0], [1])})
+    assert phase.dropped_total is None
+
+
+def test_a_slow_reader_by_design_makes_no_collapse() -> None:
+    slow = SCENARIO.replace("clients: 1\n", "clients: 1\n    read_rate: 50/s\n")
+    tracks = {("broker-0", "$SYS/messages/dropped"): Track([0, 9], [0, 10_000])}
+    (phase,) = judged([replace(GOOD, received=50)] * 20, scenario=slow, tracks=tracks)
+    assert phase.status is PhaseStatus.HELD
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (replace(SLOW, late_ms=20), "the generator was late: p99 20.0 ms"),
+        (replace(SLOW, busy=0.95), "busy for more than 90 % of the time in 20 of"),
+    ],
+)
+def test_a_generator_at_its_limit_leaves_it_unknown(bad: Second, words: str) -> None:
+    (phase,) = judged([GOOD] * 10 + [bad] * 10)
+    assert phase.status is PhaseStatus.UNKNOWN
+    assert words in phase.evidence[0]
+    assert phase.collapsed_at_s is None
+
+
+def test_an_agent_that_ends_early_leaves_it_unknown() -> None:
+    run = list(snapshots([GOOD] * 20))
+    end_ns = START_NS + 20 * SECOND_NS
+    course = Course(START_NS, end_ns)
+    course.spans = [StageSpan(1, START_NS, end_ns, end_ns, settled=True)]
+    limits = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
+    kept = [one for one in run if one.agent == 0 or one.sequence < 4]
+    (phase,) = phases(Assembly(plan(), [], course, merge(kept), limits), {})
+    assert phase.status is PhaseStatus.UNKNOWN
+    assert "its snapshots end early" in phase.evidence[0]
+
+
+REMOVE = RemoveClients(clients=50, over_ns=SECOND_NS)
+LESS = Second(sent=1000, acked=1000, received=1000)
+
+
+def test_phases_are_cut_at_changes_and_leave_their_ramps_out() -> None:
+    ramp = Second(sent=1200, acked=1200, received=1200)
+    first, second = judged([GOOD] * 15 + [ramp] + [LESS] * 14, change(15, "-50", REMOVE))
+    assert [first.name, second.name] == ["load", "-50"]
+    assert [first.clients, second.clients] == [150, 100]
+    assert second.due_per_s == pytest.approx(1000)
+    assert (second.start_s, second.duration_s) == (15, 15)
+    assert second.acked_per_s == pytest.approx(1000)
+    assert [first.status, second.status] == [PhaseStatus.HELD] * 2
+
+
+def test_rates_and_joining_clients_change_what_is_due() -> None:
+    changes = (
+        change(10, "slower", ChangeRate(factor=0.5)),
+        change(20, "fewer", RemoveClients(clients=100, over_ns=0)),
+        change(30, "more", AddClients(clients=500, over_ns=0)),
+        change(40, "paused", ChangeRate(factor=0)),
+    )
+    due = [phase.due_per_s for phase in judged([GOOD] * 50, *changes)]
+    assert due == pytest.approx([1500, 750, 250, 750, 0])
+
+
+def test_a_population_that_was_not_connected_joins_in_full() -> None:
+    joined = AppliedChange(
+        1, START_NS + 10 * SECOND_NS, "+50", 1, AddClients(clients=50, over_ns=0)
+    )
+    first, second = judged([GOOD] * 20, joined)
+    assert (first.clients, second.clients) == (150, 200)
+    assert second.due_per_s == pytest.approx(2000)
+    assert second.status is PhaseStatus.COLLAPSED
+
+
+def test_a_load_that_is_carried_again_has_recovered_with_its_time() -> None:
+    draining = [replace(LESS, acked=1400, received=1400, waiting=5000 - 400 * n) for n in range(12)]
+    first, second = judged(
+        [GOOD] * 10 + overloaded(17) + draining + [LESS] * 10, change(27, "-50", REMOVE)
+    )
+    assert first.status is PhaseStatus.COLLAPSED
+    assert second.status is PhaseStatus.RECOVERED
+    assert second.recovered_after_s == 11
+    assert "the load was carried again" in second.evidence[0]
+
+
+def test_a_queue_that_stays_is_never_recovered() -> None:
+    stuck = replace(LESS, waiting=5000)
+    _, second = judged([GOOD] * 10 + overloaded(17) + [stuck] * 20, change(27, "-50", REMOVE))
+    assert second.status is PhaseStatus.NEVER_RECOVERED
+    assert second.recovered_after_s is None
+    assert "5\u202f000 messages were waiting at its end" in second.evidence[0]
+
+
+def test_a_load_that_is_still_not_carried_is_never_recovered() -> None:
+    slow = Second(sent=1000, acked=500, received=500)
+    _, second, third = judged(
+        [GOOD] * 10 + overloaded(17) + [slow] * 20 + [LESS] * 20,
+        change(27, "-50", REMOVE),
+        change(47, "still -50", ChangeRate(factor=1)),
+    )
+    assert second.status is PhaseStatus.NEVER_RECOVERED
+    assert "500/s of 1\u202f000/s due were" in second.evidence[0]
+    assert third.status is PhaseStatus.RECOVERED
+
+
+def test_a_phase_can_collapse_and_recover_by_itself() -> None:
+    first, second = judged(
+        [GOOD] * 10 + overloaded(10) + [GOOD] * 10 + [LESS] * 15, change(30, "-50", REMOVE)
+    )
+    assert (first.status, first.collapsed_at_s) == (PhaseStatus.COLLAPSED, 10)
+    assert first.recovered_after_s == 11
+    assert second.status is PhaseStatus.HELD
+
+
+def test_an_unknown_phase_hides_no_collapse_from_the_next() -> None:
+    late = replace(LESS, late_ms=50)
+    statuses = [
+        phase.status
+        for phase in judged(
+            [GOOD] * 10 + overloaded(10) + [late] * 15 + [LESS] * 15,
+            change(20, "-50", REMOVE),
+            change(35, "same", ChangeRate(factor=1)),
+        )
+    ]
+    assert statuses == [PhaseStatus.COLLAPSED, PhaseStatus.UNKNOWN, PhaseStatus.RECOVERED]
+
+
+def test_a_phase_too_short_to_be_judged_says_so() -> None:
+    _, second = judged([GOOD] * 20 + [LESS] * 4, change(20, "-50", REMOVE))
+    assert second.status is PhaseStatus.UNKNOWN
+    assert "2 intervals are settled, 5 are needed" in second.evidence[0]
+
+
+@pytest.mark.parametrize("phase", ["spread", "aligned"])
+def test_slow_senders_are_judged_over_their_whole_period(phase: str) -> None:
+    text = SCENARIO.replace("rate: 10/s", f"interval: 6s, phase: {phase}")
+    bursts = [Second(*((150,) * 3)) if n % 6 == 0 else Second(0, 0, 0) for n in range(90)]
+    (steady,) = judged(bursts, scenario=text)
+    assert steady.due_per_s == pytest.approx(25)
+    assert steady.status is PhaseStatus.HELD
+    lossy = [replace(second, received=second.received // 2) for second in bursts]
+    (broken,) = judged(lossy, scenario=text)
+    assert broken.status is PhaseStatus.COLLAPSED

@@ -1,0 +1,70 @@
+"""Histograms by time add up in any order, within bounds."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pubstorm.histogram import Histogram, HistogramSum
+from pubstorm.slices import SECOND_NS, SLICES_MAX, Series, Slices
+
+ADDITIONS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 4000),
+        st.lists(st.integers(-5, 1 << 40), max_size=5),
+    ),
+    max_size=12,
+)
+
+
+def of(additions: list[tuple[int, int, list[int]]]) -> Slices:
+    slices = Slices()
+    for population, second, durations_ns in additions:
+        series = Series(1, "delivery", population)
+        slices.add_interval(series, second * SECOND_NS, Histogram.of(durations_ns))
+    return slices
+
+
+@settings(deadline=None)
+@given(ADDITIONS, st.randoms(use_true_random=False), st.integers(0, 12))
+def test_slices_do_not_depend_on_order_or_grouping(
+    additions: list[tuple[int, int, list[int]]], random: object, cut: int
+) -> None:
+    whole = of(additions)
+    shuffled = additions[::-1]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    left, right = of(shuffled[:cut]), of(shuffled[cut:])
+    right.add(left)
+    assert right == whole
+
+
+@settings(deadline=None)
+@given(ADDITIONS)
+def test_nothing_is_lost_in_slices(additions: list[tuple[int, int, list[int]]]) -> None:
+    slices = of(additions)
+    for population in range(3):
+        total = HistogramSum()
+        for index, _, durations_ns in additions:
+            counted = Histogram.of(durations_ns)
+            if index == population and counted.count:
+                total.add(counted)
+        found = slices.between(Series(1, "delivery", population), 0, 8192 * SECOND_NS)
+        assert found == total.value()
+
+
+def test_slices_get_wider_and_not_more() -> None:
+    slices, series = Slices(), Series(1, "lateness")
+    for second in range(3600):
+        slices.add_interval(series, second * SECOND_NS, Histogram.of([second]))
+    assert slices.width_ns == 8 * SECOND_NS
+    assert 3600 * SECOND_NS / slices.width_ns < SLICES_MAX
+    middle = slices.between(series, 100 * SECOND_NS, 200 * SECOND_NS)
+    assert (middle.min_ns, middle.max_ns) == (104, 199)
+
+
+def test_a_span_shorter_than_a_slice_has_those_that_begin_in_it() -> None:
+    slices, series = Slices(), Series(None, "acknowledgement")
+    slices.add_interval(series, 10 * SECOND_NS, Histogram.of([7]))
+    assert slices.between(series, 10 * SECOND_NS, 10 * SECOND_NS + 5).count == 1
+    assert slices.between(series, 20 * SECOND_NS, 30 * SECOND_NS).count == 0

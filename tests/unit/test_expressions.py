@@ -1,0 +1,200 @@
+"""What the expressions of a scenario may name, told when it is loaded: with line and hint."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.errors import Problem, ScenarioError
+from pubstorm.scenario import parse_scenario
+
+SCENARIO = """\
+topology: {brokers: {main: {kind: mosquitto, count: 2}}}
+monitors:
+  sources:
+    redis: {process: {name: redis-server}}
+    stats: {sys: {url: "mqtt://localhost"}}
+    node: {prometheus: {url: "http://localhost:9100/metrics"}}
+populations:
+  device:
+    clients: 10
+    publications: [{topic: a, rate: 1/s}]
+  backend:
+    clients: 1
+    subscriptions: [a]
+stages:
+  - connect
+  - publish:
+      name: steady
+      for: 10s
+      changes:
+        - {at: 5s, population: device, remove: 5}
+        - {at: 7s, population: device, rate: 2, name: twice}
+"""
+
+
+def problems(expression: str, key: str = "thresholds") -> list[Problem]:
+    line = {
+        "thresholds": f"thresholds: ['{expression} < 1']\n",
+        "table": f"table: {{col: '{expression}'}}\n",
+        "stop_when": f"sweep: {{repeat: 2, stop_when: ['{expression} > 1']}}\n",
+    }[key]
+    try:
+        parse_scenario(SCENARIO + line, "s.yaml")
+    except ScenarioError as error:
+        return list(error.problems)
+    return []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.lost",
+        "lost",
+        "acked_per_s@steady",
+        "sent_per_s@twice",
+        "sent_per_s@-5 device",
+        "device.sent@connect",
+        "main.cpu",
+        "main-1.cpu.max",
+        "main-1.cpu@twice",
+        "main.threads",
+        "main.$SYS/messages/dropped.increase",
+        "host.load1",
+        "agent.busy.max",
+        "agent-0.cpu",
+        "redis.cpu",
+        "stats.$SYS/heap/current",
+        "node.anything_at_all",
+        'node.up{job="a.b"}.last',
+    ],
+)
+@pytest.mark.parametrize("key", ["thresholds", "table", "stop_when"])
+def test_what_is_there_can_be_named(expression: str, key: str) -> None:
+    assert problems(expression, key) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "message", "hint"),
+    [
+        (
+            "devise.lost",
+            "found the unknown population 'devise', allowed are device, backend",
+            "did you mean device?",
+        ),
+        (
+            "mian.cpu",
+            "found the unknown subject 'mian', allowed are device, backend, host, main, agent, "
+            "redis, stats, node",
+            "did you mean main?",
+        ),
+        (
+            "redis-0.cpu",
+            "found the unknown subject 'redis-0', allowed are device, backend, host, main, agent, "
+            "redis, stats, node",
+            "did you mean redis?",
+        ),
+        (
+            "device.cpu",
+            "found 'cpu', allowed are the metrics of the reference",
+            "there are connect_attempts,",
+        ),
+        (
+            "device.lots",
+            "found 'lots', allowed are the metrics of the reference",
+            "did you mean lost?",
+        ),
+        ("main.cpus", "found 'cpus', allowed are the metrics of the", "did you mean cpu"),
+        ("main.lost", "found 'lost', allowed are the metrics of the reference", "there are cpu,"),
+        ("host.threads", "found 'threads', allowed are the metrics of the", "there are cpu,"),
+        ("main.cpu.p99", "found 'p99', allowed are mean, min, max, first, last, increase", None),
+        (
+            "device.lost@stedy",
+            "found the unknown span 'stedy', allowed are connect, steady, -5 device, twice",
+            "did you mean steady?",
+        ),
+        (
+            "main.cpu@+5 device",
+            "found the unknown span '+5 device', allowed are connect, steady, -5 device, twice",
+            "did you mean -5 device?",
+        ),
+        (
+            "lost@steady",
+            "found 'lost', allowed for a single stage are connect_failed,",
+            None,
+        ),
+        (
+            "sent@twice",
+            "found 'sent', allowed for a single phase are sent_per_s, acked_per_s, "
+            "received_per_s, latency, ack_latency",
+            None,
+        ),
+    ],
+)
+@pytest.mark.parametrize("key", ["thresholds", "table"])
+def test_what_is_not_there_is_told(
+    expression: str, message: str, hint: str | None, key: str
+) -> None:
+    (problem,) = problems(expression, key)
+    assert problem.place == "s.yaml:22"
+    assert problem.message.startswith(message)
+    assert (problem.hint is None) == (hint is None)
+    assert (problem.hint or "").startswith(hint or "")
+
+
+@pytest.mark.parametrize("word", ["step", "note", "verdict", "limited_by", "evidence", "duration"])
+def test_a_column_may_be_a_word(word: str) -> None:
+    assert problems(word, "table") == []
+
+
+@pytest.mark.parametrize("path", ["populations.device.clients", "target", "stages.1.publish.for"])
+def test_a_column_may_show_a_value_of_the_scenario(path: str) -> None:
+    assert problems(path, "table") == []
+
+
+def test_a_column_that_is_nothing_is_told_with_the_words_there_are() -> None:
+    (problem,) = problems("verdcit", "table")
+    assert problem.message == (
+        "found 'verdcit', allowed are the metrics of the reference, or SUBJECT.METRIC, or one of "
+        "verdict, limited_by, evidence, duration, command, step, note"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("device:", "main:", "found the population 'main', which is also a broker"),
+        ("backend:", "redis:", "found the population 'redis', which is also a source"),
+        ("backend:", "host:", "found the population 'host', which is also a word of the monitors"),
+        ("redis:", "agent:", "found the source 'agent', which is also a word of the monitors"),
+        ("node:", "main:", "found the source 'main', which is also a broker"),
+    ],
+)
+def test_names_that_could_mean_two_things_are_refused(old: str, new: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(SCENARIO.replace(old, new), "s.yaml")
+    found = [problem for problem in caught.value.problems if message in problem.message]
+    assert found
+    assert found[0].hint == f"rename it: {new.rstrip(':')}.cpu could mean either"
+
+
+def test_what_is_not_watched_cannot_be_named() -> None:
+    text = SCENARIO.replace("monitors:\n", "monitors:\n  host: false\n  brokers: false\n")
+    for expression in ("host.cpu", "main.cpu"):
+        with pytest.raises(ScenarioError) as caught:
+            parse_scenario(text + f"thresholds: ['{expression} < 50%']\n", "s.yaml")
+        assert "found the unknown subject" in str(caught.value)
+
+
+def test_the_broker_of_a_target_is_called_broker() -> None:
+    text = SCENARIO.replace(
+        "topology: {brokers: {main: {kind: mosquitto, count: 2}}}", "target: mqtt://localhost"
+    )
+    parse_scenario(text + "thresholds: ['broker.cpu < 50%', 'broker-0.rss < 1MB']\n", "s.yaml")
+
+
+def test_a_span_that_two_stages_are_called_cannot_be_named() -> None:
+    text = SCENARIO + "  - publish: {for: 10s, name: steady}\nthresholds: [sent@steady > 1]\n"
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(text, "s.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("found the span 'steady', which is the name of several")

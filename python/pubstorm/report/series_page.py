@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.page import figures, library, page
-from pubstorm.report.plot import Plot, colour, layout, plotted, rounded, value_axis
+from pubstorm.report.plot import GRID, Plot, colour, figure, plotted, rounded, value_axis
 from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.report.timeline import timeline
 from pubstorm.result import Latency, Result, Series, SeriesStep, Status
@@ -157,9 +157,9 @@ def _over_steps(steps: Sequence[StepPart], plot: Plot, axis: str, lines: Sequenc
         "categoryorder": "array",
         "categoryarray": list(dict.fromkeys(labels)),
         "title": {"text": "step"},
+        "gridcolor": GRID,
     }
-    figure = {"data": traces, "layout": layout(x_axis, value_axis(axis), unified=False)}
-    return Plot(plot.key, plot.title, plot.caption, figure)
+    return replace(plot, figure=figure(traces, x_axis, value_axis(axis)))
 
 
 def _value(step: StepPart, line: Line) -> float | None:

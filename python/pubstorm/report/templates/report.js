@@ -39,7 +39,7 @@
 
   const LEGEND_ROW = 19;
   const PLOT_HEIGHT = 235;
-  const MARGIN_BELOW = 52;
+  const MARGIN_BELOW = 46;
 
   /* A legend below the plot takes as many rows as its entries need at this width. */
   function size(figure, width) {
@@ -73,7 +73,8 @@
     await loadPlotly();
     const drawn = [], linked = [];
     const draw = async (canvas) => {
-      if (canvas.classList.contains("js-plotly-plot") || !canvas.clientWidth) return;
+      const hidden = canvas.closest("details:not([open])");
+      if (hidden || canvas.classList.contains("js-plotly-plot")) return;
       const figure = figures[canvas.dataset.figure];
       const layout = { ...structuredClone(figure.layout), ...size(figure, canvas.clientWidth) };
       const config = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };

@@ -288,7 +288,7 @@ def marks(result: Result) -> list[Mark]:
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every panel that has a track to show."""
     backdrop = _backdrop(result)
-    plots = []
+    plots: list[Plot] = []
     for panel in PANELS:
         lines = list(_lines(panel, result, tracks))
         if lines:
@@ -312,7 +312,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
             lines = groups.setdefault((source, unit), [])
             lines.append(_Line(source, len(lines), metric, _scaled(track, unit)))
     backdrop = _backdrop(result)
-    plots = []
+    plots: list[Plot] = []
     for (source, unit), lines in groups.items():
         for start in range(0, len(lines), UNIFIED_MAX):
             title = f"{source}: {AXES[unit]}" + (f", from {start + 1}" if start else "")

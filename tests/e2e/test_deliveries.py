@@ -39,6 +39,9 @@ def test_a_stored_result_obeys_its_schema_and_its_files_are_there(
         "snapshots.jsonl",
         "result.json",
         "report.md",
+        "report.html",
+        "junit.xml",
+        "latencies.hlog",
         "logs",
     }
     snapshots = (tmp_path / "run-0" / "snapshots.jsonl").read_text().splitlines()

@@ -301,7 +301,7 @@ def _population(name: str, shape: Shape, pair: HistogramPair, lost: int) -> Popu
             expected_total=20_000,
             received_total=20_000 - lost,
             lost_total=lost,
-            rates=Rates(received_per_s=498),
+            rates=Rates(received_per_s=0.166 * shape.clients),
             latency_us=pair.latency_us(),
             connect_time_us=times,
         )
@@ -311,7 +311,7 @@ def _population(name: str, shape: Shape, pair: HistogramPair, lost: int) -> Popu
         ready_max=shape.clients,
         sent_total=20_000,
         acked_total=20_000 - lost,
-        rates=Rates(sent_per_s=498, acked_per_s=496),
+        rates=Rates(sent_per_s=0.166 * shape.clients, acked_per_s=0.165 * shape.clients),
         ack_latency_us=pair.latency_us(),
         ack_histogram_ns=pair,
         connect_time_us=times,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pubstorm.histogram import Histogram, bucket_upper_ns
-from pubstorm.report.plot import GRID, Plot, colour, layout, plotted, rounded, value_axis
+from pubstorm.report.plot import GRID, Plot, colour, figure, plotted, rounded, value_axis
 from pubstorm.result import HistogramPair, Result
 
 NS_IN_MS = 1e6
@@ -32,15 +32,11 @@ def percentile_plot(result: Result) -> Plot | None:
     return Plot(
         key="percentiles",
         title="Latency by percentile",
-        caption="At 99 %, the height of a curve is the time that 99 of 100 messages did not exceed. "
-        "Further right are the rare slow ones, up to the slowest of all. Solid: from the instant "
-        "a message was due. Dotted: from the instant it was sent, which hides the sender's wait.",
-        figure={
-            "data": curves,
-            "layout": layout(
-                _axis(furthest), value_axis("latency (ms, logarithmic)", log=True), unified=False
-            ),
-        },
+        caption="At 99 %, the height of a curve is the time that 99 of 100 messages did not "
+        "exceed. Further right are the rare slow ones, up to the slowest of all. Solid: from the "
+        "instant a message was due. Dotted: from the instant it was sent, which hides the "
+        "sender's wait.",
+        figure=figure(curves, _axis(furthest), value_axis("latency (ms, logarithmic)", log=True)),
     )
 
 
@@ -92,7 +88,10 @@ def _axis(furthest: float) -> dict[str, Any]:
         power += 1
     return {
         "type": "log",
-        "title": {"text": "percentile of messages (logarithmic towards the slowest)"},
+        "title": {
+            "text": "percentile of messages (logarithmic towards the slowest)",
+            "standoff": 8,
+        },
         "tickvals": ticks,
         "ticktext": labels,
         "gridcolor": GRID,

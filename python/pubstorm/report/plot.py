@@ -4,6 +4,7 @@ ground, thinned tracks, escaped names, the time axis. It knows no metric."""
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +27,16 @@ PALETTE = (
 )
 """Colours of lines: at least three times the contrast of both grounds."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+START_MS = 31 * 24 * 3_600_000
+"""Start of every run on the time axis: the first of a month. It cannot be zero, for Plotly takes a
+number of up to four digits for a year."""
 GRID = "rgba(128,136,148,0.25)"
 POINTS_MAX = 1000
 """Points of a track in a plot."""
 DIGITS = 5
 """Significant digits of a plotted value."""
+LETTER_WIDTH = 7.2
+"""Room for a letter in a legend, in pixels."""
 NAME_CHARS_MAX = 48
 """Longer names are cut in legends."""
 
@@ -48,6 +54,14 @@ class Plot:
     """`data` and `layout` of Plotly."""
     linked: bool = False
     """Whether its horizontal axis is moved together with those of the other linked plots."""
+
+
+TIME_FORMATS = (
+    (3600, "%-M:%S", "min:s"),
+    (24 * 3600, "%-H:%M:%S", "h:min:s"),
+    (math.inf, "%-d, %-H:%M", "day, h:min"),
+)
+"""Runs shorter than so many seconds have ticks of this form, in words."""
 
 
 def plotted(text: str) -> str:
@@ -68,8 +82,8 @@ def rounded(value: float) -> float | int:
 
 
 def milliseconds(at_s: float) -> int:
-    """A place on the time axis, which counts milliseconds from the start of the run."""
-    return round(at_s * 1000)
+    """A place on the time axis, where the start of the run is at START_MS."""
+    return START_MS + round(at_s * 1000)
 
 
 def thinned(at_s: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -89,13 +103,13 @@ def thinned(at_s: Sequence[float], values: Sequence[float]) -> tuple[list[float]
 
 def time_axis(duration_s: float) -> dict[str, Any]:
     """The horizontal axis of all plots over time: a date axis, for round ticks at every zoom."""
-    whole_hours = duration_s >= 3600
+    ticks, words = next(form for longest_s, *form in TIME_FORMATS if duration_s < longest_s)
     return {
         "type": "date",
-        "range": [0, milliseconds(max(duration_s, 0.001))],
-        "tickformat": "%-H:%M:%S" if whole_hours else "%-M:%S",
+        "range": [milliseconds(0), milliseconds(max(duration_s, 0.001))],
+        "tickformat": ticks,
         "hoverformat": "%-H:%M:%S.%L",
-        "title": {"text": f"time since the start of the run ({'h:' * whole_hours}min:s)"},
+        "title": {"text": f"time since the start of the run ({words})", "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
     }
@@ -114,8 +128,14 @@ def value_axis(title: str, *, log: bool = False) -> dict[str, Any]:
     return axis | ({"dtick": "D2"} if log else {"rangemode": "tozero"})
 
 
-def layout(x: dict[str, Any], y: dict[str, Any], *, unified: bool = True) -> dict[str, Any]:
-    """What every plot looks like."""
+def figure(
+    traces: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """Traces and axes as a figure that looks as all of them do; `more` is further layout."""
+    return {"data": traces, "layout": _layout(x, y) | _legend(traces) | more}
+
+
+def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
     return {
         "xaxis": x,
         "yaxis": y,
@@ -123,22 +143,29 @@ def layout(x: dict[str, Any], y: dict[str, Any], *, unified: bool = True) -> dic
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 12},
-        "hovermode": "x unified" if unified else "closest",
+        "hovermode": "closest",
         "hoverlabel": {
             "bgcolor": "#262b33",
             "bordercolor": "#262b33",
             "font": {"color": "#f2f4f7"},
         },
-        "showlegend": True,
         "separators": f".{THIN_SPACE}",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7f8894", "activecolor": "#2f83c9"},
+    }
+
+
+def _legend(traces: list[dict[str, Any]]) -> dict[str, Any]:
+    """A legend below the plot, its columns as wide as the longest name."""
+    longest = max((len(trace["name"]) for trace in traces), default=0)
+    return {
+        "showlegend": True,
         "legend": {
             "orientation": "h",
             "yref": "container",
             "y": 0,
             "yanchor": "bottom",
             "x": 0,
-            "entrywidth": 190,
+            "entrywidth": round(LETTER_WIDTH * max(longest, 12)),
             "traceorder": "normal",
         },
     }

@@ -10,6 +10,7 @@ from pubstorm.report.percentiles import percentile_plot
 from pubstorm.report.stored import StoredRun
 from pubstorm.report.tables import detail_tables, environment, facts, own_table, phases, tables
 from pubstorm.report.timeline import MARKS_MAX, marks, other_tracks, timeline
+from pubstorm.report.watched import symbols
 
 FILES = {
     "result.json": "the whole result: figures, histograms, verdict",
@@ -34,15 +35,16 @@ def run_page(run: StoredRun) -> str:
     over_time, others = timeline(result, run.tracks), other_tracks(result, run.tracks)
     percentiles = percentile_plot(result)
     plots = [*over_time, *others, *([percentiles] if percentiles else [])]
-    first = [table for table in (own_table(result), phases(result)) if table.rows]
+    first, profiled = [own_table(result), phases(result)], symbols(result)
     return page(
         "run.html.j2",
         title=result.name,
         result=result,
         facts=facts(result),
         key_figures=key_figures(result),
-        first_tables=first,
-        tables=[table for table in tables(result) if table not in first],
+        first_tables=[table for table in first if table.rows],
+        tables=[table for table in tables(result) if table not in (*first, profiled)],
+        profiled=profiled,
         detail_tables=detail_tables(result),
         environment=environment(result),
         marks=[(mark, span_text(mark.at_s)) for mark in marks(result)],

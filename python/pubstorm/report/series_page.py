@@ -4,21 +4,26 @@ step by itself. It reads the series and the folders of its steps."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.page import figures, library, page
-from pubstorm.report.plot import Plot, colour, layout, plotted, rounded, value_axis
+from pubstorm.report.plot import DASHES, GRID, Plot, colour, figure, plotted, rounded, value_axis
 from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.report.timeline import timeline
 from pubstorm.result import Latency, Result, Series, SeriesStep, Status
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
-SIGNS = {Status.PASS: "circle", Status.FAIL: "x", Status.INVALID: "triangle-up"}
+SIGNS = {
+    Status.PASS: ("circle", "#2b9a66"),
+    Status.FAIL: ("x", "#d24f57"),
+    Status.INVALID: ("triangle-up", "#cf6d17"),
+}
+"""Shape and colour of a point by the verdict of its step."""
 NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?")
 """What a cell flush right looks like."""
 
@@ -36,9 +41,6 @@ class StepPart:
     page: str | None
     """Its own report, as a path from the folder of the series."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.step, name)
-
 
 @dataclass(frozen=True)
 class Line:
@@ -47,6 +49,16 @@ class Line:
     name: str
     read: Callable[[Result], float | None]
     """The figure of a step; None: there is none."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A figure of one step."""
+
+    label: str
+    status: Status
+    """The verdict of the step."""
+    value: float
 
 
 def series_page(directory: Path, series: Series) -> str:
@@ -145,41 +157,43 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
 
 
 def _over_steps(steps: Sequence[StepPart], plot: Plot, axis: str, lines: Sequence[Line]) -> Plot:
-    traces = []
-    for number, line in enumerate(lines):
-        found = [(step, _value(step, line)) for step in steps]
-        known = [(step, value) for step, value in found if value is not None]
-        if known:
-            traces.append(_trace(number, line.name, known))
-    labels = [plotted(step.label) for step in steps]
+    traces = [
+        _trace(number, line.name, points)
+        for number, line in enumerate(lines)
+        if (points := list(_points(steps, line)))
+    ]
     x_axis = {
         "type": "category",
         "categoryorder": "array",
-        "categoryarray": list(dict.fromkeys(labels)),
+        "categoryarray": list(dict.fromkeys(plotted(part.step.label) for part in steps)),
         "title": {"text": "step"},
+        "gridcolor": GRID,
     }
-    figure = {"data": traces, "layout": layout(x_axis, value_axis(axis), unified=False)}
-    return Plot(plot.key, plot.title, plot.caption, figure)
+    return replace(plot, figure=figure(traces, x_axis, value_axis(axis)))
 
 
-def _value(step: StepPart, line: Line) -> float | None:
-    return None if step.result is None else line.read(step.result)
+def _points(steps: Sequence[StepPart], line: Line) -> Iterator[Point]:
+    for part in steps:
+        value = line.read(part.result) if part.result else None
+        if part.result is not None and value is not None:
+            yield Point(plotted(part.step.label), part.result.verdict.status, rounded(value))
 
 
-def _trace(number: int, name: str, known: Sequence[tuple[StepPart, float]]) -> dict[str, Any]:
+def _trace(number: int, name: str, points: Sequence[Point]) -> dict[str, Any]:
+    signs = [SIGNS[point.status] for point in points]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": name,
-        "x": [plotted(step.label) for step, _ in known],
-        "y": [rounded(value) for _, value in known],
-        "text": [str(step.status).upper() for step, _ in known],
+        "x": [point.label for point in points],
+        "y": [point.value for point in points],
+        "text": [str(point.status).upper() for point in points],
         "hovertemplate": "%{x}: %{y} (%{text})<extra>%{fullData.name}</extra>",
-        "line": {"color": colour(number), "width": 1.5},
+        "line": {"color": colour(number), "width": 1.5, "dash": DASHES[number]},
         "marker": {
-            "color": colour(number),
             "size": 11,
-            "symbol": [SIGNS.get(step.status, "circle-open") for step, _ in known],
+            "symbol": [sign for sign, _ in signs],
+            "color": [hue for _, hue in signs],
         },
     }
 

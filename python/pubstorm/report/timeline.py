@@ -13,7 +13,7 @@ from pubstorm.report.plot import (
     DASHES,
     Plot,
     colour,
-    layout,
+    figure,
     milliseconds,
     plotted,
     rounded,
@@ -22,11 +22,13 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.result import PhaseStatus, Result
-from pubstorm.samples import Track, Tracks, unit_of
+from pubstorm.samples import Track, Tracks, Unit, unit_of
 
 Kind = Literal["population", "host", "agent", "watched"]
 LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""
+UNIFIED_MAX = 12
+"""Lines up to which all values at an instant are shown together under the pointer."""
 MARKS_MAX = 40
 """Numbered lines of a plot."""
 BAND_LABEL_SHARE = 0.05
@@ -54,6 +56,8 @@ class Pick:
     """What it is called; empty: its own name."""
     counter: bool = False
     """Whether it is a growing count, shown as its growth a second."""
+    unit: Unit | None = None
+    """Its unit, where its name does not tell."""
     band: bool = False
     """Whether the space down to the track before it is filled."""
 
@@ -225,7 +229,7 @@ PANELS = (
         "Memory that the broker says it has allocated.",
         "memory (MB)",
         "watched",
-        (Pick(r"\$SYS/heap/current( size)?", ""),),
+        (Pick(r"\$SYS/heap/current( size)?", "", unit="bytes"),),
     ),
     Panel(
         "agent-load",
@@ -284,7 +288,7 @@ def marks(result: Result) -> list[Mark]:
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every panel that has a track to show."""
     backdrop = _backdrop(result)
-    plots = []
+    plots: list[Plot] = []
     for panel in PANELS:
         lines = list(_lines(panel, result, tracks))
         if lines:
@@ -301,17 +305,19 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
         if _kind(source, result) == panel.kind
         and any(re.fullmatch(pick.pattern, metric) for pick in panel.picks)
     }
-    groups: dict[tuple[str, str], list[_Line]] = {}
+    groups: dict[tuple[str, Unit], list[_Line]] = {}
     for (source, metric), track in tracks.items():
         if (source, metric) not in shown:
-            lines = groups.setdefault((source, unit_of(metric)), [])
-            lines.append(_Line(source, len(lines), metric, track))
+            unit = unit_of(metric)
+            lines = groups.setdefault((source, unit), [])
+            lines.append(_Line(source, len(lines), metric, _scaled(track, unit)))
     backdrop = _backdrop(result)
-    plots = []
-    for number, ((source, unit), lines) in enumerate(groups.items()):
-        title = f"{source}: {AXES[unit]}"
-        panel = Panel(f"other-{number}", title, "", AXES[unit], _kind(source, result), ())
-        plots.append(_plot(panel, lines, result, backdrop))
+    plots: list[Plot] = []
+    for (source, unit), lines in groups.items():
+        for start in range(0, len(lines), UNIFIED_MAX):
+            title = f"{source}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
+            panel = Panel(f"other-{len(plots)}", title, "", AXES[unit], _kind(source, result), ())
+            plots.append(_plot(panel, lines[start : start + UNIFIED_MAX], result, backdrop))
     return plots
 
 
@@ -337,12 +343,14 @@ def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
                         source,
                         place,
                         pick.label or metric.removeprefix("$SYS/"),
-                        _growth(track) if pick.counter else _scaled(track, metric),
+                        _growth(track)
+                        if pick.counter
+                        else _scaled(track, pick.unit or unit_of(metric)),
                     )
 
 
-def _scaled(track: Track, metric: str) -> Track:
-    scale = SCALES.get(unit_of(metric))
+def _scaled(track: Track, unit: Unit) -> Track:
+    scale = SCALES.get(unit)
     return Track(track.at_s, [value * scale for value in track.values]) if scale else track
 
 
@@ -368,11 +376,9 @@ def _plot(panel: Panel, lines: list[_Line], result: Result, backdrop: dict[str, 
     )
     traces = [_trace(panel, line, sources) for line in shown]
     axis = value_axis(panel.axis, log=panel.log)
-    figure = {
-        "data": traces,
-        "layout": layout(time_axis(result.duration_s), axis, unified=len(shown) <= 12) | backdrop,
-    }
-    return Plot(panel.key, panel.title, caption.strip(), figure, linked=True)
+    hover = "x unified" if len(shown) <= UNIFIED_MAX else "closest"
+    drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **backdrop)
+    return Plot(panel.key, panel.title, caption.strip(), drawn, linked=True)
 
 
 def _largest(lines: list[_Line]) -> list[_Line]:

@@ -38,32 +38,40 @@
   }
 
   const LEGEND_ROW = 19;
+  const LEGEND_SIGN = 52;
   const PLOT_HEIGHT = 235;
-  const MARGIN_BELOW = 52;
+  const MARGIN_BELOW = 46;
 
   /* A legend below the plot takes as many rows as its entries need at this width. */
   function size(figure, width) {
-    const entry = figure.layout.legend.entrywidth + 40;
-    const columns = Math.max(Math.floor((width - 20) / entry), 1);
+    const { l, r } = figure.layout.margin;
+    const entry = figure.layout.legend.entrywidth + LEGEND_SIGN;
+    const columns = Math.max(Math.floor((width - l - r) / entry), 1);
     const legend = Math.ceil(figure.data.length / columns) * LEGEND_ROW + 8;
     const margin = { ...figure.layout.margin, b: MARGIN_BELOW + legend };
     return { width, height: PLOT_HEIGHT + margin.t + margin.b, margin };
   }
 
-  function link(canvas, linked) {
+  /* Moves the time axes of all linked plots to where one of them was moved. */
+  function linkage() {
+    const linked = [];
     let following = false;
-    canvas.on("plotly_relayout", (change) => {
-      if (following) return;
+    async function follow(moved, change) {
       const whole = change["xaxis.autorange"];
       const from = change["xaxis.range[0]"], to = change["xaxis.range[1]"];
-      if (!whole && from === undefined) return;
-      for (const other of linked) {
-        const range = whole ? other.figure.layout.xaxis.range : [from, to];
-        following = true;
-        Plotly.relayout(other.canvas, { "xaxis.range": range.slice() })
-          .finally(() => { following = false; });
-      }
-    });
+      if (following || (!whole && from === undefined)) return;
+      following = true;
+      await Promise.all(linked.filter(({ canvas }) => canvas !== moved).map(
+        ({ canvas, figure }) => Plotly.relayout(canvas, {
+          "xaxis.range": whole ? [...figure.layout.xaxis.range] : [from, to],
+        }),
+      ));
+      following = false;
+    }
+    return (canvas, figure) => {
+      linked.push({ canvas, figure });
+      canvas.on("plotly_relayout", (change) => follow(canvas, change));
+    };
   }
 
   async function plots() {
@@ -71,18 +79,16 @@
     const canvases = [...document.querySelectorAll("[data-figure]")];
     if (!canvases.length) return;
     await loadPlotly();
-    const drawn = [], linked = [];
+    const drawn = [], link = linkage();
     const draw = async (canvas) => {
-      if (canvas.classList.contains("js-plotly-plot") || !canvas.clientWidth) return;
+      const hidden = canvas.closest("details:not([open])");
+      if (hidden || canvas.classList.contains("js-plotly-plot")) return;
       const figure = figures[canvas.dataset.figure];
       const layout = { ...structuredClone(figure.layout), ...size(figure, canvas.clientWidth) };
       const config = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
       await Plotly.newPlot(canvas, structuredClone(figure.data), layout, config);
       drawn.push({ canvas, figure });
-      if (figure.linked) {
-        linked.push({ canvas, figure });
-        link(canvas, linked);
-      }
+      if (figure.linked) link(canvas, figure);
     };
     const fit = (width) => {
       for (const { canvas, figure } of drawn) {

@@ -1,0 +1,20 @@
+"""Run directories for the tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.report import write_reports
+from pubstorm.run_directory import RunDirectory
+from tests.report.example_run import Shape, write_run
+
+
+@pytest.fixture(scope="session")
+def failed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that failed, with everything that a report can show, and its reports."""
+    path = tmp_path_factory.mktemp("runs") / "failed"
+    write_run(path, Shape(carries=False))
+    assert list(write_reports(path, RunDirectory(path).write)) == []
+    return path

@@ -1,0 +1,149 @@
+"""The other files of a run: for CI systems and HdrHistogram's tools, and none costs another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+
+from pubstorm.histogram import MAX_NS, Histogram, bucket_index
+from pubstorm.report import load_result, write_reports
+from pubstorm.report.files import RUN_FILES
+from pubstorm.report.junit import junit
+from pubstorm.result import LimitedBy, Status
+from pubstorm.run_directory import RunDirectory
+from tests.report.example_run import Shape, write_run
+
+
+def cases(text: str) -> dict[str, str | None]:
+    """Names and failures of the test cases."""
+    suites = ElementTree.fromstring(text)
+    found = {}
+    for case in suites.iter("testcase"):
+        failure = case.find("failure")
+        found[case.attrib["name"]] = None if failure is None else failure.text
+    (suite,) = suites
+    failed = [text for text in found.values() if text is not None]
+    assert (int(suite.attrib["tests"]), int(suite.attrib["failures"])) == (len(found), len(failed))
+    return found
+
+
+def test_thresholds_are_test_cases(failed_run: Path) -> None:
+    assert cases((failed_run / "junit.xml").read_text()) == {
+        "run is valid": None,
+        "target did not fail": None,
+        "backend.lost == 0": "found 412",
+        "broker.cpu < 95%": None,
+    }
+
+
+def test_findings_are_the_output_of_the_suite(failed_run: Path) -> None:
+    output = ElementTree.parse(failed_run / "junit.xml").findtext(".//system-out")
+    assert output is not None
+    assert output.startswith("FAIL, limited by broker\nbroker-0 used 98.9 % of one core")
+    assert "messages lost: 412 (" in output
+
+
+def test_an_invalid_run_fails_in_ci_though_every_threshold_holds(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    changes = {"status": Status.INVALID, "limited_by": LimitedBy.GENERATOR, "evidence": ("busy",)}
+    invalid = result.verdict.model_copy(update=changes)
+    found = cases(junit(result.model_copy(update={"verdict": invalid})))
+    assert found["run is valid"] == "busy"
+    assert found["target did not fail"] is None
+
+
+def test_a_broker_that_died_fails_in_ci_though_every_threshold_holds(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    changes = {"status": Status.FAIL, "limited_by": LimitedBy.BROKER, "evidence": ("it died",)}
+    failed = result.verdict.model_copy(update=changes)
+    found = cases(junit(result.model_copy(update={"verdict": failed})))
+    assert found["target did not fail"] == "it died"
+
+
+def test_what_xml_cannot_hold_is_replaced(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20), name='\x00\x1b[31m<a b="c">&\ufffe')
+    (suite,) = ElementTree.fromstring(junit(result))
+    assert suite.attrib["name"] == '\ufffd\ufffd[31m<a b="c">&\ufffd'
+
+
+def logged(path: Path) -> dict[str, HdrHistogram]:
+    """The histograms in a log by their tags, as HdrHistogram's own reader sees them."""
+    reader = HistogramLogReader(str(path), HdrHistogram(1, MAX_NS, 2))
+    found = {}
+    while (histogram := reader.get_next_interval_histogram()) is not None:
+        found[histogram.get_tag()] = histogram
+    reader.close()
+    return found
+
+
+def test_every_latency_is_in_the_log_under_its_name(failed_run: Path) -> None:
+    assert list(logged(failed_run / "latencies.hlog")) == [
+        "delivery:device-0->backend:intended",
+        "delivery:device-0->backend:actual",
+        "ack:device-0:intended",
+        "ack:device-0:actual",
+    ]
+
+
+def test_hdr_histogram_reads_the_same_quantiles(failed_run: Path) -> None:
+    ours = load_result(failed_run).flows[0].histogram_ns.actual
+    theirs = logged(failed_run / "latencies.hlog")["delivery:device-0->backend:actual"]
+    assert theirs.get_total_count() == ours.count
+    for quantile in (0.001, 0.25, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0):
+        found = bucket_index(int(theirs.get_value_at_percentile(100 * quantile)))
+        assert found == bucket_index(ours.quantile_ns(quantile)), quantile
+
+
+def test_the_log_holds_extremes_and_names_of_any_form(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    extremes = Histogram.of([0, 1, 255, 256, MAX_NS, MAX_NS + 5])
+    pair = result.flows[0].histogram_ns.model_copy(update={"intended": extremes})
+    odd = result.flows[0].model_copy(update={"source": "a b,c\n", "histogram_ns": pair})
+    changed = result.model_copy(update={"flows": (odd,), "populations": {}})
+    (tmp_path / "result.json").write_text(changed.to_json())
+    assert list(write_reports(tmp_path, RunDirectory(tmp_path).write)) == []
+    found = logged(tmp_path / "latencies.hlog")["delivery:a_b_c_->backend:intended"]
+    assert found.get_total_count() == 6
+    assert bucket_index(int(found.get_max_value())) == bucket_index(MAX_NS)
+
+
+def test_a_file_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+    write_run(tmp_path, Shape(duration_s=20))
+    stored = (tmp_path / "result.json").read_bytes()
+    (tmp_path / "junit.xml").mkdir()
+    problems = list(write_reports(tmp_path, RunDirectory(tmp_path).write))
+    assert problems == ["there is no junit.xml: it could not be written"]
+    assert all((tmp_path / file).exists() for file in RUN_FILES)
+    assert (tmp_path / "result.json").read_bytes() == stored
+
+
+def test_a_file_that_cannot_be_made_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path, Shape(duration_s=20))
+
+    def broken(_run: object) -> str:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setitem(RUN_FILES, "report.md", broken)
+    problems = list(write_reports(tmp_path, RunDirectory(tmp_path).write))
+    assert problems == ["there is no report.md: ZeroDivisionError: division by zero"]
+    assert (tmp_path / "report.html").exists()
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_without_a_result_there_is_no_report_and_a_word(tmp_path: Path) -> None:
+    (problem,) = write_reports(tmp_path, RunDirectory(tmp_path).write)
+    assert problem.startswith("there is no report: cannot read ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_markdown_has_the_tables_of_the_page(failed_run: Path) -> None:
+    text = (failed_run / "report.md").read_text()
+    for title in ("The scenario's own table", "Phases", "Brokers, host and engines", "Observers"):
+        assert f"## {title}\n" in text
+    assert "Everything watched" in text

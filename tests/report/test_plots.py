@@ -1,0 +1,183 @@
+"""What is plotted: thinned tracks, growth of counters, curves by percentile, stacks, colours."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import pubstorm.report
+from pubstorm.histogram import Histogram
+from pubstorm.report.flame import flame_tree
+from pubstorm.report.percentiles import points
+from pubstorm.report.plot import (
+    NAME_CHARS_MAX,
+    PALETTE,
+    POINTS_MAX,
+    plotted,
+    rounded,
+    thinned,
+    time_axis,
+)
+from pubstorm.report.stored import load_run
+from pubstorm.report.timeline import LINES_MAX, MARKS_MAX, PANELS, marks, other_tracks, timeline
+from pubstorm.result import Event
+from pubstorm.samples import Track
+from tests.report.example_run import Shape, write_run
+
+STYLE = Path(pubstorm.report.__file__).parent / "templates" / "report.css"
+values = some.lists(some.floats(-1e6, 1e6), min_size=1, max_size=5000)
+
+
+@given(values)
+def test_a_thinned_track_keeps_its_extremes_and_its_order(track: list[float]) -> None:
+    at_s, kept = thinned(range(len(track)), track)
+    assert len(kept) <= POINTS_MAX
+    assert (min(kept), max(kept)) == (min(track), max(track))
+    assert [track[int(place)] for place in at_s] == kept
+    assert all(before < after for before, after in pairwise(at_s))
+
+
+def test_a_short_track_is_kept_whole() -> None:
+    assert thinned([0, 1, 2], [5, 5, 5]) == ([0, 1, 2], [5, 5, 5])
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(0.0, 0), (1.0, 1), (1234567.8, 1234600), (0.123456789, 0.12346)]
+)
+def test_values_have_as_many_digits_as_can_be_seen(value: float, written: float) -> None:
+    assert rounded(value) == written
+    assert isinstance(rounded(value), type(written))
+
+
+def test_names_in_plots_are_short_and_no_markup() -> None:
+    assert plotted("<b>&x") == "&lt;b&gt;&amp;x"
+    assert plotted("n" * 100) == "n" * (NAME_CHARS_MAX - 1) + "…"
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "words"), [(20, "(min:s)"), (3600, "(h:min:s)"), (1e6, "(day, h:min)")]
+)
+def test_the_time_axis_says_how_its_ticks_are_read(duration_s: float, words: str) -> None:
+    assert time_axis(duration_s)["title"]["text"].endswith(words)
+
+
+def test_counters_of_the_broker_are_shown_as_growth_a_second(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    track = Track([0.0, 2.0, 4.0, 4.0, 6.0], [100.0, 300.0, 500.0, 500.0, 40.0])
+    (plot,) = timeline(result, {("broker-0", "$SYS/messages/received"): track})
+    (trace,) = plot.figure["data"]
+    assert plot.key == "sys-messages"
+    assert trace["y"] == [100, 100, 20]
+
+
+def test_units_are_those_that_the_axis_names(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    found = {}
+    for key in (("broker-0", "cpu"), ("host", "memory_used_bytes"), ("device-0", "latency_p99_us")):
+        (plot,) = timeline(result, {key: Track([1.0, 2.0], [5.0, 2e6])})
+        found[plot.figure["layout"]["yaxis"]["title"]["text"]] = plot.figure["data"][0]["y"]
+    assert found == {
+        "CPU (% of one core)": [500, 200_000_000],
+        "memory (MB)": [5e-06, 2],
+        "latency (ms, logarithmic)": [0.005, 2000],
+    }
+
+
+def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    tracks = {("device-0", "latency_p50_us"): Track([1.0, 2.0], [0.0, 1000.0])}
+    assert timeline(result, tracks)[0].figure["data"][0]["y"] == [None, 1]
+
+
+def test_every_track_is_shown_once(failed_run: Path) -> None:
+    run = load_run(failed_run)
+    plots = [*timeline(run.result, run.tracks), *other_tracks(run.result, run.tracks)]
+    assert sum(len(plot.figure["data"]) for plot in plots) == len(run.tracks)
+    assert {plot.key for plot in timeline(run.result, run.tracks)} == {p.key for p in PANELS}
+
+
+def test_of_too_many_tracks_the_largest_are_shown(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    tracks = {(f"broker-{n}", "cpu"): Track([1.0], [n / 1000]) for n in range(1000)}
+    (plot,) = timeline(result, tracks)
+    assert len(plot.figure["data"]) == LINES_MAX
+    assert plot.figure["data"][-1]["name"] == "broker-999 all"
+    assert f"Shown are the {LINES_MAX} of 1000 tracks" in plot.caption
+
+
+def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: Path) -> None:
+    events = tuple(Event(at_s=100 - n, kind="target", text=str(n)) for n in range(100))
+    result = write_run(tmp_path, Shape(duration_s=100), events=events)
+    assert [(mark.number, mark.text) for mark in marks(result)][:2] == [(1, "99"), (2, "98")]
+    tracks = {("host", "cpu"): Track([1.0], [0.5])}
+    shapes = timeline(result, tracks)[0].figure["layout"]["shapes"]
+    assert len(shapes) == len(result.stages) + MARKS_MAX
+
+
+@given(some.lists(some.integers(0, 10**10), min_size=1, max_size=300))
+def test_a_curve_by_percentile_agrees_with_the_histogram(durations_ns: list[int]) -> None:
+    histogram = Histogram.of(durations_ns)
+    rarities, latencies = points(histogram)
+    assert latencies[-1] == max(histogram.max_ns, 1)
+    assert rarities[-1] <= histogram.count
+    assert all(before <= after for before, after in pairwise(latencies))
+    for rarity, latency in list(zip(rarities, latencies, strict=True))[1:-1]:
+        quantile = 1 - 1 / rarity - 1e-9
+        assert latency == pytest.approx(histogram.quantile_ns(quantile), rel=1 / 64, abs=1)
+
+
+def test_stacks_add_up_to_a_tree() -> None:
+    tree = flame_tree("main;a;b 6\nmain;a 3\nmain;c 1\nnonsense\nmain;d 0\nmain;e -1\n")
+    a = {"n": "a", "v": 9, "c": [{"n": "b", "v": 6}]}
+    main = {"n": "main", "v": 10, "c": [a, {"n": "c", "v": 1}]}
+    assert tree == {"n": "all", "v": 10, "c": [main]}
+
+
+def test_a_function_may_have_spaces_in_its_name() -> None:
+    tree = flame_tree("main;operator new(unsigned long) 4\n")
+    assert tree is not None
+    assert tree["c"][0]["c"] == [{"n": "operator new(unsigned long)", "v": 4}]
+
+
+@pytest.mark.parametrize("folded", ["", "\n", "nonsense", "a;b 0"])
+def test_without_samples_there_is_no_tree(folded: str) -> None:
+    assert flame_tree(folded) is None
+
+
+def test_very_deep_stacks_are_cut() -> None:
+    assert flame_tree(";".join(f"f{n}" for n in range(10_000)) + " 1\n") is not None
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 has it."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio as WCAG 2 has it."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def themes() -> dict[str, tuple[str, str]]:
+    found = re.findall(r"--(\w+): light-dark\((#\w+), (#\w+)\)", STYLE.read_text())
+    return {name: (light, dark) for name, light, dark in found}
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+@pytest.mark.parametrize("name", ["ink", "soft", "link", "pass", "fail", "invalid"])
+def test_text_can_be_read_on_both_grounds(name: str, theme: int) -> None:
+    for ground in ("ground", "raised"):
+        assert contrast(themes()[name][theme], themes()[ground][theme]) >= 4.5
+
+
+@pytest.mark.parametrize("colour", PALETTE)
+def test_lines_can_be_seen_on_both_grounds(colour: str) -> None:
+    assert min(contrast(colour, ground) for ground in themes()["ground"]) >= 3

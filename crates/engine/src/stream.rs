@@ -12,6 +12,9 @@ use crate::socket;
 
 /// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
 const ALERTS: std::ops::Range<i32> = 1000..1256;
+/// Where OpenSSL says that an error came from the kernel, and where its code has that number.
+const SYSTEM_LIBRARY: i32 = 2;
+const SYSTEM_NUMBER: std::ffi::c_ulong = 0x7fff_ffff;
 /// OpenSSL's word for a certificate that did not stand up to verification.
 const VERIFY_FAILED: i32 = 134;
 /// OpenSSL's word for a connection that ended without close_notify.
@@ -161,7 +164,15 @@ impl Secured {
     }
 
     fn write(&mut self, bytes: &[u8], connecting: bool) -> Result<usize, Halt> {
-        self.stream.ssl_write(bytes).map_err(|error| halt(&error, connecting))
+        self.stream.ssl_write(bytes).map_err(|error| match halt(&error, connecting) {
+            // With TLS 1.3 a broker refuses a certificate after the handshake has ended here. Its
+            // alert has come before the reset.
+            Halt::Lost(Reason::ConnectReset) => match self.read(&mut [0], connecting) {
+                Err(refused @ Halt::Lost(Reason::TlsRefused)) => refused,
+                _ => Halt::Lost(Reason::ConnectReset),
+            },
+            other => other,
+        })
     }
 }
 
@@ -193,12 +204,17 @@ fn lost(error: &io::Error, connecting: bool) -> Halt {
 /// What an error of OpenSSL means to the connection.
 fn halt(error: &Error, connecting: bool) -> Halt {
     let end = || lost(&ErrorKind::UnexpectedEof.into(), connecting);
-    let codes = || error.ssl_error().into_iter().flat_map(|stack| stack.errors());
+    let codes = || error.ssl_error().into_iter().flat_map(ErrorStack::errors);
+    let system = || {
+        let code = codes().find(|code| code.library_code() == SYSTEM_LIBRARY)?;
+        Some(io::Error::from_raw_os_error((code.code() & SYSTEM_NUMBER) as i32))
+    };
     match error.code() {
         ErrorCode::WANT_READ | ErrorCode::WANT_WRITE => Halt::Later,
         ErrorCode::ZERO_RETURN => end(),
         _ => match error.io_error() {
             Some(error) => lost(error, connecting),
+            None if let Some(error) = system() => lost(&error, connecting),
             None if codes().next().is_none() => end(),
             None if codes().any(|code| code.reason_code() == UNEXPECTED_EOF) => end(),
             None if codes().any(|code| code.reason_code() == VERIFY_FAILED) => {

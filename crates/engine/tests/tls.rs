@@ -7,7 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use openssl::ssl::{SslContext, SslContextBuilder, SslMethod, SslVerifyMode, SslVersion};
+use openssl::ssl::{SslContext, SslContextBuilder, SslMethod, SslMode, SslVerifyMode, SslVersion};
 use plan::Reason;
 use serde_json::{Value, json};
 use support::{Agent, Authority, Folder, Issued, Scripted, Server, population, publication};
@@ -44,9 +44,16 @@ fn publish(ms: u64) -> Value {
     json!({"name": "publish", "action": action, "populations": [0]})
 }
 
+/// A server that writes from where it likes, as the scripted broker does.
+fn builder() -> SslContextBuilder {
+    let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
+    builder.set_mode(SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
+    builder
+}
+
 /// A server with this certificate.
 fn server(issued: &Issued) -> SslContextBuilder {
-    let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
+    let mut builder = builder();
     builder.set_certificate(&issued.certificate).unwrap();
     builder.set_private_key(&issued.key).unwrap();
     builder
@@ -54,7 +61,7 @@ fn server(issued: &Issued) -> SslContextBuilder {
 
 /// A server that knows the key `0a0b` of `device-0`, `0c0d` of `device-1` and so on.
 fn psk_server() -> SslContext {
-    let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
+    let mut builder = builder();
     builder.set_psk_server_callback(|_, identity, key| {
         let number = identity.and_then(|i| i.strip_prefix(b"device-")).map(|n| n[0] - b'0');
         let Some(number) = number.filter(|&n| n < 4) else { return Ok(0) };

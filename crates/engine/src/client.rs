@@ -4,30 +4,30 @@
 mod publish;
 mod receive;
 
-use std::io::{ErrorKind, Write};
-
-use mio::net::TcpStream;
 use mio::{Interest, Token};
 use mqtt::{Connect, KeepAlive, QoS, Session};
 use plan::{Population, Random, Reason};
 
 use crate::shared::Shared;
 use crate::socket::{self, Route};
-use crate::wheel::Link;
+use crate::stream::{Halt, Stream};
+use crate::tls::Who;
 
 pub use publish::{Message, Progress};
 
-/// Memory of an idle client in user space: socket 4, session 24, publications 16, two empty
+/// Memory of an idle client in user space: socket or box of its TLS 16, session 24, publications 16, two empty
 /// buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and its link in the
 /// wheel, 16. The kernel's share is its own. The budget is 256 bytes.
-const _: () = assert!(size_of::<Client>() + size_of::<Link>() <= 160);
+/// (In debug builds mio's sockets are larger.)
+#[cfg(not(debug_assertions))]
+const _: () = assert!(size_of::<Client>() + size_of::<crate::wheel::Link>() <= 160);
 
 /// Receive buffer of a client that reads slowly: small, so that the broker feels it.
 const SLOW_RECEIVE_BUFFER: usize = 4096;
 
 /// A simulated client.
 pub struct Client {
-    socket: Option<TcpStream>,
+    stream: Option<Stream>,
     session: Session<Message>,
     /// How far each of its publications has got.
     publications: Box<[Progress]>,
@@ -58,7 +58,7 @@ pub struct Client {
 pub enum Phase {
     /// Not asked to connect yet, or disconnected as asked.
     Idle,
-    /// TCP is under way.
+    /// TCP is under way, then the handshake of TLS.
     Connecting,
     /// CONNECT is sent.
     Greeting,
@@ -77,7 +77,7 @@ impl Client {
     /// population.
     pub fn new(index: u32, population: usize, local: u32, publications: usize) -> Self {
         Self {
-            socket: None,
+            stream: None,
             session: Session::new(),
             publications: (0..publications).map(|_| Progress::default()).collect(),
             unsent: Vec::new(),
@@ -150,7 +150,7 @@ impl Client {
             registered.map(|()| stream).map_err(|error| socket::reason(&error, true))
         });
         match opened {
-            Ok(stream) => self.socket = Some(stream),
+            Ok(socket) => self.stream = Some(Stream::Plain(socket)),
             Err(reason) => self.lost(shared, reason),
         }
     }
@@ -163,6 +163,9 @@ impl Client {
             self.session.disconnect(version, &mut shared.out);
             shared.tally.populations[self.population()].counters.packets_sent_total += 1;
             self.flush(shared);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.finish();
         }
         self.leave_phase(shared, Phase::Idle);
         self.close(shared);
@@ -187,7 +190,10 @@ impl Client {
     /// Its socket takes bytes again, or TCP stands or has failed.
     pub fn writable(&mut self, shared: &mut Shared) {
         match self.phase {
-            Phase::Connecting => self.greet(shared),
+            Phase::Connecting => self.establish(shared),
+            _ if self.stream.as_mut().is_some_and(Stream::takes_reading) => {
+                self.readable(shared, false);
+            }
             _ if self.unsent.is_empty() => {}
             _ => {
                 let unsent = std::mem::take(&mut self.unsent);
@@ -220,6 +226,33 @@ impl Client {
             }
             KeepAlive::Dead => self.lost(shared, Reason::KeepAliveTimeout),
         }
+    }
+
+    /// TCP stands or has failed: goes on to TLS where the target is under it, then to CONNECT.
+    fn establish(&mut self, shared: &mut Shared) {
+        match self.secure(shared) {
+            Ok(()) => self.greet(shared),
+            Err(Halt::Later) => {}
+            Err(Halt::Lost(reason)) => self.lost(shared, reason),
+        }
+    }
+
+    fn secure(&mut self, shared: &Shared) -> Result<(), Halt> {
+        let population = self.population();
+        let target = self.target(shared);
+        let tls = shared.setup.populations[population].tls.as_ref();
+        let tls = tls.filter(|_| shared.setup.plan.targets[target].tls);
+        self.stream = match (self.stream.take(), tls) {
+            (Some(Stream::Plain(socket)), Some(tls)) => {
+                let n = shared.setup.plan.populations[population].first
+                    + u64::from(self.global(shared));
+                let ssl = tls.begin(Who { local: self.local, n, target });
+                let secured = ssl.and_then(|ssl| Stream::secure(socket, ssl).ok());
+                Some(secured.ok_or(Halt::Lost(Reason::TlsFailed))?)
+            }
+            (stream, _) => stream,
+        };
+        self.stream.as_mut().map_or(Ok(()), Stream::handshake)
     }
 
     /// Sends CONNECT.
@@ -349,7 +382,7 @@ impl Client {
 
     /// Drops the socket and what belongs to it.
     fn close(&mut self, shared: &mut Shared) {
-        self.socket = None;
+        self.stream = None;
         self.unsent = Vec::new();
         self.unread = Vec::new();
         self.paused = false;
@@ -382,24 +415,19 @@ impl Client {
 
     fn write(&mut self, shared: &mut Shared, bytes: &[u8]) {
         let counters = &mut shared.tally.populations[usize::from(self.population)].counters;
+        let connecting = self.phase != Phase::Ready;
         let mut rest = bytes;
-        while let (Some(stream), false) = (&mut self.socket, rest.is_empty()) {
-            match stream.write(rest) {
+        while let (Some(stream), false) = (&mut self.stream, rest.is_empty()) {
+            match stream.write(rest, connecting) {
                 Ok(count) => {
                     counters.bytes_sent_total += count as u64;
                     rest = &rest[count..];
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) =>
-                {
+                Err(Halt::Later) => {
                     self.unsent.extend_from_slice(rest);
                     return;
                 }
-                Err(error) => {
-                    let connecting = self.phase != Phase::Ready;
-                    return self.lost(shared, socket::reason(&error, connecting));
-                }
+                Err(Halt::Lost(reason)) => return self.lost(shared, reason),
             }
         }
     }

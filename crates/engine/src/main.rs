@@ -13,7 +13,9 @@ mod setup;
 mod shared;
 mod socket;
 mod stage;
+mod stream;
 mod tally;
+mod tls;
 mod wheel;
 
 use std::process::ExitCode;
@@ -27,7 +29,7 @@ use nix::sys::signal::Signal;
 use plan::{Bye, Failure, Hello, Plan, PlanError, Shard};
 
 use event_loop::EventLoop;
-use setup::{Setup, Unresolved};
+use setup::{Setup, SetupError};
 
 const USAGE: &str = "\
 Usage: pubstorm-engine [--shard INDEX/COUNT]
@@ -52,8 +54,8 @@ fn main() -> ExitCode {
 }
 
 fn hint(error: &anyhow::Error) -> &'static str {
-    if error.is::<Unresolved>() {
-        "check the target's name and this host's resolver"
+    if let Some(error) = error.downcast_ref::<SetupError>() {
+        error.hint()
     } else if error.is::<PlanError>() {
         "a plan is made by the pubstorm of the same version as the engine"
     } else {

@@ -6,12 +6,27 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use plan::{Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard};
 
-/// A target whose name has no address.
+use crate::tls::{Tls, TlsError};
+
+/// What a plan asks for and this host does not have.
 #[derive(Debug, thiserror::Error)]
-#[error("target {target}: {error}")]
-pub struct Unresolved {
-    target: String,
-    error: io::Error,
+pub enum SetupError {
+    /// A target whose name has no address.
+    #[error("target {target}: {error}")]
+    Unresolved {
+        /// Its name and port.
+        target: String,
+        /// The resolver's word.
+        error: io::Error,
+    },
+    /// A population whose clients cannot be put under TLS.
+    #[error("population {population}: tls: {error}")]
+    Tls {
+        /// Its name.
+        population: String,
+        /// Why.
+        error: TlsError,
+    },
 }
 
 /// What an agent needs to know, none of which changes.
@@ -34,6 +49,8 @@ pub struct PopulationSetup {
     pub first_client: u32,
     /// Clients of it in this agent.
     pub share: u32,
+    /// How they connect to targets under TLS; `None` where there is no such target.
+    pub tls: Option<Tls>,
     /// What each of them publishes.
     pub publications: Vec<PublicationSetup>,
 }
@@ -54,17 +71,27 @@ pub struct PublicationSetup {
     pub sizes: Random,
 }
 
+impl SetupError {
+    /// What to do about it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Unresolved { .. } => "check the target's name and this host's resolver",
+            Self::Tls { error, .. } => error.hint(),
+        }
+    }
+}
+
 impl Setup {
     /// Makes a plan ready for an agent.
     ///
     /// # Errors
-    /// [`Unresolved`] names the target that does not resolve, and why.
-    pub fn new(plan: Plan, shard: Shard) -> Result<Self, Unresolved> {
+    /// [`SetupError`] names the target or the population, and what is wrong with it.
+    pub fn new(plan: Plan, shard: Shard) -> Result<Self, SetupError> {
         let mut targets = Vec::new();
         for target in &plan.targets {
             let unresolved = |error| {
                 let target = format!("{}:{}", target.host, target.port);
-                Unresolved { target, error }
+                SetupError::Unresolved { target, error }
             };
             targets.push(resolve(&target.host, target.port).map_err(unresolved)?);
         }
@@ -75,7 +102,9 @@ impl Setup {
             let share = shard.share(population.clients);
             let publications = publications(population, plan.seed, publisher_of.len());
             publisher_of.extend(publications.iter().map(|_| p));
-            populations.push(PopulationSetup { first_client, share, publications });
+            let tls = Tls::new(&plan, p, shard)
+                .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
+            populations.push(PopulationSetup { first_client, share, tls, publications });
             first_client += share;
         }
         Ok(Self { plan, shard, targets, populations, publisher_of })

@@ -112,6 +112,12 @@ impl Template {
         self.parts.iter().map(bytes).sum()
     }
 
+    /// Whether every client's rendering is the same.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, Part::Literal(_)))
+    }
+
     /// Bytes of the longest rendering at most: a variable has up to 20 digits.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
@@ -323,6 +329,13 @@ mod tests {
     fn a_range_counts_both_ends() {
         assert_eq!(Template::new("t_{1..20}").unwrap().variants(), 20);
         assert_eq!(Template::new("t").unwrap().variants(), 1);
+    }
+
+    #[test]
+    fn a_template_without_variables_is_fixed() {
+        for (source, expected) in [("a", true), ("", true), ("{{n}}", true), ("a{n}", false)] {
+            assert_eq!(Template::new(source).unwrap().is_fixed(), expected, "{source}");
+        }
     }
 
     #[test]

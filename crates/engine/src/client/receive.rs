@@ -1,8 +1,6 @@
 //! What a client reads: bytes into packets, packets into the session, deliveries into the ledger,
 //! with all replies in one write.
 
-use std::io::{ErrorKind, Read};
-
 use mqtt::{Decoded, Event, Publish, decode};
 use plan::{Reason, SECOND_NS, Stamp};
 
@@ -10,7 +8,7 @@ use super::{Client, Phase};
 use crate::clock;
 use crate::ledger::Delivery;
 use crate::shared::Shared;
-use crate::socket;
+use crate::stream::{Halt, Stream};
 
 /// What is left to do after a packet.
 enum After {
@@ -27,31 +25,39 @@ enum After {
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
     pub fn readable(&mut self, shared: &mut Shared, ended: bool) {
+        if let Some(stream) = &mut self.stream {
+            stream.wake(ended);
+        }
+        if self.phase == Phase::Connecting {
+            // The rest of the handshake; whoever waits for TCP waits for space to write.
+            if matches!(self.stream, Some(Stream::Tls(_))) {
+                self.establish(shared);
+            }
+            return;
+        }
         if !self.unread.is_empty() && !self.paused {
             self.handle_unread(shared);
         }
         let mut buffer = std::mem::take(&mut shared.read_buffer);
         while !self.paused {
-            let Some(stream) = &mut self.socket else { break };
-            let count = match stream.read(&mut buffer) {
-                Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                other => other,
-            };
+            let connecting = self.phase != Phase::Ready;
+            let Some(stream) = &mut self.stream else { break };
+            let read = stream.read(&mut buffer, connecting);
+            if read == Err(Halt::Later) {
+                break;
+            }
             shared.now_ns = clock::now_ns();
-            match count {
+            match read {
                 Ok(count) => {
-                    self.handle_bytes(shared, &buffer[..count]);
                     // A short read has emptied the socket; only its end may still be waiting.
-                    if count < buffer.len() && !ended {
+                    let emptied = stream.is_empty_after(count, buffer.len()) && !ended;
+                    self.handle_bytes(shared, &buffer[..count]);
+                    if emptied {
                         break;
                     }
                 }
-                Err(error) => {
-                    let connecting = self.phase != Phase::Ready;
-                    self.lost(shared, socket::reason(&error, connecting));
-                }
+                Err(Halt::Later) => break,
+                Err(Halt::Lost(reason)) => self.lost(shared, reason),
             }
         }
         shared.read_buffer = buffer;
@@ -66,7 +72,7 @@ impl Client {
             return;
         }
         let handled = self.handle_packets(shared, bytes);
-        if handled < bytes.len() && self.socket.is_some() {
+        if handled < bytes.len() && self.stream.is_some() {
             self.unread.extend_from_slice(&bytes[handled..]);
         }
     }
@@ -74,7 +80,7 @@ impl Client {
     fn handle_unread(&mut self, shared: &mut Shared) {
         let mut bytes = std::mem::take(&mut self.unread);
         let handled = self.handle_packets(shared, &bytes);
-        if handled < bytes.len() && self.socket.is_some() {
+        if handled < bytes.len() && self.stream.is_some() {
             bytes.drain(..handled);
             self.unread = bytes;
         }
@@ -86,7 +92,7 @@ impl Client {
         let mut handled = 0;
         let mut publishes = false;
         shared.out.clear();
-        while self.socket.is_some() && !self.paused {
+        while self.stream.is_some() && !self.paused {
             let (packet, len) = match decode(version, &bytes[handled..]) {
                 Ok(Decoded::Packet { packet, len }) => (packet, len),
                 Ok(Decoded::Incomplete { .. }) => break,

@@ -161,7 +161,7 @@ pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
 pub fn population(name: &str, clients: u32, fields: Value) -> Value {
     let mut population = json!({
         "name": name, "version": "mqtt-3.1.1", "clients": clients, "first": 0,
-        "client_id": format!("{name}-{{n}}"), "username": null, "password": null,
+        "client_id": format!("{name}-{{n}}"), "username": null, "password": null, "tls": null,
         "keep_alive_s": 60, "clean_session": true, "will": null,
         "connect_timeout_ns": 5_000_000_000u64,
         "reconnect": {"min_ns": 10_000_000, "max_ns": 50_000_000},

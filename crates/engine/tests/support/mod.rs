@@ -1,7 +1,12 @@
-//! Puts the real engine and the scripted broker together over TCP on loopback.
+//! Puts the real engine and the scripted broker together over TCP on loopback, plain or under TLS.
+//! Every test program uses a part of it.
+
+#![allow(dead_code, unused_imports, reason = "each test program has its own copy")]
 
 mod agent;
+mod certificates;
 mod scripted;
 
 pub use agent::{Agent, Totals, plan, population, publication};
+pub use certificates::{Authority, Folder, Issued};
 pub use scripted::{Scripted, Server};

@@ -1,13 +1,14 @@
-//! The scripted broker behind a TCP listener, in a thread of its own.
+//! The scripted broker behind a TCP listener, plain or under TLS, in a thread of its own.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use openssl::ssl::{Ssl, SslContext, SslStream};
 use testkit::{Broker, LinkId, Script};
 
 const LISTENER: Token = Token(0);
@@ -27,15 +28,33 @@ pub struct Scripted {
 pub struct Server {
     pub broker: Broker,
     poll: Poll,
-    links: HashMap<Token, (TcpStream, LinkId)>,
+    links: HashMap<Token, Link>,
+    tls: Option<SslContext>,
     next_token: usize,
     /// Whether bytes from clients are left unread.
     pub silent: bool,
 }
 
+struct Link {
+    stream: Wire,
+    id: LinkId,
+    /// What the socket did not take.
+    unsent: Vec<u8>,
+}
+
+enum Wire {
+    Plain(TcpStream),
+    Tls(SslStream<TcpStream>),
+}
+
 impl Scripted {
     /// Starts a broker with the script that `script` makes.
     pub fn start(script: fn() -> Script) -> Self {
+        Self::start_under(None, script)
+    }
+
+    /// The same, under TLS where there is a context.
+    pub fn start_under(tls: Option<SslContext>, script: fn() -> Script) -> Self {
         let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let poll = Poll::new().unwrap();
@@ -45,7 +64,8 @@ impl Scripted {
         let serve = move || {
             let broker = Broker::new(script());
             let links = HashMap::new();
-            Server { broker, poll, links, next_token: 2, silent: false }.run(&listener, &inbox);
+            let server = Server { broker, poll, links, tls, next_token: 2, silent: false };
+            server.run(&listener, &inbox);
         };
         let thread = Some(std::thread::spawn(serve));
         Self { port, orders, waker, thread }
@@ -76,8 +96,8 @@ impl Drop for Scripted {
 impl Server {
     /// Cuts every connection.
     pub fn cut_all(&mut self) {
-        for (_, (_, link)) in self.links.drain() {
-            self.broker.cut(link);
+        for (_, link) in self.links.drain() {
+            self.broker.cut(link.id);
         }
     }
 
@@ -109,22 +129,32 @@ impl Server {
         while let Ok((mut stream, _)) = listener.accept() {
             let token = Token(self.next_token);
             self.next_token += 1;
-            self.poll.registry().register(&mut stream, token, Interest::READABLE).unwrap();
-            self.links.insert(token, (stream, self.broker.open()));
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(&mut stream, token, interest).unwrap();
+            let stream = match &self.tls {
+                None => Wire::Plain(stream),
+                Some(context) => {
+                    let mut ssl = Ssl::new(context).unwrap();
+                    ssl.set_accept_state();
+                    Wire::Tls(SslStream::new(ssl, stream).unwrap())
+                }
+            };
+            let link = Link { stream, id: self.broker.open(), unsent: Vec::new() };
+            self.links.insert(token, link);
         }
     }
 
     fn read(&mut self, token: Token) {
         let mut buffer = [0; 4096];
-        while let (Some((stream, link)), false) = (self.links.get_mut(&token), self.silent) {
-            match stream.read(&mut buffer) {
+        while let (Some(link), false) = (self.links.get_mut(&token), self.silent) {
+            match link.stream.read(&mut buffer) {
                 Ok(count) if count > 0 => {
                     // What a client does wrong closes its link, which the test then sees.
-                    let _ = self.broker.receive(*link, &buffer[..count]);
+                    let _ = self.broker.receive(link.id, &buffer[..count]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 _ => {
-                    self.broker.cut(*link);
+                    self.broker.cut(link.id);
                     self.links.remove(&token);
                 }
             }
@@ -133,11 +163,38 @@ impl Server {
 
     fn write(&mut self) {
         let Self { broker, links, .. } = self;
-        links.retain(|_, (stream, link)| {
-            let output = broker.take_output(*link);
-            // Tests send little: the socket's buffer holds it.
-            let written = output.is_empty() || stream.write_all(&output).is_ok();
-            written && broker.is_open(*link)
+        links.retain(|_, link| {
+            link.unsent.extend_from_slice(&broker.take_output(link.id));
+            link.flush().is_ok() && (broker.is_open(link.id) || !link.unsent.is_empty())
         });
+    }
+}
+
+impl Link {
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
     }
 }

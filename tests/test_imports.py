@@ -13,6 +13,7 @@ FLOW = ("scenario", "plan", "fleet", "merge", "result", "verdict", "report")
 REPORT_KNOWS = {"errors", "histogram", "quantity", "report", "result", "snapshot"}
 FOREIGN = {
     "click": {"cli"},
+    "paho": {"residue.observer"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.text"},

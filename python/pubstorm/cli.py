@@ -17,8 +17,8 @@ from pubstorm.binaries import broker_path
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.live import live_for
 from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.preflight import Host, agents_needed, needs
-from pubstorm.preview import needs_in_words, plan_in_words
+from pubstorm.preflight import Host, agents_needed, broker_host_needs, needs, script
+from pubstorm.preview import broker_needs_in_words, needs_in_words, plan_in_words
 from pubstorm.report import render_directory
 from pubstorm.report.text import render, render_verdict
 from pubstorm.result import Status
@@ -99,17 +99,32 @@ def run(
 @click.argument("scenario")
 @TARGET
 @SET
-def check(scenario: str, target: str | None, overrides: tuple[str, ...]) -> int:
-    """Check SCENARIO: print its plan in words, and what it needs from this host."""
+@click.option(
+    "--fixes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the fixes of what is short to this file, as a shell script; nothing is applied.",
+)
+def check(scenario: str, target: str | None, overrides: tuple[str, ...], fixes: Path | None) -> int:
+    """Check SCENARIO: print its plan in words, and what it needs from this host.
+
+    Ends with 3 where this host has too little.
+    """
     loaded = load_scenario(find_scenario(scenario), overrides, target)
     plan = compile_plan(loaded, planned_targets(loaded), run_tag=0)
     host = Host.here()
     agents = loaded.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    needed = needs(plan, host, agents=agents, starts_brokers=bool(loaded.topology.brokers))
+    brokers = sum(broker.count for broker in loaded.topology.brokers.values())
+    needed = needs(plan, host, agents=agents, brokers=brokers)
     for line in (*plan_in_words(loaded, plan), *needs_in_words(needed, agents)):
         click.echo(line)
+    if not brokers:
+        for line in broker_needs_in_words(broker_host_needs(plan)):
+            click.echo(line)
+    if fixes is not None:
+        _write(fixes, script(plan.name, needed))
     return 0 if all(need.is_met for need in needed) else HOST_SHORT
 
 
@@ -135,6 +150,13 @@ def broker(port: int) -> None:
     """Run the embedded broker on its own, until interrupted."""
     path = broker_path()
     os.execv(path, [path.name, "--port", str(port)])
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error
 
 
 def _console() -> Console:

@@ -40,12 +40,29 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
+        elif event.kind == "residue":
+            yield Finding(text, LimitedBy.TARGET, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
         else:
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
         yield Finding("the ledger lacks what a lost agent did after its last snapshot")
+
+
+def _residue(measured: Measured) -> Iterable[Finding]:
+    """What earlier runs left on the targets, and what this one could not take away."""
+    for residue in measured.residue:
+        text = f"{residue.target}: {residue.text}"
+        if residue.when == "after":
+            if residue.what == "unknown":
+                yield Finding(text)
+        elif residue.what == "unknown":
+            yield Finding(f"whether it was a clean start is not known: {text}")
+        elif residue.what == "queued":
+            yield Finding(text)
+        else:
+            yield Finding(f"it was not a clean start: {text}")
 
 
 def _host_limits(measured: Measured) -> Iterable[Finding]:
@@ -268,6 +285,7 @@ _HOST_FIXES = {
 }
 RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _events,
+    _residue,
     _host_limits,
     _target,
     _saturation,

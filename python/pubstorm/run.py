@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import broker_path, engine_path
-from pubstorm.conduct import Conductor, Happening, Interrupt
+from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control import Hello
 from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
@@ -23,9 +24,12 @@ from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.live import Live
 from pubstorm.plan import Plan, compile_plan
-from pubstorm.preflight import Host, agents_needed
+from pubstorm.preflight import Host, agents_needed, needs
+from pubstorm.preview import need_in_words
+from pubstorm.progress import Progress
 from pubstorm.report.markdown import markdown
-from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
+from pubstorm.residue import CleanStart
+from pubstorm.result import BrokerResult, Event, Measured, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.target import Target
@@ -81,6 +85,8 @@ class _Run:
         self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
         self._interrupted = asyncio.Event()
         self._conducting = False
+        self._warnings: list[Event] = []
+        self._residue: tuple[Residue, ...] = ()
 
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
@@ -92,17 +98,43 @@ class _Run:
             try:
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
-                fleet = self._fleet(plan)
-                hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
-                try:
-                    conductor = await self._conduct(plan, fleet)
-                finally:
-                    await fleet.close()
+                mode = "skip" if topology.addresses else self._scenario.clean_start
+                clean_start = CleanStart(plan, mode)
+                self._residue = await self._unless_interrupted(clean_start.before())
+                if clean_start.refuses(self._residue):
+                    assembly = self._refused(plan)
+                else:
+                    assembly = await self._play(plan)
+                    await self._clean(clean_start)
             finally:
                 await topology.stop()
-        limits = _limits(self._scenario)
-        assembly = Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
         return self._result(assembly, topology.results())
+
+    async def _play(self, plan: Plan) -> Assembly:
+        fleet = self._fleet(plan)
+        hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
+        try:
+            conductor = await self._conduct(plan, fleet)
+        finally:
+            await fleet.close()
+        limits = _limits(self._scenario)
+        return Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
+
+    def _refused(self, plan: Plan) -> Assembly:
+        """A run without any load, on a target that is not as clean as it has to be."""
+        now_ns = time.monotonic_ns()
+        course = Course(now_ns, ended_ns=now_ns, ended_early=True)
+        course.note("residue", "nothing was played: clean_start is require")
+        return Assembly(plan, (), course, Progress(plan).totals, _limits(self._scenario))
+
+    async def _clean(self, clean_start: CleanStart) -> None:
+        """Removes what the run left, unless a (further) signal says that it is to end now."""
+        self._interrupted.clear()
+        log = self._directory.logs / "clean.log"
+        try:
+            self._residue += await self._unless_interrupted(clean_start.after(engine_path(), log))
+        except PubstormError:
+            self._residue += (clean_start.interrupted(),)
 
     def _compile(self, topology: Topology) -> Plan:
         started = tuple(Target(host=host, port=port) for host, port in topology.addresses)
@@ -116,6 +148,12 @@ class _Run:
         agents = self._scenario.fleet.agents or agents_needed(
             plan, descriptors=host.descriptors, cores=host.cores
         )
+        brokers = sum(broker.count for broker in self._scenario.topology.brokers.values())
+        for need in needs(plan, host, agents=agents, brokers=brokers):
+            if not need.is_met:
+                text = f"short of {need_in_words(need)}: {need.fix}"
+                self._live.note(text)
+                self._warnings.append(Event(at_s=0.0, kind="host", text=text))
         engine, logs = engine_path(), self._directory.logs
         slots = [LocalSlot(engine, i, agents, logs / f"agent-{i}.log") for i in range(agents)]
         interval_s = plan.snapshot_interval_ns / 1e9
@@ -149,7 +187,12 @@ class _Run:
             stages=assembly.stages(),
             fleet=assembly.fleet(),
             brokers=brokers,
-            events=(*course.events, *self._storage_event(course.ended_ns - course.started_ns)),
+            residue=self._residue,
+            events=(
+                *self._warnings,
+                *course.events,
+                *self._storage_event(course.ended_ns - course.started_ns),
+            ),
             validity=assembly.limits,
             environment=environment,
         )

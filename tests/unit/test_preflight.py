@@ -53,27 +53,27 @@ def test_a_host_without_descriptors_is_told() -> None:
 
 
 def test_a_large_enough_host_meets_every_need() -> None:
-    assert all(need.is_met for need in needs(plan_of(1000), HOST, agents=1, starts_brokers=True))
+    assert all(need.is_met for need in needs(plan_of(1000), HOST, agents=1, brokers=1))
 
 
 @pytest.mark.parametrize(
     ("host", "what", "fix"),
     [
         (replace(HOST, descriptors=500), "open files of an engine", "fleet.agents=4"),
-        (replace(HOST, descriptors=500), "open files of a broker", "ulimit -Hn 1200"),
+        (replace(HOST, descriptors=500), "open files of a broker", "ulimit -n 1200"),
         (replace(HOST, system_descriptors=100), "open files of the system", "fs.file-max="),
         (replace(HOST, ports=300), "ports from a source", "sources=127.0.0.1-127.0.0.5"),
         (replace(HOST, memory_bytes=10**6), "memory", "fewer clients"),
     ],
 )
 def test_what_is_short_comes_with_its_fix(host: Host, what: str, fix: str) -> None:
-    found = needs(plan_of(1000), host, agents=1, starts_brokers=True)
+    found = needs(plan_of(1000), host, agents=1, brokers=1)
     short = [need for need in found if not need.is_met and need.what.startswith(what)]
     assert [fix in need.fix for need in short] == [True]
 
 
 def test_brokers_elsewhere_need_nothing_here() -> None:
-    found = needs(plan_of(1000), HOST, agents=1, starts_brokers=False)
+    found = needs(plan_of(1000), HOST, agents=1, brokers=0)
     assert not any("broker" in need.what for need in found)
 
 

@@ -1,0 +1,71 @@
+"""Ends the sessions that clients of a run have left: an engine connects each of them once more,
+with a clean session, and disconnects it. So it is as fast as a run, and every client is itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pubstorm.conduct import Conductor, Happening
+from pubstorm.errors import PubstormError
+from pubstorm.fleet import Fleet
+from pubstorm.fleet.local import LocalSlot
+from pubstorm.live import SilentLive
+from pubstorm.plan import ConnectAction, DisconnectAction, Plan, Stage
+
+PARALLELISM = 100
+TIMEOUT_S = 5.0
+"""How long a broker may take to answer the last client."""
+CLIENTS_PER_S = 1000
+"""What a slow broker takes."""
+SECOND_NS = 10**9
+
+
+def persistent_clients(plan: Plan) -> int:
+    """Clients whose sessions outlive their connection."""
+    return sum(p.clients for p in plan.populations if not p.clean_session)
+
+
+async def end_sessions(plan: Plan, engine: Path, log: Path) -> str | None:
+    """Ends every persistent session of the plan; what went wrong, if anything did."""
+    ending = _ending_plan(plan)
+    happenings: asyncio.Queue[Happening] = asyncio.Queue()
+    fleet = Fleet([LocalSlot(engine, 0, 1, log)], happenings.put_nowait)
+    conductor = Conductor(ending, fleet, happenings, SilentLive())
+    try:
+        async with asyncio.timeout(3 * TIMEOUT_S + ending.clients / CLIENTS_PER_S):
+            await fleet.up(ending.to_line())
+            await conductor.play(lambda _: None)
+    except PubstormError as error:
+        return error.message
+    except TimeoutError:
+        return "the broker did not answer in time"
+    finally:
+        await fleet.close()
+    whole = conductor.progress.totals.whole()
+    connected = sum(
+        whole.population(index).counters["connected_total"]
+        for index in range(len(ending.populations))
+    )
+    missing = ending.clients - connected
+    return f"{missing} of {ending.clients} clients could not connect" if missing else None
+
+
+def _ending_plan(plan: Plan) -> Plan:
+    """All clients with persistent sessions, each connected once with a clean one."""
+    quiet = {"clean_session": True, "will": None, "subscriptions": (), "publications": ()}
+    populations = tuple(
+        population.model_copy(update={**quiet, "reconnect": None})
+        for population in plan.populations
+        if not population.clean_session
+    )
+    everybody = tuple(range(len(populations)))
+    connect = ConnectAction(
+        rate_per_s=None, parallelism=PARALLELISM, timeout_ns=round(TIMEOUT_S * SECOND_NS)
+    )
+    leave = DisconnectAction(rate_per_s=None)
+    stages = (
+        Stage(name="connect", action=connect, populations=everybody),
+        Stage(name="disconnect", action=leave, populations=everybody),
+    )
+    return plan.model_copy(update={"populations": populations, "stages": stages})

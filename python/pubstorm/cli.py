@@ -13,7 +13,9 @@ import click
 from rich.console import Console
 
 from pubstorm import __version__
-from pubstorm.binaries import broker_path
+from pubstorm.binaries import broker_path, engine_path
+from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, calibrate, in_words
+from pubstorm.calibration import store
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.live import live_for
 from pubstorm.plan import compile_plan, planned_targets
@@ -142,6 +144,32 @@ def scenarios() -> None:
     width = max((len(scenario.name) for scenario in ready), default=0)
     for scenario in ready:
         click.echo(f"{scenario.name:{width}}  {scenario.description}")
+
+
+@pubstorm.command("calibrate")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.5, 600),
+    default=5.0,
+    show_default=True,
+    help="How long each load is played.",
+)
+@click.option(
+    "--clients", type=click.IntRange(1), help="Clients to connect. Default: as limits allow."
+)
+@click.option("--quick", is_flag=True, help="One short round with few clients: a rough figure.")
+def calibrate_host(seconds: float, clients: int | None, quick: bool) -> None:
+    """Measure what an engine does on this host, against a peer that does nothing.
+
+    What is found is stored for this host; runs then say how close they came to it.
+    """
+    options = CalibrateOptions(seconds, clients)
+    if quick:
+        options = CalibrateOptions(QUICK_SECONDS, clients or QUICK_CLIENTS, rounds=1)
+    found = calibrate(engine_path(), options, lambda line: click.echo(line, err=True))
+    for line in in_words(found):
+        click.echo(line)
+    click.echo(f"stored in {store(found)}", err=True)
 
 
 @pubstorm.command()

@@ -3,13 +3,14 @@ addresses, memory, connection tracking and backlogs, each with its exact fix. It
 the host.
 """
 
-from pubstorm.preflight.engines import agents_needed, largest_share
+from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_needed, largest_share
 from pubstorm.preflight.fixes import Fix, script
 from pubstorm.preflight.host import Host
 from pubstorm.preflight.need import Need
 from pubstorm.preflight.needs import broker_host_needs, needs
 
 __all__ = [
+    "DESCRIPTORS_KEPT",
     "Fix",
     "Host",
     "Need",

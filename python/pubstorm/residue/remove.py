@@ -39,7 +39,9 @@ def remove_retained(
             tries.update(wanted)
     except ObserverError as error:
         problem = str(error)
-    return _said(plan, target, len(tries.keys() - left), left, problem, own.complete)
+    if not own.complete and not problem:
+        problem = f"it keeps more than {count_text(OWN_TOPICS_MAX)}"
+    return _said(str(plan.targets[target]), len(tries.keys() - left), left, problem)
 
 
 def verify_sessions(plan: Plan, target: int, problem: str | None, budget_s: float) -> list[Residue]:
@@ -76,9 +78,7 @@ def _clear(plan: Plan, target: int, topics: set[str], until_s: float) -> None:
             observer.clear(sorted(topics))
 
 
-def _said(
-    plan: Plan, target: int, removed: int, left: set[str], problem: str, complete: bool
-) -> list[Residue]:
+def _said(name: str, removed: int, left: set[str], problem: str) -> list[Residue]:
     said: list[tuple[str, int, str]] = []
     if removed:
         text = f"removed {counted(removed, 'retained message')} of this run"
@@ -88,10 +88,6 @@ def _said(
         said.append(("unknown", len(left), f"{text} {min(left)}"))
     if problem:
         said.append(("unknown", 0, f"retained messages of this run may be left: {problem}"))
-    if not complete:
-        text = f"this run keeps more than {count_text(OWN_TOPICS_MAX)} messages: the rest is left"
-        said.append(("unknown", 0, text))
-    name = str(plan.targets[target])
     return [
         Residue.model_validate(
             {"target": name, "when": "after", "what": what, "total": total, "text": text}

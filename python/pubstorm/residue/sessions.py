@@ -6,12 +6,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from pubstorm.conduct import Conductor, Happening
 from pubstorm.errors import PubstormError
-from pubstorm.fleet import Fleet
-from pubstorm.fleet.local import LocalSlot
-from pubstorm.live import SilentLive
+from pubstorm.fleet import Frame
 from pubstorm.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.solo import play_alone
 
 PARALLELISM = 100
 TIMEOUT_S = 5.0
@@ -29,24 +27,20 @@ def persistent_clients(plan: Plan) -> int:
 async def end_sessions(plan: Plan, engine: Path, log: Path) -> str | None:
     """Ends every persistent session of the plan; what went wrong, if anything did."""
     ending = _ending_plan(plan)
-    happenings: asyncio.Queue[Happening] = asyncio.Queue()
-    fleet = Fleet([LocalSlot(engine, 0, 1, log)], happenings.put_nowait)
-    conductor = Conductor(ending, fleet, happenings, SilentLive())
+    connected = 0
+
+    def count(frame: Frame) -> None:
+        nonlocal connected
+        populations = frame.snapshot.populations
+        connected += sum(population.counters.connected_total for population in populations)
+
     try:
         async with asyncio.timeout(3 * TIMEOUT_S + ending.clients / CLIENTS_PER_S):
-            await fleet.up(ending.to_line())
-            await conductor.play(lambda _: None)
+            await play_alone(ending, engine, log, count)
     except PubstormError as error:
         return error.message
     except TimeoutError:
         return "the broker did not answer in time"
-    finally:
-        await fleet.close()
-    whole = conductor.progress.totals.whole()
-    connected = sum(
-        whole.population(index).counters["connected_total"]
-        for index in range(len(ending.populations))
-    )
     missing = ending.clients - connected
     return f"{missing} of {ending.clients} clients could not connect" if missing else None
 

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from pubstorm.errors import StoredRunError
+from pubstorm.result import Environment
 from pubstorm.value import Value
 
 
@@ -35,6 +36,16 @@ class Fingerprint(Value):
     """Operating system and kernel."""
     engine: str
     """Version of the engine."""
+
+    @classmethod
+    def of(cls, environment: Environment) -> Fingerprint:
+        """That of the machine and engine of an environment."""
+        return cls(
+            cpu_model=environment.cpu_model,
+            cores=environment.cores,
+            kernel=environment.kernel,
+            engine=environment.engine,
+        )
 
 
 class Calibration(Value):

@@ -1,13 +1,14 @@
-"""How close a run came to the calibrated ceilings of its generator. Pure arithmetic on intervals."""
+"""How close a run came to the calibrated ceilings of its generator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pubstorm.calibration import Calibration
+from pubstorm.assemble import Assembly
+from pubstorm.calibration import Calibration, Fingerprint, find
 from pubstorm.merge import Interval
 from pubstorm.plan import Plan, Population
-from pubstorm.result import Headroom
+from pubstorm.result import Environment, Headroom
 
 MIN_SPAN_SHARE = 0.5
 """Share of the snapshot interval below which a span is too short for a rate."""
@@ -15,7 +16,20 @@ QOS2_COST = 2
 """A message of QoS 2 takes twice the packets of one of QoS 1."""
 
 
-def headroom(
+def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom | None, str]:
+    """The headroom of a run by this host's calibration, or a word why there is none. Neither where
+    the host was never calibrated."""
+    calibration, word = find(Fingerprint.of(environment))
+    if calibration is None:
+        return None, word
+    if any(target.tls for target in assembly.plan.targets):
+        return None, "the calibration was made without TLS and says nothing of this run's headroom"
+    clients = [sum(hello.clients) for hello in assembly.hellos]
+    intervals = assembly.totals.time_line()
+    return shares_of_ceilings(assembly.plan, intervals, clients, calibration), ""
+
+
+def shares_of_ceilings(
     plan: Plan, intervals: Iterable[Interval], clients: Sequence[int], calibration: Calibration
 ) -> Headroom:
     """The largest shares of the ceilings that an agent reached; `clients` are those of each."""

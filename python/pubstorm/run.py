@@ -22,6 +22,7 @@ from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
+from pubstorm.headroom import headroom_of
 from pubstorm.live import Live
 from pubstorm.plan import Plan, compile_plan
 from pubstorm.preflight import Host, agents_needed, needs
@@ -173,6 +174,9 @@ class _Run:
         course, hellos = assembly.course, assembly.hellos
         environment = read_environment(_version(hellos), brokers)
         self._directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
+        headroom, word = headroom_of(assembly, environment)
+        if word:
+            self._warnings.append(Event(at_s=0.0, kind="host", text=word))
         measured = Measured(
             name=self._scenario.name,
             run_directory=str(self._directory.path),
@@ -188,6 +192,7 @@ class _Run:
             fleet=assembly.fleet(),
             brokers=brokers,
             residue=self._residue,
+            headroom=headroom,
             events=(
                 *self._warnings,
                 *course.events,

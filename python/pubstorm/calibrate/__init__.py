@@ -110,12 +110,7 @@ def _numbered(
 def _calibration(rounds: Sequence[_Round]) -> Calibration:
     environment = read_environment(rounds[0].idle.hello.version, ())
     return Calibration(
-        fingerprint=Fingerprint(
-            cpu_model=environment.cpu_model,
-            cores=environment.cores,
-            kernel=environment.kernel,
-            engine=environment.engine,
-        ),
+        fingerprint=Fingerprint.of(environment),
         calibrated=datetime.now().astimezone().isoformat(timespec="seconds"),
         rounds=len(rounds),
         payload_bytes=PAYLOAD_BYTES,

@@ -1,5 +1,5 @@
-"""The loads of a calibration, as scenarios: steady, open-loop and moderate, so that an engine has to
-do what it does in a run (a write for each message), and CPU time tells what it could do."""
+"""The loads of a calibration, as scenarios: steady, open-loop and moderate, so that an engine does
+what it does in a run, with a write for each message, and its CPU time tells what it could do."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
         elif event.kind == "host":
             yield Finding(event.text)
         elif event.kind == "residue":
-            yield Finding(text, LimitedBy.TARGET, invalid=True)
+            yield Finding(event.text, LimitedBy.TARGET, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
         else:

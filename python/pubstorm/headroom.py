@@ -19,6 +19,8 @@ QOS2_COST = 2
 def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom | None, str]:
     """The headroom of a run by this host's calibration, or a word why there is none. Neither where
     the host was never calibrated."""
+    if not environment.engine:
+        return None, ""
     calibration, word = find(Fingerprint.of(environment))
     if calibration is None:
         return None, word

@@ -106,7 +106,8 @@ class _Run:
                     assembly = self._refused(plan)
                 else:
                     assembly = await self._play(plan)
-                    await self._clean(clean_start)
+                    if _anybody_connected(assembly):
+                        await self._clean(clean_start)
             finally:
                 await topology.stop()
         return self._result(assembly, topology.results())
@@ -241,6 +242,11 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
+
+
+def _anybody_connected(assembly: Assembly) -> bool:
+    populations = range(len(assembly.plan.populations))
+    return any(assembly.totals.peak(index, "connected") for index in populations)
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

@@ -5,15 +5,16 @@ deadline, and what cannot be found out is said so; a run never waits long for it
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pubstorm.plan import Plan
 from pubstorm.residue.look import Findings, look_before
-from pubstorm.residue.remove import has_own_retained, remove_retained, verify_sessions
+from pubstorm.residue.observer import Deadline
+from pubstorm.residue.remove import remove_retained, verify_sessions
 from pubstorm.residue.sessions import end_sessions, persistent_clients
+from pubstorm.residue.topics import keeps_messages
 from pubstorm.result import Residue
 
 LOOK_S = 2.0
@@ -24,6 +25,10 @@ GRACE_S = 1.0
 """What a step may take beyond its deadline until it is given up."""
 TARGETS_MAX = 16
 """Targets that are looked at."""
+
+When = Literal["before", "after"]
+Work = Callable[[int, Deadline], list[Residue]]
+"""What is done at a target, by its index."""
 
 
 class CleanStart:
@@ -37,11 +42,7 @@ class CleanStart:
 
     async def before(self) -> tuple[Residue, ...]:
         """What earlier runs left."""
-        looks = [
-            self._step(target, "before", functools.partial(self._look, target), LOOK_S)
-            for target in self._targets
-        ]
-        found = [residue for each in await asyncio.gather(*looks) for residue in each]
+        found = await self._at_each_target("before", self._look, LOOK_S)
         left_out = len(self._plan.targets) - len(self._targets)
         if self._mode != "skip" and left_out:
             text = f"{left_out} more targets were not looked at"
@@ -56,24 +57,15 @@ class CleanStart:
     async def after(self, engine: Path, log: Path) -> tuple[Residue, ...]:
         """Removes what this run left, and looks again; the engine ends its sessions."""
         removed: list[Residue] = []
-        if has_own_retained(self._plan):
-            steps = [
-                self._step(target, "after", functools.partial(self._remove, target), REMOVE_S)
-                for target in self._targets
-            ]
-            removed += [residue for each in await asyncio.gather(*steps) for residue in each]
+        if keeps_messages(self._plan):
+            removed += await self._at_each_target("after", self._remove, REMOVE_S)
         if self._targets and persistent_clients(self._plan):
             problem = await end_sessions(self._plan, engine, log)
-            steps = [
-                self._step(
-                    target,
-                    "after",
-                    functools.partial(verify_sessions, self._plan, target, problem),
-                    LOOK_S,
-                )
-                for target in self._targets
-            ]
-            removed += [residue for each in await asyncio.gather(*steps) for residue in each]
+
+            def verify(target: int, deadline: Deadline) -> list[Residue]:
+                return verify_sessions(self._plan, target, problem, deadline)
+
+            removed += await self._at_each_target("after", verify, LOOK_S)
         return tuple(removed)
 
     def interrupted(self) -> Residue:
@@ -82,28 +74,31 @@ class CleanStart:
         name = str(self._plan.targets[0])
         return Residue(target=name, when="after", what="unknown", total=0, text=text)
 
-    def _look(self, target: int, budget_s: float) -> list[Residue]:
-        self._found[target] = look_before(self._plan, target, budget_s)
+    def _look(self, target: int, deadline: Deadline) -> list[Residue]:
+        self._found[target] = look_before(self._plan, target, deadline)
         return self._found[target].residue
 
-    def _remove(self, target: int, budget_s: float) -> list[Residue]:
+    def _remove(self, target: int, deadline: Deadline) -> list[Residue]:
         before = self._found.get(target, Findings())
-        return remove_retained(self._plan, target, before.retained, budget_s)
+        return remove_retained(self._plan, target, before.retained, deadline)
 
-    async def _step(
-        self,
-        target: int,
-        when: Literal["before", "after"],
-        work: Callable[[float], list[Residue]],
-        budget_s: float,
-    ) -> list[Residue]:
+    async def _at_each_target(self, when: When, work: Work, budget_s: float) -> list[Residue]:
+        """Does the work at all targets at once."""
+        steps = (self._step(target, when, work, budget_s) for target in self._targets)
+        return [residue for found in await asyncio.gather(*steps) for residue in found]
+
+    async def _step(self, target: int, when: When, work: Work, budget_s: float) -> list[Residue]:
         """Does blocking work in a thread; it is given up when it does not keep its deadline."""
+        deadline = Deadline(budget_s)
+        doing = asyncio.to_thread(work, target, deadline)
         try:
-            return await asyncio.wait_for(asyncio.to_thread(work, budget_s), budget_s + GRACE_S)
+            return await asyncio.wait_for(doing, budget_s + GRACE_S)
         except TimeoutError:
             text = f"the broker did not answer within {budget_s:.0f} s"
         except RuntimeError as error:
             text = f"this host has no thread left to look: {error}"
+        finally:
+            deadline.give_up()
         name = str(self._plan.targets[target])
         return [Residue(target=name, when=when, what="unknown", total=0, text=text)]
 

@@ -3,13 +3,12 @@ clients, and what the broker says of queued messages. It removes nothing but wha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pubstorm.plan import Plan, Population
 from pubstorm.quantity import count_text, counted
-from pubstorm.residue.observer import Identity, Look, Observer, ObserverError
+from pubstorm.residue.observer import Deadline, Identity, Look, Observer, ObserverError
 from pubstorm.residue.topics import looked_at
 from pubstorm.result import Residue
 from pubstorm.template import Template
@@ -36,9 +35,8 @@ class Findings:
     """Retained messages by topic."""
 
 
-def look_before(plan: Plan, target: int, budget_s: float) -> Findings:
+def look_before(plan: Plan, target: int, deadline: Deadline) -> Findings:
     """What earlier runs left on a target."""
-    until_s = time.monotonic() + budget_s
     name = str(plan.targets[target])
     found = Findings()
 
@@ -47,7 +45,7 @@ def look_before(plan: Plan, target: int, budget_s: float) -> Findings:
         found.residue.append(Residue.model_validate(values))
 
     try:
-        look, stored = retained_on(plan, target, until_s)
+        look, stored = retained_on(plan, target, deadline)
         found.retained = look.retained
         if look.retained:
             add("retained", len(look.retained), _retained_text(look))
@@ -55,7 +53,7 @@ def look_before(plan: Plan, target: int, budget_s: float) -> Findings:
             add("unknown", 0, f"the broker does not let its clients look at {refused}")
         if stored > 0:
             add("queued", stored, f"it stores {counted(stored, 'message')} for absent clients")
-        for population, present, asked in sessions_on(plan, target, until_s):
+        for population, present, asked in sessions_on(plan, target, deadline):
             if present:
                 text = f"{present} of {counted(asked, 'client')} asked of {population.name} have a"
                 add("sessions", present, f"{text} session from before")
@@ -64,25 +62,34 @@ def look_before(plan: Plan, target: int, budget_s: float) -> Findings:
     return found
 
 
-def retained_on(plan: Plan, target: int, until_s: float) -> tuple[Look, int]:
+def retained_on(plan: Plan, target: int, deadline: Deadline) -> tuple[Look, int]:
     """Retained messages that the plan's identities see, and the number of messages that the broker
     says it keeps for absent clients."""
     filters = looked_at(plan)[:FILTERS_MAX]
     found, stored = Look(denied=set(filters)), 0
-    for number, identity in enumerate(_identities(plan)):
+    problems = []
+    identities = dict.fromkeys(map(Identity.of, plan.populations))
+    for number, identity in enumerate(identities):
         client_id = f"look-{plan.run_tag:08x}-{number}"
-        address = plan.targets[target]
-        with Observer(address, identity, client_id, clean=True, until_s=until_s) as observer:
-            look = observer.look((*filters, *COUNTS))
+        try:
+            with Observer(plan.targets[target], identity, client_id, deadline, clean=True) as one:
+                look = one.look((*filters, *COUNTS))
+        except ObserverError as error:
+            problems.append(error)
+            continue
         said = {topic: look.retained.pop(topic, b"") for topic in COUNTS}
         stored = max(stored, _queued(said))
         found.retained.update(look.retained)
         found.denied &= look.denied
         found.truncated |= look.truncated
+    if len(problems) == len(identities):
+        raise problems[0]
     return found, stored
 
 
-def sessions_on(plan: Plan, target: int, until_s: float) -> Iterator[tuple[Population, int, int]]:
+def sessions_on(
+    plan: Plan, target: int, deadline: Deadline
+) -> Iterator[tuple[Population, int, int]]:
     """For each population with persistent sessions: how many of a sample of its clients have one,
     and how many were asked. A session that the question made is ended again."""
     targets = len(plan.targets)
@@ -93,34 +100,25 @@ def sessions_on(plan: Plan, target: int, until_s: float) -> Iterator[tuple[Popul
         step = max(1, len(clients) // SESSIONS_SAMPLED)
         present = asked = 0
         for client in clients[::step][:SESSIONS_SAMPLED]:
-            if time.monotonic() >= until_s:
+            if deadline.is_over:
                 break
             asked += 1
-            present += _has_session(plan, target, population, client, until_s)
+            present += _has_session(plan, target, population, client, deadline)
         yield population, present, asked
 
 
 def _has_session(
-    plan: Plan, target: int, population: Population, client: int, until_s: float
+    plan: Plan, target: int, population: Population, client: int, deadline: Deadline
 ) -> bool:
     identity = Identity.of(population, client)
-    client_id = Template.parse(population.client_id).text(identity.number)
+    client_id = Template.parse(population.client_id).text(population.first + client)
     address = plan.targets[target]
-    with Observer(address, identity, client_id, clean=False, until_s=until_s) as observer:
+    with Observer(address, identity, client_id, deadline, clean=False) as observer:
         present = observer.session_present
     if not present:
-        with Observer(address, identity, client_id, clean=True, until_s=until_s):
+        with Observer(address, identity, client_id, deadline, clean=True):
             pass
     return present
-
-
-def _identities(plan: Plan) -> list[Identity]:
-    """One identity for each way in which populations log in."""
-    ways: dict[tuple[object, ...], Identity] = {}
-    for population in plan.populations:
-        way = population.username, population.password, population.tls
-        ways.setdefault(way, Identity.of(population))
-    return list(ways.values())
 
 
 def _retained_text(look: Look) -> str:

@@ -24,12 +24,35 @@ RETAINED_MAX = 10_000
 """Retained messages that are taken in one look."""
 CLEARED_PER_S = 5000
 """Retained messages cleared a second."""
+ANSWER_S = 2.0
+"""How long a broker may take to answer."""
 KEEP_ALIVE_S = 30
 STEP_S = 0.02
 
 
 class ObserverError(Exception):
     """What kept the observer from looking."""
+
+
+class Deadline:
+    """When a step has to be over; another thread may bring it forward to now."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._until_s = time.monotonic() + budget_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, 0 at least."""
+        return max(0.0, self._until_s - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the step has to end."""
+        return self.left_s == 0
+
+    def give_up(self) -> None:
+        """Ends the step now."""
+        self._until_s = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +62,17 @@ class Identity:
     username: str | None
     password: str | None
     tls: Tls | None
-    number: int
-    """The client's number, for the paths of its certificate."""
+    """With the paths of this client's certificate and key."""
 
     @classmethod
     def of(cls, population: Population, client: int = 0) -> Identity:
         """The identity of a client of a population."""
-        number = population.first + client
-        return cls(
-            username=_rendered(population.username, number),
-            password=_rendered(population.password, number),
-            tls=population.tls,
-            number=number,
-        )
+        number, tls = population.first + client, population.tls
+        if tls is not None:
+            paths = {name: _rendered(getattr(tls, name), number) for name in ("certificate", "key")}
+            tls = tls.model_copy(update=paths)
+        username = _rendered(population.username, number)
+        return cls(username, _rendered(population.password, number), tls)
 
 
 @dataclass(slots=True)
@@ -70,10 +91,10 @@ class Observer:
     """One connection to one target. Use it in a `with` block; raises ObserverError."""
 
     def __init__(
-        self, target: Target, identity: Identity, client_id: str, *, clean: bool, until_s: float
+        self, target: Target, identity: Identity, client_id: str, deadline: Deadline, *, clean: bool
     ) -> None:
         self._target = target
-        self._until_s = until_s
+        self._deadline = deadline
         self._connected: ReasonCode | None = None
         self._granted: Sequence[ReasonCode] | None = None
         self._look = Look()
@@ -96,12 +117,12 @@ class Observer:
         self._client.on_message = self._on_message
 
     def __enter__(self) -> Self:
-        self._client.connect_timeout = max(STEP_S, self._until_s - time.monotonic())
+        self._client.connect_timeout = max(STEP_S, min(ANSWER_S, self._deadline.left_s))
         try:
             self._client.connect(self._target.host, self._target.port, KEEP_ALIVE_S)
         except (OSError, ValueError) as error:
             raise ObserverError(f"cannot connect: {error}") from error
-        self._step_until(lambda: self._connected is not None)
+        self._wait_for(lambda: self._connected is not None)
         if self._connected is None:
             raise ObserverError("the broker did not answer")
         if self._connected.is_failure:
@@ -121,16 +142,16 @@ class Observer:
         """Retained messages under the filters."""
         self._look, self._granted = Look(), None
         self._client.subscribe([(text, 0) for text in filters])
-        self._step_until(lambda: self._granted is not None)
+        self._wait_for(lambda: self._granted is not None)
         if self._granted is None:
             raise ObserverError("the broker did not answer a subscription")
         pairs = zip(filters, self._granted, strict=False)
         self._look.denied = {text for text, code in pairs if code.is_failure}
         self._last_s = time.monotonic()
-        self._step_until(self._is_over)
+        while not (self._is_quiet() or self._is_full() or self._deadline.is_over):
+            self._step()
         self._client.unsubscribe(list(filters))
-        over = len(self._look.retained) < RETAINED_MAX
-        self._look.truncated = not over or time.monotonic() >= self._until_s
+        self._look.truncated = not self._is_quiet()
         return self._look
 
     def clear(self, topics: Iterable[str]) -> None:
@@ -141,15 +162,18 @@ class Observer:
             due_s = started_s + count / CLEARED_PER_S
             while self._client.want_write() or time.monotonic() < due_s:
                 self._step()
-            if time.monotonic() >= self._until_s:
-                return
+                if self._deadline.is_over:
+                    return
 
-    def _is_over(self) -> bool:
-        quiet = time.monotonic() - self._last_s >= QUIET_S
-        return quiet or len(self._look.retained) >= RETAINED_MAX
+    def _is_quiet(self) -> bool:
+        return time.monotonic() - self._last_s >= QUIET_S
 
-    def _step_until(self, done: Callable[[], bool]) -> None:
-        while not done() and time.monotonic() < self._until_s:
+    def _is_full(self) -> bool:
+        return len(self._look.retained) >= RETAINED_MAX
+
+    def _wait_for(self, answer: Callable[[], bool]) -> None:
+        until_s = time.monotonic() + min(ANSWER_S, self._deadline.left_s)
+        while not answer() and time.monotonic() < until_s:
             self._step()
 
     def _step(self) -> None:
@@ -207,9 +231,8 @@ def _context(target: Target, identity: Identity) -> ssl.SSLContext:
             context.load_verify_locations(tls.ca)
         else:
             context.load_default_certs()
-        certificate = _rendered(tls.certificate, identity.number)
-        if certificate is not None:
-            context.load_cert_chain(certificate, _rendered(tls.key, identity.number))
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key)
         if tls.ciphers is not None:
             context.set_ciphers(tls.ciphers)
     except OSError as error:

@@ -3,54 +3,48 @@ by its topic and its stamp. It looks again afterwards; sessions are ended by `se
 
 from __future__ import annotations
 
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 from pubstorm.plan import Plan
 from pubstorm.quantity import count_text, counted
 from pubstorm.residue.look import retained_on, sessions_on
-from pubstorm.residue.observer import Identity, Observer, ObserverError
-from pubstorm.residue.topics import OWN_TOPICS_MAX, keeps_messages, own_topics
+from pubstorm.residue.observer import Deadline, Identity, Observer, ObserverError
+from pubstorm.residue.topics import OWN_TOPICS_MAX, Own, own_topics
 from pubstorm.result import Residue
 
 
-def has_own_retained(plan: Plan) -> bool:
-    """Whether the run may have left retained messages."""
-    return keeps_messages(plan)
-
-
 def remove_retained(
-    plan: Plan, target: int, before: dict[str, bytes], budget_s: float
+    plan: Plan, target: int, before: dict[str, bytes], deadline: Deadline
 ) -> list[Residue]:
     """Clears what this run kept on a target; `before` is what was kept before it."""
-    until_s = time.monotonic() + budget_s
     own = own_topics(plan)
     tries: Counter[str] = Counter()
     left: set[str] = set()
     problem = ""
     try:
-        while time.monotonic() < until_s:
-            look, _ = retained_on(plan, target, until_s)
+        while not deadline.is_over:
+            look, _ = retained_on(plan, target, deadline)
             left = {t for t, payload in look.retained.items() if own.has(t, payload, before)}
             wanted = {topic for topic in left if tries[topic] < TRIES}
             if not wanted:
                 break
-            _clear(plan, target, wanted, until_s)
+            _clear(plan, target, own, wanted, deadline)
             tries.update(wanted)
     except ObserverError as error:
         problem = str(error)
-    if not own.complete and not problem:
+    if not own.is_complete and not problem:
         problem = f"it keeps more than {count_text(OWN_TOPICS_MAX)}"
     return _said(str(plan.targets[target]), len(tries.keys() - left), left, problem)
 
 
-def verify_sessions(plan: Plan, target: int, problem: str | None, budget_s: float) -> list[Residue]:
+def verify_sessions(
+    plan: Plan, target: int, problem: str | None, deadline: Deadline
+) -> list[Residue]:
     """Looks whether sessions of this run's clients are left on a target."""
-    until_s = time.monotonic() + budget_s
     name = str(plan.targets[target])
     said: list[Residue] = []
     try:
-        for population, present, asked in sessions_on(plan, target, until_s):
+        for population, present, asked in sessions_on(plan, target, deadline):
             ended = len(range(target, population.clients, len(plan.targets)))
             text = f"ended {counted(ended, 'session')} of {population.name}"
             text += f", none of {counted(asked, 'client')} asked has one left"
@@ -67,15 +61,17 @@ def verify_sessions(plan: Plan, target: int, problem: str | None, budget_s: floa
     return said
 
 
-def _clear(plan: Plan, target: int, topics: set[str], until_s: float) -> None:
-    """Publishes nothing, retained, as one client of each population that keeps messages."""
-    for number, population in enumerate(plan.populations):
-        if not keeps_messages(plan.model_copy(update={"populations": (population,)})):
-            continue
+def _clear(plan: Plan, target: int, own: Own, topics: set[str], deadline: Deadline) -> None:
+    """Publishes nothing, retained, to each topic as the client that published to it."""
+    shares: dict[Identity, list[str]] = defaultdict(list)
+    for topic in sorted(topics):
+        publisher = own.publishers[topic]
+        population = plan.populations[publisher.population]
+        shares[Identity.of(population, publisher.client)].append(topic)
+    for number, (identity, share) in enumerate(shares.items()):
         client_id = f"clear-{plan.run_tag:08x}-{number}"
-        identity, address = Identity.of(population), plan.targets[target]
-        with Observer(address, identity, client_id, clean=True, until_s=until_s) as observer:
-            observer.clear(sorted(topics))
+        with Observer(plan.targets[target], identity, client_id, deadline, clean=True) as observer:
+            observer.clear(share)
 
 
 def _said(name: str, removed: int, left: set[str], problem: str) -> list[Residue]:

@@ -4,7 +4,7 @@ topics on which it keeps messages itself. Pure functions of the plan."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pubstorm.plan import FixedPayload, GaussianPayload, Plan, Population
 from pubstorm.template import Template, Variable
@@ -24,42 +24,62 @@ def looked_at(plan: Plan) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Publisher:
+    """Who publishes to a topic: the first client that does."""
+
+    population: int
+    """Index of its population."""
+    client: int
+    """Its index in the population."""
+    stamps: bool
+    """Whether all messages of the topic have a stamp."""
+
+
+@dataclass(frozen=True, slots=True)
 class Own:
     """What tells a message that this run keeps on a broker from others."""
 
     run_tag: int
-    stamped: dict[str, bool]
-    """Topics on which the run keeps messages, and whether all of those have a stamp."""
-    complete: bool
+    publishers: dict[str, Publisher]
+    """Topics on which the run keeps messages."""
+    is_complete: bool
     """Whether these are all of them."""
 
     def has(self, topic: str, payload: bytes, before: dict[str, bytes]) -> bool:
         """Whether this run published the message; `before` is what was kept before the run."""
-        if topic not in self.stamped:
+        publisher = self.publishers.get(topic)
+        if publisher is None:
             return False
         if len(payload) >= STAMP_BYTES and payload[:4] == self.run_tag.to_bytes(4, "little"):
             return True
-        return not self.stamped[topic] and before.get(topic) != payload
+        return not publisher.stamps and before.get(topic) != payload
 
 
 def own_topics(plan: Plan) -> Own:
     """The topics on which the plan's clients keep messages."""
-    stamped: dict[str, bool] = {}
-    for population in plan.populations:
-        for topic, has_stamp in _kept(population):
-            template = Template.parse(topic)
-            for client in range(population.clients):
-                for variant in range(template.variants):
-                    if len(stamped) >= OWN_TOPICS_MAX:
-                        return Own(plan.run_tag, stamped, complete=False)
-                    text = template.text(population.first + client, variant)
-                    stamped[text] = stamped.get(text, True) and has_stamp
-    return Own(plan.run_tag, stamped, complete=True)
+    publishers: dict[str, Publisher] = {}
+    for topic, publisher in _publishers(plan):
+        if len(publishers) >= OWN_TOPICS_MAX:
+            return Own(plan.run_tag, publishers, is_complete=False)
+        first = publishers.setdefault(topic, publisher)
+        if first.stamps and not publisher.stamps:
+            publishers[topic] = replace(first, stamps=False)
+    return Own(plan.run_tag, publishers, is_complete=True)
 
 
 def keeps_messages(plan: Plan) -> bool:
     """Whether clients of the plan may leave retained messages."""
     return any(True for population in plan.populations for _ in _kept(population))
+
+
+def _publishers(plan: Plan) -> Iterator[tuple[str, Publisher]]:
+    for index, population in enumerate(plan.populations):
+        for topic, stamps in _kept(population):
+            template = Template.parse(topic)
+            for client in range(population.clients):
+                publisher = Publisher(index, client, stamps)
+                for variant in range(template.variants):
+                    yield template.text(population.first + client, variant), publisher
 
 
 def _kept(population: Population) -> Iterator[tuple[str, bool]]:
@@ -89,7 +109,7 @@ def _templates(plan: Plan) -> Iterator[str]:
 def _wildcards(template: str) -> str:
     """The template with a wildcard for each level that varies; of a shared filter, what it
     filters."""
-    levels = [[]]  # type: list[list[str | Variable]]
+    levels: list[list[str | Variable]] = [[]]
     for part in Template.parse(template).parts:
         if isinstance(part, Variable):
             levels[-1].append(part)

@@ -60,7 +60,7 @@ fn hint(error: &anyhow::Error) -> &'static str {
     } else if error.is::<PlanError>() {
         "a plan is made by the pubstorm of the same version as the engine"
     } else if is_short_of_threads(error) {
-        "allow more processes and threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max"
+        "allow more threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max"
     } else {
         "pubstorm-engine --help tells what it reads"
     }

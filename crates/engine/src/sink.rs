@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::thread::Builder;
 
 use anyhow::{Context, Result};
@@ -29,11 +30,13 @@ pub fn run() -> Result<()> {
     let port = sink.listener.local_addr()?.port();
     let version = env!("CARGO_PKG_VERSION");
     pipes::write_line(&serde_json::json!({"kind": "ready", "port": port, "version": version}))?;
-    let waker = Waker::new(sink.poll.registry(), STDIN)?;
+    let waker = Arc::new(Waker::new(sink.poll.registry(), STDIN)?);
+    // A waker that is dropped takes back that it woke: this one lives as long as the poll.
+    let wakes = Arc::clone(&waker);
     let wait = move || {
         // However stdin ends, there is nobody left to serve.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        let _ = waker.wake();
+        let _ = wakes.wake();
     };
     Builder::new().name("stdin".into()).spawn(wait)?;
     sink.serve()

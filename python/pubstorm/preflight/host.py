@@ -33,7 +33,7 @@ class Host:
     user_threads: int = UNLIMITED
     """Threads that this user may have."""
     user_threads_used: int = 0
-    """Threads that this user has."""
+    """Threads that this user has; not counted where there is no limit."""
     system_threads: int = UNLIMITED
     """Threads of all processes together."""
     process_ids: int = UNLIMITED
@@ -63,6 +63,8 @@ class Host:
         low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
         pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]
         used, allowed = _group("pids.current"), _group("pids.max")
+        # The kernel does not hold root to this limit.
+        user_threads = UNLIMITED if os.geteuid() == 0 else _limit(resource.RLIMIT_NPROC)
         return cls(
             descriptors=_limit(resource.RLIMIT_NOFILE),
             system_descriptors=_number("fs/file-max"),
@@ -70,9 +72,8 @@ class Host:
             memory_bytes=_available_memory(),
             cores=len(os.sched_getaffinity(0)),
             nr_open=_number("fs/nr_open"),
-            # The kernel does not hold root to this limit.
-            user_threads=UNLIMITED if os.geteuid() == 0 else _limit(resource.RLIMIT_NPROC),
-            user_threads_used=_threads_of(os.getuid()),
+            user_threads=user_threads,
+            user_threads_used=0 if user_threads == UNLIMITED else _threads_of(os.getuid()),
             system_threads=_number("kernel/threads-max"),
             process_ids=_number("kernel/pid_max"),
             system_threads_used=_threads(),

@@ -26,7 +26,8 @@ CLEARED_PER_S = 5000
 """Retained messages cleared a second."""
 ANSWER_S = 2.0
 """How long a broker may take to answer."""
-KEEP_ALIVE_S = 30
+KEEP_ALIVE_S = 5
+"""Also how long paho waits for a TLS handshake."""
 STEP_S = 0.02
 
 
@@ -110,8 +111,9 @@ class Observer:
         )
         if identity.username is not None:
             self._client.username_pw_set(identity.username, identity.password)
-        if target.tls:
-            self._client.tls_set_context(_context(target, identity))
+        self._tls = _context(target, identity) if target.tls else None
+        if self._tls is not None:
+            self._client.tls_set_context(self._tls)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
         self._client.on_message = self._on_message
@@ -121,6 +123,9 @@ class Observer:
         try:
             self._client.connect(self._target.host, self._target.port, KEEP_ALIVE_S)
         except (OSError, ValueError) as error:
+            if self._tls is not None and self._tls.wrapped is not None:
+                # paho leaves a socket open whose handshake has failed.
+                self._tls.wrapped.close()
             raise ObserverError(f"cannot connect: {error}") from error
         self._wait_for(lambda: self._connected is not None)
         if self._connected is None:
@@ -214,7 +219,7 @@ def _rendered(template: str | None, number: int) -> str | None:
     return None if template is None else Template.parse(template).text(number)
 
 
-def _context(target: Target, identity: Identity) -> ssl.SSLContext:
+def _context(target: Target, identity: Identity) -> _NamedContext:
     """A context with the authorities, the certificate and the name of the plan's client."""
     tls = identity.tls or Tls()
     if tls.psk is not None:
@@ -244,9 +249,13 @@ class _NamedContext(ssl.SSLContext):
     """Verifies the name that the plan says, whatever host is connected to."""
 
     name = ""
+    wrapped: ssl.SSLSocket | None = None
 
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:
-        return super().wrap_socket(*arguments, **{**options, "server_hostname": self.name})
+        """A socket that expects the name; also kept here."""
+        options["server_hostname"] = self.name
+        self.wrapped = super().wrap_socket(*arguments, **options)
+        return self.wrapped
 
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}

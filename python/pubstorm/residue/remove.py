@@ -27,6 +27,7 @@ def remove_retained(
             left = {t for t, payload in look.retained.items() if own.has(t, payload, before)}
             wanted = {topic for topic in left if tries[topic] < TRIES}
             if not wanted:
+                problem = "there were more than could be looked at" if look.truncated else ""
                 break
             _clear(plan, target, own, wanted, deadline)
             tries.update(wanted)

@@ -106,7 +106,7 @@ class _Run:
                     assembly = self._refused(plan)
                 else:
                     assembly = await self._play(plan)
-                    if _anybody_connected(assembly):
+                    if clean_start.has_work_after and _anybody_connected(assembly):
                         await self._clean(clean_start)
             finally:
                 await topology.stop()
@@ -131,6 +131,7 @@ class _Run:
 
     async def _clean(self, clean_start: CleanStart) -> None:
         """Removes what the run left, unless a (further) signal says that it is to end now."""
+        self._live.note("removing what this run left on the broker")
         self._interrupted.clear()
         log = self._directory.logs / "clean.log"
         try:

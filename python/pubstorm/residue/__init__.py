@@ -54,12 +54,18 @@ class CleanStart:
         """Whether the run may not be played on what was found."""
         return self._mode == "require" and any(residue.what != "queued" for residue in found)
 
+    @property
+    def has_work_after(self) -> bool:
+        """Whether the run may leave anything that is to be removed."""
+        leaves = keeps_messages(self._plan) or persistent_clients(self._plan) > 0
+        return bool(self._targets) and leaves
+
     async def after(self, engine: Path, log: Path) -> tuple[Residue, ...]:
         """Removes what this run left, and looks again; the engine ends its sessions."""
         removed: list[Residue] = []
         if keeps_messages(self._plan):
             removed += await self._at_each_target("after", self._remove, REMOVE_S)
-        if self._targets and persistent_clients(self._plan):
+        if persistent_clients(self._plan):
             problem = await end_sessions(self._plan, engine, log)
 
             def verify(target: int, deadline: Deadline) -> list[Residue]:

@@ -1,4 +1,9 @@
-"""Settings of all tests: a slow machine is no failure."""
+"""Settings of all tests: a slow machine is no failure, and what its user has calibrated is none of
+their business."""
+
+import os
+import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -6,3 +11,4 @@ settings.register_profile(
     "pubstorm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("pubstorm")
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))

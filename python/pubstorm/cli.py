@@ -13,15 +13,17 @@ import click
 from rich.console import Console
 
 from pubstorm import __version__
-from pubstorm.binaries import broker_path
+from pubstorm.binaries import broker_path, engine_path
+from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, calibrate, in_words
+from pubstorm.calibration import store
 from pubstorm.control_socket import ask
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.keys.command import keys
 from pubstorm.live import live_for
 from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.preflight import Host, agents_needed, needs
-from pubstorm.preview import needs_in_words, plan_in_words
+from pubstorm.preflight import Host, agents_needed, broker_host_needs, needs, script
+from pubstorm.preview import broker_needs_in_words, needs_in_words, plan_in_words
 from pubstorm.report import render_directory, write_reports
 from pubstorm.report.stored import SERIES_FILE
 from pubstorm.report.text import render, render_verdict
@@ -104,8 +106,17 @@ def run(
 @click.argument("scenario")
 @TARGET
 @SET
-def check(scenario: str, target: str | None, overrides: tuple[str, ...]) -> int:
-    """Check SCENARIO: print its plan in words, and what it needs from this host."""
+@click.option(
+    "--fixes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the fixes of what is short to this file, as a shell script; nothing is applied.",
+)
+def check(scenario: str, target: str | None, overrides: tuple[str, ...], fixes: Path | None) -> int:
+    """Check SCENARIO: print its plan in words, and what it needs from this host.
+
+    Ends with 3 where this host has too little.
+    """
     loaded = load_scenario(find_scenario(scenario), overrides, target)
     plan = compile_plan(loaded, planned_targets(loaded), run_tag=0)
     check_host_files(loaded, plan)
@@ -113,9 +124,15 @@ def check(scenario: str, target: str | None, overrides: tuple[str, ...]) -> int:
     agents = loaded.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    needed = needs(plan, host, agents=agents, starts_brokers=bool(loaded.topology.brokers))
+    brokers = sum(broker.count for broker in loaded.topology.brokers.values())
+    needed = needs(plan, host, agents=agents, brokers=brokers)
     for line in (*plan_in_words(loaded, plan), *needs_in_words(needed, agents)):
         click.echo(line)
+    if not brokers:
+        for line in broker_needs_in_words(broker_host_needs(plan)):
+            click.echo(line)
+    if fixes is not None:
+        _write(fixes, script(plan.name, needed))
     return 0 if all(need.is_met for need in needed) else HOST_SHORT
 
 
@@ -152,6 +169,32 @@ def scenarios() -> None:
         click.echo(f"{scenario.name:{width}}  {scenario.description}")
 
 
+@pubstorm.command("calibrate")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.5, 600),
+    default=5.0,
+    show_default=True,
+    help="How long each load is played.",
+)
+@click.option(
+    "--clients", type=click.IntRange(1), help="Clients to connect. Default: as limits allow."
+)
+@click.option("--quick", is_flag=True, help="One short round with few clients: a rough figure.")
+def calibrate_host(seconds: float, clients: int | None, quick: bool) -> None:
+    """Measure what an engine does on this host, against a peer that does nothing.
+
+    What is found is stored for this host; runs then say how close they came to it.
+    """
+    options = CalibrateOptions(seconds, clients)
+    if quick:
+        options = CalibrateOptions(QUICK_SECONDS, clients or QUICK_CLIENTS, rounds=1)
+    found = calibrate(engine_path(), options, lambda line: click.echo(line, err=True))
+    for line in in_words(found):
+        click.echo(line)
+    click.echo(f"stored in {store(found)}", err=True)
+
+
 @pubstorm.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=1883, show_default=True)
 def broker(port: int) -> None:
@@ -161,6 +204,13 @@ def broker(port: int) -> None:
 
 
 pubstorm.add_command(keys)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error
 
 
 def _console() -> Console:

@@ -13,6 +13,8 @@ from pubstorm.snapshot import Reason
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
 """Share of the intervals under full load in which a loop may be busier than allowed."""
+MAX_HEADROOM_USE = 0.8
+"""Share of a calibrated ceiling above which the generator may have set the limit."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
 MIN_WINDOW_USE = 0.9
@@ -40,12 +42,31 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
+        elif event.kind == "host":
+            yield Finding(event.text)
+        elif event.kind == "residue":
+            yield Finding(event.text, LimitedBy.TARGET, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
         elif event.kind != "change":
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
         yield Finding("the ledger lacks what a lost agent did after its last snapshot")
+
+
+def _residue(measured: Measured) -> Iterable[Finding]:
+    """What earlier runs left on the targets, and what this one could not take away."""
+    for residue in measured.residue:
+        text = f"{residue.target}: {residue.text}"
+        if residue.when == "after":
+            if residue.what == "unknown":
+                yield Finding(text)
+        elif residue.what == "unknown":
+            yield Finding(f"whether it was a clean start is not known: {text}")
+        elif residue.what == "queued":
+            yield Finding(text)
+        else:
+            yield Finding(f"it was not a clean start: {text}")
 
 
 def _host_limits(measured: Measured) -> Iterable[Finding]:
@@ -85,6 +106,21 @@ def _saturation(measured: Measured) -> Iterable[Finding]:
             "or less load"
         )
         yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+
+
+def _headroom(measured: Measured) -> Iterable[Finding]:
+    """How close the generator came to what it was calibrated for."""
+    headroom = measured.headroom
+    if headroom is None:
+        return
+    rate, clients = share_text(round(headroom.rate, 2)), share_text(round(headroom.clients, 2))
+    advice = f", above {share_text(MAX_HEADROOM_USE)}: use more agents (fleet.agents)"
+    is_high = headroom.rate > MAX_HEADROOM_USE
+    yield Finding(
+        f"the generator ran at {rate} of its calibrated ceiling{advice if is_high else ''}"
+    )
+    if headroom.clients > MAX_HEADROOM_USE:
+        yield Finding(f"an engine played {clients} of its calibrated number of clients{advice}")
 
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
@@ -313,9 +349,11 @@ _TLS_ADVICE = {
 }
 RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _events,
+    _residue,
     _host_limits,
     _target,
     _saturation,
+    _headroom,
     _skipped,
     _unready,
     _connections,

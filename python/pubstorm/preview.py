@@ -4,7 +4,7 @@ and what that takes. It gives lines of text and prints none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
@@ -46,16 +46,34 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield from (f"  {line}" for line in lines or ["none"])
 
 
-def needs_in_words(needs: list[Need], agents: int) -> Iterator[str]:
+def needs_in_words(needs: Sequence[Need], agents: int) -> Iterator[str]:
     """What it takes, against what there is."""
     yield ""
     yield f"needs, with {_many(agents, 'engine')}"
     for need in needs:
         word = "ok   " if need.is_met else "short"
-        needed, there = _amount(need.needed, need.unit), _amount(need.available, need.unit)
-        yield f"  {word}  {need.what}: {needed} of {there}"
+        yield f"  {word}  {need_in_words(need)}"
         if not need.is_met:
             yield f"         fix: {need.fix}"
+        elif need.hint:
+            yield f"         hint: {need.hint}"
+
+
+def broker_needs_in_words(needs: Sequence[Need]) -> Iterator[str]:
+    """What the host of a broker ought to have, which is not looked at."""
+    yield ""
+    yield "the broker's own host should have, which is not looked at here"
+    for need in needs:
+        fix = f"   ({need.fix})" if need.fix else ""
+        yield f"         {need_in_words(need)}{fix}"
+
+
+def need_in_words(need: Need) -> str:
+    """One need: how much of how much."""
+    needed = _amount(need.needed, need.unit)
+    if need.available is None:
+        return f"{need.what}: {needed}"
+    return f"{need.what}: {needed} of {_amount(need.available, need.unit)}"
 
 
 def _targets(scenario: Scenario, plan: Plan) -> str:

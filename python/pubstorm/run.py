@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import broker_path, engine_path
-from pubstorm.conduct import Conductor, Happening, Interrupt
+from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control import Hello
 from pubstorm.control_socket import listening
 from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
+from pubstorm.headroom import headroom_of
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
 from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
@@ -30,9 +32,12 @@ from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.phases import phases
 from pubstorm.plan import Plan, compile_plan, planned_targets
-from pubstorm.preflight import Host, agents_needed
+from pubstorm.preflight import Host, agents_needed, needs
+from pubstorm.preview import need_in_words
+from pubstorm.progress import Progress
 from pubstorm.report import write_reports
-from pubstorm.result import BrokerResult, Event, Measured, Result, ValidityLimits
+from pubstorm.residue import CleanStart
+from pubstorm.result import BrokerResult, Event, Measured, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
@@ -114,10 +119,13 @@ class _Run:
         self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
         self._interrupted = asyncio.Event()
         self._conducting = False
+        self._warnings: list[Event] = []
+        self._residue: tuple[Residue, ...] = ()
 
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
         emit = self._happenings.put_nowait
+        is_own = self._options.topology is None
         topology = self._options.topology or Topology(
             self._scenario.topology.brokers, self._directory.topology, emit, broker_path
         )
@@ -127,23 +135,55 @@ class _Run:
                 topology.keys.make(_planned(self._scenario))
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
-                fleet = self._fleet(plan)
-                watch = self._watch(plan, topology)
-                hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
-                try:
-                    conductor = await self._conduct(plan, fleet, watch)
-                finally:
-                    await fleet.close()
+                observed = plan.at_targets(topology.observer_targets)
+                watch = self._watch(observed, topology)
+                is_fresh = is_own and bool(topology.addresses)
+                mode = "skip" if is_fresh else self._scenario.clean_start
+                assembly = await self._play_cleanly(plan, watch, CleanStart(observed, mode))
             finally:
-                if topology is not self._options.topology:
+                if is_own:
                     await topology.stop()
-        limits = _limits(self._scenario)
-        assembly = Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
         return self._result(assembly, topology.results(), watch)
 
     def close(self) -> None:
         """Closes the files of its directory."""
         self._directory.close()
+
+    async def _play_cleanly(self, plan: Plan, watch: Watch, clean_start: CleanStart) -> Assembly:
+        self._residue = await self._unless_interrupted(clean_start.before())
+        if clean_start.refuses(self._residue):
+            return self._refused(plan)
+        assembly = await self._play(plan, watch)
+        if clean_start.has_work_after and _anybody_connected(assembly):
+            await self._clean(clean_start)
+        return assembly
+
+    async def _play(self, plan: Plan, watch: Watch) -> Assembly:
+        fleet = self._fleet(plan)
+        hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
+        try:
+            conductor = await self._conduct(plan, fleet, watch)
+        finally:
+            await fleet.close()
+        limits = _limits(self._scenario)
+        return Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
+
+    def _refused(self, plan: Plan) -> Assembly:
+        """A run without any load, on a target that is not as clean as it has to be."""
+        now_ns = time.monotonic_ns()
+        course = Course(now_ns, ended_ns=now_ns, ended_early=True)
+        course.note("residue", "nothing was played: clean_start is require")
+        return Assembly(plan, (), course, Progress(plan).totals, _limits(self._scenario))
+
+    async def _clean(self, clean_start: CleanStart) -> None:
+        """Removes what the run left, unless a (further) signal says that it is to end now."""
+        self._live.note("removing what this run left on the broker")
+        self._interrupted.clear()
+        log = self._directory.logs / "clean.log"
+        try:
+            self._residue += await self._unless_interrupted(clean_start.after(engine_path(), log))
+        except PubstormError:
+            self._residue += (clean_start.interrupted(),)
 
     def _compile(self, topology: Topology) -> Plan:
         planned = zip(topology.addresses, planned_targets(self._scenario), strict=False)
@@ -159,6 +199,12 @@ class _Run:
         agents = self._scenario.fleet.agents or agents_needed(
             plan, descriptors=host.descriptors, cores=host.cores
         )
+        brokers = sum(broker.count for broker in self._scenario.topology.brokers.values())
+        for need in needs(plan, host, agents=agents, brokers=brokers):
+            if not need.is_met:
+                text = f"short of {need_in_words(need)}: {need.fix}"
+                self._live.note(text)
+                self._warnings.append(Event(at_s=0.0, kind="host", text=text))
         engine, logs = engine_path(), self._directory.logs
         slots = [LocalSlot(engine, i, agents, logs / f"agent-{i}.log") for i in range(agents)]
         interval_s = plan.snapshot_interval_ns / 1e9
@@ -166,6 +212,7 @@ class _Run:
         return Fleet(slots, self._happenings.put_nowait, silence_s)
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
+        """What watches, from where observers find the brokers."""
         scenario, brokers = self._scenario, watched_brokers(plan, topology.results())
         profiler = None
         if (spec := profile_spec(scenario, plan, brokers)) is not None:
@@ -203,6 +250,9 @@ class _Run:
         course, hellos = assembly.course, assembly.hellos
         environment = read_environment(_version(hellos), brokers)
         self._directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
+        headroom, word = headroom_of(assembly, environment)
+        if word:
+            self._warnings.append(Event(at_s=0.0, kind="host", text=word))
         measured = Measured(
             name=self._scenario.name,
             run_directory=str(self._directory.path),
@@ -223,7 +273,13 @@ class _Run:
             observers=watch.observers(),
             monitor_problems=watch.problems,
             profile=watch.profile,
-            events=(*course.events, *self._storage_event(course.ended_ns - course.started_ns)),
+            residue=self._residue,
+            headroom=headroom,
+            events=(
+                *self._warnings,
+                *course.events,
+                *self._storage_event(course.ended_ns - course.started_ns),
+            ),
             validity=assembly.limits,
             environment=environment,
         )
@@ -270,6 +326,11 @@ class _Run:
 def _planned(scenario: Scenario) -> Plan:
     """The plan before any broker has a port."""
     return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+
+
+def _anybody_connected(assembly: Assembly) -> bool:
+    populations = range(len(assembly.plan.populations))
+    return any(assembly.totals.peak(index, "connected") for index in populations)
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

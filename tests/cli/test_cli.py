@@ -1,5 +1,6 @@
 """The command line as its user sees it: exit code, stdout and stderr, word for word."""
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,6 +132,11 @@ hint: every key, with its kind and default, is in docs/reference/scenario.md
             "error: no run goes on in .\n"
             "  hint: name the directory of a run that goes on: its --out, or the newest in runs\n",
         ),
+        (
+            ["calibrate", "--seconds", "0"],
+            "error: Invalid value for '--seconds': 0.0 is not in the range 0.5<=x<=600.\n"
+            "  hint: pubstorm calibrate --help\n",
+        ),
         (["run"], "error: Missing argument 'SCENARIO'.\n  hint: pubstorm run --help\n"),
         (["rnu"], "error: No such command 'rnu'. Did you mean 'run'?\n  hint: pubstorm --help\n"),
         (
@@ -172,12 +178,32 @@ thresholds
   device.lost == 0
 """
     )
-    assert [line.split(":")[0].split("  ")[-1].strip() for line in needs.splitlines()] == [
+    here, _, there = needs.partition("\nthe broker's own host should have")
+    names = [line.split(":")[0].split("  ")[-1].strip() for line in here.splitlines()]
+    assert [name for name in names if "packet filter" not in name] == [
         "open files of an engine",
         "open files of the system",
+        "processes and threads of this user",
+        "processes and threads of the system",
+        "processes and threads that have a process id",
+        "processes and threads of this control group",
         "ports from a source address to a target",
         "memory, about",
+        "memory of TCP sockets, about",
+        "connections waiting to be accepted",
+        "connections in their handshake",
     ]
+    assert (
+        there
+        == """\
+, which is not looked at here
+         open files of a broker: 2,200   (ulimit -n 2200)
+         memory of a broker, about: 76 MiB
+         connections waiting to be accepted: 100   (sysctl -w net.core.somaxconn=128)
+         connections that a packet filter tracks: 4,000   (sysctl -w \
+net.netfilter.nf_conntrack_max=4096, or no filter that tracks connections)
+"""
+    )
 
 
 def test_check_ends_with_3_where_the_host_has_too_little(shell: Shell) -> None:
@@ -185,6 +211,30 @@ def test_check_ends_with_3_where_the_host_has_too_little(shell: Shell) -> None:
     assert outcome.code == 3
     assert "  short  " in outcome.stdout
     assert "         fix: " in outcome.stdout
+
+
+def test_check_writes_the_fixes_of_what_is_short(shell: Shell) -> None:
+    many = ("--set", "populations.device.clients=100M", "--set", "fleet.agents=1")
+    outcome = shell("check", "good.yaml", *many, "--fixes", "fixes.sh")
+    assert outcome.code == 3
+    text = Path("fixes.sh").read_text()
+    assert "for the scenario good, as `pubstorm check` found it" in text
+    assert "\nulimit -n 100000200\n" in text
+    subprocess.run(["bash", "-n", "fixes.sh"], check=True)
+
+
+def test_check_writes_a_script_without_commands_where_nothing_is_short(shell: Shell) -> None:
+    one = ("--set", "populations.device.clients=1")
+    assert shell("check", "good.yaml", *one, "--fixes", "fixes.sh").code == 0
+    assert Path("fixes.sh").read_text().splitlines()[-1] == "# Nothing is short."
+
+
+def test_a_file_for_fixes_that_cannot_be_written_is_told(shell: Shell) -> None:
+    outcome = shell("check", "good.yaml", "--fixes", "none/fixes.sh")
+    assert outcome.code == 2
+    assert outcome.stderr == (
+        "error: cannot write none/fixes.sh: No such file or directory\n  hint: name another file\n"
+    )
 
 
 def test_ready_scenarios_are_listed_a_line_each(shell: Shell) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.report.example_run import Shape, write_run
-
 from pubstorm.result import LimitedBy, Series, SeriesStep, Status
+from tests.report.example_run import Shape, write_run
 
 CLIENTS = (2000, 3000, 4000, 5000)
 

@@ -1,24 +1,45 @@
 """Preflight: how many engines, and what is short with its fix."""
 
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from pubstorm.errors import UsageError
 from pubstorm.plan import Plan, compile_plan, planned_targets
-from pubstorm.preflight import Host, agents_needed, largest_share, needs
+from pubstorm.preflight import (
+    Fix,
+    Host,
+    Need,
+    agents_needed,
+    broker_host_needs,
+    largest_share,
+    needs,
+    script,
+)
+from pubstorm.preflight.host import UNLIMITED
 from pubstorm.scenario import parse_scenario
 
 HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
+FAR = "mqtt://broker.example"
 
 
-def plan_of(clients: int, rate: str = "1/h", targets: int = 1) -> Plan:
+def plan_of(clients: int, rate: str = "1/h", targets: int = 1, *, more: str = "") -> Plan:
+    where = f"topology: {{brokers: {{b: {{kind: embedded, count: {targets}}}}}}}"
+    if "target:" in more:
+        where = ""
     text = f"""\
-topology: {{brokers: {{b: {{kind: embedded, count: {targets}}}}}}}
+{where}
 populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: {rate}}}]}}}}
+{more}
 """
     scenario = parse_scenario(text, "s.yaml")
     return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+
+
+def short(plan: Plan, host: Host, *, brokers: int = 1) -> dict[str, Need]:
+    found = needs(plan, host, agents=1, brokers=brokers)
+    return {need.what: need for need in found if not need.is_met}
 
 
 @pytest.mark.parametrize(
@@ -53,30 +74,217 @@ def test_a_host_without_descriptors_is_told() -> None:
 
 
 def test_a_large_enough_host_meets_every_need() -> None:
-    assert all(need.is_met for need in needs(plan_of(1000), HOST, agents=1, starts_brokers=True))
+    assert short(plan_of(1000), HOST) == {}
 
 
 @pytest.mark.parametrize(
     ("host", "what", "fix"),
     [
-        (replace(HOST, descriptors=500), "open files of an engine", "fleet.agents=4"),
-        (replace(HOST, descriptors=500), "open files of a broker", "ulimit -Hn 1200"),
-        (replace(HOST, system_descriptors=100), "open files of the system", "fs.file-max="),
-        (replace(HOST, ports=300), "ports from a source", "sources=127.0.0.1-127.0.0.5"),
-        (replace(HOST, memory_bytes=10**6), "memory", "fewer clients"),
+        (
+            replace(HOST, descriptors=500),
+            "open files of an engine",
+            "ulimit -n 1200, or --set fleet.agents=4",
+        ),
+        (
+            replace(HOST, descriptors=500),
+            "open files of a broker",
+            "ulimit -n 1200, or more brokers: raise count in topology.brokers",
+        ),
+        (
+            replace(HOST, descriptors=500, nr_open=500),
+            "open files that a limit may allow",
+            "sysctl -w fs.nr_open=2048",
+        ),
+        (
+            replace(HOST, system_descriptors=100),
+            "open files of the system",
+            "sysctl -w fs.file-max=4400",
+        ),
+        (
+            replace(HOST, user_threads=100, user_threads_used=95),
+            "processes and threads of this user",
+            "ulimit -u 106",
+        ),
+        (
+            replace(HOST, system_threads=600, system_threads_used=595),
+            "processes and threads of the system",
+            "sysctl -w kernel.threads-max=1024",
+        ),
+        (
+            replace(HOST, process_ids=600, system_threads_used=595),
+            "processes and threads that have a process id",
+            "sysctl -w kernel.pid_max=1024",
+        ),
+        (
+            replace(HOST, group_threads=20, group_threads_used=19),
+            "processes and threads of this control group",
+            "raise the container's limit of processes (pids.max), or start fewer brokers",
+        ),
+        (
+            replace(HOST, ports=300),
+            "ports from a source address to a target",
+            "--set 'sources=127.0.0.1-127.0.0.5'",
+        ),
+        (
+            replace(HOST, memory_bytes=10**6),
+            "memory, about",
+            "play fewer clients, or give the host more memory",
+        ),
+        (
+            replace(HOST, socket_memory_bytes=10**6),
+            "memory of TCP sockets, about",
+            'sysctl -w net.ipv4.tcp_mem="1024 1536 2048"',
+        ),
+        (
+            replace(HOST, tracked_connections=1500),
+            "connections that the packet filter tracks",
+            "sysctl -w net.netfilter.nf_conntrack_max=2048, or take the run's ports out of "
+            "connection tracking (NOTRACK)",
+        ),
+        (
+            replace(HOST, accept_backlog=64),
+            "connections waiting to be accepted",
+            "sysctl -w net.core.somaxconn=128, or connect with less parallelism or at a lower rate",
+        ),
+        (
+            replace(HOST, syn_backlog=64),
+            "connections in their handshake",
+            "sysctl -w net.ipv4.tcp_max_syn_backlog=128, or connect with less parallelism or at a "
+            "lower rate",
+        ),
     ],
 )
 def test_what_is_short_comes_with_its_fix(host: Host, what: str, fix: str) -> None:
-    found = needs(plan_of(1000), host, agents=1, starts_brokers=True)
-    short = [need for need in found if not need.is_met and need.what.startswith(what)]
-    assert [fix in need.fix for need in short] == [True]
+    assert short(plan_of(1000), host)[what].fix == fix
 
 
 def test_brokers_elsewhere_need_nothing_here() -> None:
-    found = needs(plan_of(1000), HOST, agents=1, starts_brokers=False)
-    assert not any("broker" in need.what for need in found)
+    found = needs(plan_of(1000, more=f"target: {FAR}"), HOST, agents=1, brokers=0)
+    assert not any("broker" in need.what or "accepted" in need.what for need in found)
+
+
+def test_the_host_of_a_broker_elsewhere_gets_advice() -> None:
+    found = broker_host_needs(plan_of(3000, more=f"target: {FAR}"))
+    assert all(need.is_met for need in found)
+    assert [(need.needed, need.fix) for need in found[:3]] == [
+        (3200, "ulimit -n 3200"),
+        (120_000_000, ""),
+        (100, "sysctl -w net.core.somaxconn=128"),
+    ]
+
+
+def test_connection_tracking_counts_only_where_it_is_loaded() -> None:
+    found = needs(plan_of(1000), HOST, agents=1, brokers=1)
+    assert not any("packet filter" in need.what for need in found)
+
+
+@pytest.mark.parametrize(
+    ("connect", "burst"),
+    [("parallelism: 70", 70), ("rate: 2000/s", 200), ("rate: 99000/s", 1000)],
+)
+def test_the_backlog_follows_from_how_clients_connect(connect: str, burst: int) -> None:
+    plan = plan_of(1000, more=f"stages: [connect: {{{connect}}}]")
+    assert short(plan, replace(HOST, accept_backlog=0))[
+        "connections waiting to be accepted"
+    ].needed == (burst)
+
+
+def test_addresses_of_other_machines_are_named() -> None:
+    plan = plan_of(10, more="sources: [127.0.0.9, 10.1.2.3, 10.1.2.4, 10.1.2.5]")
+    host = replace(HOST, addresses=frozenset({"10.1.2.4"}), interface="ens3")
+    need = short(plan, host)["source addresses of this host"]
+    assert (need.needed, need.available) == (4, 2)
+    assert need.fix.startswith(
+        "for address in 10.1.2.3 10.1.2.5; do ip address replace $address dev ens3; done"
+    )
+
+
+def test_beyond_half_of_the_ports_connecting_gets_slow() -> None:
+    plan = plan_of(15_000, more="sources: [127.0.0.1]")
+    found = needs(plan, HOST, agents=1, brokers=1)
+    ports = next(need for need in found if need.what.startswith("ports"))
+    assert ports.is_met
+    assert ports.hint.startswith("connecting gets slow beyond 14,000 ports")
+
+
+def test_tls_takes_more_memory() -> None:
+    plain = plan_of(1000, more=f"target: {FAR}")
+    secured = plain.model_copy(
+        update={"targets": (plain.targets[0].model_copy(update={"tls": True}),)}
+    )
+
+    def memory(plan: Plan) -> int:
+        found = needs(plan, HOST, agents=1, brokers=0)
+        return next(need.needed for need in found if need.what == "memory, about")
+
+    assert memory(secured) - memory(plain) == 1000 * 30_000
 
 
 def test_this_machine_can_be_read() -> None:
     host = Host.here()
     assert min(host.descriptors, host.ports, host.memory_bytes, host.cores) > 0
+    assert min(host.system_threads, host.process_ids, host.accept_backlog) > 0
+    assert host.user_threads_used > 0 or host.user_threads == UNLIMITED
+    assert "127.0.0.1" in host.addresses
+
+
+def test_the_script_has_each_setting_once_with_its_largest_value() -> None:
+    found = [
+        Need("files of a", 5000, 10, "files", Fix("ulimit", "n", 5000), "fewer clients"),
+        Need("files of b", 9000, 10, "files", Fix("ulimit", "n", 9000)),
+        Need("files that may be", 9000, 10, "files", Fix("sysctl", "fs.nr_open", 16384)),
+        Need("memory", 9, 1, "bytes", otherwise="more memory"),
+        Need("ports", 1, 5, "ports", Fix("sysctl", "not.short", 5)),
+    ]
+    assert (
+        script("many", found)
+        == """\
+#!/bin/bash
+# What this host is short of for the scenario many, as `pubstorm check` found it.
+# Pubstorm runs none of it. Read it, then source it in the shell that is to start the
+# run (`. FILE`), or run single lines. It may be sourced again.
+
+# files that may be: 9000 needed, 10 there
+# Needs root. Holds until the next boot; a line in /etc/sysctl.d/ keeps it.
+sysctl -w fs.nr_open=16384
+
+# files of a: 5000 needed, 10 there
+# files of b: 9000 needed, 10 there
+# Holds for this shell and what it starts. Above the hard limit it needs root.
+ulimit -n 9000
+
+# Not for the shell:
+# - files of a: fewer clients
+# - memory: more memory
+"""
+    )
+
+
+def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> None:
+    nothing = Host(
+        descriptors=300,
+        system_descriptors=0,
+        ports=1,
+        memory_bytes=0,
+        cores=1,
+        nr_open=0,
+        user_threads=0,
+        system_threads=0,
+        process_ids=0,
+        group_threads=0,
+        socket_memory_bytes=0,
+        tracked_connections=0,
+        accept_backlog=0,
+        syn_backlog=0,
+    )
+    plan = plan_of(1000, more="sources: [10.1.2.3]")
+    found = needs(plan, nothing, agents=1, brokers=1)
+    assert not any(need.is_met for need in found)
+    text = script("all", found)
+    checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True)
+    assert checked.stderr == ""
+    assert text.index("fs.nr_open") < text.index("ulimit -n")
+
+
+def test_nothing_short_makes_a_script_without_commands() -> None:
+    assert "# Nothing is short." in script("fine", needs(plan_of(1), HOST, agents=1, brokers=1))

@@ -11,6 +11,7 @@ mod pause;
 mod pipes;
 mod setup;
 mod shared;
+mod sink;
 mod socket;
 mod stage;
 mod stream;
@@ -18,6 +19,7 @@ mod tally;
 mod tls;
 mod wheel;
 
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -33,12 +35,14 @@ use setup::{Setup, SetupError};
 
 const USAGE: &str = "\
 Usage: pubstorm-engine [--shard INDEX/COUNT]
+       pubstorm-engine --sink
 
 Reads a plan (one line of JSON), then commands, from stdin; writes snapshots to stdout.
 The formats are those of contract/ in Pubstorm's repository.
 
 Options:
   --shard INDEX/COUNT  which share of the clients to play (default 0/1)
+  --sink               be a peer that answers and throws everything away, to calibrate against
   --version            print the version
   --help               print this text";
 
@@ -58,17 +62,32 @@ fn hint(error: &anyhow::Error) -> &'static str {
         error.hint()
     } else if error.is::<PlanError>() {
         "a plan is made by the pubstorm of the same version as the engine"
+    } else if is_short_of_threads(error) {
+        "allow more threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max"
     } else {
         "pubstorm-engine --help tells what it reads"
     }
 }
 
+/// Whether the kernel had no thread left for this process.
+fn is_short_of_threads(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
 fn run() -> Result<()> {
-    let Some(shard) = arguments()? else { return Ok(()) };
+    let Some(role) = arguments()? else { return Ok(()) };
     // A second line of defence: the first is the end of stdin.
     prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie this process to its parent")?;
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
+    match role {
+        Role::Agent(shard) => play(shard, descriptors),
+        Role::Sink => sink::run(),
+    }
+}
+
+/// Plays one agent's share of the plan on stdin.
+fn play(shard: Shard, descriptors: u64) -> Result<()> {
     let plan = Plan::from_json(&pipes::read_line()?)?;
     let setup = Setup::new(plan, shard)?;
     let hello = Hello {
@@ -93,16 +112,24 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// The shard to play; `None` where the arguments asked for a text only.
-fn arguments() -> Result<Option<Shard>> {
-    let mut shard = Shard::WHOLE;
+/// What the process is.
+enum Role {
+    Agent(Shard),
+    Sink,
+}
+
+/// What to be; `None` where the arguments asked for a text only.
+fn arguments() -> Result<Option<Role>> {
+    let mut role = Role::Agent(Shard::WHOLE);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
             lexopt::Arg::Long("shard") => {
                 let text = parser.value()?.to_string_lossy().into_owned();
-                shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
+                let shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
+                role = Role::Agent(shard);
             }
+            lexopt::Arg::Long("sink") => role = Role::Sink,
             lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
             lexopt::Arg::Long("version") => {
                 let version = concat!("pubstorm-engine ", env!("CARGO_PKG_VERSION"));
@@ -111,5 +138,5 @@ fn arguments() -> Result<Option<Shard>> {
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok(Some(shard))
+    Ok(Some(role))
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pubstorm.errors import FleetError
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.shortage import CANNOT_START, start_failure
 
 LINE_BYTES_MAX = 64 << 20
 """Longest line that is taken from an agent."""
@@ -47,9 +48,8 @@ class LocalSlot:
                     limit=LINE_BYTES_MAX,
                     start_new_session=True,
                 )
-            except OSError as error:
-                text = f"cannot start {self.engine}: {error.strerror}"
-                raise FleetError(text) from error
+            except CANNOT_START as error:
+                raise FleetError(*start_failure(str(self.engine), error)) from error
 
     async def send(self, line: str) -> None:
         """Writes a line to the engine's stdin."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -332,6 +333,10 @@ class Plan(Frozen):
     def clients(self) -> int:
         """Clients of all populations together."""
         return sum(population.clients for population in self.populations)
+
+    def at_targets(self, targets: Sequence[Target]) -> Plan:
+        """The same plan elsewhere, as observers see it; itself where there are no such targets."""
+        return self.model_copy(update={"targets": tuple(targets)}) if targets else self
 
     def to_line(self) -> str:
         """The plan as the one line of JSON that an agent reads first, with its newline."""

@@ -226,6 +226,15 @@ def environment(result: Result) -> list[tuple[str, str]]:
 
 def facts(result: Result) -> list[tuple[str, str]]:
     """Name and value of what belongs to the whole run."""
+    headroom = result.headroom
+    used = (
+        ""
+        if headroom is None
+        else (
+            f"{share_text(round(headroom.rate, 2))} of the calibrated ceiling, "
+            f"{share_text(round(headroom.clients, 2))} of the calibrated clients"
+        )
+    )
     environment, late = result.environment, result.fleet.lateness_us
     brokers = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
     return [
@@ -233,6 +242,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
         *([("command", result.command)] if result.command else []),
         ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
+        *([("engine load", used)] if used else []),
         (
             "host",
             f"{environment.cores} × {environment.cpu_model}, "

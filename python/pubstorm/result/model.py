@@ -67,7 +67,18 @@ class Event(Value):
 
     at_s: float
     """When, after the start of the run."""
-    kind: Literal["agent", "broker", "interrupt", "target", "storage", "stage", "change", "monitor"]
+    kind: Literal[
+        "agent",
+        "broker",
+        "interrupt",
+        "target",
+        "storage",
+        "stage",
+        "change",
+        "monitor",
+        "host",
+        "residue",
+    ]
     """What it happened to."""
     text: str
     """What happened."""

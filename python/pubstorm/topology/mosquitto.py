@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pubstorm.errors import TopologyError
+from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.process import LOOPBACK, READY_TIMEOUT_S, BrokerProcess
 
 PORT_TRIES = 5
@@ -91,13 +92,13 @@ def find_mosquitto() -> str | None:
 
 
 async def mosquitto_version(binary: str) -> str:
-    """The version that the binary states; empty if it states none or is no program."""
+    """The version that the binary states; empty if it states none."""
     try:
         process = await asyncio.create_subprocess_exec(
             binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
         )
-    except OSError:
-        return ""
+    except CANNOT_START as error:
+        raise TopologyError(*start_failure(binary, error)) from error
     output, _ = await process.communicate()
     found = re.search(r"version (\S+)", output.decode(errors="replace"))
     return found[1] if found else ""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pubstorm.errors import TopologyError
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.shortage import CANNOT_START, start_failure
 
 STOP_GRACE_S = 5.0
 """How long a broker may take to end after SIGTERM."""
@@ -87,9 +88,9 @@ class BrokerProcess:
                     stderr=log or DEVNULL,
                     start_new_session=True,
                 )
-            except OSError as error:
-                text = f"broker {self.name}: cannot start {command[0]}: {error.strerror}"
-                raise TopologyError(text) from error
+            except CANNOT_START as error:
+                text, hint = start_failure(command[0], error)
+                raise TopologyError(f"broker {self.name}: {text}", hint) from error
         return self._process
 
     async def stop(self) -> None:

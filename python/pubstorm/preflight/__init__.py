@@ -1,0 +1,22 @@
+"""What a run needs against what its host gives, before it starts: descriptors, processes, ports,
+addresses, memory, connection tracking and backlogs, each with its exact fix. It changes nothing on
+the host.
+"""
+
+from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_needed, largest_share
+from pubstorm.preflight.fixes import Fix, script
+from pubstorm.preflight.host import Host
+from pubstorm.preflight.need import Need
+from pubstorm.preflight.needs import broker_host_needs, needs
+
+__all__ = [
+    "DESCRIPTORS_KEPT",
+    "Fix",
+    "Host",
+    "Need",
+    "agents_needed",
+    "broker_host_needs",
+    "largest_share",
+    "needs",
+    "script",
+]

@@ -1,0 +1,155 @@
+"""What this machine gives a run: limits of the kernel, of its user and of its control group, read
+once. A limit that cannot be read counts as none. It knows no plan."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+UNLIMITED = 2**63
+"""A limit that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Limits of this machine, and what is in use of those that others share."""
+
+    descriptors: int
+    """Open files that a process may have: the hard limit."""
+    system_descriptors: int
+    """Open files of all processes together."""
+    ports: int
+    """Ports that the kernel gives a connection, for each source address and target."""
+    memory_bytes: int
+    """Memory that is available now."""
+    cores: int
+    """Processors that this process may use."""
+    nr_open: int = UNLIMITED
+    """Largest hard limit of open files that may be set."""
+    user_threads: int = UNLIMITED
+    """Threads that this user may have."""
+    user_threads_used: int = 0
+    """Threads that this user has; not counted where there is no limit."""
+    system_threads: int = UNLIMITED
+    """Threads of all processes together."""
+    process_ids: int = UNLIMITED
+    """Process ids, of which every thread takes one."""
+    system_threads_used: int = 0
+    """Threads that there are."""
+    group_threads: int = UNLIMITED
+    """Threads that this control group may have; containers are limited by it."""
+    group_threads_used: int = 0
+    """Threads that this control group has."""
+    socket_memory_bytes: int = UNLIMITED
+    """Memory that all TCP sockets together may have for what they buffer."""
+    tracked_connections: int | None = None
+    """Connections that the packet filter can track; None: it tracks none."""
+    accept_backlog: int = UNLIMITED
+    """Connections that may wait to be accepted by a program."""
+    syn_backlog: int = UNLIMITED
+    """Connections that may wait for the end of their handshake."""
+    addresses: frozenset[str] = frozenset()
+    """Addresses of the interfaces."""
+    interface: str = "eth0"
+    """Interface of the default route."""
+
+    @classmethod
+    def here(cls) -> Host:
+        """This machine, now."""
+        low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
+        pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]
+        used, allowed = _group("pids.current"), _group("pids.max")
+        # The kernel does not hold root to this limit.
+        user_threads = UNLIMITED if os.geteuid() == 0 else _limit(resource.RLIMIT_NPROC)
+        return cls(
+            descriptors=_limit(resource.RLIMIT_NOFILE),
+            system_descriptors=_number("fs/file-max"),
+            ports=high - low + 1,
+            memory_bytes=_available_memory(),
+            cores=len(os.sched_getaffinity(0)),
+            nr_open=_number("fs/nr_open"),
+            user_threads=user_threads,
+            user_threads_used=0 if user_threads == UNLIMITED else _threads_of(os.getuid()),
+            system_threads=_number("kernel/threads-max"),
+            process_ids=_number("kernel/pid_max"),
+            system_threads_used=_threads(),
+            group_threads=UNLIMITED if allowed is None else allowed,
+            group_threads_used=used or 0,
+            socket_memory_bytes=pages * resource.getpagesize(),
+            tracked_connections=_tracked_connections(),
+            accept_backlog=_number("net/core/somaxconn"),
+            syn_backlog=_number("net/ipv4/tcp_max_syn_backlog"),
+            addresses=frozenset(_addresses()),
+            interface=_default_interface(),
+        )
+
+
+def _limit(kind: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return UNLIMITED if hard == resource.RLIM_INFINITY else hard
+
+
+def _available_memory() -> int:
+    """What the machine has available, or less where the control group allows less."""
+    available = psutil.virtual_memory().available
+    allowed, used = _group("memory.max"), _group("memory.current")
+    return available if allowed is None else max(0, min(available, allowed - (used or 0)))
+
+
+def _threads_of(user: int) -> int:
+    """Threads of a user's processes; those that cannot be seen do not count."""
+    processes = psutil.process_iter(["uids", "num_threads"])
+    found = ((p.info["uids"], p.info["num_threads"]) for p in processes)
+    return sum(threads or 0 for uids, threads in found if uids is not None and uids.real == user)
+
+
+def _threads() -> int:
+    """Threads of the machine: the second number of the fourth word, such as 2/512."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].split("/")[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _tracked_connections() -> int | None:
+    path = Path("/proc/sys/net/netfilter/nf_conntrack_max")
+    return _number("net/netfilter/nf_conntrack_max") if path.exists() else None
+
+
+def _addresses() -> list[str]:
+    found = psutil.net_if_addrs().values()
+    return [item.address.partition("%")[0] for items in found for item in items]
+
+
+def _default_interface() -> str:
+    """The first interface whose route goes to everywhere."""
+    try:
+        rows = [line.split() for line in Path("/proc/net/route").read_text().splitlines()]
+    except OSError:
+        rows = []
+    return next((row[0] for row in rows if row[1:2] == ["00000000"]), "eth0")
+
+
+def _group(file: str) -> int | None:
+    """A number of this process's control group (version 2); None: no limit, or not readable."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        own = next(line[len("0::/") :] for line in lines if line.startswith("0::/"))
+        return int(Path("/sys/fs/cgroup", own, file).read_text())
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _number(name: str) -> int:
+    return _numbers(name, (UNLIMITED,))[0]
+
+
+def _numbers(name: str, fallback: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in Path("/proc/sys", name).read_text().split())
+    except (OSError, ValueError):
+        return fallback

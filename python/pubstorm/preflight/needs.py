@@ -1,0 +1,257 @@
+"""What a plan needs from the host of the engines and from the host of the brokers, by arithmetic on
+the plan. The peak counts: clients that join during a stage are part of their population's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from math import ceil
+
+from pubstorm.plan import ConnectAction, Plan
+from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_that_fit, largest_share
+from pubstorm.preflight.fixes import Fix
+from pubstorm.preflight.host import Host
+from pubstorm.preflight.need import Need
+
+ENGINE_BYTES = 16 * 2**20
+"""An engine without clients."""
+ENGINE_CLIENT_BYTES = 8_600
+"""0.6 kB in the engine and about 8 kB in the kernel's socket."""
+ENGINE_TLS_BYTES = 30_000
+"""What TLS adds for each client of an engine."""
+BROKER_CLIENT_BYTES = 40_000
+"""In the broker and its end of the connection; brokers differ, this is a high one."""
+BROKER_TLS_BYTES = 50_000
+"""What TLS adds for each client of a broker; brokers differ, this is a high one."""
+SOCKET_BUFFER_BYTES = 4096
+"""One page for each end of a connection, as under load where messages are on their way."""
+ENGINE_THREADS = 3
+"""The loop, and one for each of its pipes."""
+BROKER_THREADS_KEPT = 4
+"""Threads of a broker beside one for each core."""
+ACCEPT_PAUSE_S = 0.1
+"""How long a busy broker may leave new connections waiting."""
+PORTS_SHARE_EASY = 0.5
+"""Share of the port range up to which connect() is fast: it looks at every second port first."""
+TRACKED_LATER = 2
+"""Entries of the packet filter for each connection: closed ones stay for two minutes."""
+
+
+def needs(plan: Plan, host: Host, *, agents: int, brokers: int) -> list[Need]:
+    """What the plan needs from the host when `agents` engines play it and the run starts
+    `brokers` brokers beside them."""
+    return [
+        *_descriptors(plan, host, agents, brokers),
+        *_threads(host, agents, brokers),
+        *_ports(plan, host),
+        *_sources(plan, host),
+        *_memory(plan, host, agents, brokers),
+        *_tracked(plan, host),
+        *(_backlogs(plan, host) if brokers or _all_loopback(plan) else ()),
+    ]
+
+
+def broker_host_needs(plan: Plan) -> list[Need]:
+    """What a broker that the run does not start needs from its own host, which is not looked at."""
+    clients = _clients_at_target(plan)
+    files = clients + DESCRIPTORS_KEPT
+    memory_bytes = clients * _broker_client_bytes(plan)
+    burst = _burst(plan)
+    return [
+        Need("open files of a broker", files, None, "files", Fix("ulimit", "n", files)),
+        Need("memory of a broker, about", memory_bytes, None, "bytes"),
+        Need(
+            "connections waiting to be accepted",
+            burst,
+            None,
+            "connections",
+            Fix("sysctl", "net.core.somaxconn", _round_up(burst)),
+        ),
+        Need(
+            "connections that a packet filter tracks",
+            TRACKED_LATER * clients,
+            None,
+            "connections",
+            Fix("sysctl", "net.netfilter.nf_conntrack_max", _round_up(TRACKED_LATER * clients)),
+            "no filter that tracks connections",
+        ),
+    ]
+
+
+def _descriptors(plan: Plan, host: Host, agents: int, brokers: int) -> Iterator[Need]:
+    per_agent = largest_share(plan, agents) + DESCRIPTORS_KEPT
+    per_broker = _clients_at_target(plan) + DESCRIPTORS_KEPT if brokers else 0
+    fitting = agents_that_fit(plan, descriptors=host.descriptors)
+    yield Need(
+        "open files of an engine",
+        per_agent,
+        host.descriptors,
+        "files",
+        Fix("ulimit", "n", per_agent),
+        f"--set fleet.agents={fitting}",
+    )
+    if brokers:
+        yield Need(
+            "open files of a broker",
+            per_broker,
+            host.descriptors,
+            "files",
+            Fix("ulimit", "n", per_broker),
+            "more brokers: raise count in topology.brokers",
+        )
+    largest = max(per_agent, per_broker)
+    if largest > host.descriptors:
+        fix = Fix("sysctl", "fs.nr_open", _round_up(largest))
+        yield Need("open files that a limit may allow", largest, host.nr_open, "files", fix)
+    files = plan.clients * (2 if brokers else 1) + agents * DESCRIPTORS_KEPT
+    fix = Fix("sysctl", "fs.file-max", files * 2)
+    yield Need("open files of the system", files, host.system_descriptors, "files", fix)
+
+
+def _threads(host: Host, agents: int, brokers: int) -> Iterator[Need]:
+    """Every thread counts as a process: to the user's limit, the system's and the group's."""
+    own = agents * ENGINE_THREADS + brokers * (host.cores + BROKER_THREADS_KEPT)
+    user = host.user_threads_used + own
+    system = host.system_threads_used + own
+    rows = (
+        ("of this user", user, host.user_threads, Fix("ulimit", "u", user), ""),
+        (
+            "of the system",
+            system,
+            host.system_threads,
+            Fix("sysctl", "kernel.threads-max", _round_up(system)),
+            "",
+        ),
+        (
+            "that have a process id",
+            system,
+            host.process_ids,
+            Fix("sysctl", "kernel.pid_max", _round_up(system)),
+            "",
+        ),
+        (
+            "of this control group",
+            host.group_threads_used + own,
+            host.group_threads,
+            None,
+            "raise the container's limit of processes (pids.max), or start fewer brokers",
+        ),
+    )
+    for whose, needed, available, fix, otherwise in rows:
+        what = f"processes and threads {whose}"
+        yield Need(what, needed, available, "threads", fix, otherwise)
+
+
+def _ports(plan: Plan, host: Host) -> Iterator[Need]:
+    """Source ports: each pair of source address and target has the whole port range."""
+    at_target = _clients_at_target(plan)
+    per_pair = ceil(at_target / max(1, len(plan.sources)))
+    easy = max(1, int(host.ports * PORTS_SHARE_EASY))
+    fix, otherwise = None, f"{ceil(at_target / easy)} source addresses: sources in the scenario"
+    if _all_loopback(plan):
+        last = min(254, ceil(at_target / max(1, host.ports)) + 1)
+        otherwise = f"--set 'sources=127.0.0.1-127.0.0.{last}'"
+    else:
+        fix = Fix("sysctl", "net.ipv4.ip_local_port_range", "1024 65535")
+    hint = ""
+    if per_pair > easy:
+        hint = f"connecting gets slow beyond {easy:,} ports: use more source addresses (sources)"
+    what = "ports from a source address to a target"
+    yield Need(what, per_pair, host.ports, "ports", fix, otherwise, hint)
+
+
+def _sources(plan: Plan, host: Host) -> Iterator[Need]:
+    """Whether this host has the addresses that clients are to connect from."""
+    if not plan.sources:
+        return
+    missing = [source for source in plan.sources if not _is_here(source, host)]
+    yield Need(
+        "source addresses of this host",
+        len(plan.sources),
+        len(plan.sources) - len(missing),
+        "addresses",
+        Fix("address", host.interface, " ".join(missing)),
+        "leave them out of sources",
+    )
+
+
+def _memory(plan: Plan, host: Host, agents: int, brokers: int) -> Iterator[Need]:
+    engine_client_bytes = ENGINE_CLIENT_BYTES + (ENGINE_TLS_BYTES if _has_tls(plan) else 0)
+    bytes_needed = plan.clients * engine_client_bytes + agents * ENGINE_BYTES
+    bytes_needed += plan.clients * _broker_client_bytes(plan) if brokers else 0
+    fix = "play fewer clients, or give the host more memory"
+    yield Need("memory, about", bytes_needed, host.memory_bytes, "bytes", otherwise=fix)
+    ends = plan.clients * (2 if brokers or _all_loopback(plan) else 1)
+    buffered = ends * SOCKET_BUFFER_BYTES
+    pages = _round_up(ceil(buffered / PAGE_BYTES))
+    tcp_mem = Fix("sysctl", "net.ipv4.tcp_mem", f"{pages // 2} {pages // 4 * 3} {pages}")
+    yield Need("memory of TCP sockets, about", buffered, host.socket_memory_bytes, "bytes", tcp_mem)
+
+
+def _tracked(plan: Plan, host: Host) -> Iterator[Need]:
+    """Entries of connection tracking, only where the kernel has it loaded."""
+    if host.tracked_connections is None:
+        return
+    needed = TRACKED_LATER * plan.clients
+    yield Need(
+        "connections that the packet filter tracks",
+        needed,
+        host.tracked_connections,
+        "connections",
+        Fix("sysctl", "net.netfilter.nf_conntrack_max", _round_up(needed)),
+        "take the run's ports out of connection tracking (NOTRACK)",
+    )
+
+
+def _backlogs(plan: Plan, host: Host) -> Iterator[Need]:
+    """Connections that come while a broker on this host is not accepting."""
+    burst = _burst(plan)
+    for what, available, name in (
+        ("connections waiting to be accepted", host.accept_backlog, "net.core.somaxconn"),
+        ("connections in their handshake", host.syn_backlog, "net.ipv4.tcp_max_syn_backlog"),
+    ):
+        fix = Fix("sysctl", name, _round_up(burst))
+        slower = "connect with less parallelism or at a lower rate"
+        yield Need(what, burst, available, "connections", fix, slower)
+
+
+def _burst(plan: Plan) -> int:
+    """Connections that a target may have to keep waiting, in the steepest connect stage."""
+    largest = 0
+    for stage in plan.stages:
+        if not isinstance(stage.action, ConnectAction):
+            continue
+        clients = sum(plan.populations[index].clients for index in stage.populations)
+        by_rate = (stage.action.rate_per_s or clients / ACCEPT_PAUSE_S) * ACCEPT_PAUSE_S
+        at_once = min(clients, ceil(by_rate), stage.action.parallelism or clients)
+        largest = max(largest, ceil(at_once / len(plan.targets)))
+    return largest
+
+
+def _clients_at_target(plan: Plan) -> int:
+    return sum(ceil(population.clients / len(plan.targets)) for population in plan.populations)
+
+
+def _broker_client_bytes(plan: Plan) -> int:
+    return BROKER_CLIENT_BYTES + (BROKER_TLS_BYTES if _has_tls(plan) else 0)
+
+
+def _has_tls(plan: Plan) -> bool:
+    return any(target.tls for target in plan.targets)
+
+
+def _all_loopback(plan: Plan) -> bool:
+    return all(target.is_loopback for target in plan.targets)
+
+
+def _is_here(source: str, host: Host) -> bool:
+    return ip_address(source).is_loopback or source in host.addresses
+
+
+def _round_up(number: int) -> int:
+    """The next power of two: settings that look chosen, with room to spare."""
+    return int(2 ** max(0, number - 1).bit_length())
+
+
+PAGE_BYTES = 4096

@@ -1,0 +1,137 @@
+"""Which topics a plan uses: filters under which its retained messages would lie, and the very
+topics on which it keeps messages itself. Pure functions of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pubstorm.plan import FixedPayload, GaussianPayload, Plan, Population
+from pubstorm.template import Template, Variable
+
+STAMP_BYTES = 32
+"""Payloads from this size on begin with a stamp, whose first four bytes are the run's tag
+(`crates/plan/src/stamp.rs`)."""
+OWN_TOPICS_MAX = 200_000
+"""Topics that are rendered to be recognised."""
+
+
+def looked_at(plan: Plan) -> tuple[str, ...]:
+    """Filters that hold all topics of the plan's publications and subscriptions, without those
+    that lie within others."""
+    filters = {_wildcards(template) for template in _templates(plan)}
+    return tuple(sorted(f for f in filters if not any(g != f and _covers(g, f) for g in filters)))
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Who publishes to a topic: the first client that does."""
+
+    population: int
+    """Index of its population."""
+    client: int
+    """Its index in the population."""
+    stamps: bool
+    """Whether all messages of the topic have a stamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What tells a message that this run keeps on a broker from others."""
+
+    run_tag: int
+    publishers: dict[str, Publisher]
+    """Topics on which the run keeps messages."""
+    is_complete: bool
+    """Whether these are all of them."""
+
+    def has(self, topic: str, payload: bytes, before: dict[str, bytes]) -> bool:
+        """Whether this run published the message; `before` is what was kept before the run."""
+        publisher = self.publishers.get(topic)
+        if publisher is None:
+            return False
+        if len(payload) >= STAMP_BYTES and payload[:4] == self.run_tag.to_bytes(4, "little"):
+            return True
+        return not publisher.stamps and before.get(topic) != payload
+
+
+def own_topics(plan: Plan) -> Own:
+    """The topics on which the plan's clients keep messages."""
+    publishers: dict[str, Publisher] = {}
+    for topic, publisher in _publishers(plan):
+        if len(publishers) >= OWN_TOPICS_MAX:
+            return Own(plan.run_tag, publishers, is_complete=False)
+        first = publishers.setdefault(topic, publisher)
+        if first.stamps and not publisher.stamps:
+            publishers[topic] = replace(first, stamps=False)
+    return Own(plan.run_tag, publishers, is_complete=True)
+
+
+def keeps_messages(plan: Plan) -> bool:
+    """Whether clients of the plan may leave retained messages."""
+    return any(True for population in plan.populations for _ in _kept(population))
+
+
+def _publishers(plan: Plan) -> Iterator[tuple[str, Publisher]]:
+    for index, population in enumerate(plan.populations):
+        for topic, stamps in _kept(population):
+            template = Template.parse(topic)
+            for client in range(population.clients):
+                publisher = Publisher(index, client, stamps)
+                for variant in range(template.variants):
+                    yield template.text(population.first + client, variant), publisher
+
+
+def _kept(population: Population) -> Iterator[tuple[str, bool]]:
+    """Topics with retained messages, and whether their payloads have a stamp."""
+    for publication in population.publications:
+        if not publication.retain:
+            continue
+        match publication.payload:
+            case FixedPayload(bytes=size_bytes):
+                yield publication.topic, size_bytes >= STAMP_BYTES
+            case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
+                yield publication.topic, mean_bytes - 4 * sd_bytes >= STAMP_BYTES
+            case _:
+                yield publication.topic, False
+    if population.will is not None and population.will.retain:
+        yield population.will.topic, False
+
+
+def _templates(plan: Plan) -> Iterator[str]:
+    for population in plan.populations:
+        yield from (publication.topic for publication in population.publications)
+        yield from (subscription.filter for subscription in population.subscriptions)
+        if population.will is not None:
+            yield population.will.topic
+
+
+def _wildcards(template: str) -> str:
+    """The template with a wildcard for each level that varies; of a shared filter, what it
+    filters."""
+    levels: list[list[str | Variable]] = [[]]
+    for part in Template.parse(template).parts:
+        if isinstance(part, Variable):
+            levels[-1].append(part)
+            continue
+        head, *rest = part.split("/")
+        levels[-1].append(head)
+        levels.extend([piece] for piece in rest)
+    texts = [
+        "+" if any(isinstance(part, Variable) for part in level) else "".join(map(str, level))
+        for level in levels
+    ]
+    return "/".join(texts[2:] if texts[0] == "$share" else texts)
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """Whether every topic that `narrow` matches is matched by `wide`."""
+    wides, narrows = wide.split("/"), narrow.split("/")
+    for place, level in enumerate(wides):
+        if level == "#":
+            return not (place == 0 and narrows[0].startswith("$"))
+        if place >= len(narrows) or (
+            level != narrows[place] and (level != "+" or narrows[place] == "#")
+        ):
+            return False
+    return len(wides) == len(narrows)

@@ -1,0 +1,79 @@
+"""Calibration as a whole: real engine against the real sink, stored, and used by a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Play = Callable[..., tuple[int, dict[str, Any]]]
+
+OWN = """
+topology: {brokers: {b: {kind: embedded}}}
+populations:
+  device:
+    clients: 20
+    publications: [{topic: "up/{n}", rate: 20/s, qos: 1}]
+  backend:
+    clients: 1
+    subscriptions: ["up/#"]
+stages: [connect, publish: 2s]
+"""
+
+
+def test_a_run_tells_its_headroom_once_the_host_is_calibrated(run: Play, tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-m", "pubstorm", "calibrate", "--quick", "--clients", "50"]
+    made = subprocess.run(
+        command,
+        env={**os.environ, **state},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert "round 1 of 1: sending at QoS 1" in made.stderr
+    rows = [line.split("  ")[0] for line in made.stdout.splitlines()]
+    for row in ("sent at QoS 0", "sent at QoS 1", "received", "connected", "idle client"):
+        assert row in rows
+    path = tmp_path / "state" / "pubstorm" / "calibration.json"
+    assert f"stored in {path}" in made.stderr
+    (entry,) = json.loads(path.read_text())["entries"]
+    assert entry["clients"] == 50
+    for name in ("sent_qos0", "sent_qos1", "received", "connected"):
+        assert 0 < entry[name]["low"] <= entry[name]["median"] <= entry[name]["high"]
+
+    code, result = run(OWN, environment=state)
+    assert code == 0
+    assert 0 < result["headroom"]["rate"] < 1
+    assert result["headroom"]["clients"] == 21 / 50
+    assert result["headroom"]["calibrated"] == entry["calibrated"]
+    assert any("of its calibrated ceiling" in text for text in result["verdict"]["evidence"])
+
+
+def test_a_host_that_was_never_calibrated_has_no_headroom(run: Play, tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    code, result = run(OWN, environment=state)
+    assert (code, result["headroom"], result["verdict"]["evidence"]) == (0, None, [])
+
+
+def test_an_engine_that_is_no_sink_is_an_error(tmp_path: Path) -> None:
+    engine = tmp_path / "pubstorm-engine"
+    engine.write_text("#!/bin/sh\necho '{}'\nexit 1\n")
+    engine.chmod(0o755)
+    made = subprocess.run(
+        [sys.executable, "-m", "pubstorm", "calibrate", "--quick"],
+        env={**os.environ, "PUBSTORM_ENGINE": str(engine), "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert made.returncode == 3
+    assert made.stderr.splitlines()[1].startswith("error: broker sink")
+    assert "Traceback" not in made.stderr

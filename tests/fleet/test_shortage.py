@@ -1,0 +1,93 @@
+"""Processes that this host does not let start: an error with its fix, no traceback."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from pubstorm.shortage import start_failure
+
+START = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from pubstorm.errors import PubstormError
+from pubstorm.fleet.local import LocalSlot
+from pubstorm.topology.mosquitto import mosquitto_version
+from pubstorm.topology.process import BrokerProcess
+
+async def start():
+    folder = Path("/nonexistent")
+    for name, begin in (
+        ("engine", lambda: LocalSlot(Path("/bin/true"), 0, 1, folder / "log").spawn()),
+        ("broker", lambda: BrokerProcess("b-0", folder).spawn(["/bin/true"], talks=True)),
+        ("version", lambda: mosquitto_version("/bin/true")),
+    ):
+        try:
+            await begin()
+            print(name, "started")
+        except PubstormError as error:
+            print(name, error.message, "|", error.hint)
+
+async def run():
+    await asyncio.sleep(0)
+    {limit}
+    await start()
+
+asyncio.run(run())
+"""
+NO_PROCESSES = """
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    os.geteuid() == 0 and os.setresuid(65534, 65534, 65534)
+"""
+NO_FILES = """
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, used))
+"""
+
+
+def start_under(limit: str) -> list[str]:
+    """Starts an engine, a broker and a broker's version in a process that is held short."""
+    program = START.replace("{limit}", limit.strip())
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.splitlines()
+
+
+def test_a_user_without_processes_left_is_told() -> None:
+    said = start_under(NO_PROCESSES)
+    assert len(said) == 3
+    for line in said:
+        assert "cannot start /bin/true: " in line
+        assert "this host met its limit of processes and threads | ulimit -u" in line
+
+
+def test_a_process_without_files_left_is_told() -> None:
+    said = start_under(NO_FILES)
+    assert len(said) == 3
+    for line in said:
+        assert "this host met the limit of open files of this process | ulimit -n" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "a lack of memory"),
+        (OSError(errno.ENFILE, "Too many open files"), "the limit of open files of the system"),
+        (RuntimeError("can't start new thread"), "its limit of processes and threads"),
+    ],
+)
+def test_the_limit_that_was_met_is_named(error: OSError | RuntimeError, words: str) -> None:
+    text, hint = start_failure("engine", error)
+    assert text.startswith("cannot start engine: ")
+    assert text.endswith(f": this host met {words}")
+    assert hint is not None
+
+
+def test_another_reason_is_told_without_a_limit() -> None:
+    text, hint = start_failure("engine", OSError(errno.EACCES, "Permission denied"))
+    assert (text, hint) == ("cannot start engine: Permission denied", None)

@@ -105,6 +105,12 @@ def test_a_wrong_source_is_told(source: object, words: str) -> None:
     assert words in problem(monitors={"sources": {"it": source}})
 
 
+@pytest.mark.parametrize("name", ["host", "device", "broker-0", "agent-12"])
+def test_a_source_has_a_name_of_its_own(name: str) -> None:
+    found = problem(monitors={"sources": {name: {"process": {"pid": 1}}}})
+    assert f"monitors.sources.{name}: found the name '{name}', allowed is one that nothing" in found
+
+
 def test_the_first_publish_stage_of_the_first_broker_is_profiled() -> None:
     asked = scenario(stages=["connect", {"publish": "5s"}], profile={"for": "2s"})
     compiled = compiled_for(asked, [HERE])

@@ -118,8 +118,9 @@ class Perf:
         words = last_lines(self._log)
         if not self._data.exists() or not self._data.stat().st_size:
             raise PerfError(explained(words))
-        fields = "comm,ip,sym,dso"
-        text = await _output(self._program, "script", "-i", str(self._data), "-F", fields)
+        # Looking for inlined functions can take minutes.
+        options = ("--no-inline", "-F", "comm,ip,sym,dso")
+        text = await _output(self._program, "script", "-i", str(self._data), *options)
         profile = parse_script(text.splitlines())
         if not profile.samples_total:
             raise PerfError(f"perf took no sample: the process was idle, or it ended; {words}")

@@ -195,14 +195,12 @@ async def _output(*command: str) -> str:
 
 _FRAME = re.compile(r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<module>[^()]*(?:\(deleted\))?)\)\s*")
 
+_NOT_ALLOWED = (
+    "perf is not allowed for this user: run as root, or sysctl kernel.perf_event_paranoid=1 and "
+    "profile a broker that the run starts"
+)
 _REASONS = (
-    (
-        "perf_event_paranoid",
-        "perf is not allowed for this user: run as root, or sysctl kernel.perf_event_paranoid=-1",
-    ),
-    (
-        "permission",
-        "perf is not allowed for this user: run as root, or sysctl kernel.perf_event_paranoid=-1",
-    ),
+    ("perf_event_paranoid", _NOT_ALLOWED),
+    ("permission", _NOT_ALLOWED),
     ("no such process", "the process had ended before perf could record it"),
 )

@@ -131,7 +131,7 @@ class _Run:
         return Fleet(slots, self._happenings.put_nowait, silence_s)
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
-        scenario, brokers = self._scenario, watched_brokers(plan, topology.results())
+        scenario, brokers = self._scenario, watched_brokers(topology.results(), plan.targets)
         profiler = None
         if (spec := profile_spec(scenario, plan, brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER

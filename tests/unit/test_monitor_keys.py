@@ -105,7 +105,7 @@ def test_a_wrong_source_is_told(source: object, words: str) -> None:
     assert words in problem(monitors={"sources": {"it": source}})
 
 
-@pytest.mark.parametrize("name", ["host", "device", "broker-0", "agent-12"])
+@pytest.mark.parametrize("name", ["broker-0", "agent-12"])
 def test_a_source_has_a_name_of_its_own(name: str) -> None:
     found = problem(monitors={"sources": {name: {"process": {"pid": 1}}}})
     assert f"monitors.sources.{name}: found the name '{name}', allowed is one that nothing" in found

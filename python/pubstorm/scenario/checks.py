@@ -155,11 +155,10 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Names under which something else is watched already."""
-    taken = {"host", *_brokers_here(scenario), *scenario.populations}
-    agent = re.compile(r"agent-\d+")
+    """Names that a broker or an engine has by its number."""
+    brokers = _brokers_here(scenario)
     for name in scenario.monitors.sources:
-        if name in taken or agent.fullmatch(name):
+        if name in brokers or re.fullmatch(r"agent-\d+", name):
             message = f"found the name {describe(name)}, allowed is one that nothing else has"
             yield ("monitors", "sources", name), message, "its figures would be mixed with others"
 

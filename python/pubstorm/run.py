@@ -213,7 +213,7 @@ class _Run:
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
         """What watches, from where observers find the brokers."""
-        scenario, brokers = self._scenario, watched_brokers(plan, topology.results())
+        scenario, brokers = self._scenario, watched_brokers(topology.results(), plan.targets)
         profiler = None
         if (spec := profile_spec(scenario, plan, brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER

@@ -75,18 +75,18 @@ class LoadTimeline:
             for population in plan.populations
         ]
 
-    def take(self, snapshot: Snapshot) -> Iterator[Sample]:
+    def take(self, snapshot: Snapshot) -> list[Sample]:
         """Adds a snapshot; the samples of the spans that are complete with it."""
         if snapshot.to_ns <= self._started_ns:
-            return
+            return []
         self._share_out(snapshot)
         self._add_histograms(snapshot)
         self._add_state(snapshot)
-        yield from self._close(self._complete_until(snapshot.to_ns))
+        return list(self._close(self._complete_until(snapshot.to_ns)))
 
-    def finish(self) -> Iterator[Sample]:
+    def finish(self) -> list[Sample]:
         """The samples of all spans that are still open."""
-        yield from self._close(max(self._buckets, default=-1) + 1)
+        return list(self._close(max(self._buckets, default=-1) + 1))
 
     def _share_out(self, snapshot: Snapshot) -> None:
         span_ns = max(snapshot.to_ns - snapshot.from_ns, 1)

@@ -107,10 +107,9 @@ class Watch:
         """What could not be watched, each once."""
         return tuple(self._problems)
 
-    def _add_load(self, samples: Iterable[Sample]) -> None:
-        kept = tuple(samples)
-        self._keep(kept)
-        self._readings.add(sample for sample in kept if sample.source.startswith("agent-"))
+    def _add_load(self, samples: Sequence[Sample]) -> None:
+        self._keep(samples)
+        self._readings.add(sample for sample in samples if sample.source.startswith("agent-"))
 
     def _outbox(self, loop: asyncio.AbstractEventLoop) -> _Outbox:
         """Hands what a reader has over to the loop; nothing happens once that is closed."""

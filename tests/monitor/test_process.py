@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pubstorm.monitor import MonitorError
+from pubstorm.monitor import MonitorError, process
 from pubstorm.monitor.process import Families, ProcessMonitor, find
 from pubstorm.scenario.monitors import Process
 
@@ -57,9 +59,9 @@ def test_cpu_is_the_share_of_a_core_since_the_last_reading(
     busy = child(BUSY)
     watched = monitor(pid=busy.pid)
     assert "cpu" not in read(watched)
-    process = psutil.Process(busy.pid)
-    before_s = process.cpu_times().user
-    eventually(lambda: process.cpu_times().user > before_s + 0.1)
+    times = psutil.Process(busy.pid).cpu_times
+    before_s = times().user
+    eventually(lambda: times().user > before_s + 0.1)
     found = read(watched)
     assert found["cpu"] == pytest.approx(found["cpu_user"] + found["cpu_system"], abs=2e-4)
     assert 0 < found["cpu_user"] <= 1.2
@@ -67,7 +69,7 @@ def test_cpu_is_the_share_of_a_core_since_the_last_reading(
 
 def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
     with subprocess.Popen(
-        ["python3", "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as listener:
         assert listener.stdout is not None
         port = int(listener.stdout.readline())
@@ -75,6 +77,28 @@ def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
         listener.communicate()
     with pytest.raises(MonitorError, match=f"no process of this machine .* port {port}"):
         find(Process(port=port))
+
+
+def test_a_process_that_is_started_again_is_found_again(
+    child: ChildMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "RETRY_S", (0.0, 0.0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    program = LISTENER.replace("0))", f"{port}))")
+    watched = monitor(port=port)
+    first = child(program)
+    assert read(watched)
+    first.kill()
+    first.wait()
+    with pytest.raises(MonitorError, match="has ended"):
+        read(watched)
+    with pytest.raises(MonitorError, match="no process of this machine"):
+        read(watched)
+    child(program)
+    found = read(watched)
+    assert found["processes"] == 1
+    assert "cpu" not in found, "nothing is known of it yet"
 
 
 def test_a_name_must_be_that_of_one_process(tmp_path: Path) -> None:
@@ -91,27 +115,27 @@ def test_a_name_must_be_that_of_one_process(tmp_path: Path) -> None:
             find(Process(name="oddly-named"))
         assert f"({first.pid}, {second.pid})" in str(caught.value)
     finally:
-        for process in filter(None, (first, second)):
-            process.kill()
-            process.wait()
+        for each in filter(None, (first, second)):
+            each.kill()
+            each.wait()
 
 
 def test_the_end_of_a_process_is_told_once(child: ChildMaker) -> None:
-    process = child(WAITING)
-    watched = monitor(pid=process.pid)
+    started = child(WAITING)
+    watched = monitor(pid=started.pid)
     assert read(watched)
-    process.kill()
-    process.wait()
-    with pytest.raises(MonitorError, match=f"process {process.pid} has ended"):
+    started.kill()
+    started.wait()
+    with pytest.raises(MonitorError, match=f"process {started.pid} has ended"):
         read(watched)
     assert read(watched) == {}
 
 
 def test_a_zombie_has_ended(child: ChildMaker, eventually: Eventually) -> None:
-    process = child(WAITING)
-    watched = monitor(pid=process.pid)
-    process.kill()
-    eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    started = child(WAITING)
+    watched = monitor(pid=started.pid)
+    started.kill()
+    eventually(lambda: psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE)
     with pytest.raises(MonitorError, match="has ended"):
         read(watched)
 
@@ -125,12 +149,12 @@ def test_a_pid_that_nobody_has_is_a_problem() -> None:
 def test_a_process_of_another_user_is_told_as_far_as_it_can_be_seen(
     child: ChildMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = child(WAITING)
+    started = child(WAITING)
 
     def refuse(path: Path) -> os.stat_result:
         raise PermissionError(13, "Permission denied", str(path))
 
-    watched = monitor(pid=process.pid)
+    watched = monitor(pid=started.pid)
     monkeypatch.setattr(Path, "stat", refuse)
     readings = watched.read()
     assert [next(readings).metric for _ in range(3)] == ["rss_bytes", "threads", "processes"]

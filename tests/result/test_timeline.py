@@ -131,7 +131,7 @@ def snapshot(agent: int, from_s: float, to_s: float, **told: Any) -> Snapshot:
 def samples(snapshots: Iterable[Snapshot], agents: int = 1) -> list[Sample]:
     timeline = LoadTimeline(plan(OPEN), agents, START_NS)
     found = [sample for each in snapshots for sample in timeline.take(each)]
-    return found + list(timeline.finish())
+    return found + timeline.finish()
 
 
 def track(found: Sequence[Sample], source: str, metric: str) -> list[tuple[float, float]]:
@@ -216,15 +216,15 @@ def test_agents_tell_of_themselves() -> None:
 
 def test_an_agent_that_falls_silent_holds_up_only_so_many_spans() -> None:
     timeline = LoadTimeline(plan(OPEN), 2, START_NS)
-    list(timeline.take(snapshot(1, 0, 1)))
-    closed = [len(list(timeline.take(snapshot(0, n, n + 1)))) > 0 for n in range(2 * OPEN_MAX)]
+    timeline.take(snapshot(1, 0, 1))
+    closed = [bool(timeline.take(snapshot(0, n, n + 1))) for n in range(2 * OPEN_MAX)]
     assert closed == [True] + [False] * OPEN_MAX + [True] * (OPEN_MAX - 1)
 
 
 def test_an_hour_of_snapshots_keeps_no_span_open() -> None:
     timeline = LoadTimeline(plan(OPEN), 1, START_NS)
     for n in range(3600):
-        list(timeline.take(snapshot(0, n + 0.3, n + 1.3, sent=1)))
+        timeline.take(snapshot(0, n + 0.3, n + 1.3, sent=1))
     assert len(timeline._buckets) <= 2
     assert all(len(states) <= 2 for states in timeline._states.values())
 
@@ -242,7 +242,7 @@ def test_what_is_due_is_sent_or_skipped_or_waits() -> None:
 
 def test_a_closed_loop_has_nothing_due() -> None:
     timeline = LoadTimeline(plan(OPEN, ClosedPace()), 1, START_NS)
-    found = list(timeline.take(snapshot(0, 0, 1, sent=5)))
+    found = timeline.take(snapshot(0, 0, 1, sent=5))
     assert track(found, "device", "due_per_s") == []
     assert track(found, "device", "sent_per_s") == [(1.0, 5.0)]
 

@@ -35,7 +35,7 @@ def problem(**keys: Any) -> str:
 def chosen(asked: Scenario, targets: list[Target], *brokers: BrokerResult) -> list[tuple[str, str]]:
     """Class and source of each monitor."""
     compiled = compiled_for(asked, targets)
-    found = monitors_for(asked, compiled, watched_brokers(compiled, brokers))
+    found = monitors_for(asked, compiled, watched_brokers(brokers, targets))
     return [(type(monitor).__name__, monitor.source) for monitor in found]
 
 
@@ -105,10 +105,16 @@ def test_a_wrong_source_is_told(source: object, words: str) -> None:
     assert words in problem(monitors={"sources": {"it": source}})
 
 
+@pytest.mark.parametrize("name", ["broker-0", "agent-12"])
+def test_a_source_has_a_name_of_its_own(name: str) -> None:
+    found = problem(monitors={"sources": {name: {"process": {"pid": 1}}}})
+    assert f"monitors.sources.{name}: found the name '{name}', allowed is one that nothing" in found
+
+
 def test_the_first_publish_stage_of_the_first_broker_is_profiled() -> None:
     asked = scenario(stages=["connect", {"publish": "5s"}], profile={"for": "2s"})
     compiled = compiled_for(asked, [HERE])
-    found = profile_spec(asked, compiled, watched_brokers(compiled, ()))
+    found = profile_spec(asked, compiled, watched_brokers((), compiled.targets))
     assert found is not None
     assert (found.broker, found.process, found.stage) == ("broker-0", Process(port=1883), 1)
     assert (found.after_ns, found.duration_ns) == (SECOND_NS, 2 * SECOND_NS)
@@ -122,7 +128,7 @@ def test_stage_and_process_of_a_profile_can_be_chosen() -> None:
         profile={"stage": "idle", "broker": "redis"},
     )
     compiled = compiled_for(asked, [THERE])
-    found = profile_spec(asked, compiled, watched_brokers(compiled, ()))
+    found = profile_spec(asked, compiled, watched_brokers((), compiled.targets))
     assert found is not None
     assert (found.broker, found.process.name, found.stage) == ("redis", "redis-server", 2)
 

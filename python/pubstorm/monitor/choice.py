@@ -14,7 +14,7 @@ from pubstorm.monitor.sys_topics import Login, SysTopicsMonitor
 from pubstorm.plan import Plan, PublishAction, Target
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.monitors import Process, Source, SysTopics
+from pubstorm.scenario.monitors import Process, SysTopics
 from pubstorm.scenario.target import parse_target
 from pubstorm.template import Template
 
@@ -33,9 +33,11 @@ class WatchedBroker:
     """Whether it is expected to publish under `$SYS`."""
 
 
-def watched_brokers(plan: Plan, started: Sequence[BrokerResult]) -> tuple[WatchedBroker, ...]:
-    """The brokers that the run has started; without any, the targets on this machine, which are
-    called `broker-0` and so on."""
+def watched_brokers(
+    started: Sequence[BrokerResult], targets: Sequence[Target]
+) -> tuple[WatchedBroker, ...]:
+    """The brokers that the run has started, each with the target where an observer finds it;
+    without any, the targets on this machine, which are called `broker-0` and so on."""
     if started:
         return tuple(
             WatchedBroker(
@@ -44,11 +46,11 @@ def watched_brokers(plan: Plan, started: Sequence[BrokerResult]) -> tuple[Watche
                 target=target,
                 speaks_sys=broker.kind == "mosquitto",
             )
-            for broker, target in zip(started, plan.targets, strict=True)
+            for broker, target in zip(started, targets, strict=True)
         )
     return tuple(
         WatchedBroker(f"broker-{number}", Process(port=target.port), target, True)
-        for number, target in enumerate(plan.targets)
+        for number, target in enumerate(targets)
         if target.is_loopback
     )
 
@@ -67,7 +69,13 @@ def monitors_for(
                 login = client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
     for name, source in scenario.monitors.sources.items():
-        yield _source_monitor(name, source, plan, families)
+        if source.process is not None:
+            yield ProcessMonitor(name, source.process, families)
+        if source.prometheus is not None:
+            yield PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
+        if source.sys is not None:
+            first = plan.targets[0] if scenario.target else brokers[0].target
+            yield _observer(name, source.sys, plan, first)
 
 
 def profile_spec(
@@ -108,13 +116,8 @@ def client_login(plan: Plan, target: Target) -> Login:
     return Login(username, password, tls, population.first)
 
 
-def _source_monitor(name: str, source: Source, plan: Plan, families: Families) -> Monitor:
-    if source.process is not None:
-        return ProcessMonitor(name, source.process, families)
-    if source.prometheus is not None:
-        return PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
-    topics = source.sys or SysTopics()
-    target = plan.targets[0] if topics.url is None else parse_target(topics.url)
+def _observer(name: str, topics: SysTopics, plan: Plan, first: Target) -> SysTopicsMonitor:
+    target = first if topics.url is None else parse_target(topics.url)
     login = client_login(plan, target)
     if topics.username is not None:
         login = Login(topics.username, topics.password, login.tls, login.number)

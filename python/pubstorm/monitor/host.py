@@ -41,7 +41,7 @@ class HostMonitor:
         """Nothing is held."""
 
     def _differences(self) -> dict[str, float]:
-        """CPU as shares of all cores, and the network's rates."""
+        """CPU as shares of all cores, and the rates of all network interfaces, loopback too."""
         now_s, cpu = time.monotonic(), psutil.cpu_times()._asdict()
         network = psutil.net_io_counters()
         before, self._cpu = self._cpu, cpu

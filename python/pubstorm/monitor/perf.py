@@ -118,8 +118,9 @@ class Perf:
         words = last_lines(self._log)
         if not self._data.exists() or not self._data.stat().st_size:
             raise PerfError(explained(words))
-        fields = "comm,ip,sym,dso"
-        text = await _output(self._program, "script", "-i", str(self._data), "-F", fields)
+        # Looking for inlined functions can take minutes.
+        options = ("--no-inline", "-F", "comm,ip,sym,dso")
+        text = await _output(self._program, "script", "-i", str(self._data), *options)
         profile = parse_script(text.splitlines())
         if not profile.samples_total:
             raise PerfError(f"perf took no sample: the process was idle, or it ended; {words}")
@@ -194,14 +195,12 @@ async def _output(*command: str) -> str:
 
 _FRAME = re.compile(r"\s+[0-9a-f]+ (?P<symbol>.*) \((?P<module>[^()]*(?:\(deleted\))?)\)\s*")
 
+_NOT_ALLOWED = (
+    "perf is not allowed for this user: run as root, or sysctl kernel.perf_event_paranoid=1 and "
+    "profile a broker that the run starts"
+)
 _REASONS = (
-    (
-        "perf_event_paranoid",
-        "perf is not allowed for this user: run as root, or sysctl kernel.perf_event_paranoid=-1",
-    ),
-    (
-        "permission",
-        "perf is not allowed for this user: run as root, or sysctl kernel.perf_event_paranoid=-1",
-    ),
+    ("perf_event_paranoid", _NOT_ALLOWED),
+    ("permission", _NOT_ALLOWED),
     ("no such process", "the process had ended before perf could record it"),
 )

@@ -71,7 +71,7 @@ class ProcessMonitor:
         try:
             yield from self._read(self._root)
         except psutil.NoSuchProcess as gone:
-            pid, self._root = self._root.pid, None
+            pid, self._root, self._used = self._root.pid, None, {}
             if self._wanted.pid is not None:
                 self._retry_at_s = float("inf")
             raise MonitorError(f"process {pid} has ended: nothing more is read of it") from gone

@@ -89,8 +89,8 @@ class SysTopicsMonitor:
     def read(self) -> Iterator[Reading]:
         """What came since the last reading, with the instant at which it came. A broker says only
         what has changed: the rest still holds while it says anything at all."""
-        now_s, now_ns = time.monotonic(), time.monotonic_ns()
         with self._lock:
+            now_s, now_ns = time.monotonic(), time.monotonic_ns()
             still_holds = now_s - self._heard_s <= SILENCE_S
             readings = [
                 reading if name in self._fresh else Reading(now_ns, name, reading.value)
@@ -176,9 +176,9 @@ class SysTopicsMonitor:
             self._note(f"{text}: allow its user to read it")
 
     def _on_message(self, _: Client, __: Any, message: MQTTMessage) -> None:
-        at_ns, name = time.monotonic_ns(), metric_name(message.topic)
-        value = number(message.payload)
+        name, value = metric_name(message.topic), number(message.payload)
         with self._lock:
+            at_ns = time.monotonic_ns()
             self._received_total += 1
             self._received_bytes += len(message.payload)
             self._heard_s = time.monotonic()

@@ -4,6 +4,7 @@ clients that can be told apart, stages that follow each other. It reads no file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
@@ -53,6 +54,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_tls(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
+    yield from _check_sources(scenario)
     yield from _check_profile(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
@@ -142,6 +144,22 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             connected.difference_update(chosen)
 
 
+def _check_sources(scenario: Scenario) -> Iterator[Finding]:
+    """Names that a broker or an engine has by its number."""
+    brokers = _brokers_here(scenario)
+    for name in scenario.monitors.sources:
+        if name in brokers or re.fullmatch(r"agent-\d+", name):
+            message = f"found the name {describe(name)}, allowed is one that nothing else has"
+            yield ("monitors", "sources", name), message, "its figures would be mixed with others"
+
+
+def _brokers_here(scenario: Scenario) -> list[str]:
+    """What the brokers that are watched by default are called."""
+    started = [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
+    targets = enumerate(scenario.target)
+    return started or [f"broker-{number}" for number, target in targets if target.is_loopback]
+
+
 def _check_profile(scenario: Scenario) -> Iterator[Finding]:
     profile, monitors = scenario.profile, scenario.monitors
     if profile is None:
@@ -153,9 +171,8 @@ def _check_profile(scenario: Scenario) -> Iterator[Finding]:
     if profile.stage is not None and profile.stage not in stages:
         found = f"found the unknown stage {describe(profile.stage)}"
         yield ("profile", "stage"), f"{found}, allowed are {', '.join(stages)}", None
-    brokers = [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
-    brokers += [f"broker-{n}" for n, target in enumerate(scenario.target) if target.is_loopback]
-    names = [*brokers, *(name for name, source in monitors.sources.items() if source.process)]
+    names = _brokers_here(scenario)
+    names += [name for name, source in monitors.sources.items() if source.process]
     if not names:
         hint = "name its process under monitors.sources, on the machine that pubstorm runs on"
         yield ("profile",), "found no broker of this machine, needed is one to profile", hint

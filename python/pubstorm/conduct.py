@@ -64,9 +64,9 @@ class Course:
     started_ns: int
     ended_ns: int = 0
     spans: list[StageSpan] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
     changes: list[AppliedChange] = field(default_factory=list)
-    """Changes of populations, in the order of time."""
+    """Changes of populations that took effect, in the order of time."""
+    events: list[Event] = field(default_factory=list)
     endings: dict[int, str] = field(default_factory=dict)
     """How each agent ended."""
     interrupted: bool = False

@@ -27,7 +27,8 @@ DROPPED_SHARE = 0.001
 ALIGNED_TURNS = 10
 """Messages of each client that a window must hold where they all send at once."""
 QUEUE_GONE_S = 1.0
-"""Seconds' worth of messages due that may still wait when a queue counts as gone."""
+"""Seconds' worth of messages due that may still wait, and mean latency that there may still be,
+when a queue counts as gone: the latency tells of queues inside the broker, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Before:
     """Whether the load was not carried when it ended."""
     queue: int = 0
     """The longest queue with which a phase has held so far."""
+    latency_ns: float = 0.0
+    """The largest mean latency with which one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +91,19 @@ def follow(ticks: Sequence[Tick], due: LoadDue, before: Before, drops: Drops | N
 
 
 def queue_growth_per_s(ticks: Sequence[Tick]) -> float:
-    """The slope of the queue by least squares."""
-    if len(ticks) < 2:
-        return 0.0
-    times_s = [(tick.to_ns - ticks[0].to_ns) / SECOND_NS for tick in ticks]
-    mean_s, mean = sum(times_s) / len(ticks), sum(tick.queue for tick in ticks) / len(ticks)
-    spread = sum((time_s - mean_s) ** 2 for time_s in times_s)
-    pairs = zip(times_s, ticks, strict=True)
-    return sum((time_s - mean_s) * (tick.queue - mean) for time_s, tick in pairs) / spread
+    """How fast the clients' queue grew."""
+    return _slope_per_s(ticks, [tick.queue for tick in ticks])
 
 
 def second_half(ticks: Sequence[Tick]) -> Sequence[Tick]:
     """The later half of the ticks."""
     return ticks[len(ticks) // 2 :]
+
+
+def mean_latency_ns(ticks: Sequence[Tick]) -> float:
+    """Mean latency of deliveries and acknowledgements; 0 where there are none."""
+    count = sum(tick.latency_count for tick in ticks)
+    return sum(tick.latency_sum_ns for tick in ticks) / count if count else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class _Course:
         self.evidence: list[str] = []
         self._origin_ns = ticks[0].from_ns
         self._queue_gone = max(before.queue, round(due.sent_per_s * QUEUE_GONE_S))
+        self._latency_gone_ns = max(before.latency_ns, QUEUE_GONE_S * SECOND_NS)
         width_ns = ticks[0].to_ns - ticks[0].from_ns
         self._window = _window(due, width_ns)
         self._window_s = self._window * width_ns / SECOND_NS
@@ -144,8 +148,8 @@ class _Course:
         for end in range(self._window, len(self.ticks) + 1):
             shortfall = self._shortfall(end)
             last_short = shortfall or last_short
-            queue_gone = self.ticks[end - 1].queue <= self._queue_gone
-            turns = shortfall is None and queue_gone if self.collapsed else shortfall is not None
+            carried = shortfall is None
+            turns = carried and self._is_queue_gone(end) if self.collapsed else not carried
             streak = streak + 1 if turns else 0
             if streak == CONSECUTIVE_TICKS:
                 self._turn(self.ticks[end - streak], last_short)
@@ -153,24 +157,35 @@ class _Course:
         if self.collapsed:
             self._tell_end(last_short)
 
+    def _is_queue_gone(self, end: int) -> bool:
+        latency_ns = mean_latency_ns(self.ticks[end - self._window : end])
+        short = self.ticks[end - 1].queue <= self._queue_gone
+        return short and latency_ns <= self._latency_gone_ns
+
     def check_queue(self) -> None:
-        """Collapse by a queue that grows while the load seems to be carried."""
+        """Collapse by a queue that grows while the load seems to be carried: with the clients, or
+        inside the broker."""
         half = second_half(self.ticks)
-        quarter = len(half) // 2
-        growth_per_s = queue_growth_per_s(half)
-        seconds = len(half) * (half[0].to_ns - half[0].from_ns) / SECOND_NS
-        grown, due = growth_per_s * seconds, self.due.sent_per_s * seconds
-        early, late = _mean_latency_ns(half[:quarter]), _mean_latency_ns(half[quarter:])
-        if grown <= QUEUE_GROWTH_SHARE * due + _noise(self.due, due):
-            return
+        middle = len(half) // 2
+        early, late = mean_latency_ns(half[:middle]), mean_latency_ns(half[middle:])
         if not early or late < LATENCY_GROWTH * early:
             return
-        self._collapse(half[0])
-        self.evidence.append(
-            f"messages waiting grew by {rate_text(growth_per_s)}/s, "
-            f"{share_text(round(grown / due, 3))} of those due, and the mean latency from "
-            f"{duration_text(early / 1000)} to {duration_text(late / 1000)}"
-        )
+        each = self.due.received_per_s / self.due.sent_per_s if self.due.sent_per_s else 0.0
+        unreceived = [*accumulate(tick.sent * each - tick.received for tick in half)]
+        with_clients, inside = queue_growth_per_s(half), _slope_per_s(half, unreceived)
+        seconds = len(half) * (half[0].to_ns - half[0].from_ns) / SECOND_NS
+        for growth_per_s, due_per_s, what in (
+            (with_clients, self.due.sent_per_s, "messages waiting with the clients"),
+            (inside, self.due.received_per_s, "messages sent and not received"),
+        ):
+            due = due_per_s * seconds
+            if growth_per_s * seconds > QUEUE_GROWTH_SHARE * due + _noise(self.due, due) > 0:
+                self._collapse(half[0])
+                self.evidence.append(
+                    f"{what} grew by {rate_text(growth_per_s)}/s, "
+                    f"{share_text(round(growth_per_s / due_per_s, 3))} of those due, and the mean "
+                    f"latency from {duration_text(early / 1000)} to {duration_text(late / 1000)}"
+                )
 
     def check_drops(self, drops: Drops, *, may_collapse: bool) -> None:
         """Collapse by what the broker says it dropped, unless the rates have said more."""
@@ -205,9 +220,12 @@ class _Course:
     def _tell_end(self, shortfall: _Shortfall | None) -> None:
         if self.collapsed_at_ns is None and shortfall is not None:
             self.evidence.append(str(shortfall))
-        queue = self.ticks[-1].queue
+        queue, latency_ns = self.ticks[-1].queue, mean_latency_ns(self.ticks[-self._window :])
         if queue > self._queue_gone:
             self.evidence.append(f"{count_text(queue)} messages were waiting at its end")
+        if latency_ns > self._latency_gone_ns:
+            mean = duration_text(latency_ns / 1000)
+            self.evidence.append(f"the mean latency was {mean} at its end")
 
     def _shortfall(self, end: int) -> _Shortfall | None:
         """What was not carried in the window before `end`, the largest part first."""
@@ -223,6 +241,17 @@ class _Course:
         return f"{span_text((at_ns - self._origin_ns) / SECOND_NS)} after it had settled"
 
 
+def _slope_per_s(ticks: Sequence[Tick], values: Sequence[float]) -> float:
+    """The slope of a line through the values at the ends of ticks, by least squares."""
+    if len(ticks) < 2:
+        return 0.0
+    times_s = [(tick.to_ns - ticks[0].to_ns) / SECOND_NS for tick in ticks]
+    mean_s, mean = sum(times_s) / len(ticks), sum(values) / len(values)
+    spread = sum((time_s - mean_s) ** 2 for time_s in times_s)
+    pairs = zip(times_s, values, strict=True)
+    return sum((time_s - mean_s) * (value - mean) for time_s, value in pairs) / spread
+
+
 def _window(due: LoadDue, width_ns: int) -> int:
     """Ticks in which every client has had its turn; where they are aligned so many turns that a
     burst more or less does not count."""
@@ -234,11 +263,6 @@ def _noise(due: LoadDue, count: float) -> float:
     """Messages by which a window may miss what is due on average: chance, and where clients are
     aligned those that fall just outside."""
     return sqrt(count) + due.burst
-
-
-def _mean_latency_ns(ticks: Sequence[Tick]) -> float:
-    count = sum(tick.latency_count for tick in ticks)
-    return sum(tick.latency_sum_ns for tick in ticks) / count if count else 0.0
 
 
 _CARRIED = {

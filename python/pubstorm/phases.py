@@ -5,7 +5,7 @@ measured; what counts as a collapse is in `collapse`."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pubstorm.assemble import Assembly, busy_share
@@ -15,6 +15,7 @@ from pubstorm.collapse import (
     Drops,
     Outcome,
     follow,
+    mean_latency_ns,
     queue_growth_per_s,
     second_half,
     ticks_needed,
@@ -123,12 +124,14 @@ class _Stage:
         if not doubts:
             outcome = follow(made, cut.due, before, drops if self._reads_freely else None)
         status = PhaseStatus.UNKNOWN if doubts else _status(before, outcome)
-        queue = max((tick.queue for tick in made), default=0)
-        held = status in {PhaseStatus.HELD, PhaseStatus.RECOVERED}
-        after = Before(
-            collapsed=outcome.ended_collapsed,
-            queue=max(before.queue, queue) if held and not before.collapsed else before.queue,
-        )
+        after = replace(before, collapsed=outcome.ended_collapsed)
+        if status is PhaseStatus.HELD:
+            queue, latency_ns = max(tick.queue for tick in made), mean_latency_ns(made)
+            after = replace(
+                after,
+                queue=max(before.queue, queue),
+                latency_ns=max(before.latency_ns, latency_ns),
+            )
         phase = self._measured(cut, inside).model_copy(
             update={
                 "queue_growth_per_s": round(queue_growth_per_s(second_half(made)), 3),

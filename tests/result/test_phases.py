@@ -203,12 +203,19 @@ def test_a_queue_that_grows_with_the_latency_is_a_collapse() -> None:
     (phase,) = judged(growing)
     assert phase.status is PhaseStatus.COLLAPSED
     assert phase.queue_growth_per_s == pytest.approx(44, abs=1)
-    assert "messages waiting grew by 45.0/s, 3 % of those due" in phase.evidence[0]
+    assert "messages waiting with the clients grew by 45.0/s, 3 % of those due" in phase.evidence[0]
     assert phase.collapsed_at_s == 20
 
 
+def test_a_queue_that_grows_inside_the_broker_is_a_collapse() -> None:
+    (phase,) = judged([Second(received=1452, latency_ms=1 + 30 * n) for n in range(40)])
+    assert phase.status is PhaseStatus.COLLAPSED
+    assert phase.queue_growth_per_s == 0
+    assert "messages sent and not received grew by 48.0/s, 3.20 % of those due" in phase.evidence[0]
+
+
 def test_a_queue_that_grows_while_the_latency_stays_is_none() -> None:
-    growing = [Second(acked=1455, received=1455, waiting=45 * n) for n in range(40)]
+    growing = [Second(acked=1455, waiting=45 * n) for n in range(40)]
     (phase,) = judged(growing)
     assert phase.status is PhaseStatus.HELD
 
@@ -308,6 +315,19 @@ def test_a_load_that_is_carried_again_has_recovered_with_its_time() -> None:
     assert second.status is PhaseStatus.RECOVERED
     assert second.recovered_after_s == 11
     assert "the load was carried again" in second.evidence[0]
+
+
+def test_a_queue_inside_the_broker_is_seen_by_its_latency() -> None:
+    draining = [replace(LESS, received=1400, latency_ms=8000 - 700 * n) for n in range(12)]
+    _, second = judged(
+        [GOOD] * 10 + overloaded(17) + draining + [LESS] * 10, change(27, "-50", REMOVE)
+    )
+    assert second.status is PhaseStatus.RECOVERED
+    assert second.recovered_after_s == 11
+    stuck = [replace(LESS, latency_ms=8000)] * 20
+    _, second = judged([GOOD] * 10 + overloaded(17) + stuck, change(27, "-50", REMOVE))
+    assert second.status is PhaseStatus.NEVER_RECOVERED
+    assert "the mean latency was 8.00 s at its end" in second.evidence[0]
 
 
 def test_a_queue_that_stays_is_never_recovered() -> None:

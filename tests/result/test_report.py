@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,7 +22,17 @@ from pubstorm.quantity import (
 )
 from pubstorm.report.markdown import markdown
 from pubstorm.report.text import render
-from pubstorm.result import Event, Measured, Result
+from pubstorm.result import (
+    Event,
+    Latency,
+    Measured,
+    Phase,
+    PhaseStatus,
+    Result,
+    Statistics,
+    Watched,
+)
+from pubstorm.table import cells
 from pubstorm.thresholds import parse_threshold
 from pubstorm.verdict import judge
 
@@ -63,6 +74,73 @@ def failed(measured: MeasuredMaker) -> Result:
     )
     lines = ("backend.lost == 0", "backend.latency.p99 < 1ms", "device.connected >= 100")
     return Result.judged(run, judge(run, [parse_threshold(line) for line in lines]))
+
+
+@pytest.fixture
+def perturbed(measured: MeasuredMaker) -> Result:
+    """Phases, monitors and a table of the scenario's own."""
+
+    def phase(name: str, status: PhaseStatus, start_s: float, **changes: Any) -> Phase:
+        values: dict[str, Any] = {
+            "stage": "steady",
+            "name": name,
+            "start_s": start_s,
+            "duration_s": 60,
+            "clients": 3000,
+            "due_per_s": 500.5,
+            "sent_per_s": 500.4,
+            "acked_per_s": 500.2,
+            "received_per_s": 1000.5,
+            "queue_growth_per_s": 0.04,
+            "latency_us": Latency(count=9, p99=12_300),
+            "status": status,
+        }
+        return Phase(**{**values, **changes})
+
+    collapse = {
+        "collapsed_at_s": 132.5,
+        "clients": 4000,
+        "due_per_s": 667,
+        "acked_per_s": 520,
+        "queue_growth_per_s": 147,
+        "dropped_total": 1234,
+        "evidence": ("520/s of 667/s due were acknowledged (78 %)",),
+    }
+
+    def seen(source: str, metric: str, mean: float) -> Watched:
+        load = Statistics(count=9, mean=mean, max=1.2 * mean)
+        group = source.removesuffix("-0")
+        return Watched(source=source, group=group, metric=metric, whole=load, load=load)
+
+    run = measured(
+        phases=(
+            phase("steady", PhaseStatus.HELD, 5.2),
+            phase("+1000", PhaseStatus.COLLAPSED, 125, **collapse),
+            phase("-1000", PhaseStatus.NEVER_RECOVERED, 185, queue_growth_per_s=-80),
+            phase("-500", PhaseStatus.RECOVERED, 245, recovered_after_s=14.2, received_per_s=0),
+        ),
+        monitors=(
+            seen("broker-0", "cpu", 0.71),
+            seen("broker-0", "rss_bytes", 295e6),
+            seen("host", "cpu", 0.655),
+            seen("host", "memory_used_bytes", 1.5e9),
+            seen("agent-0", "cpu", 0.2),
+            seen("redis", "cpu", 0.02),
+        ),
+    )
+    result = Result.judged(run, judge(run, []))
+    columns = {"clients": "clients", "broker CPU": "broker-0.cpu", "p99": "ack_latency.p99"}
+    return result.model_copy(update={"table": cells(columns, result)})
+
+
+def test_phases_monitors_and_the_own_table_on_the_terminal(perturbed: Result) -> None:
+    check("perturbed.txt", page(perturbed))
+    for width in (80, 100):
+        assert max(map(len, page(perturbed, width).splitlines())) <= width
+
+
+def test_phases_monitors_and_the_own_table_in_markdown(perturbed: Result) -> None:
+    check("perturbed.md", markdown(perturbed))
 
 
 def test_a_run_that_passed_on_the_terminal(passed: Result) -> None:

@@ -198,3 +198,21 @@ def test_a_span_that_two_stages_are_called_cannot_be_named() -> None:
         parse_scenario(text, "s.yaml")
     (problem,) = caught.value.problems
     assert problem.message.startswith("found the span 'steady', which is the name of several")
+
+
+def test_phases_are_called_after_their_changes_each_by_a_name_of_its_own() -> None:
+    text = SCENARIO.replace(
+        "name: twice}",
+        "name: twice}\n"
+        "        - {at: 9s, population: device, rate: 0.5}\n"
+        "        - {at: 8s, population: device, remove: 5}\n"
+        "        - {at: 4s, population: device, add: 1, name: steady}",
+    )
+    stage = parse_scenario(text, "s.yaml").stages[1]
+    assert stage.phases == (
+        "steady (2)",
+        "-5 device",
+        "twice",
+        "-5 device (2)",
+        "0.5 × device",
+    )

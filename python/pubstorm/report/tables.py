@@ -153,27 +153,14 @@ def stages(result: Result) -> Table:
 
 
 def phases(result: Result) -> Table:
-    """The phases of publish stages, each with its verdict."""
-    rows = [
-        (
-            phase.name,
-            str(phase.status),
-            span_text(phase.start_s),
-            count_text(phase.clients),
-            rate_text(phase.due_per_s),
-            rate_text(phase.acked_per_s) if phase.acked_per_s else NOTHING,
-            rate_text(phase.received_per_s) if phase.received_per_s else NOTHING,
-            _signed(phase.queue_growth_per_s),
-            NOTHING if phase.dropped_total is None else count_text(phase.dropped_total),
-            _time(phase.latency_us.p99, phase.latency_us.count),
-            _when(phase),
-        )
-        for phase in result.phases
-    ]
-    columns = (Column("phase", right=False), Column("status", right=False))
-    names = ("start", "clients", "due/s", "acked/s", "received/s", "queue/s", "dropped", "p99")
-    last = Column("when", right=False)
-    return Table("Phases", (*columns, *map(Column, names), last), tuple(rows))
+    """The phases of publish stages, each with its verdict. What the broker dropped has a column
+    only where it tells."""
+    with_dropped = any(phase.dropped_total is not None for phase in result.phases)
+    rows = [_phase_cells(phase, with_dropped) for phase in result.phases]
+    names = ["start", "clients", "due/s", "acked/s", "received/s", "queue/s", "p99"]
+    names += ["dropped"] if with_dropped else []
+    table = _table("Phases", "phase", names, rows)
+    return Table(table.title, (*table.columns, Column("status", right=False)), table.rows)
 
 
 def agents(result: Result) -> Table:
@@ -304,13 +291,29 @@ def _signed(rate_per_s: float) -> str:
     return f"{'+' if rate_per_s > 0 else ''}{rate_text(rate_per_s)}"
 
 
-def _when(phase: Phase) -> str:
-    """When it collapsed and recovered."""
-    parts = []
+def _phase_cells(phase: Phase, with_dropped: bool) -> tuple[str, ...]:
+    cells = (
+        phase.name,
+        span_text(phase.start_s),
+        count_text(phase.clients),
+        rate_text(phase.due_per_s),
+        rate_text(phase.acked_per_s) if phase.acked_per_s else NOTHING,
+        rate_text(phase.received_per_s) if phase.received_per_s else NOTHING,
+        _signed(phase.queue_growth_per_s),
+        _time(phase.latency_us.p99, phase.latency_us.count),
+    )
+    dropped = NOTHING if phase.dropped_total is None else count_text(phase.dropped_total)
+    return (*cells, *((dropped,) if with_dropped else ()), _phase_status(phase))
+
+
+def _phase_status(phase: Phase) -> str:
+    """The status, with when it collapsed and what its recovery took."""
+    text = str(phase.status)
     if phase.collapsed_at_s is not None:
-        parts.append(f"at {span_text(phase.collapsed_at_s)}")
+        text += f" at {span_text(phase.collapsed_at_s)}"
     if phase.recovered_after_s is not None:
-        parts.append(f"after {span_text(phase.recovered_after_s)}")
-    elif phase.status is PhaseStatus.NEVER_RECOVERED:
-        parts.append(f"in {span_text(phase.duration_s)}")
-    return ", ".join(parts) or NOTHING
+        again = ", carried again" if phase.status is PhaseStatus.COLLAPSED else ""
+        text += f"{again} after {span_text(phase.recovered_after_s)}"
+    if phase.status is PhaseStatus.NEVER_RECOVERED:
+        text += f" in {span_text(phase.duration_s)}"
+    return text

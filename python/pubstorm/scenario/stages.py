@@ -4,6 +4,7 @@ reference that users read. It does not know which populations there are.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
@@ -65,11 +66,11 @@ class Change(Part):
 
     @property
     def phase(self) -> str:
-        """Name of the phase that begins with it."""
+        """Name of the phase that begins with it, unless the stage has another one of that name."""
         if self.name is not None:
             return self.name
         if self.rate is not None:
-            return f"{self.population} x {self.rate:g}"
+            return f"{self.rate:g} × {self.population}"
         return f"+{self.add} {self.population}" if self.add else f"-{self.remove} {self.population}"
 
 
@@ -152,9 +153,14 @@ class Stage(Part):
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """Names of the phases that its changes begin."""
+        """Names of the phases that its changes begin, in the order of time; a name that is taken
+        gets a number."""
         changes = self.publish.changes if self.publish is not None else ()
-        return tuple(change.phase for change in changes)
+        taken = [self.name]
+        for change in sorted(changes, key=lambda change: change.at):
+            numbered = (f"{change.phase} ({n})" if n > 1 else change.phase for n in count(1))
+            taken.append(next(name for name in numbered if name not in taken))
+        return tuple(taken[1:])
 
     @property
     def populations(self) -> tuple[str, ...] | None:

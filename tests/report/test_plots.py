@@ -56,7 +56,8 @@ def test_values_have_as_many_digits_as_can_be_seen(value: float, written: float)
 
 def test_names_in_plots_are_short_and_no_markup() -> None:
     assert plotted("<b>&x") == "&lt;b&gt;&amp;x"
-    assert plotted("n" * 100) == "n" * (NAME_CHARS_MAX - 1) + "…"
+    assert plotted("a" * 100 + "z" * 100) == "a" * 23 + "…" + "z" * 24
+    assert plotted("n" * NAME_CHARS_MAX) == "n" * NAME_CHARS_MAX
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ DIGITS = 5
 LETTER_WIDTH = 7.2
 """Room for a letter in a legend, in pixels."""
 NAME_CHARS_MAX = 48
-"""Longer names are cut in legends."""
+"""Longer names lose their middle in plots."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ TIME_FORMATS = (
 
 def plotted(text: str) -> str:
     """A name as text in a plot, where Plotly would read markup."""
-    short = text if len(text) <= NAME_CHARS_MAX else text[: NAME_CHARS_MAX - 1] + "…"
+    half = NAME_CHARS_MAX // 2
+    short = text if len(text) <= NAME_CHARS_MAX else f"{text[: half - 1]}…{text[-half:]}"
     return html.escape(short, quote=False)
 
 

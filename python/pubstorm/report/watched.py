@@ -24,6 +24,14 @@ SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 
 
+def broker_sources(result: Result) -> set[str]:
+    """The brokers that the run started; where it started none, whatever else was watched."""
+    started = {broker.name for broker in result.brokers}
+    watched = {each.source for each in result.monitors}
+    generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
+    return started or watched - generator - {"host", *result.populations}
+
+
 def processes(result: Result) -> Table:
     """CPU and memory of every watched process and of the host."""
     sources: dict[str, dict[str, Watched]] = {}

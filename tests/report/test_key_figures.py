@@ -27,8 +27,7 @@ def test_every_figure_says_over_what_it_is(result: Result) -> None:
 
 
 def test_what_was_not_measured_is_left_out(result: Result) -> None:
-    changes = {"populations": {}, "monitors": (), "brokers": ()}
-    bare = result.model_copy(update=changes)
+    bare = result.model_copy(update={"populations": {}, "monitors": (), "brokers": ()})
     assert [figure.name for figure in key_figures(bare)] == [
         "clients connected",
         "generator late p99",

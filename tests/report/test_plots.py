@@ -120,6 +120,14 @@ def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: P
     assert len(shapes) == len(result.stages) + MARKS_MAX
 
 
+def test_lines_too_close_for_their_numbers_share_a_label(tmp_path: Path) -> None:
+    events = tuple(Event(at_s=at_s, kind="target", text="x") for at_s in (10, 10.5, 50, 99, 99.5))
+    result = write_run(tmp_path, Shape(duration_s=100), events=events)
+    notes = timeline(result, {("host", "cpu"): Track([1.0], [0.5])})[0].figure["layout"]
+    texts = [note["text"] for note in notes["annotations"] if note["text"].startswith("<b>")]
+    assert texts == ["<b>1–2</b>", "<b>3</b>", "<b>4–5</b>"]
+
+
 @given(some.lists(some.integers(0, 10**10), min_size=1, max_size=300))
 def test_a_curve_by_percentile_agrees_with_the_histogram(durations_ns: list[int]) -> None:
     histogram = Histogram.of(durations_ns)

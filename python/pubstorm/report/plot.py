@@ -30,6 +30,10 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 START_MS = 31 * 24 * 3_600_000
 """Start of every run on the time axis: the first of a month. It cannot be zero, for Plotly takes a
 number of up to four digits for a year."""
+HOVER = "%{fullData.name}: %{y:,.5~r}"
+"""What the pointer shows of a point."""
+NO_MORE = "<extra></extra>"
+"""Keeps Plotly from adding a box with the name."""
 GRID = "rgba(128,136,148,0.25)"
 POINTS_MAX = 1000
 """Points of a track in a plot."""
@@ -113,6 +117,9 @@ def time_axis(duration_s: float) -> dict[str, Any]:
         "title": {"text": f"time since the start of the run ({words})", "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
+        "spikecolor": "#7f8894",
+        "spikethickness": 1,
+        "spikedash": "dot",
     }
 
 

@@ -11,7 +11,18 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.page import figures, library, page
-from pubstorm.report.plot import DASHES, GRID, Plot, colour, figure, plotted, rounded, value_axis
+from pubstorm.report.plot import (
+    DASHES,
+    GRID,
+    HOVER,
+    NO_MORE,
+    Plot,
+    colour,
+    figure,
+    plotted,
+    rounded,
+    value_axis,
+)
 from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.report.timeline import timeline
 from pubstorm.report.watched import broker_sources
@@ -192,7 +203,7 @@ def _trace(number: int, name: str, points: Sequence[Point]) -> dict[str, Any]:
         "x": [point.label for point in points],
         "y": [point.value for point in points],
         "text": [str(point.status).upper() for point in points],
-        "hovertemplate": "%{x}: %{y} (%{text})<extra>%{fullData.name}</extra>",
+        "hovertemplate": f"{HOVER} at %{{x}} (%{{text}}){NO_MORE}",
         "line": {"color": colour(number), "width": 1.5, "dash": DASHES[number]},
         "marker": {
             "size": 11,

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pubstorm.report.plot import (
     DASHES,
+    HOVER,
+    NO_MORE,
     Plot,
     colour,
     figure,
@@ -33,6 +35,8 @@ MARKS_MAX = 40
 """Numbered lines of a plot."""
 BAND_LABEL_SHARE = 0.05
 """Share of the time axis that a band needs to have its name written above it."""
+MARK_LABEL_SHARE = 0.015
+"""Share of the time axis that the number of a line needs."""
 SCALES = {"share": 100.0, "bytes": 1e-6, "bytes_per_s": 1e-6, "us": 1e-3}
 """Factors from the unit of a metric to the one plotted: %, MB, MB/s, ms."""
 AXES = {
@@ -375,8 +379,11 @@ def _plot(panel: Panel, lines: list[_Line], result: Result, backdrop: dict[str, 
         else ""
     )
     traces = [_trace(panel, line, sources) for line in shown]
+    unified = len(shown) <= UNIFIED_MAX
+    for trace in traces:
+        trace["hovertemplate"] = HOVER + ("" if unified else " at %{x}") + NO_MORE
     axis = value_axis(panel.axis, log=panel.log)
-    hover = "x unified" if len(shown) <= UNIFIED_MAX else "closest"
+    hover = "x unified" if unified else "closest"
     drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **backdrop)
     return Plot(panel.key, panel.title, caption.strip(), drawn, linked=True)
 
@@ -426,8 +433,27 @@ def _backdrop(result: Result) -> dict[str, Any]:
             notes.append(_note(start, plotted(stage.name), "left"))
     for mark in marks(result)[:MARKS_MAX]:
         shapes.append(_upright(mark))
-        notes.append(_note(mark.at_s, f"<b>{mark.number}</b>", "center") | {"y": 0.93})
+    for at_s, label in _mark_labels(result):
+        notes.append(_note(at_s, f"<b>{label}</b>", "center") | {"y": 0.93})
     return {"shapes": shapes, "annotations": notes}
+
+
+def _mark_labels(result: Result) -> Iterator[tuple[float, str]]:
+    """The numbers of the lines; lines too close for numbers of their own share one label."""
+    near: list[Mark] = []
+    for mark in marks(result)[:MARKS_MAX]:
+        if near and mark.at_s - near[-1].at_s > MARK_LABEL_SHARE * result.duration_s:
+            yield _shared_label(near)
+            near = []
+        near.append(mark)
+    if near:
+        yield _shared_label(near)
+
+
+def _shared_label(near: list[Mark]) -> tuple[float, str]:
+    first, last = near[0], near[-1]
+    label = str(first.number) if first is last else f"{first.number}–{last.number}"
+    return (first.at_s + last.at_s) / 2, label
 
 
 def _band(start_s: float, end_s: float, strength: float) -> dict[str, Any]:

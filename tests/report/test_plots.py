@@ -12,7 +12,9 @@ from hypothesis import strategies as some
 
 import pubstorm.report
 from pubstorm.histogram import Histogram
+from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.flame import flame_tree
+from pubstorm.report.panels import PANELS
 from pubstorm.report.percentiles import points
 from pubstorm.report.plot import (
     NAME_CHARS_MAX,
@@ -24,7 +26,7 @@ from pubstorm.report.plot import (
     time_axis,
 )
 from pubstorm.report.stored import load_run
-from pubstorm.report.timeline import LINES_MAX, MARKS_MAX, PANELS, marks, other_tracks, timeline
+from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
 from pubstorm.result import Event
 from pubstorm.samples import Track
 from tests.report.example_run import Shape, write_run
@@ -74,6 +76,11 @@ def test_counters_of_the_broker_are_shown_as_growth_a_second(tmp_path: Path) -> 
     (trace,) = plot.figure["data"]
     assert plot.key == "sys-messages"
     assert trace["y"] == [100, 100, 20]
+
+
+def test_a_counter_read_once_says_nothing(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    assert timeline(result, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []
 
 
 def test_units_are_those_that_the_axis_names(tmp_path: Path) -> None:

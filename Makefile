@@ -16,14 +16,14 @@ build: .venv/ready programs ## Build the programs and install Pubstorm into .ven
 demo: build ## Run scenarios/quickstart.yaml on the embedded broker
 	$(BIN)/pubstorm run scenarios/quickstart.yaml
 
-test: test-rust test-python ## Run every test; installs mosquitto when root
+test: test-rust test-python ## Run every test; installs mosquitto and Chromium when root
 
 test-rust: programs
 	cargo test --locked --workspace --exclude pubstorm-broker
 	cargo test --locked --release -p pubstorm-broker
 
 test-python: .venv/ready-dev programs
-	scripts/install-mosquitto
+	scripts/install-test-tools
 	$(BIN)/pytest
 
 lint: lint-rust lint-python ## Check format, style and types
@@ -45,6 +45,7 @@ format: .venv/ready-dev ## Format the code
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
 	cargo build --locked --release -p pubstorm-engine -p pubstorm-floor
 	$(BIN)/python -m benches.bench
+	$(BIN)/python -m benches.report
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .

@@ -8,6 +8,8 @@ import pytest
 
 import pubstorm
 from pubstorm import cli
+from tests.report.example_run import Shape, write_run
+from tests.report.example_series import write_series
 
 GOOD = """\
 description: a try
@@ -326,4 +328,30 @@ broker, agent
   hint: did you mean broker?
 hint: every key, with its kind and default, is in docs/reference/scenario.md
 """,
+    )
+
+
+def test_a_stored_run_is_rendered_again_with_all_its_files(shell: Shell) -> None:
+    write_run(shell.folder / "run", Shape(duration_s=20))
+    outcome = shell("report", "run")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert "PASS" in outcome.stdout
+    for file in ("report.html", "report.md", "junit.xml", "latencies.hlog"):
+        assert (shell.folder / "run" / file).stat().st_size > 0
+
+
+def test_a_stored_series_is_rendered_again(shell: Shell) -> None:
+    write_series(shell.folder / "series")
+    assert shell("report", "series") == Outcome(0, "", "")
+    assert "It held up to 3000 clients." in (shell.folder / "series/report.html").read_text()
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(shell: Shell) -> None:
+    write_run(shell.folder / "run", Shape(duration_s=20))
+    (shell.folder / "run" / "junit.xml").mkdir()
+    outcome = shell("report", "run")
+    assert outcome.code == 0
+    assert outcome.stderr == (
+        "warning: there is no junit.xml: it could not be written\n"
+        "warning: cannot write run/junit.xml: Is a directory\n"
     )

@@ -12,7 +12,9 @@ from hypothesis import strategies as some
 
 import pubstorm.report
 from pubstorm.histogram import Histogram
+from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.flame import flame_tree
+from pubstorm.report.panels import PANELS
 from pubstorm.report.percentiles import points
 from pubstorm.report.plot import (
     NAME_CHARS_MAX,
@@ -24,7 +26,7 @@ from pubstorm.report.plot import (
     time_axis,
 )
 from pubstorm.report.stored import load_run
-from pubstorm.report.timeline import LINES_MAX, MARKS_MAX, PANELS, marks, other_tracks, timeline
+from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
 from pubstorm.result import Event
 from pubstorm.samples import Track
 from tests.report.example_run import Shape, write_run
@@ -56,7 +58,8 @@ def test_values_have_as_many_digits_as_can_be_seen(value: float, written: float)
 
 def test_names_in_plots_are_short_and_no_markup() -> None:
     assert plotted("<b>&x") == "&lt;b&gt;&amp;x"
-    assert plotted("n" * 100) == "n" * (NAME_CHARS_MAX - 1) + "…"
+    assert plotted("a" * 100 + "z" * 100) == "a" * 23 + "…" + "z" * 24
+    assert plotted("n" * NAME_CHARS_MAX) == "n" * NAME_CHARS_MAX
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,11 @@ def test_counters_of_the_broker_are_shown_as_growth_a_second(tmp_path: Path) -> 
     (trace,) = plot.figure["data"]
     assert plot.key == "sys-messages"
     assert trace["y"] == [100, 100, 20]
+
+
+def test_a_counter_read_once_says_nothing(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    assert timeline(result, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []
 
 
 def test_units_are_those_that_the_axis_names(tmp_path: Path) -> None:
@@ -117,6 +125,14 @@ def test_happenings_are_numbered_in_order_and_too_many_are_not_drawn(tmp_path: P
     tracks = {("host", "cpu"): Track([1.0], [0.5])}
     shapes = timeline(result, tracks)[0].figure["layout"]["shapes"]
     assert len(shapes) == len(result.stages) + MARKS_MAX
+
+
+def test_lines_too_close_for_their_numbers_share_a_label(tmp_path: Path) -> None:
+    events = tuple(Event(at_s=at_s, kind="target", text="x") for at_s in (10, 10.5, 50, 99, 99.5))
+    result = write_run(tmp_path, Shape(duration_s=100), events=events)
+    notes = timeline(result, {("host", "cpu"): Track([1.0], [0.5])})[0].figure["layout"]
+    texts = [note["text"] for note in notes["annotations"] if note["text"].startswith("<b>")]
+    assert texts == ["<b>1–2</b>", "<b>3</b>", "<b>4–5</b>"]
 
 
 @given(some.lists(some.integers(0, 10**10), min_size=1, max_size=300))

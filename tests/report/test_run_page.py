@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from pubstorm.report import write_reports
 from pubstorm.report.run_page import run_page
 from pubstorm.report.stored import load_run
-from pubstorm.result import Event, Result
+from pubstorm.result import Event, Result, Statistics
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import HEADER, Sample, csv_lines
 from tests.report.example_run import Shape, write_run
@@ -162,6 +163,19 @@ def test_broken_files_are_named_and_cost_no_other_part(tmp_path: Path, content: 
     assert "There are no plots over time: samples.csv" in text
     assert "There is no flame graph: " in text
     assert "Latency by percentile" in text
+
+
+def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    with (tmp_path / "samples.csv").open("a") as stream:
+        stream.write("19.0,host,cpu,nan\n19.5,redis,queue,inf\nnan,host,cpu,0.5\n19.9,host,c")
+    endless = result.monitors[0].model_copy(
+        update={"metric": "endless", "whole": Statistics(count=1, last=float("inf"))}
+    )
+    changed = result.model_copy(update={"monitors": (*result.monitors, endless)})
+    page = Page(run_page(replace(load_run(tmp_path), result=changed)))
+    assert "endless" not in page.text
+    assert len(page.figures["host-cpu"]["data"][0]["y"]) == 20
 
 
 def test_a_profile_outside_the_run_directory_is_not_shown(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pubstorm.quantity import bytes_text, count_text, duration_text, rate_text, share_text
+from pubstorm.report.watched import broker_sources
 from pubstorm.result import Latency, Result, Watched
 
 
@@ -61,16 +62,16 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
 
 
 def _brokers(result: Result) -> Iterator[KeyFigure]:
-    started = {broker.name for broker in result.brokers}
-    watched = [each for each in result.monitors if each.source in started]
+    sources = broker_sources(result)
+    watched = [each for each in result.monitors if each.source in sources]
     cpu = max(_of(watched, "cpu"), key=lambda each: each.load.mean, default=None)
     if cpu is not None:
-        note = f"of one core, mean under load; most {share_text(cpu.load.max)}; {cpu.source}"
-        yield KeyFigure("broker CPU", share_text(cpu.load.mean), note)
+        note = f"of one core, mean under load; most {share_text(cpu.load.max)}"
+        yield KeyFigure(f"CPU of {cpu.source}", share_text(cpu.load.mean), note)
     memory = max(_of(watched, "rss_bytes"), key=lambda each: each.whole.max, default=None)
     if memory is not None:
-        note = f"largest; {bytes_text(memory.whole.first)} at first; {memory.source}"
-        yield KeyFigure("broker memory", bytes_text(memory.whole.max), note)
+        note = f"largest; {bytes_text(memory.whole.first)} at first"
+        yield KeyFigure(f"memory of {memory.source}", bytes_text(memory.whole.max), note)
 
 
 def _of(watched: list[Watched], metric: str) -> Iterator[Watched]:
@@ -86,3 +87,7 @@ def _generator(result: Result) -> Iterator[KeyFigure]:
     if busiest is not None:
         note = "time in which the busiest engine was at work"
         yield KeyFigure("generator busy", share_text(busiest), note)
+    if result.headroom is not None:
+        headroom = result.headroom
+        note = f"of its calibrated ceiling in messages; {share_text(headroom.clients)} in clients"
+        yield KeyFigure("generator used", share_text(headroom.rate), note)

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from pubstorm.histogram import Histogram, bucket_upper_ns
-from pubstorm.report.plot import GRID, Plot, colour, figure, plotted, rounded, value_axis
+from pubstorm.report.plot import (
+    GRID,
+    HOVER,
+    NO_MORE,
+    Plot,
+    colour,
+    figure,
+    plotted,
+    rounded,
+    value_axis,
+)
 from pubstorm.result import HistogramPair, Result
 
 NS_IN_MS = 1e6
@@ -56,7 +66,7 @@ def _curve(number: int, name: str, histogram: Histogram, dash: str) -> dict[str,
         "x": [rounded(each) for each in rarities],
         "y": [rounded(each / NS_IN_MS) for each in latencies],
         "line": {"color": colour(number), "width": 1.8, "dash": dash, "shape": "vh"},
-        "hovertemplate": "%{y:.4g} ms, exceeded by 1 in %{x:.4g}<extra>%{fullData.name}</extra>",
+        "hovertemplate": f"{HOVER} ms, exceeded by 1 in %{{x:,.4~r}}{NO_MORE}",
     }
 
 

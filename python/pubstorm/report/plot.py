@@ -30,6 +30,10 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 START_MS = 31 * 24 * 3_600_000
 """Start of every run on the time axis: the first of a month. It cannot be zero, for Plotly takes a
 number of up to four digits for a year."""
+HOVER = "%{fullData.name}: %{y:,.5~r}"
+"""What the pointer shows of a point."""
+NO_MORE = "<extra></extra>"
+"""Keeps Plotly from adding a box with the name."""
 GRID = "rgba(128,136,148,0.25)"
 POINTS_MAX = 1000
 """Points of a track in a plot."""
@@ -38,7 +42,7 @@ DIGITS = 5
 LETTER_WIDTH = 7.2
 """Room for a letter in a legend, in pixels."""
 NAME_CHARS_MAX = 48
-"""Longer names are cut in legends."""
+"""Longer names lose their middle in plots."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ TIME_FORMATS = (
 
 def plotted(text: str) -> str:
     """A name as text in a plot, where Plotly would read markup."""
-    short = text if len(text) <= NAME_CHARS_MAX else text[: NAME_CHARS_MAX - 1] + "…"
+    half = NAME_CHARS_MAX // 2
+    short = text if len(text) <= NAME_CHARS_MAX else f"{text[: half - 1]}…{text[-half:]}"
     return html.escape(short, quote=False)
 
 
@@ -112,6 +117,9 @@ def time_axis(duration_s: float) -> dict[str, Any]:
         "title": {"text": f"time since the start of the run ({words})", "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
+        "spikecolor": "#7f8894",
+        "spikethickness": 1,
+        "spikedash": "dot",
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pubstorm.quantity import span_text
+from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.flame import flame_tree
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.page import figures, library, page, script_json
 from pubstorm.report.percentiles import percentile_plot
 from pubstorm.report.stored import StoredRun
 from pubstorm.report.tables import detail_tables, environment, facts, own_table, phases, tables
-from pubstorm.report.timeline import MARKS_MAX, marks, other_tracks, timeline
+from pubstorm.report.timeline import other_tracks, timeline
 from pubstorm.report.watched import symbols
 
 FILES = {

@@ -11,9 +11,21 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.page import figures, library, page
-from pubstorm.report.plot import DASHES, GRID, Plot, colour, figure, plotted, rounded, value_axis
+from pubstorm.report.plot import (
+    DASHES,
+    GRID,
+    HOVER,
+    NO_MORE,
+    Plot,
+    colour,
+    figure,
+    plotted,
+    rounded,
+    value_axis,
+)
 from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.report.timeline import timeline
+from pubstorm.report.watched import broker_sources
 from pubstorm.result import Latency, Result, Series, SeriesStep, Status
 
 STEP_PANELS = ("load", "process-cpu")
@@ -148,7 +160,10 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
             ),
             "CPU (%)",
             [
-                Line("broker (of one core)", lambda result: _cpu_percent(result, _brokers(result))),
+                Line(
+                    "broker (of one core)",
+                    lambda result: _cpu_percent(result, broker_sources(result)),
+                ),
                 Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
             ],
         ),
@@ -188,7 +203,7 @@ def _trace(number: int, name: str, points: Sequence[Point]) -> dict[str, Any]:
         "x": [point.label for point in points],
         "y": [point.value for point in points],
         "text": [str(point.status).upper() for point in points],
-        "hovertemplate": "%{x}: %{y} (%{text})<extra>%{fullData.name}</extra>",
+        "hovertemplate": f"{HOVER} at %{{x}} (%{{text}}){NO_MORE}",
         "line": {"color": colour(number), "width": 1.5, "dash": DASHES[number]},
         "marker": {
             "size": 11,
@@ -206,10 +221,6 @@ def _rate(result: Result, name: str) -> float | None:
 def _p99_ms(result: Result, field: str) -> float | None:
     found: list[Latency] = [getattr(p, field).intended for p in result.populations.values()]
     return max((latency.p99 / 1000 for latency in found if latency.count), default=None)
-
-
-def _brokers(result: Result) -> set[str]:
-    return {broker.name for broker in result.brokers}
 
 
 def _cpu_percent(result: Result, sources: set[str]) -> float | None:

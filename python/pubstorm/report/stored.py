@@ -3,6 +3,7 @@ holds. What is missing or broken there is told in words. It renders nothing."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 
 from pubstorm.errors import StoredRunError
 from pubstorm.result import Result, Series
-from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
+from pubstorm.samples import SAMPLES_FILE, Track, Tracks, read_samples
 from pubstorm.value import Value
 
 RESULT_FILE = "result.json"
@@ -82,7 +83,17 @@ def load_tracks(run_directory: Path) -> tuple[Tracks, str | None]:
         return {}, f"{SAMPLES_FILE} cannot be read: {error.strerror}"
     except ValueError:
         return {}, f"{SAMPLES_FILE} is not text"
+    tracks = {key: finite for key, track in tracks.items() if (finite := _finite(track)).values}
     return tracks, None if tracks else f"{SAMPLES_FILE} holds no reading"
+
+
+def _finite(track: Track) -> Track:
+    """A track without what cannot be plotted, such as the NaN of a Prometheus exporter."""
+    if all(map(math.isfinite, track.values)) and all(map(math.isfinite, track.at_s)):
+        return track
+    readings = zip(track.at_s, track.values, strict=True)
+    kept = [each for each in readings if all(map(math.isfinite, each))]
+    return Track([at_s for at_s, _ in kept], [value for _, value in kept])
 
 
 def _load(path: Path, model: type[V], what: str) -> V:

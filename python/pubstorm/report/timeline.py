@@ -4,13 +4,17 @@ and what happened as numbered lines. It reads samples; which metric is shown whe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
+from pubstorm.report.backdrop import backdrop
+from pubstorm.report.panels import PANELS, Kind, Panel
 from pubstorm.report.plot import (
     DASHES,
+    HOVER,
+    NO_MORE,
     Plot,
     colour,
     figure,
@@ -21,18 +25,13 @@ from pubstorm.report.plot import (
     time_axis,
     value_axis,
 )
-from pubstorm.result import PhaseStatus, Result
+from pubstorm.result import Result
 from pubstorm.samples import Track, Tracks, Unit, unit_of
 
-Kind = Literal["population", "host", "agent", "watched"]
 LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""
 UNIFIED_MAX = 12
 """Lines up to which all values at an instant are shown together under the pointer."""
-MARKS_MAX = 40
-"""Numbered lines of a plot."""
-BAND_LABEL_SHARE = 0.05
-"""Share of the time axis that a band needs to have its name written above it."""
 SCALES = {"share": 100.0, "bytes": 1e-6, "bytes_per_s": 1e-6, "us": 1e-3}
 """Factors from the unit of a metric to the one plotted: %, MB, MB/s, ms."""
 AXES = {
@@ -47,222 +46,6 @@ AXES = {
 
 
 @dataclass(frozen=True)
-class Pick:
-    """Tracks that a panel shows."""
-
-    pattern: str
-    """What the metric must match as a whole."""
-    label: str
-    """What it is called; empty: its own name."""
-    counter: bool = False
-    """Whether it is a growing count, shown as its growth a second."""
-    unit: Unit | None = None
-    """Its unit, where its name does not tell."""
-    band: bool = False
-    """Whether the space down to the track before it is filled."""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One plot over time."""
-
-    key: str
-    title: str
-    caption: str
-    axis: str
-    """What the vertical axis counts, with its unit."""
-    kind: Kind
-    """Whose tracks it shows."""
-    picks: tuple[Pick, ...]
-    log: bool = False
-
-
-PANELS = (
-    Panel(
-        "load",
-        "Load",
-        "Messages a second: due by the scenario, written by the clients, acknowledged by the "
-        "broker and received by subscribers. Where sent falls below due, the load was not offered "
-        "in full.",
-        "messages per second",
-        "population",
-        (
-            Pick("sent_per_s", "sent"),
-            Pick("due_per_s", "due"),
-            Pick("acked_per_s", "acked"),
-            Pick("received_per_s", "received"),
-        ),
-    ),
-    Panel(
-        "latency",
-        "Latency",
-        "From the instant a message was due to its delivery, or to its acknowledgement where "
-        "nobody receives. The band reaches from the median to p99; the scale is logarithmic.",
-        "latency (ms, logarithmic)",
-        "population",
-        (
-            Pick("latency_p50_us", "p50"),
-            Pick("latency_p99_us", "p99", band=True),
-            Pick("latency_max_us", "largest"),
-        ),
-        log=True,
-    ),
-    Panel(
-        "behind",
-        "Missing, skipped and waiting messages",
-        "Missing: passed over in a stream and not filled so far. In flight: sent and not yet "
-        "acknowledged. Backlog: due and not yet sent. Skipped: due in that second and never sent.",
-        "messages",
-        "population",
-        (
-            Pick("missing", "missing"),
-            Pick("in_flight", "in flight"),
-            Pick("backlog", "backlog"),
-            Pick("skipped_per_s", "skipped per second"),
-        ),
-    ),
-    Panel(
-        "clients",
-        "Clients",
-        "Connected: accepted by the broker. Ready: connected, with every subscription answered.",
-        "clients",
-        "population",
-        (Pick("connected", "connected"), Pick("ready", "ready")),
-    ),
-    Panel(
-        "process-cpu",
-        "CPU of brokers and other watched processes",
-        "100 % is one core. A broker that uses one thread ends at 100 %.",
-        "CPU (% of one core)",
-        "watched",
-        (Pick("cpu", "all"), Pick("cpu_user", "user"), Pick("cpu_system", "system")),
-    ),
-    Panel(
-        "process-memory",
-        "Memory of brokers and other watched processes",
-        "Resident memory, as the kernel counts it.",
-        "memory (MB)",
-        "watched",
-        (Pick("rss_bytes", "resident"),),
-    ),
-    Panel(
-        "host-cpu",
-        "CPU of the host",
-        "100 % is all cores of this machine, with everything that runs on it.",
-        "CPU (% of all cores)",
-        "host",
-        (
-            Pick("cpu", "all"),
-            Pick("cpu_user", "user"),
-            Pick("cpu_system", "system"),
-            Pick("cpu_softirq", "soft interrupts"),
-            Pick("cpu_steal", "stolen by the hypervisor"),
-        ),
-    ),
-    Panel(
-        "host-memory",
-        "Memory of the host",
-        "Used and still available on this machine.",
-        "memory (MB)",
-        "host",
-        (Pick("memory_used_bytes", "used"), Pick("memory_available_bytes", "available")),
-    ),
-    Panel(
-        "host-network",
-        "Network of the host",
-        "All interfaces together, the internal one included.",
-        "traffic (MB/s)",
-        "host",
-        (Pick("net_sent_bytes_per_s", "sent"), Pick("net_received_bytes_per_s", "received")),
-    ),
-    Panel(
-        "host-tcp",
-        "TCP trouble of the host",
-        "Segments sent again, and connections that found a listen queue full, in each second.",
-        "per second",
-        "host",
-        (
-            Pick("tcp_retransmits", "retransmits", counter=True),
-            Pick("tcp_listen_overflows", "listen overflows", counter=True),
-        ),
-    ),
-    Panel(
-        "sys-messages",
-        "$SYS: messages",
-        "What the broker itself counts, as growth a second between two of its reports.",
-        "messages per second",
-        "watched",
-        (
-            Pick(r"\$SYS/messages/received", "received", counter=True),
-            Pick(r"\$SYS/messages/sent", "sent", counter=True),
-            Pick(r"\$SYS/publish/messages/received", "PUBLISH received", counter=True),
-            Pick(r"\$SYS/publish/messages/sent", "PUBLISH sent", counter=True),
-        ),
-    ),
-    Panel(
-        "sys-dropped",
-        "$SYS: dropped messages",
-        "Messages that the broker says it dropped, in all so far.",
-        "messages",
-        "watched",
-        (Pick(r"\$SYS/(.*/)?messages/dropped", ""),),
-    ),
-    Panel(
-        "sys-stored",
-        "$SYS: stored and retained messages",
-        "Messages that the broker holds: queued, in flight and retained.",
-        "messages",
-        "watched",
-        (Pick(r"\$SYS/(messages/stored|store/messages/count|retained messages/count)", ""),),
-    ),
-    Panel(
-        "sys-clients",
-        "$SYS: clients",
-        "Clients as the broker counts them, observers included.",
-        "clients",
-        "watched",
-        (Pick(r"\$SYS/clients/(connected|disconnected|total|active|inactive)", ""),),
-    ),
-    Panel(
-        "sys-heap",
-        "$SYS: heap",
-        "Memory that the broker says it has allocated.",
-        "memory (MB)",
-        "watched",
-        (Pick(r"\$SYS/heap/current( size)?", "", unit="bytes"),),
-    ),
-    Panel(
-        "agent-load",
-        "Load of the generator's engines",
-        "Busy: time in which the loop was at work. 100 % CPU is one core, and each engine has one "
-        "loop: near 100 % the generator sets the limit, not the broker.",
-        "share (% of one core)",
-        "agent",
-        (Pick("busy", "busy"), Pick("cpu", "CPU")),
-    ),
-    Panel(
-        "agent-late",
-        "Lateness of the generator's engines",
-        "How late messages were written that nothing but the engine held up: the 99th percentile "
-        "of each interval.",
-        "lateness p99 (ms)",
-        "agent",
-        (Pick("lateness_p99_us", "late p99"),),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A numbered line in the plots."""
-
-    number: int
-    at_s: float
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True)
 class _Line:
     source: str
     pick: int
@@ -270,29 +53,14 @@ class _Line:
     track: Track
 
 
-def marks(result: Result) -> list[Mark]:
-    """What happened, in order: events, changes, collapses and recoveries."""
-    found = [(event.at_s, str(event.kind), event.text) for event in result.events]
-    for phase in result.phases:
-        where = f"phase {phase.name} of stage {phase.stage}"
-        start_s = phase.start_s
-        if phase.collapsed_at_s is not None:
-            start_s = phase.collapsed_at_s
-            found.append((start_s, "collapse", f"the load was no longer carried, {where}"))
-        if phase.status is PhaseStatus.RECOVERED and phase.recovered_after_s is not None:
-            at_s = start_s + phase.recovered_after_s
-            found.append((at_s, "recovery", f"the load was carried again, {where}"))
-    return [Mark(number, *each) for number, each in enumerate(sorted(found), 1)]
-
-
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every panel that has a track to show."""
-    backdrop = _backdrop(result)
+    behind = backdrop(result)
     plots: list[Plot] = []
     for panel in PANELS:
         lines = list(_lines(panel, result, tracks))
         if lines:
-            plots.append(_plot(panel, lines, result, backdrop))
+            plots.append(_plot(panel, lines, result, behind))
     return plots
 
 
@@ -311,13 +79,13 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
             unit = unit_of(metric)
             lines = groups.setdefault((source, unit), [])
             lines.append(_Line(source, len(lines), metric, _scaled(track, unit)))
-    backdrop = _backdrop(result)
+    behind = backdrop(result)
     plots: list[Plot] = []
     for (source, unit), lines in groups.items():
         for start in range(0, len(lines), UNIFIED_MAX):
             title = f"{source}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
             panel = Panel(f"other-{len(plots)}", title, "", AXES[unit], _kind(source, result), ())
-            plots.append(_plot(panel, lines[start : start + UNIFIED_MAX], result, backdrop))
+            plots.append(_plot(panel, lines[start : start + UNIFIED_MAX], result, behind))
     return plots
 
 
@@ -330,23 +98,21 @@ def _kind(source: str, result: Result) -> Kind:
 
 
 def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
-    sources = dict.fromkeys(s for s, _ in tracks if _kind(s, result) == panel.kind)
-    metrics: dict[str, list[str]] = {}
-    for source, metric in tracks:
-        metrics.setdefault(source, []).append(metric)
-    for source in sources:
-        for place, pick in enumerate(panel.picks):
-            for metric in metrics[source]:
-                if re.fullmatch(pick.pattern, metric):
-                    track = tracks[source, metric]
-                    yield _Line(
-                        source,
-                        place,
-                        pick.label or metric.removeprefix("$SYS/"),
-                        _growth(track)
-                        if pick.counter
-                        else _scaled(track, pick.unit or unit_of(metric)),
-                    )
+    """The panel's tracks, source by source in the order of its picks."""
+    found = [
+        (source, place, metric)
+        for source, metric in tracks
+        if _kind(source, result) == panel.kind
+        for place, pick in enumerate(panel.picks)
+        if re.fullmatch(pick.pattern, metric)
+    ]
+    order = {source: number for number, source in enumerate(dict.fromkeys(s for s, _, _ in found))}
+    for source, place, metric in sorted(found, key=lambda each: (order[each[0]], each[1])):
+        pick, track = panel.picks[place], tracks[source, metric]
+        unit = pick.unit or unit_of(metric)
+        shown = _growth(track) if pick.counter else _scaled(track, unit)
+        if shown.values:
+            yield _Line(source, place, pick.label or metric.removeprefix("$SYS/"), shown)
 
 
 def _scaled(track: Track, unit: Unit) -> Track:
@@ -365,7 +131,7 @@ def _growth(track: Track) -> Track:
     return grown
 
 
-def _plot(panel: Panel, lines: list[_Line], result: Result, backdrop: dict[str, Any]) -> Plot:
+def _plot(panel: Panel, lines: list[_Line], result: Result, behind: dict[str, Any]) -> Plot:
     sources = list(dict.fromkeys(line.source for line in lines))
     shown = _largest(lines)
     left_out = len(lines) - len(shown)
@@ -375,9 +141,12 @@ def _plot(panel: Panel, lines: list[_Line], result: Result, backdrop: dict[str, 
         else ""
     )
     traces = [_trace(panel, line, sources) for line in shown]
+    unified = len(shown) <= UNIFIED_MAX
+    for trace in traces:
+        trace["hovertemplate"] = HOVER + ("" if unified else " at %{x}") + NO_MORE
     axis = value_axis(panel.axis, log=panel.log)
-    hover = "x unified" if len(shown) <= UNIFIED_MAX else "closest"
-    drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **backdrop)
+    hover = "x unified" if unified else "closest"
+    drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **behind)
     return Plot(panel.key, panel.title, caption.strip(), drawn, linked=True)
 
 
@@ -413,63 +182,3 @@ def _trace(panel: Panel, line: _Line, sources: list[str]) -> dict[str, Any]:
 def _faint(hue: str) -> str:
     red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.15)"
-
-
-def _backdrop(result: Result) -> dict[str, Any]:
-    """Bands and lines behind every plot."""
-    shapes: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
-    for number, stage in enumerate(result.stages):
-        start, end = stage.start_s, stage.start_s + stage.duration_s
-        shapes.append(_band(start, end, 0.10 if number % 2 else 0.04))
-        if stage.duration_s >= BAND_LABEL_SHARE * result.duration_s:
-            notes.append(_note(start, plotted(stage.name), "left"))
-    for mark in marks(result)[:MARKS_MAX]:
-        shapes.append(_upright(mark))
-        notes.append(_note(mark.at_s, f"<b>{mark.number}</b>", "center") | {"y": 0.93})
-    return {"shapes": shapes, "annotations": notes}
-
-
-def _band(start_s: float, end_s: float, strength: float) -> dict[str, Any]:
-    return {
-        "type": "rect",
-        "layer": "below",
-        "xref": "x",
-        "yref": "paper",
-        "x0": milliseconds(start_s),
-        "x1": milliseconds(end_s),
-        "y0": 0,
-        "y1": 1,
-        "line": {"width": 0},
-        "fillcolor": f"rgba(128,136,148,{strength})",
-    }
-
-
-MARK_COLOURS: Mapping[str, str] = {"collapse": "#d24f57", "recovery": "#2b9a66"}
-
-
-def _upright(mark: Mark) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "xref": "x",
-        "yref": "paper",
-        "x0": milliseconds(mark.at_s),
-        "x1": milliseconds(mark.at_s),
-        "y0": 0,
-        "y1": 1,
-        "line": {"width": 1, "dash": "dot", "color": MARK_COLOURS.get(mark.kind, "#7f8894")},
-    }
-
-
-def _note(at_s: float, text: str, anchor: str) -> dict[str, Any]:
-    return {
-        "xref": "x",
-        "yref": "paper",
-        "x": milliseconds(at_s),
-        "y": 1,
-        "xanchor": anchor,
-        "yanchor": "bottom",
-        "text": text,
-        "showarrow": False,
-        "font": {"size": 11},
-    }

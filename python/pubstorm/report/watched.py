@@ -3,6 +3,7 @@ profile, and what could not be watched. It knows no format."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 
@@ -25,10 +26,18 @@ SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 
 
+def broker_sources(result: Result) -> set[str]:
+    """The brokers that the run started; where it started none, whatever else was watched."""
+    started = {broker.name for broker in result.brokers}
+    watched = {each.source for each in result.monitors}
+    generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
+    return started or watched - generator - {"host", *result.populations}
+
+
 def processes(result: Result) -> Table:
     """CPU and memory of every watched process and of the host."""
     sources: dict[str, dict[str, Watched]] = {}
-    for each in result.monitors:
+    for each in _known(result):
         sources.setdefault(each.source, {})[each.metric] = each
     rows = [
         (
@@ -59,7 +68,7 @@ def broker_counters(result: Result) -> Table:
             count_text(each.whole.last),
             count_text(each.whole.last - each.whole.first),
         )
-        for each in result.monitors
+        for each in _known(result)
         if COUNTER_WORDS.match(each.metric)
     ]
     columns = (Column("broker", right=False), Column("topic", right=False))
@@ -76,7 +85,7 @@ def every_track(result: Result) -> Table:
             count_text(each.whole.count),
             *(_written(each.metric, value) for value in _in_short(each)),
         )
-        for each in result.monitors
+        for each in _known(result)
     ]
     columns = (Column("source", right=False), Column("metric", right=False))
     names = ("readings", "first", "last", "min", "mean", "max", "mean under load", "max under load")
@@ -128,6 +137,11 @@ def symbols(result: Result) -> Table:
     ]
     texts = (Column(name, right=False) for name in ("program", "module", "function"))
     return Table("Profile of the broker", (Column("share"), *texts), tuple(rows))
+
+
+def _known(result: Result) -> list[Watched]:
+    """What was watched, without what was not a number."""
+    return [each for each in result.monitors if all(map(math.isfinite, _in_short(each)))]
 
 
 def _share(watched: Watched | None) -> str:

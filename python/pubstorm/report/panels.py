@@ -1,0 +1,217 @@
+"""Which metrics are plotted over time, together with which, and in what words: data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pubstorm.samples import Unit
+
+Kind = Literal["population", "host", "agent", "watched"]
+"""Whose tracks a panel shows."""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Tracks that a panel shows."""
+
+    pattern: str
+    """What the metric must match as a whole."""
+    label: str
+    """What it is called; empty: its own name."""
+    counter: bool = False
+    """Whether it is a growing count, shown as its growth a second."""
+    unit: Unit | None = None
+    """Its unit, where its name does not tell."""
+    band: bool = False
+    """Whether the space down to the track before it is filled."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot over time."""
+
+    key: str
+    title: str
+    caption: str
+    axis: str
+    """What the vertical axis counts, with its unit."""
+    kind: Kind
+    """Whose tracks it shows."""
+    picks: tuple[Pick, ...]
+    log: bool = False
+
+
+PANELS = (
+    Panel(
+        "load",
+        "Load",
+        "Messages a second: due by the scenario, written by the clients, acknowledged by the "
+        "broker and received by subscribers. Where sent falls below due, the load was not offered "
+        "in full.",
+        "messages per second",
+        "population",
+        (
+            Pick("sent_per_s", "sent"),
+            Pick("due_per_s", "due"),
+            Pick("acked_per_s", "acked"),
+            Pick("received_per_s", "received"),
+        ),
+    ),
+    Panel(
+        "latency",
+        "Latency",
+        "From the instant a message was due to its delivery, or to its acknowledgement where "
+        "nobody receives. The band reaches from the median to p99; the scale is logarithmic.",
+        "latency (ms, logarithmic)",
+        "population",
+        (
+            Pick("latency_p50_us", "p50"),
+            Pick("latency_p99_us", "p99", band=True),
+            Pick("latency_max_us", "largest"),
+        ),
+        log=True,
+    ),
+    Panel(
+        "behind",
+        "Missing, skipped and waiting messages",
+        "Missing: passed over in a stream and not filled so far. In flight: sent and not yet "
+        "acknowledged. Backlog: due and not yet sent. Skipped: due in that second and never sent.",
+        "messages",
+        "population",
+        (
+            Pick("missing", "missing"),
+            Pick("in_flight", "in flight"),
+            Pick("backlog", "backlog"),
+            Pick("skipped_per_s", "skipped per second"),
+        ),
+    ),
+    Panel(
+        "clients",
+        "Clients",
+        "Connected: accepted by the broker. Ready: connected, with every subscription answered.",
+        "clients",
+        "population",
+        (Pick("connected", "connected"), Pick("ready", "ready")),
+    ),
+    Panel(
+        "process-cpu",
+        "CPU of brokers and other watched processes",
+        "100 % is one core. A broker that uses one thread ends at 100 %.",
+        "CPU (% of one core)",
+        "watched",
+        (Pick("cpu", "all"), Pick("cpu_user", "user"), Pick("cpu_system", "system")),
+    ),
+    Panel(
+        "process-memory",
+        "Memory of brokers and other watched processes",
+        "Resident memory, as the kernel counts it.",
+        "memory (MB)",
+        "watched",
+        (Pick("rss_bytes", "resident"),),
+    ),
+    Panel(
+        "host-cpu",
+        "CPU of the host",
+        "100 % is all cores of this machine, with everything that runs on it.",
+        "CPU (% of all cores)",
+        "host",
+        (
+            Pick("cpu", "all"),
+            Pick("cpu_user", "user"),
+            Pick("cpu_system", "system"),
+            Pick("cpu_softirq", "soft interrupts"),
+            Pick("cpu_steal", "stolen by the hypervisor"),
+        ),
+    ),
+    Panel(
+        "host-memory",
+        "Memory of the host",
+        "Used and still available on this machine.",
+        "memory (MB)",
+        "host",
+        (Pick("memory_used_bytes", "used"), Pick("memory_available_bytes", "available")),
+    ),
+    Panel(
+        "host-network",
+        "Network of the host",
+        "All interfaces together, the internal one included.",
+        "traffic (MB/s)",
+        "host",
+        (Pick("net_sent_bytes_per_s", "sent"), Pick("net_received_bytes_per_s", "received")),
+    ),
+    Panel(
+        "host-tcp",
+        "TCP trouble of the host",
+        "Segments sent again, and connections that found a listen queue full, in each second.",
+        "per second",
+        "host",
+        (
+            Pick("tcp_retransmits", "retransmits", counter=True),
+            Pick("tcp_listen_overflows", "listen overflows", counter=True),
+        ),
+    ),
+    Panel(
+        "sys-messages",
+        "$SYS: messages",
+        "What the broker itself counts, as growth a second between two of its reports.",
+        "messages per second",
+        "watched",
+        (
+            Pick(r"\$SYS/messages/received", "received", counter=True),
+            Pick(r"\$SYS/messages/sent", "sent", counter=True),
+            Pick(r"\$SYS/publish/messages/received", "PUBLISH received", counter=True),
+            Pick(r"\$SYS/publish/messages/sent", "PUBLISH sent", counter=True),
+        ),
+    ),
+    Panel(
+        "sys-dropped",
+        "$SYS: dropped messages",
+        "Messages that the broker says it dropped, in all so far.",
+        "messages",
+        "watched",
+        (Pick(r"\$SYS/(.*/)?messages/dropped", ""),),
+    ),
+    Panel(
+        "sys-stored",
+        "$SYS: stored and retained messages",
+        "Messages that the broker holds: queued, in flight and retained.",
+        "messages",
+        "watched",
+        (Pick(r"\$SYS/(messages/stored|store/messages/count|retained messages/count)", ""),),
+    ),
+    Panel(
+        "sys-clients",
+        "$SYS: clients",
+        "Clients as the broker counts them, observers included.",
+        "clients",
+        "watched",
+        (Pick(r"\$SYS/clients/(connected|disconnected|total|active|inactive)", ""),),
+    ),
+    Panel(
+        "sys-heap",
+        "$SYS: heap",
+        "Memory that the broker says it has allocated.",
+        "memory (MB)",
+        "watched",
+        (Pick(r"\$SYS/heap/current( size)?", "", unit="bytes"),),
+    ),
+    Panel(
+        "agent-load",
+        "Load of the generator's engines",
+        "Busy: time in which the loop was at work. 100 % CPU is one core, and each engine has one "
+        "loop: near 100 % the generator sets the limit, not the broker.",
+        "share (% of one core)",
+        "agent",
+        (Pick("busy", "busy"), Pick("cpu", "CPU")),
+    ),
+    Panel(
+        "agent-late",
+        "Lateness of the generator's engines",
+        "How late messages were written that nothing but the engine held up: the 99th percentile "
+        "of each interval.",
+        "lateness p99 (ms)",
+        "agent",
+        (Pick("lateness_p99_us", "late p99"),),
+    ),
+)

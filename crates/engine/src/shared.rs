@@ -119,11 +119,6 @@ pub const fn wire_version(version: plan::Version) -> mqtt::Version {
 }
 
 impl Publishing {
-    /// When an instant of a population's schedule is, in nanoseconds.
-    pub fn real_ns(&self, population: usize, schedule_ns: u64) -> u64 {
-        self.start_ns.saturating_add(self.tempos[population].real_ns(schedule_ns))
-    }
-
     /// The instants of a population's schedule before this one lie before `until_ns`.
     pub fn schedule_before(&self, population: usize, until_ns: u64) -> u64 {
         self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))

@@ -59,10 +59,12 @@ impl Tempo {
     /// When the schedule reaches `schedule_ns`: the first instant at which
     /// [`Tempo::schedule_ns`] is as much; `u64::MAX`: not with the changes so far.
     #[must_use]
+    #[inline]
     pub fn real_ns(&self, schedule_ns: u64) -> u64 {
-        if self.pieces.is_empty() {
-            return schedule_ns;
-        }
+        if self.pieces.is_empty() { schedule_ns } else { self.changed_real_ns(schedule_ns) }
+    }
+
+    fn changed_real_ns(&self, schedule_ns: u64) -> u64 {
         match self.pieces.iter().rev().find(|piece| piece.schedule_ns < schedule_ns) {
             None => 0,
             Some(piece) if piece.factor == 0 => u64::MAX,

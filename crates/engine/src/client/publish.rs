@@ -123,15 +123,15 @@ impl Client {
         let ready = &setup.populations[population].publications[index];
         let qos = QoS::try_from(publication.qos).expect("the plan's check allows 0, 1 and 2");
         let sender = sender(setup, population, setup.shard.global(self.local));
-        let factor = publishing.tempos[population].factor();
+        let tempo = &publishing.tempos[population];
         let progress = &mut self.publications[index];
         loop {
             let due_ns = match &ready.pacer {
                 Some(pacer) => {
                     let after = pacer.due_ns(sender.client, u64::from(progress.scheduled));
-                    publishing.real_ns(population, after)
+                    publishing.start_ns.saturating_add(tempo.real_ns(after))
                 }
-                None if factor == 0.0 => return,
+                None if tempo.factor() == 0.0 => return,
                 None => now_ns.max(publishing.start_ns),
             };
             if due_ns >= publishing.end_ns {
@@ -147,7 +147,8 @@ impl Client {
             }
             let counters = &mut tally.populations[population].counters;
             let late_ns = now_ns - due_ns;
-            let too_late = |pacer: &Pacer| late_ns as f64 * factor > pacer.period_ns(sender.client);
+            let too_late =
+                |pacer: &Pacer| late_ns as f64 * tempo.factor() > pacer.period_ns(sender.client);
             if ready.skips_late && ready.pacer.as_ref().is_some_and(too_late) {
                 progress.scheduled += 1;
                 counters.skipped_total += 1;

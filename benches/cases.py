@@ -41,6 +41,18 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Load:
+    """Publishers that are alike."""
+
+    clients: int
+    rate_per_s: float | None
+    """Messages a second of each; `None` is as fast as possible."""
+    qos: int = 0
+    tls: str | None = None
+    """How they are under TLS, in the floor's words."""
+
+
+@dataclass(frozen=True)
 class Target:
     """What the cost is to stay below."""
 
@@ -91,7 +103,7 @@ def floor_send(programs: Programs, scale: Scale) -> Sample:
 
 def engine_send(programs: Programs, scale: Scale) -> Sample:
     """1000 clients, 20 messages a second each, QoS 0."""
-    return _engine_publishing(programs, clients=1000, rate_per_s=20, qos=0, seconds=scale.seconds)
+    return _engine_publishing(programs, Load(clients=1000, rate_per_s=20), scale.seconds)
 
 
 def floor_blast(programs: Programs, scale: Scale) -> Sample:
@@ -104,9 +116,7 @@ def floor_blast(programs: Programs, scale: Scale) -> Sample:
 
 def engine_blast(programs: Programs, scale: Scale) -> Sample:
     """100 clients that publish as fast as the sink reads."""
-    return _engine_publishing(
-        programs, clients=100, rate_per_s=None, qos=0, seconds=scale.blast_seconds
-    )
+    return _engine_publishing(programs, Load(clients=100, rate_per_s=None), scale.blast_seconds)
 
 
 def floor_connect(programs: Programs, _: Scale) -> Sample:
@@ -128,12 +138,12 @@ def engine_connect(programs: Programs, _: Scale) -> Sample:
 
 def engine_qos0(programs: Programs, scale: Scale) -> Sample:
     """100 clients, 500 messages a second each, QoS 0."""
-    return _engine_publishing(programs, clients=100, rate_per_s=500, qos=0, seconds=scale.seconds)
+    return _engine_publishing(programs, Load(clients=100, rate_per_s=500), scale.seconds)
 
 
 def engine_qos1(programs: Programs, scale: Scale) -> Sample:
     """The same at QoS 1."""
-    return _engine_publishing(programs, clients=100, rate_per_s=500, qos=1, seconds=scale.seconds)
+    return _engine_publishing(programs, Load(clients=100, rate_per_s=500, qos=1), scale.seconds)
 
 
 def floor_receive(programs: Programs, scale: Scale) -> Sample:
@@ -226,7 +236,7 @@ def engine_tls_state(programs: Programs, _: Scale) -> Sample:
 def engine_tls_send(programs: Programs, scale: Scale) -> Sample:
     """1000 clients under TLS, 20 messages a second each, QoS 0."""
     return _engine_publishing(
-        programs, clients=1000, rate_per_s=20, qos=0, seconds=scale.seconds, tls="psk-1.3"
+        programs, Load(clients=1000, rate_per_s=20, tls="psk-1.3"), scale.seconds
     )
 
 
@@ -261,19 +271,12 @@ def _idle_plan(clients: int, port: int) -> plans.Json:
     return plans.plan([plans.population(clients)], stages, port)
 
 
-def _engine_publishing(
-    programs: Programs,
-    *,
-    clients: int,
-    rate_per_s: float | None,
-    qos: int,
-    seconds: float,
-    tls: str | None = None,
-) -> Sample:
+def _engine_publishing(programs: Programs, load: Load, seconds: float) -> Sample:
+    clients, rate_per_s, qos = load.clients, load.rate_per_s, load.qos
     publication = plans.publication(rate_per_s, qos=qos)
     population = plans.population(clients, publications=[publication])
     stages = [plans.connect(1), plans.publish(1, seconds), plans.hold(1, DRAIN_S)]
-    with sink(programs, tls=tls) as peer:
+    with sink(programs, tls=load.tls) as peer:
         run = _run(programs, plans.plan([population], stages, peer.port), peer)
     sent = run.counters["sent_total"]
     wrong = _engine_wrong(run, peer, clients=clients)

@@ -66,7 +66,7 @@ impl Security {
             builder.cert_store_mut().add_cert(certificate)?;
             return Ok(builder.build());
         }
-        builder.set_cipher_list("aPSK:!eNULL:+kDHEPSK")?;
+        builder.set_cipher_list("aPSK:!eNULL:!kDHEPSK")?;
         let client = Ssl::new_ex_index::<usize>()?;
         CLIENT.get_or_init(|| client);
         builder.set_psk_client_callback(move |ssl, _, identity, key| {

@@ -15,6 +15,8 @@ from benches.programs import EngineRun, Programs, Sink, run_engine, run_floor, s
 DRAIN_S = 0.5
 CPU_ACCOUNT_SLACK_NS = 50_000_000
 DESCRIPTORS_SPARE = 500
+TLS_HANDSHAKES = 1000
+TLS_FEW, TLS_MANY = 500, 5000
 
 
 @dataclass
@@ -36,6 +38,18 @@ class Scale:
     seconds: float
     blast_messages: int
     blast_seconds: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """Publishers that are alike."""
+
+    clients: int
+    rate_per_s: float | None
+    """Messages a second of each; `None` is as fast as possible."""
+    qos: int = 0
+    tls: str | None = None
+    """How they are under TLS, in the floor's words."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,7 @@ def floor_send(programs: Programs, scale: Scale) -> Sample:
 
 def engine_send(programs: Programs, scale: Scale) -> Sample:
     """1000 clients, 20 messages a second each, QoS 0."""
-    return _engine_publishing(programs, clients=1000, rate_per_s=20, qos=0, seconds=scale.seconds)
+    return _engine_publishing(programs, Load(clients=1000, rate_per_s=20), scale.seconds)
 
 
 def floor_blast(programs: Programs, scale: Scale) -> Sample:
@@ -102,9 +116,7 @@ def floor_blast(programs: Programs, scale: Scale) -> Sample:
 
 def engine_blast(programs: Programs, scale: Scale) -> Sample:
     """100 clients that publish as fast as the sink reads."""
-    return _engine_publishing(
-        programs, clients=100, rate_per_s=None, qos=0, seconds=scale.blast_seconds
-    )
+    return _engine_publishing(programs, Load(clients=100, rate_per_s=None), scale.blast_seconds)
 
 
 def floor_connect(programs: Programs, _: Scale) -> Sample:
@@ -126,12 +138,12 @@ def engine_connect(programs: Programs, _: Scale) -> Sample:
 
 def engine_qos0(programs: Programs, scale: Scale) -> Sample:
     """100 clients, 500 messages a second each, QoS 0."""
-    return _engine_publishing(programs, clients=100, rate_per_s=500, qos=0, seconds=scale.seconds)
+    return _engine_publishing(programs, Load(clients=100, rate_per_s=500), scale.seconds)
 
 
 def engine_qos1(programs: Programs, scale: Scale) -> Sample:
     """The same at QoS 1."""
-    return _engine_publishing(programs, clients=100, rate_per_s=500, qos=1, seconds=scale.seconds)
+    return _engine_publishing(programs, Load(clients=100, rate_per_s=500, qos=1), scale.seconds)
 
 
 def floor_receive(programs: Programs, scale: Scale) -> Sample:
@@ -185,13 +197,73 @@ def engine_state(programs: Programs, _: Scale) -> Sample:
     return Sample(added / (many - few), wrong + more_wrong)
 
 
-def _idle(programs: Programs, clients: int) -> tuple[EngineRun, list[str]]:
-    with sink(programs) as peer:
+def floor_tls_connect(tls: str) -> Measure:
+    """1000 connections with a handshake each."""
+
+    def measure(programs: Programs, _: Scale) -> Sample:
+        counts, wrong = _floor_idle(programs, TLS_HANDSHAKES, tls)
+        return Sample(_per_million(counts["cpu_ns"], TLS_HANDSHAKES), wrong)
+
+    return measure
+
+
+def engine_tls_connect(tls: str) -> Measure:
+    """1000 clients with a handshake each."""
+
+    def measure(programs: Programs, _: Scale) -> Sample:
+        run, wrong = _idle(programs, TLS_HANDSHAKES, tls=tls)
+        return Sample(_per_million(run.cpu_ns[0], run.counters["connected_total"]), wrong)
+
+    return measure
+
+
+def floor_tls_state(programs: Programs, _: Scale) -> Sample:
+    """What each further connection under TLS adds to the memory of the floor."""
+    small, wrong = _floor_idle(programs, TLS_FEW, "psk-1.3")
+    large, more_wrong = _floor_idle(programs, TLS_MANY, "psk-1.3")
+    added = large["anonymous_bytes"] - small["anonymous_bytes"]
+    return Sample(added / (TLS_MANY - TLS_FEW), wrong + more_wrong)
+
+
+def engine_tls_state(programs: Programs, _: Scale) -> Sample:
+    """What each further client under TLS adds to the memory that the engine has allocated."""
+    small, wrong = _idle(programs, TLS_FEW, tls="psk-1.3")
+    large, more_wrong = _idle(programs, TLS_MANY, tls="psk-1.3")
+    added = large.anonymous_bytes[1] - small.anonymous_bytes[1]
+    return Sample(added / (TLS_MANY - TLS_FEW), wrong + more_wrong)
+
+
+def engine_tls_send(programs: Programs, scale: Scale) -> Sample:
+    """1000 clients under TLS, 20 messages a second each, QoS 0."""
+    return _engine_publishing(
+        programs, Load(clients=1000, rate_per_s=20, tls="psk-1.3"), scale.seconds
+    )
+
+
+def _floor_idle(programs: Programs, clients: int, tls: str) -> tuple[plans.Json, list[str]]:
+    with sink(programs, tls=tls) as peer:
+        counts = run_floor(
+            programs, peer.port, "connect", connections=clients, tls=tls, pem=str(peer.pem)
+        )
+    return counts, _floor_sample(0, 1, peer, messages=0, connections=clients).wrong
+
+
+def _idle(
+    programs: Programs, clients: int, *, tls: str | None = None
+) -> tuple[EngineRun, list[str]]:
+    with sink(programs, tls=tls) as peer:
         plan = _idle_plan(clients, peer.port)
         # More source addresses, so that ports are found soon whatever range the host gives.
         plan["sources"] = [f"127.0.0.{last}" for last in range(2, 6)]
-        run = run_engine(programs, plan)
+        run = _run(programs, plan, peer)
     return run, _engine_wrong(run, peer, clients=clients)
+
+
+def _run(programs: Programs, plan: plans.Json, peer: Sink) -> EngineRun:
+    """Plays a plan as the sink speaks: plain or under TLS."""
+    if peer.tls is not None:
+        plan = plans.under_tls(plan, peer.tls, peer.pem, peer.pem.with_name("keys.psk"))
+    return run_engine(programs, plan)
 
 
 def _idle_plan(clients: int, port: int) -> plans.Json:
@@ -199,14 +271,13 @@ def _idle_plan(clients: int, port: int) -> plans.Json:
     return plans.plan([plans.population(clients)], stages, port)
 
 
-def _engine_publishing(
-    programs: Programs, *, clients: int, rate_per_s: float | None, qos: int, seconds: float
-) -> Sample:
+def _engine_publishing(programs: Programs, load: Load, seconds: float) -> Sample:
+    clients, rate_per_s, qos = load.clients, load.rate_per_s, load.qos
     publication = plans.publication(rate_per_s, qos=qos)
     population = plans.population(clients, publications=[publication])
     stages = [plans.connect(1), plans.publish(1, seconds), plans.hold(1, DRAIN_S)]
-    with sink(programs) as peer:
-        run = run_engine(programs, plans.plan([population], stages, peer.port))
+    with sink(programs, tls=load.tls) as peer:
+        run = _run(programs, plans.plan([population], stages, peer.port), peer)
     sent = run.counters["sent_total"]
     wrong = _engine_wrong(run, peer, clients=clients)
     _expect(wrong, f"messages of QoS {qos} at the sink", peer.counts[f"messages_qos{qos}"], sent)
@@ -311,5 +382,37 @@ CASES = (
         target=Target(1.4, relative=True),
         reference=floor_receive,
         engine=engine_receive,
+    ),
+    Case(
+        name="tls-state",
+        unit=BYTES,
+        load=f"{TLS_MANY} idle clients, PSK, TLS 1.3",
+        target=Target(1.3, relative=True),
+        reference=floor_tls_state,
+        engine=engine_tls_state,
+    ),
+    *(
+        Case(
+            name=f"tls-{word}",
+            unit=CPU,
+            load=f"{TLS_HANDSHAKES} handshakes, {what}",
+            target=Target(1.3, relative=True),
+            reference=floor_tls_connect(word),
+            engine=engine_tls_connect(word),
+        )
+        for word, what in (
+            ("psk-1.2", "PSK, TLS 1.2"),
+            ("psk-1.3", "PSK, TLS 1.3"),
+            ("certificate", "certificate verified, TLS 1.3"),
+        )
+    ),
+    Case(
+        name="tls-send",
+        unit=CPU,
+        load="1000 clients × 20 msg/s, QoS 0, PSK",
+        target=Target(2.0, relative=True),
+        reference=engine_send,
+        reference_name="engine plain",
+        engine=engine_tls_send,
     ),
 )

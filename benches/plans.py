@@ -4,6 +4,7 @@ Names have the lengths that `crates/floor/src/wire.rs` gives its own: five digit
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
@@ -12,6 +13,8 @@ SECOND_NS = 1_000_000_000
 FIRST_CLIENT = 10_000
 PAYLOAD_BYTES = 100
 PARALLELISM = 500
+KEY = "5a" * 16
+"""The pre-shared key of `crates/floor/src/secure.rs`."""
 TOPIC = "bench/device-{n}/up"
 
 
@@ -48,6 +51,7 @@ def population(
         "client_id": "bench-{n}",
         "username": None,
         "password": None,
+        "tls": None,
         "keep_alive_s": 60,
         "clean_session": True,
         "will": None,
@@ -57,6 +61,31 @@ def population(
         "subscriptions": [{"filter": text, "qos": 0} for text in filters],
         "publications": list(publications),
     }
+
+
+def under_tls(plan: Json, word: str, pem: Path, keys: Path) -> Json:
+    """The same plan to a sink under TLS, in the floor's word; writes the pre-shared keys needed to
+    `keys`."""
+    psk = None
+    if word != "certificate":
+        numbers = [p["first"] + c for p in plan["populations"] for c in range(p["clients"])]
+        keys.write_text("".join(f"bench-{n}:{KEY}\n" for n in numbers))
+        psk = {"file": str(keys), "identity": "bench-{n}"}
+    version = "1.2" if word == "psk-1.2" else "1.3"
+    tls = {
+        "ca": None if psk else str(pem),
+        "verify": True,
+        "server_name": None,
+        "certificate": None,
+        "key": None,
+        "psk": psk,
+        "min_version": version,
+        "max_version": version,
+        "ciphers": None,
+    }
+    targets = [{**target, "tls": True} for target in plan["targets"]]
+    populations = [{**population, "tls": tls} for population in plan["populations"]]
+    return {**plan, "targets": targets, "populations": populations}
 
 
 def publication(rate_per_s: float | None, *, qos: int = 0) -> Json:

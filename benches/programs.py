@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -123,22 +124,33 @@ class Sink:
     """The peer: where it listens and, once it has ended, what it counted."""
 
     port: int
+    tls: str | None = None
+    """How it speaks TLS, in the floor's words."""
+    pem: Path = Path()
+    """File of its certificate."""
     counts: Json = field(default_factory=dict)
 
 
 @contextlib.contextmanager
-def sink(programs: Programs, *, fan_out: bool = False) -> Iterator[Sink]:
+def sink(programs: Programs, *, fan_out: bool = False, tls: str | None = None) -> Iterator[Sink]:
     """A sink on a free port; its counts are there after the block."""
-    options = ["--fan-out"] if fan_out else []
+    with tempfile.TemporaryDirectory() as folder:
+        pem = Path(folder) / "sink.pem"
+        options = ["--fan-out"] if fan_out else []
+        options += ["--tls", tls, "--pem", str(pem)] if tls else []
+        yield from _serve(programs, options, tls, pem)
+
+
+def _serve(programs: Programs, options: list[str], tls: str | None, pem: Path) -> Iterator[Sink]:
     with Child(programs.floor, "sink", "--port", "0", *options) as child:
-        peer = Sink(port=child.read("ready")["port"])
+        peer = Sink(port=child.read("ready")["port"], tls=tls, pem=pem)
         yield peer
         child.close_stdin()
         peer.counts = child.read("counts")
         child.wait()
 
 
-def run_floor(programs: Programs, port: int, mode: str, **options: float) -> Json:
+def run_floor(programs: Programs, port: int, mode: str, **options: float | str) -> Json:
     """Runs a mode of the floor to its end; its counts, with the `cpu_ns` of what it is about."""
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     with Child(programs.floor, mode, "--port", str(port), *arguments) as child:

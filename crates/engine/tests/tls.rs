@@ -1,6 +1,7 @@
 //! The real engine under TLS against a scripted broker that speaks OpenSSL.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::needless_pass_by_value, reason = "JSON values are written where they are used")]
 
 mod support;
 

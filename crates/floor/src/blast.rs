@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
-use std::net::TcpStream;
 
 use anyhow::Result;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
@@ -11,6 +10,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use crate::meter::{Counts, Meter};
 use crate::options::Options;
 use crate::pool::{EVENTS, Ramp};
+use crate::secure::Stream;
 use crate::{print_line, wire};
 
 /// Bytes of one write at most.
@@ -28,7 +28,7 @@ struct Flow {
 
 /// Connects, sends all messages, prints the counts and the cost of the sending.
 pub fn run(options: &Options) -> Result<()> {
-    let pool = Ramp::new(options).open()?;
+    let mut pool = Ramp::new(options).open()?;
     let mut flows: Vec<Flow> = (0..options.connections).map(|c| Flow::new(options, c)).collect();
     let bytes = flows.iter().map(|flow| flow.bytes).sum();
     let counts = Counts { connections: pool.streams.len(), messages: options.messages, bytes };
@@ -44,7 +44,7 @@ pub fn run(options: &Options) -> Result<()> {
             if flow.is_over() {
                 continue;
             }
-            let takes_more = flow.write(&pool.streams[client])?;
+            let takes_more = flow.write(&mut pool.streams[client])?;
             unfinished -= usize::from(flow.is_over());
             if takes_more {
                 writable.push_back(client);
@@ -75,7 +75,7 @@ impl Flow {
     }
 
     /// Writes up to the end of the block; says whether the socket may take more.
-    fn write(&mut self, mut stream: &TcpStream) -> Result<bool> {
+    fn write(&mut self, stream: &mut Stream) -> Result<bool> {
         let from = (self.sent % self.block.len() as u64) as usize;
         let rest = &self.block[from..];
         let len = (rest.len() as u64).min(self.bytes - self.sent) as usize;

@@ -9,7 +9,8 @@ use crate::print_line;
 
 /// Connects all, prints the counts and the cost of connecting, then closes all.
 pub fn run(options: &Options) -> Result<()> {
-    let ramp = Ramp { rate_per_s: options.rate_per_s, ..Ramp::new(options) };
+    let tls = options.tls.map(|tls| tls.client(&options.pem)).transpose()?;
+    let ramp = Ramp { rate_per_s: options.rate_per_s, tls, ..Ramp::new(options) };
     let meter = Meter::start()?;
     let pool = ramp.open()?;
     let cost = meter.cost()?;

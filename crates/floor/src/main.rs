@@ -9,6 +9,7 @@ mod options;
 mod paced;
 mod pool;
 mod receive;
+mod secure;
 mod send;
 mod sink;
 mod wire;

@@ -54,7 +54,9 @@ impl Counts {
         let (mode, Cost { cpu_ns, wall_ns }) = (options.mode.name(), cost);
         format!(
             "{{\"kind\":\"counts\",\"mode\":\"{mode}\",\"connections\":{connections},\
-             \"messages\":{messages},\"bytes\":{bytes},\"cpu_ns\":{cpu_ns},\"wall_ns\":{wall_ns}}}"
+             \"messages\":{messages},\"bytes\":{bytes},\"cpu_ns\":{cpu_ns},\"wall_ns\":{wall_ns},\
+             \"anonymous_bytes\":{}}}",
+            anonymous_bytes()
         )
     }
 }
@@ -64,4 +66,12 @@ pub fn cpu_ns() -> Result<i64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let nanoseconds = |time: TimeVal| time.num_microseconds() * 1000;
     Ok(nanoseconds(usage.user_time()) + nanoseconds(usage.system_time()))
+}
+
+/// Resident memory of this process that is no file's; 0 where the kernel does not say.
+fn anonymous_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = kilobytes.and_then(|text| text.trim().strip_suffix("kB"));
+    kilobytes.and_then(|text| text.trim().parse().ok()).map_or(0, |kilobytes: u64| kilobytes * 1024)
 }

@@ -1,25 +1,32 @@
 //! The command line: a mode and its numbers. Every mode takes only what means something to it.
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow, bail};
 use lexopt::{Arg, Parser, ValueExt};
+
+use crate::secure::Security;
 
 /// Shown for `--help`.
 pub const USAGE: &str = "\
 Usage: pubstorm-floor MODE [OPTIONS]
 
   sink     the peer: answers, counts, throws away; ends when stdin does
-             [--port N] [--fan-out]
+             [--port N] [--fan-out] [--tls WORD [--pem FILE]]
   send     one send per message and connection, evenly paced
              --port N --connections N --rate-per-s R --seconds S [--bytes N]
   blast    as fast as possible, in writes of 64 KiB
              --port N --connections N --messages N [--bytes N]
   connect  socket, connect, CONNECT, CONNACK; all are kept until the end
              --port N --connections N [--rate-per-s R] [--parallelism N]
+             [--tls WORD [--pem FILE]]
   receive  subscribers that read what one more connection publishes; the sink needs --fan-out
              --port N --connections N --rate-per-s R --seconds S [--bytes N]
 
   --rate-per-s  of each publishing connection; in connect, of all
   --bytes       payload of a message (default 100)
+  --tls         psk-1.2, psk-1.3 or certificate, the same as the sink's
+  --pem         where the sink writes its certificate, and connect reads it
 The last line of output is a JSON object with the counts, and the CPU time they took.";
 
 /// What the process is.
@@ -58,6 +65,10 @@ pub struct Options {
     pub messages: u64,
     /// Payload of a message in bytes.
     pub bytes: usize,
+    /// How connections are under TLS; `None`: they are not.
+    pub tls: Option<Security>,
+    /// File of the sink's certificate.
+    pub pem: PathBuf,
 }
 
 impl Mode {
@@ -79,12 +90,12 @@ impl Mode {
 
     const fn takes(self) -> &'static [&'static str] {
         match self {
-            Self::Sink => &["port", "fan-out"],
+            Self::Sink => &["port", "fan-out", "tls", "pem"],
             Self::Send | Self::Receive => {
                 &["port", "connections", "rate-per-s", "seconds", "bytes"]
             }
             Self::Blast => &["port", "connections", "messages", "bytes"],
-            Self::Connect => &["port", "connections", "rate-per-s", "parallelism"],
+            Self::Connect => &["port", "connections", "rate-per-s", "parallelism", "tls", "pem"],
         }
     }
 
@@ -126,7 +137,7 @@ impl Options {
         Ok(Some(options))
     }
 
-    const fn new(mode: Mode) -> Self {
+    fn new(mode: Mode) -> Self {
         Self {
             mode,
             port: 0,
@@ -137,6 +148,8 @@ impl Options {
             seconds: 0.0,
             messages: 0,
             bytes: 100,
+            tls: None,
+            pem: PathBuf::new(),
         }
     }
 
@@ -148,6 +161,13 @@ impl Options {
             "parallelism" => self.parallelism = parser.value()?.parse()?,
             "rate-per-s" => self.rate_per_s = Some(parser.value()?.parse()?),
             "seconds" => self.seconds = parser.value()?.parse()?,
+            "pem" => self.pem = parser.value()?.into(),
+            "tls" => {
+                let word = parser.value()?.to_string_lossy().into_owned();
+                let allowed = "allowed are psk-1.2, psk-1.3, certificate";
+                let wrong = || anyhow!("found --tls {word}, {allowed}");
+                self.tls = Some(Security::from_name(&word).ok_or_else(wrong)?);
+            }
             "messages" => self.messages = parser.value()?.parse()?,
             _ => self.bytes = parser.value()?.parse()?,
         }

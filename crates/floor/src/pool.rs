@@ -12,8 +12,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt,
 };
+use openssl::ssl::SslContext;
 
 use crate::options::Options;
+use crate::secure::Stream;
 use crate::wire::{self, first};
 
 /// Events taken from the kernel at once.
@@ -25,8 +27,8 @@ const PATIENCE_MS: u16 = 5000;
 pub struct Pool {
     /// Event data is the index into `streams`.
     pub epoll: Epoll,
-    /// The sockets.
-    pub streams: Vec<TcpStream>,
+    /// The connections.
+    pub streams: Vec<Stream>,
 }
 
 /// Who connects, and how fast.
@@ -39,6 +41,8 @@ pub struct Ramp<'a> {
     pub parallelism: usize,
     /// Connections begun in a second; `None`: as parallelism allows.
     pub rate_per_s: Option<f64>,
+    /// TLS of the connections, if they have it.
+    pub tls: Option<SslContext>,
     /// SUBSCRIBE of a connection; none if empty.
     pub subscribe: &'a dyn Fn(usize) -> Vec<u8>,
 }
@@ -47,6 +51,7 @@ pub struct Ramp<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaits {
     Tcp,
+    Handshake,
     ConnAck,
     SubAck,
     Nothing,
@@ -60,6 +65,7 @@ impl<'a> Ramp<'a> {
             connections: options.connections,
             parallelism: options.parallelism,
             rate_per_s: None,
+            tls: None,
             subscribe: &|_| Vec::new(),
         }
     }
@@ -87,7 +93,7 @@ impl<'a> Ramp<'a> {
             for event in &events[..count] {
                 let index = event.data() as usize;
                 if awaits[index] != Awaits::Nothing {
-                    awaits[index] = self.step(&pool, index, awaits[index])?;
+                    awaits[index] = self.step(&mut pool, index, awaits[index])?;
                     standing += usize::from(awaits[index] == Awaits::Nothing);
                 }
             }
@@ -103,9 +109,15 @@ impl<'a> Ramp<'a> {
     }
 
     /// Goes on with a connection that has an event.
-    fn step(&self, pool: &Pool, index: usize, awaits: Awaits) -> Result<Awaits> {
-        let mut stream = &pool.streams[index];
-        if awaits == Awaits::Tcp {
+    fn step(&self, pool: &mut Pool, index: usize, awaits: Awaits) -> Result<Awaits> {
+        if let (Awaits::Tcp, Some(context)) = (awaits, &self.tls) {
+            pool.secure(index, context)?;
+        }
+        let stream = &mut pool.streams[index];
+        if matches!(awaits, Awaits::Tcp | Awaits::Handshake) {
+            if !stream.handshake()? {
+                return Ok(Awaits::Handshake);
+            }
             send_whole(stream, &wire::connect(index)).context("cannot connect")?;
             return Ok(Awaits::ConnAck);
         }
@@ -143,7 +155,19 @@ impl Pool {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         let event = EpollEvent::new(flags, self.streams.len() as u64);
         self.epoll.add(&socket, event)?;
-        self.streams.push(TcpStream::from(socket));
+        self.streams.push(Stream::Plain(TcpStream::from(socket)));
+        Ok(())
+    }
+
+    /// Puts a connection that stands under TLS, with the same descriptor.
+    fn secure(&mut self, index: usize, context: &SslContext) -> Result<()> {
+        let last = self.streams.len() - 1;
+        let stream = match self.streams.swap_remove(index) {
+            Stream::Plain(socket) => Stream::connect(socket, context, index)?,
+            secured @ Stream::Tls(_) => secured,
+        };
+        self.streams.push(stream);
+        self.streams.swap(index, last);
         Ok(())
     }
 
@@ -163,7 +187,7 @@ impl Pool {
 ///
 /// # Errors
 /// The kernel's, or that it took only a part.
-pub fn send_whole(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {
+pub fn send_whole(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     if stream.write(bytes)? < bytes.len() {
         bail!("the socket took a part of a packet only: the sink is too slow for this mode");
     }

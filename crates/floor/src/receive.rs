@@ -2,7 +2,6 @@
 //! come, nothing looked at but the number of bytes.
 
 use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -12,6 +11,7 @@ use crate::meter::{Counts, Meter};
 use crate::options::Options;
 use crate::paced::Schedule;
 use crate::pool::{EVENTS, Ramp, send_whole};
+use crate::secure::Stream;
 use crate::{print_line, wire};
 
 const READ_BYTES: usize = 64 * 1024;
@@ -27,7 +27,7 @@ pub fn run(options: &Options) -> Result<()> {
         if client == publisher { Vec::new() } else { wire::subscribe(&filter) }
     };
     let ramp = Ramp { connections: publisher + 1, subscribe: &subscribe, ..Ramp::new(options) };
-    let pool = ramp.open()?;
+    let mut pool = ramp.open()?;
     let message = wire::publish(&wire::topic(publisher), options.bytes);
     let delivered_bytes = (message.len() * options.connections) as u64;
     let mut events = vec![EpollEvent::empty(); EVENTS];
@@ -37,13 +37,13 @@ pub fn run(options: &Options) -> Result<()> {
     let mut schedule = Schedule::new(options.rate_per_s.unwrap_or_default(), options.seconds);
     while !schedule.is_over() || bytes < sent * delivered_bytes {
         for _ in schedule.take_due() {
-            send_whole(&pool.streams[publisher], &message)?;
+            send_whole(&mut pool.streams[publisher], &message)?;
             sent += 1;
         }
         let count = pool.wait(&mut events, schedule.wait_ms().into())?;
         for event in &events[..count] {
             if event.events().contains(EpollFlags::EPOLLIN) {
-                bytes += read_all(&pool.streams[event.data() as usize], &mut buffer)?;
+                bytes += read_all(&mut pool.streams[event.data() as usize], &mut buffer)?;
             }
         }
         if schedule.is_over() && over_since.get_or_insert_with(Instant::now).elapsed() > DRAIN {
@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Empties a socket; a short read has done so.
-fn read_all(mut stream: &TcpStream, buffer: &mut [u8]) -> Result<u64> {
+fn read_all(stream: &mut Stream, buffer: &mut [u8]) -> Result<u64> {
     let mut bytes = 0;
     loop {
         match stream.read(buffer) {

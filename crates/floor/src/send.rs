@@ -12,7 +12,7 @@ use crate::{print_line, wire};
 
 /// Connects, sends for the time asked, prints the counts and the cost of the sending.
 pub fn run(options: &Options) -> Result<()> {
-    let pool = Ramp::new(options).open()?;
+    let mut pool = Ramp::new(options).open()?;
     let messages: Vec<Vec<u8>> = (0..options.connections)
         .map(|client| wire::publish(&wire::topic(client), options.bytes))
         .collect();
@@ -24,7 +24,7 @@ pub fn run(options: &Options) -> Result<()> {
     while !schedule.is_over() {
         for number in schedule.take_due() {
             let client = (number % options.connections as u64) as usize;
-            send_whole(&pool.streams[client], &messages[client])?;
+            send_whole(&mut pool.streams[client], &messages[client])?;
             counts.messages += 1;
             counts.bytes += messages[client].len() as u64;
         }

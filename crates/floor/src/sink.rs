@@ -3,7 +3,7 @@
 //! subscribed, at QoS 0, whatever their filter. One thread, one epoll, no topics.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
@@ -13,9 +13,11 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, setsockopt, socket,
     sockopt,
 };
+use openssl::ssl::SslContext;
 
 use crate::options::Options;
 use crate::pool::EVENTS;
+use crate::secure::Stream;
 use crate::wire::{self, Packet, first};
 use crate::{meter, print_line};
 
@@ -32,6 +34,7 @@ const STDIN: u64 = u64::MAX - 1;
 struct Sink {
     epoll: Epoll,
     listener: TcpListener,
+    tls: Option<SslContext>,
     /// At the number of its descriptor.
     peers: Vec<Option<Peer>>,
     open: usize,
@@ -42,7 +45,7 @@ struct Sink {
 }
 
 struct Peer {
-    stream: TcpStream,
+    stream: Stream,
     /// The front of a packet whose rest has not arrived.
     partial: Vec<u8>,
     /// What the socket did not take.
@@ -95,6 +98,7 @@ impl Sink {
         Ok(Self {
             epoll,
             listener: TcpListener::from(socket),
+            tls: options.tls.map(|tls| tls.server(&options.pem)).transpose()?,
             peers: Vec::new(),
             open: 0,
             subscribers: Vec::new(),
@@ -150,6 +154,10 @@ impl Sink {
             if self.peers.len() <= index {
                 self.peers.resize_with(index + 1, || None);
             }
+            let stream = match &self.tls {
+                None => Stream::Plain(stream),
+                Some(context) => Stream::accept(stream, context)?,
+            };
             let (partial, unsent) = (Vec::new(), Vec::new());
             self.peers[index] = Some(Peer { stream, partial, unsent, subscribed: false });
             self.open += 1;

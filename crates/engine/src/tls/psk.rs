@@ -16,6 +16,9 @@ const KEY_BYTES_MAX: usize = 512;
 /// Key of each identity.
 pub type Keys = FxHashMap<Box<str>, Box<[u8]>>;
 
+/// What was found in a line, without the key, and what is allowed.
+type Wrong = (String, String);
+
 /// Why a file of keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PskError {
@@ -55,11 +58,11 @@ pub enum PskError {
 ///
 /// # Errors
 /// [`PskError`] names the file and the line, what was found and what is allowed.
-pub fn read(path: &Path, wanted: FxHashSet<String>) -> Result<Keys, PskError> {
+pub fn read(path: &Path, wanted: &FxHashSet<String>) -> Result<Keys, PskError> {
     let text = fs::read(path).map_err(|error| PskError::Read { path: path.into(), error })?;
     let in_file =
         |(line, found, allowed)| PskError::Line { path: path.into(), line, found, allowed };
-    let keys = parse(&text, &wanted).map_err(in_file)?;
+    let keys = parse(&text, wanted).map_err(in_file)?;
     let missing = || wanted.iter().filter(|identity| !keys.contains_key(identity.as_str()));
     match missing().min() {
         None => Ok(keys),
@@ -95,8 +98,8 @@ fn parse(text: &[u8], wanted: &FxHashSet<String>) -> Result<Keys, (usize, String
     Ok(keys)
 }
 
-/// Identity and key of a line; the error is found and allowed.
-fn entry(line: &[u8]) -> Result<(&str, Box<[u8]>), (String, String)> {
+/// Identity and key of a line.
+fn entry(line: &[u8]) -> Result<(&str, Box<[u8]>), Wrong> {
     let line = str::from_utf8(line)
         .map_err(|_| ("bytes that are not UTF-8".into(), "UTF-8".to_owned()))?;
     let (identity, digits) = line
@@ -171,10 +174,10 @@ mod tests {
     fn identities_without_a_key_are_counted_and_the_first_is_named() {
         let path = std::env::temp_dir().join(format!("pubstorm-psk-{}", std::process::id()));
         fs::write(&path, "b:00\n").unwrap();
-        let error = read(&path, wanted(&["c", "b", "a"])).unwrap_err().to_string();
+        let error = read(&path, &wanted(&["c", "b", "a"])).unwrap_err().to_string();
         fs::remove_file(&path).unwrap();
         assert!(error.ends_with("found no key for 2 of the identities wanted, such as 'a'"));
-        let error = read(&path, wanted(&[])).unwrap_err().to_string();
+        let error = read(&path, &wanted(&[])).unwrap_err().to_string();
         assert!(error.starts_with(&path.display().to_string()), "{error}");
     }
 

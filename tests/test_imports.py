@@ -15,7 +15,7 @@ FOREIGN = {
     "click": {"cli"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
-    "rich": {"cli", "live", "live.terminal", "report", "report.text"},
+    "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},
 }
 PURE_CRATES = ("plan", "mqtt")
 ENGINE_ONLY = {"mio"}

@@ -18,6 +18,7 @@ from pubstorm.binaries import broker_path
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.invocation import Invocation
 from pubstorm.live import live_for
+from pubstorm.offered import peak_per_s
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import needs_in_words, plan_in_words, sweep_in_words
@@ -139,7 +140,9 @@ def check(asked: Invocation) -> int:
     loaded = asked.load()
     played = [step.scenario for step in loaded.steps] or [loaded]
     plans = [compile_plan(each, planned_targets(each), run_tag=0) for each in played]
-    largest, plan = max(zip(played, plans, strict=True), key=lambda pair: pair[1].clients)
+    largest, plan = max(
+        zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
+    )
     host = Host.here()
     agents = largest.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores

@@ -28,6 +28,7 @@ from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
 from pubstorm.series_text import text_of
 from pubstorm.topology import Topology
+from pubstorm.units import write_duration
 from pubstorm.verdict import judge_threshold
 
 STEPS = "steps"
@@ -157,6 +158,8 @@ class _Series:
         return result
 
     async def _pause(self) -> None:
+        if self._sweep.pause:
+            self._live.step(f"pause of {write_duration(self._sweep.pause)}")
         with caught_signals(lambda _: self._interrupted.set()), contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._interrupted.wait(), self._sweep.pause / 1e9)
 

@@ -27,10 +27,12 @@ def _held(played: Sequence[SeriesStep]) -> str:
     broken = next((n for n, group in enumerate(groups) if not all(map(_passed, group))), None)
     if broken == 0:
         return "not even the first step held"
-    last = groups[-1 if broken is None else broken - 1][-1].label
-    after = groups[broken + 1 :] if broken is not None else []
-    again = sum(all(map(_passed, group)) for group in after)
+    last = groups[-1 if broken is None else broken - 1][0].label
     held = f"held up to {last}"
+    if broken is None:
+        return f"{held}, the last step played"
+    after = groups[broken + 1 :]
+    again = sum(all(map(_passed, group)) for group in after)
     return f"{held}, and in {again} of {len(after)} steps beyond the break" if again else held
 
 

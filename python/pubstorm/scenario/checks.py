@@ -119,8 +119,8 @@ def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
         yield path, f"found {steps} steps with repeats, allowed are {STEPS_MAX}", None
         return
     variations = sweep.variations()
-    places = {place: name for v in variations for name, place in v.places.items()}
-    for place, name in places.items():
+    places = {name: place for v in variations for name, place in v.places.items()}
+    for name, place in places.items():
         if name.partition(".")[0] in FIXED_IN_SWEEP:
             message = f"found {describe(name)}, allowed are the other keys of a scenario"
             yield place, message, f"{' and '.join(FIXED_IN_SWEEP)} belong to the whole series"

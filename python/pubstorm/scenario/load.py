@@ -108,13 +108,14 @@ class _Loading:
     def _add_of_step(self, variation: Variation, problems: Sequence[Problem]) -> None:
         paths = {f"--set {setting}": path for path, setting in variation.overrides.items()}
         for problem in problems:
-            brought_by = paths.get(problem.place)
-            place: Path = ("sweep",)
-            words = f"step {variation.label!r}: {problem.path}: {problem.message}"
-            if brought_by is not None:
-                place = variation.places[brought_by]
-                value = written(variation.values[brought_by])
-                words = problem.message if value in problem.message else f"{value}: {words}"
+            path = paths.get(problem.place)
+            if path is None:
+                place: Path = ("sweep",)
+                words = f"step {variation.label!r}: {problem.path}: {problem.message}"
+            else:
+                place, value = variation.places[path], written(variation.values[path])
+                named = value in problem.message
+                words = problem.message if named else f"{value}: {problem.message}"
             found = self._problem(place, words, problem.hint)
             if found not in self.problems:
                 self.problems.append(found)

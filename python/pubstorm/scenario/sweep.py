@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -50,7 +51,7 @@ class Sweep(Part):
             for path, values in value.items():
                 if not isinstance(values, list) or not values:
                     hint = None if isinstance(values, list | dict) else f"write [{values}]"
-                    raise UnfitError(values, f"for {path} is a list of values", hint)
+                    raise UnfitError(values, f"for {path} is a list of one or more values", hint)
         return value
 
     def variations(self) -> tuple[Variation, ...]:
@@ -65,17 +66,17 @@ class Sweep(Part):
     @property
     def size(self) -> int:
         """How many variations there are, without making them."""
-        sizes = [len(values) for values in self.vary.values()]
-        return _product(sizes) if self.vary else len(self.steps)
+        return prod(map(len, self.vary.values())) if self.vary else len(self.steps)
 
     @property
     def is_ladder(self) -> bool:
-        """Whether a value grows from each step to the next: then the steps up to some point hold
-        and those beyond do not. A grid has no such order."""
-        if len(self.vary) > 1:
-            return False
+        """Whether the load grows from each step to the next: every value that varies is a quantity
+        that never falls. Then the steps up to some point hold and those beyond do not. A grid of
+        several paths has no such order."""
         changes = self._changes()
-        return any(_grows([change.get(path) for change in changes]) for path in changes[0])
+        paths = {path for change in changes for path in change}
+        rises = all(_rises([change.get(path) for change in changes]) for path in paths)
+        return rises and all(low != high for low, high in itertools.pairwise(changes))
 
     def _changes(self) -> list[Mapping[str, Any]]:
         if not self.vary:
@@ -148,22 +149,15 @@ def _short(text: str) -> str:
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"
 
 
-def _grows(values: Sequence[object]) -> bool:
-    """Whether they are quantities of one kind, each larger than the one before."""
+def _rises(values: Sequence[object]) -> bool:
+    """Whether they are quantities of one kind, none smaller than the one before."""
     for read in KINDS:
         try:
             numbers = [read(value) for value in values]
         except UnfitError:
             continue
-        return all(low < high for low, high in itertools.pairwise(numbers))
+        return all(low <= high for low, high in itertools.pairwise(numbers))
     return False
-
-
-def _product(sizes: Sequence[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
 
 
 STEP_WORDS = ("number", "step", "note", "verdict", "limited_by", "command", "duration")

@@ -50,7 +50,6 @@ def run_series(scenario: Scenario, asked: Invocation, out: Path | None, live: Li
 def resume_series(path: Path, live: Live) -> Series:
     """Plays what is missing of the series in a folder: steps that have a complete result are kept,
     a folder without one is set aside. Raises StoredRunError where that is no series."""
-    engine_path()
     stored = load_series(path)
     asked = Invocation(stored.scenario, stored.overrides, stored.target)
     text = _stored_text(path / SCENARIO_FILE)
@@ -61,6 +60,7 @@ def resume_series(path: Path, live: Live) -> Series:
             f"the steps of {path / SCENARIO_FILE} are not those of the series",
             "put the file back as it was, or start a new series",
         )
+    engine_path()
     return asyncio.run(series.play(stored.started))
 
 
@@ -97,10 +97,10 @@ class _Series:
     async def play(self, started: str) -> Series:
         """Plays every turn that has no result yet, until the end or what ends the series."""
         topology = self._shared_topology()
+        kept = [self._kept(turn) for turn in self._turns]
         self._store(started)
         try:
-            for turn in self._turns:
-                result = self._kept(turn)
+            for turn, result in zip(self._turns, kept, strict=True):
                 if result is None:
                     result = await self._played(turn, topology)
                 if self._interrupted.is_set():
@@ -112,6 +112,8 @@ class _Series:
         finally:
             if topology is not None:
                 await topology.stop()
+        if self._directory.failure is not None:
+            self._live.note(f"{self._directory.failure}: what is stored is not complete")
         return self._store(started)
 
     def _shared_topology(self) -> Topology | None:

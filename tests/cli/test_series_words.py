@@ -80,14 +80,8 @@ def test_every_wrong_step_is_told_before_the_first_one_starts(
 )
 def test_a_resume_that_cannot_be_is_told(
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
     arguments: list[str],
     stderr: str,
 ) -> None:
-    program = folder / "engine"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PUBSTORM_ENGINE", str(program))
     assert cli.main(["run", *arguments]) == 2
     assert capsys.readouterr().err == stderr

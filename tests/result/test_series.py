@@ -11,7 +11,13 @@ from rich.console import Console
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report import load_series, render_directory
-from pubstorm.report.series import render_series, render_verdicts, series_markdown, series_table
+from pubstorm.report.series import (
+    parts_of,
+    render_series,
+    render_verdicts,
+    series_markdown,
+    series_table,
+)
 from pubstorm.result import LimitedBy, Measured, Result, Series, SeriesStep, Status
 from pubstorm.row import cells, with_table
 from pubstorm.scenario import parse_scenario
@@ -107,6 +113,20 @@ def test_repeats_are_summed_up_by_median_and_range() -> None:
         "0",
     )
     assert [column.right for column in table.columns] == [False, True, True, False, True]
+
+
+def test_a_table_that_is_too_wide_is_drawn_in_parts_with_its_first_column() -> None:
+    row = step("a", "a", "1" * 10, "2" * 10, "c" * 99, "4")
+    table = series_table(series(("step", "one", "two", "command", "four"), row))
+    parts = parts_of(table, width=40)
+    assert [[column.name for column in part.columns] for part in parts] == [
+        ["step", "one", "two"],
+        ["step", "command"],
+        ["step", "four"],
+    ]
+    assert [part.title for part in parts] == ["ladder", "", ""]
+    assert parts[1].rows == (("a", "c" * 99),)
+    assert parts_of(table, width=200) == [table]
 
 
 def test_the_page_has_table_text_evidence_and_commands() -> None:

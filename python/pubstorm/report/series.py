@@ -19,8 +19,9 @@ from pubstorm.result import Series, SeriesStep, Status
 def render_series(series: Series, console: Console) -> None:
     """Prints everything."""
     console = wide_enough(console)
-    console.print()
-    console.print(drawn_table(series_table(series)))
+    for part in parts_of(series_table(series), console.width):
+        console.print()
+        console.print(drawn_table(part))
     for step in _broken(series):
         console.print()
         console.print(_step_line(step))
@@ -62,6 +63,29 @@ def series_table(series: Series) -> Table:
         for place, name in enumerate(series.columns)
     )
     return Table(series.name, columns, tuple(rows))
+
+
+def parts_of(table: Table, width: int) -> list[Table]:
+    """A table as tables that fit into a width, one below the other: each begins with the first
+    column, and a column too wide for any stands alone with it."""
+    widths = [
+        max(len(column.name), *(len(row[place]) for row in table.rows)) + COLUMN_GAP
+        for place, column in enumerate(table.columns)
+    ]
+    parts: list[list[int]] = [[]]
+    for place in range(1, len(widths)):
+        if parts[-1] and sum(widths[n] for n in (0, *parts[-1], place)) > width:
+            parts.append([])
+        parts[-1].append(place)
+    return [_part(table, (0, *places), number) for number, places in enumerate(parts)]
+
+
+def _part(table: Table, places: Sequence[int], number: int) -> Table:
+    return Table(
+        "" if number else table.title,
+        tuple(table.columns[place] for place in places),
+        tuple(tuple(row[place] for place in places) for row in table.rows),
+    )
 
 
 def _summary(steps: Sequence[SeriesStep]) -> tuple[str, ...]:
@@ -121,6 +145,8 @@ def _facts(step: SeriesStep) -> tuple[str, ...]:
     return step.evidence if step.problem is None else tuple(step.problem.splitlines())
 
 
+COLUMN_GAP = 3
+"""Characters between two columns on the terminal."""
 FACTORS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 """What a unit stands for, in the base unit of its kind."""
 _NUMBER = re.compile(r"([-+]?\d[\d\s]*(?:\.\d+)?)\s*(|%|µs|ms|s|B|kB|MB|GB|TB|[a-zA-Z/%]+)")

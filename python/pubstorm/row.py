@@ -31,45 +31,44 @@ def with_table(scenario: Scenario) -> Scenario:
     return scenario if scenario.table else scenario.model_copy(update={"table": DEFAULT_TABLE})
 
 
-def cells(scenario: Scenario, step: SeriesStep, result: Result | None) -> tuple[str, ...]:
-    """The cells of a step under the headings of the scenario's table."""
-    metrics = scenario.metric_columns
-    measured = {} if result is None else metric_cells(metrics, result)
+def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> tuple[str, ...]:
+    """The cells of a step under the headings of a table."""
+    measured = {} if result is None else measured_cells(table, result)
+    own = (_own(column, step) for column in table.values())
     return tuple(
-        measured.get(heading, NOTHING) if heading in metrics else _own(expression, step, result)
-        for heading, expression in scenario.table.items()
+        measured.get(heading, NOTHING) if cell is None else cell
+        for heading, cell in zip(table, own, strict=True)
     )
 
 
-def _own(expression: str, step: SeriesStep, result: Result | None) -> str:
-    """What a step says of itself: one of its words, or a value that it changes."""
-    match expression:
-        case "number":
-            return str(step.number)
-        case "step":
-            return step.name
-        case "verdict":
-            return step.outcome
-        case "limited_by":
-            return NOTHING if step.limited_by is None else str(step.limited_by)
-        case "duration":
-            return NOTHING if result is None else span_text(result.duration_s)
-        case "note":
-            return step.note
-        case "command":
-            return step.command
-    value = step.values.get(expression, NOTHING)
-    return count_text(int(value)) if value.isascii() and value.isdigit() else value
+def _own(column: str, step: SeriesStep) -> str | None:
+    """What a step says of itself, with or without a result: one of its words, or a value that it
+    changes. None: the column is not its to fill."""
+    if column in step.values:
+        value = step.values[column]
+        return count_text(int(value)) if value.isascii() and value.isdigit() else value
+    words = {
+        "number": str(step.number),
+        "step": step.name,
+        "note": step.note,
+        "command": step.command,
+        "verdict": step.outcome,
+        "limited_by": None if step.limited_by is None else str(step.limited_by),
+    }
+    return words.get(column)
 
 
-def metric_cells(table: Mapping[str, str], result: Result) -> dict[str, str]:
-    """The metrics of populations, by heading: `POPULATION.METRIC`, or `METRIC` for all of them
-    together, which is the sum of counts and rates and the worst of durations."""
+def measured_cells(table: Mapping[str, str], result: Result) -> dict[str, str]:
+    """The duration of a run and the metrics of populations, by heading: `POPULATION.METRIC`, or
+    `METRIC` for all of them together, which is the sum of counts and rates and the worst of
+    durations."""
     found = {heading: _metric(expression, result) for heading, expression in table.items()}
     return {heading: cell for heading, cell in found.items() if cell is not None}
 
 
 def _metric(expression: str, result: Result) -> str | None:
+    if expression == "duration":
+        return span_text(result.duration_s)
     name, _, rest = expression.partition(".")
     one = result.populations.get(name)
     among = list(result.populations.values()) if one is None else [one]

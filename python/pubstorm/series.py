@@ -183,7 +183,7 @@ class _Series:
         self._live.step(f"  no measurement: {error.message}")
 
     def _put(self, row: SeriesStep, result: Result | None) -> None:
-        filled = row.model_copy(update={"cells": cells(self._scenario, row, result)})
+        filled = row.model_copy(update={"cells": cells(self._scenario.table, row, result)})
         self._rows[row.number - 1] = filled
 
     def _condition_met(self, turn: _Turn, result: Result | None) -> str | None:
@@ -242,7 +242,7 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
             command=asked.step_command(ALONE, step.variation.overrides.values()),
             note=notes.get(label, notes.get(str(place), "")),
         )
-        yield _Turn(step, row.model_copy(update={"cells": cells(scenario, row, None)}))
+        yield _Turn(step, row.model_copy(update={"cells": cells(scenario.table, row, None)}))
 
 
 def _identity(step: SeriesStep) -> tuple[object, ...]:

@@ -75,7 +75,7 @@ def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: Measured
     own = "n: number, s: step, note: note, v: verdict, by: limited_by, c: command, seed: seed"
     table = f"table={{{own}, sent: device.sent, none: device.nothing}}"
     scenario = parse_scenario(SCENARIO, "s.yaml", [table])
-    row = cells(scenario, step("seed 1", repetitions=2), result)
+    row = cells(scenario.table, step("seed 1", repetitions=2), result)
     assert row[:7] == (
         "1",
         "seed 1 (1 of 2)",
@@ -92,7 +92,7 @@ def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: Measured
 def test_a_step_without_a_result_has_a_row_all_the_same() -> None:
     scenario = with_table(parse_scenario(SCENARIO, "s.yaml"))
     row = step("seed 1", status=None, limited_by=None, problem="the broker exited")
-    assert cells(scenario, row, None) == ("seed 1", *("–",) * 7, "no measurement", "–")
+    assert cells(scenario.table, row, None) == ("seed 1", *("–",) * 7, "no measurement", "–")
 
 
 def test_repeats_are_summed_up_by_median_and_range() -> None:

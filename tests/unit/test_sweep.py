@@ -211,8 +211,3 @@ def test_the_command_of_a_step_plays_it_alone() -> None:
     assert command == (
         "pubstorm run s.yaml --target mqtt://h --set seed=2 --set sweep=null --set 'a.rate=1/6 Hz'"
     )
-
-
-def test_columns_that_a_step_fills_itself_are_no_metrics() -> None:
-    table = "table={a: device.lost, b: step, c: populations.device.clients, d: command, e: sent}"
-    assert load("{vary: {seed: [1]}}", table).metric_columns == {"a": "device.lost", "e": "sent"}

@@ -107,7 +107,7 @@ def _summary(steps: Sequence[SeriesStep]) -> tuple[str, ...]:
 
 def _is_numeric(cells: Sequence[str]) -> bool:
     """Whether they are numbers with or without a unit, apart from those that are missing."""
-    numbers = [cell for cell in cells if cell not in {NOTHING, ""}]
+    numbers = [cell for cell in cells if cell.strip() not in {NOTHING, ""}]
     return bool(numbers) and all(_NUMBER.fullmatch(cell) for cell in numbers)
 
 
@@ -115,7 +115,8 @@ def _number(cell: str) -> float:
     """The value of a cell in the base unit of its kind."""
     found = _NUMBER.fullmatch(cell)
     assert found is not None, "only numeric cells are ordered"
-    return float(re.sub(r"\s", "", found[1])) * FACTORS.get(found[2], 1.0)
+    unit = found[2].removesuffix("/s")
+    return float(re.sub(r"\s", "", found[1])) * FACTORS.get(unit, 1.0)
 
 
 def _conclude(series: Series, console: Console) -> None:
@@ -149,4 +150,4 @@ COLUMN_GAP = 3
 """Characters between two columns on the terminal."""
 FACTORS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 """What a unit stands for, in the base unit of its kind."""
-_NUMBER = re.compile(r"([-+]?\d[\d\s]*(?:\.\d+)?)\s*(|%|µs|ms|s|B|kB|MB|GB|TB|[a-zA-Z/%]+)")
+_NUMBER = re.compile(r"([-+]?\d[\d\s]*(?:\.\d+)?)\s*([a-zA-Zµ/%]*)")

@@ -30,7 +30,7 @@ from pubstorm.scenario.fields import (
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
-from pubstorm.scenario.sweep import STEP_WORDS, Sweep, Variation
+from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.units import UnfitError
 
 MILLISECOND_NS = 10**6
@@ -143,7 +143,7 @@ class Scenario(Part):
     table: Mapping[str, Text] = Field(default_factory=dict)
     """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
     one row for each step; there, a column can also be a path that it varies, or `number`, `step`,
-    `note`, `verdict`, `limited_by`, `command` and `duration`."""
+    `note`, `verdict`, `limited_by`, `command` or `duration`."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
     validity: Validity = Validity()
@@ -156,16 +156,6 @@ class Scenario(Part):
     def source_text(self) -> str:
         """The text it was read from, with the overrides as comments at its end."""
         return self._source_text
-
-    @property
-    def metric_columns(self) -> dict[str, str]:
-        """The columns of its table that are metrics: those that no step tells of itself."""
-        roots = self.__class__.model_fields.keys() - self.populations.keys()
-        return {
-            heading: expression
-            for heading, expression in self.table.items()
-            if expression not in STEP_WORDS and expression.partition(".")[0] not in roots
-        }
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -160,7 +160,5 @@ def _rises(values: Sequence[object]) -> bool:
     return False
 
 
-STEP_WORDS = ("number", "step", "note", "verdict", "limited_by", "command", "duration")
-"""Columns of a table that a step fills from what it is and how it ended."""
 VALUE_CHARS_MAX = 40
 """Characters of a value in a label."""

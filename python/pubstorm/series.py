@@ -19,7 +19,7 @@ from pubstorm.invocation import Invocation
 from pubstorm.live import Live
 from pubstorm.report import SCENARIO_FILE, SERIES_FILE, load_result, load_series
 from pubstorm.report.series import series_markdown
-from pubstorm.result import Result, Series, SeriesStep, Status
+from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
 from pubstorm.row import cells, with_table
 from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
@@ -173,7 +173,7 @@ class _Series:
         judged = {
             "status": verdict.status,
             "limited_by": verdict.limited_by,
-            "evidence": verdict.evidence,
+            "evidence": _evidence(verdict),
         }
         self._put(turn.row.model_copy(update=judged), result)
 
@@ -243,6 +243,15 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
             note=notes.get(label, notes.get(str(place), "")),
         )
         yield _Turn(step, row.model_copy(update={"cells": cells(scenario.table, row, None)}))
+
+
+def _evidence(verdict: Verdict) -> tuple[str, ...]:
+    """The facts behind a verdict, the one that decided it first: what makes a run invalid comes
+    before the conditions that it missed, and these before what else was found."""
+    missed = tuple(f"{t.expression}: {t.text}" for t in verdict.thresholds if not t.passed)
+    if verdict.status is Status.INVALID:
+        return (*verdict.evidence, *missed)
+    return (*missed, *verdict.evidence)
 
 
 def _identity(step: SeriesStep) -> tuple[object, ...]:

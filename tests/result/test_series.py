@@ -106,13 +106,19 @@ def test_repeats_are_summed_up_by_median_and_range() -> None:
     ]
     table = series_table(series(heads, *repeats))
     assert table.rows[3] == (
-        "a: median (range) of 3",
+        "a: 3 repeats",
         "1.20 ms (950 µs … 2.0 s)",
-        "999 (999 … 1\u202f000)",
+        "999 … 1\u202f000",
         "",
         "0",
     )
     assert [column.right for column in table.columns] == [False, True, True, False, True]
+
+
+def test_a_repeat_without_a_measurement_is_summed_up_with_nothing() -> None:
+    measured = step("a", "a (1 of 2)", "5", repetitions=2)
+    missing = step("a", "a (2 of 2)", "–", number=2, repetition=2, repetitions=2, status=None)
+    assert len(series_table(series(("step", "lost"), measured, missing)).rows) == 2
 
 
 def test_a_table_that_is_too_wide_is_drawn_in_parts_with_its_first_column() -> None:

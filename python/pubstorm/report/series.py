@@ -56,8 +56,9 @@ def series_table(series: Series) -> Table:
     for _, group in groupby(series.steps, key=lambda step: step.label):
         steps = list(group)
         rows += [step.cells for step in steps]
-        if len(steps) > 1:
-            rows.append(_summary(steps))
+        measured = [step for step in steps if step.status is not None]
+        if len(measured) > 1:
+            rows.append(_summary(measured))
     columns = tuple(
         Column(name, right=_is_numeric([step.cells[place] for step in series.steps]))
         for place, name in enumerate(series.columns)
@@ -89,25 +90,28 @@ def _part(table: Table, places: Sequence[int], number: int) -> Table:
 
 
 def _summary(steps: Sequence[SeriesStep]) -> tuple[str, ...]:
-    """Of each column that is all numbers: the median, of an even number the lower of the two in the
-    middle, and both ends; of other columns what all repeats agree on."""
+    """Of each column that is all numbers its range, and of an odd number of them the median before
+    it; of other columns what all repeats agree on."""
     cells: list[str] = []
     for column in zip(*(step.cells for step in steps), strict=True):
         if len(set(column)) == 1:
             cells.append(column[0])
         elif _is_numeric(column):
-            ordered = sorted((cell for cell in column if cell != NOTHING), key=_number)
-            middle = ordered[(len(ordered) - 1) // 2]
-            cells.append(f"{middle} ({ordered[0]} … {ordered[-1]})")
+            cells.append(_spread(sorted((c for c in column if c != NOTHING), key=_number)))
         else:
             cells.append("")
-    name = f"{steps[0].label}: median (range) of {len(steps)}"
-    return (cells[0] or name, *cells[1:])
+    return (cells[0] or f"{steps[0].label}: {len(steps)} repeats", *cells[1:])
+
+
+def _spread(ordered: Sequence[str]) -> str:
+    half, is_odd = divmod(len(ordered), 2)
+    span = f"{ordered[0]} … {ordered[-1]}"
+    return f"{ordered[half]} ({span})" if is_odd else span
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:
     """Whether they are numbers with or without a unit, apart from those that are missing."""
-    numbers = [cell for cell in cells if cell.strip() not in {NOTHING, ""}]
+    numbers = [cell for cell in cells if cell not in {NOTHING, ""}]
     return bool(numbers) and all(_NUMBER.fullmatch(cell) for cell in numbers)
 
 

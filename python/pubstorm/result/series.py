@@ -33,7 +33,7 @@ class SeriesStep(Value):
     limited_by: LimitedBy | None = None
     """Who set the limit."""
     evidence: tuple[str, ...] = ()
-    """The facts behind its verdict."""
+    """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
     """Why it came to no measurement."""
     cells: tuple[str, ...] = ()

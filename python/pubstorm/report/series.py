@@ -136,7 +136,7 @@ def _conclude(series: Series, console: Console) -> None:
 def _step_line(step: SeriesStep) -> Text:
     style = STYLES[step.status] if step.status is not None else "bold yellow"
     limit = "" if step.limited_by is None else f"  limited by {step.limited_by}"
-    return Text.assemble((f"{step.outcome.upper():<8}", style), step.name, (limit, "dim"))
+    return Text.assemble((f"{step.outcome.upper():<6}  ", style), step.name, (limit, "dim"))
 
 
 def _broken(series: Series) -> Iterator[SeriesStep]:

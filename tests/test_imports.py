@@ -37,7 +37,7 @@ FOREIGN = {
     },
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
-    "rich": {"cli", "live", "live.terminal", "report", "report.text"},
+    "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},
 }
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")

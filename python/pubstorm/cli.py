@@ -4,9 +4,10 @@ goes to stdout, everything else to stderr. Every other module is beneath it and 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -19,19 +20,26 @@ from pubstorm.calibration import store
 from pubstorm.control_socket import ask
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
+from pubstorm.invocation import Invocation
 from pubstorm.keys.command import keys
 from pubstorm.live import live_for
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.offered import peak_per_s
+from pubstorm.plan import provisional_plan
 from pubstorm.preflight import Host, agents_needed, broker_host_needs, needs, script
-from pubstorm.preview import broker_needs_in_words, needs_in_words, plan_in_words
+from pubstorm.preview import (
+    broker_needs_in_words,
+    needs_in_words,
+    plan_in_words,
+    sweep_in_words,
+)
 from pubstorm.report import render_directory, write_reports
-from pubstorm.report.stored import SERIES_FILE
+from pubstorm.report.series import render_series, render_verdicts
 from pubstorm.report.text import render, render_verdict
-from pubstorm.result import Status
+from pubstorm.result import Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
-from pubstorm.scenario import load_scenario
-from pubstorm.shipped import find_scenario, shipped_scenarios
+from pubstorm.series import resume_series, run_series
+from pubstorm.shipped import shipped_scenarios
 
 TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
@@ -41,6 +49,20 @@ SET = click.option(
     multiple=True,
     help="Change a value of the scenario, for example populations.device.clients=10k.",
 )
+
+
+def asked_for(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives a command its scenario with --target and --set as one value."""
+
+    @TARGET
+    @SET
+    @functools.wraps(command)
+    def with_invocation(
+        scenario: str | None, overrides: tuple[str, ...], target: str | None, **others: object
+    ) -> int:
+        return command(asked=Invocation(scenario or "", overrides, target), **others)
+
+    return with_invocation
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,60 +99,83 @@ def pubstorm(context: click.Context) -> None:
 
 
 @pubstorm.command()
-@click.argument("scenario")
-@TARGET
-@SET
+@click.argument("scenario", required=False)
+@asked_for
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Keep the run in this new or empty folder. Default: runs/TIME-NAME.",
 )
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead of SCENARIO: continue the series in this folder.",
+)
 @click.option("--quiet", is_flag=True, help="Only print the verdict and the run directory.")
-def run(
-    scenario: str, target: str | None, overrides: tuple[str, ...], out: Path | None, quiet: bool
-) -> int:
+def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """Run SCENARIO, a file or the name of a ready one.
 
-    Ends with 0 where it passes, 1 where a threshold fails, 2 on a wrong scenario, 3 where the run
-    is invalid, 130 when interrupted.
+    A scenario with a sweep is played as a series, step after step. Ends with 0 where it passes, 1
+    where a threshold fails, 2 on a wrong scenario, 3 where the run is invalid, 130 when
+    interrupted; a series ends with the highest of its steps.
     """
-    loaded = load_scenario(find_scenario(scenario), overrides, target)
     console = _console()
-    result = run_scenario(loaded, RunOptions(out), live_for(console, quiet))
+    live = live_for(console, quiet)
+    if resume is not None:
+        if asked != Invocation("") or out is not None:
+            raise UsageError(
+                "--resume goes with no SCENARIO, --set, --target or --out",
+                "the series' folder holds them",
+            )
+        return _told_series(resume_series(resume, live), console, quiet)
+    if not asked.scenario:
+        raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
+    loaded = asked.load()
+    if loaded.steps:
+        return _told_series(run_series(loaded, asked, out, live), console, quiet)
+    result = run_scenario(loaded, RunOptions(out, asked.command()), live)
     (render_verdict if quiet else render)(result, console)
     return INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict.status]
 
 
 @pubstorm.command()
 @click.argument("scenario")
-@TARGET
-@SET
+@asked_for
 @click.option(
     "--fixes",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Write the fixes of what is short to this file, as a shell script; nothing is applied.",
 )
-def check(scenario: str, target: str | None, overrides: tuple[str, ...], fixes: Path | None) -> int:
+def check(asked: Invocation, fixes: Path | None) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host.
 
-    Ends with 3 where this host has too little.
+    Of a sweep, the plan of the first step is printed, and what the largest one needs. Ends with 3
+    where this host has too little.
     """
-    loaded = load_scenario(find_scenario(scenario), overrides, target)
-    plan = compile_plan(loaded, planned_targets(loaded), run_tag=0)
-    check_host_files(loaded, plan)
+    loaded = asked.load()
+    played = [step.scenario for step in loaded.steps] or [loaded]
+    plans = [provisional_plan(each) for each in played]
+    for each, plan in zip(played, plans, strict=True):
+        check_host_files(each, plan)
+    largest, plan = max(
+        zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
+    )
     host = Host.here()
-    agents = loaded.fleet.agents or agents_needed(
+    agents = largest.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    brokers = sum(broker.count for broker in loaded.topology.brokers.values())
+    brokers = sum(broker.count for broker in largest.topology.brokers.values())
     needed = needs(plan, host, agents=agents, brokers=brokers)
-    for line in (*plan_in_words(loaded, plan), *needs_in_words(needed, agents)):
+    for line in (
+        *plan_in_words(played[0], plans[0]),
+        *sweep_in_words(loaded),
+        *needs_in_words(needed, agents),
+        *(() if brokers else broker_needs_in_words(broker_host_needs(plan))),
+    ):
         click.echo(line)
-    if not brokers:
-        for line in broker_needs_in_words(broker_host_needs(plan)):
-            click.echo(line)
     if fixes is not None:
         _write(fixes, script(plan.name, needed))
     return 0 if all(need.is_met for need in needed) else HOST_SHORT
@@ -140,8 +185,7 @@ def check(scenario: str, target: str | None, overrides: tuple[str, ...], fixes: 
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 def report(run_dir: Path) -> None:
     """Render the stored run or series in RUN_DIR again, with every file that is made of it."""
-    if not (run_dir / SERIES_FILE).exists():
-        render_directory(run_dir, _console())
+    render_directory(run_dir, _console())
     directory = RunDirectory(run_dir)
     for problem in write_reports(run_dir, directory.write):
         click.echo(f"warning: {problem}", err=True)
@@ -211,6 +255,18 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error
+
+
+def _told_series(series: Series, console: Console, quiet: bool) -> int:
+    (render_verdicts if quiet else render_series)(series, console)
+    return INTERRUPTED if series.interrupted else max(map(_code, series.steps))
+
+
+def _code(step: SeriesStep) -> int:
+    """The exit code of a step; one that came to no measurement tells nothing, as an invalid one."""
+    if step.status is None:
+        return EXIT_CODES[Status.INVALID] if step.problem is not None else 0
+    return EXIT_CODES[step.status]
 
 
 def _console() -> Console:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 RESULT_WORDS = ("verdict", "limited_by", "evidence", "duration", "command")
 """Parts of a result."""
-STEP_WORDS = ("step", "note")
+STEP_WORDS = ("step", "number", "note")
 """What only a series knows of its steps."""
 SCENARIO_PATHS = ("target", "populations.", "stages.", "topology.")
 """What a column begins with that shows a value of the scenario."""

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pubstorm.control import ApplyChange, Bye, Close, EnterStage, Failure, Hello, Stop
-from pubstorm.result import Result
+from pubstorm.result import Result, Series
 from pubstorm.snapshot import Snapshot
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -33,9 +33,15 @@ def result_schema() -> dict[str, Any]:
     return {"$schema": DRAFT, **Result.model_json_schema(mode="serialization")}
 
 
+def series_schema() -> dict[str, Any]:
+    """`series.json`."""
+    return {"$schema": DRAFT, **Series.model_json_schema(mode="serialization")}
+
+
 SCHEMAS = {
     "control.schema.json": control_schema,
     "snapshot.schema.json": snapshot_schema,
     "result.schema.json": result_schema,
+    "series.schema.json": series_schema,
 }
 """How each file in `contract/` is made."""

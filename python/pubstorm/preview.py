@@ -46,6 +46,21 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield from (f"  {line}" for line in lines or ["none"])
 
 
+def sweep_in_words(scenario: Scenario) -> Iterator[str]:
+    """The steps of its sweep, and how they are played."""
+    sweep = scenario.sweep
+    if sweep is None:
+        return
+    brokers = "brokers of its own" if sweep.broker == "fresh" else "the same brokers"
+    times = f", {_many(sweep.repeat, 'time')} each" if sweep.repeat > 1 else ""
+    yield ""
+    yield f"sweep, the plan above is its first step; each step with {brokers}{times}"
+    for number, step in enumerate(scenario.steps, 1):
+        yield f"  {number}. {step.variation.label}"
+    for line in sweep.stop_when:
+        yield f"  ends early when {line if isinstance(line, str) else line.source}"
+
+
 def needs_in_words(needs: Sequence[Need], agents: int) -> Iterator[str]:
     """What it takes, against what there is."""
     yield ""

@@ -31,7 +31,7 @@ from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.phases import phases
-from pubstorm.plan import Plan, compile_plan, planned_targets
+from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
@@ -82,7 +82,7 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
 async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """The same, for a loop that plays several runs."""
     raise_descriptor_limit()
-    check_host_files(scenario, _planned(scenario))
+    check_host_files(scenario, provisional_plan(scenario))
     run = _Run(scenario, options, live)
     live.begin(scenario.name)
     try:
@@ -132,7 +132,7 @@ class _Run:
         topology.tell(emit)
         with caught_signals(self._interrupt):
             try:
-                topology.keys.make(_planned(self._scenario))
+                topology.keys.make(provisional_plan(self._scenario))
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
                 observed = plan.at_targets(topology.observer_targets)
@@ -321,11 +321,6 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
-
-
-def _planned(scenario: Scenario) -> Plan:
-    """The plan before any broker has a port."""
-    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

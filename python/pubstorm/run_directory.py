@@ -29,14 +29,15 @@ class RunDirectory:
         self._open: dict[str, BinaryIO] = {}
 
     @classmethod
-    def create(cls, path: Path) -> RunDirectory:
-        """Makes the folder, which must be new or empty, or raises StoredRunError."""
+    def create(cls, path: Path, inner: str = "logs") -> RunDirectory:
+        """Makes the folder, which must be new or empty, with one in it, or raises
+        StoredRunError."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise StoredRunError(f"{path} is not empty", "choose another folder with --out")
             directory = cls(path)
-            directory.logs.mkdir()
+            (path / inner).mkdir()
         except OSError as error:
             raise StoredRunError(
                 f"cannot make the run directory {path}: {error.strerror}",

@@ -131,14 +131,18 @@ class Run:
         with self._heard:
             self._heard.notify_all()
 
-    def wait_for(self, words: str) -> None:
-        """Waits until a line of the display has these words."""
+    def wait_for(self, words: str, after: str = "") -> None:
+        """Waits until a line of the display has these words, behind one with those of `after`."""
+
+        def is_said() -> bool:
+            behind = next((n for n, line in enumerate(self.said) if after in line), len(self.said))
+            return any(words in line for line in self.said[behind:])
+
         with self._heard:
             heard = self._heard.wait_for(
-                lambda: any(words in line for line in self.said) or not self._reader.is_alive(),
-                RUN_TIMEOUT_S,
+                lambda: is_said() or not self._reader.is_alive(), RUN_TIMEOUT_S
             )
-            assert heard and any(words in line for line in self.said), "".join(self.said)
+            assert heard and is_said(), "".join(self.said)
 
     def finish(self) -> int:
         """Waits for the end; the exit code."""

@@ -16,6 +16,7 @@ def write_series(folder: Path, **changes: object) -> Series:
     steps = tuple(_step(folder, number, clients) for number, clients in enumerate(CLIENTS, 1))
     series = Series(
         name="fixed-rate",
+        scenario="fixed-rate.yaml",
         run_directory=str(folder),
         started="2026-11-21T12:00:00+00:00",
         ended="2026-11-21T12:20:00+00:00",

@@ -58,20 +58,35 @@ SCALED = {
         "thresholds.0=device.connected == 400",
     ),
 }
+SERIES = {
+    "mosquitto-fixed-rate": (
+        "populations.device.publications.0.rate=2/s",
+        "stages.2.publish=1s",
+        "sweep={vary: {populations.device.clients: [10, 20]}, pause: 0s}",
+    ),
+    "connection-ladder": (
+        "stages.1.publish=1s",
+        "sweep={steps: ["
+        "{populations.connection.clients: 10, stages.0.connect.parallelism: 5}, "
+        "{populations.connection.clients: 20, stages.0.connect.parallelism: 10}], pause: 0s}",
+    ),
+}
 
 
 def play(name: str, folder: Path) -> dict[str, Any]:
     """Runs a scenario scaled down; it has to pass."""
-    overrides = [word for each in (*SCALED[name], *ANY_SPEED) for word in ("--set", each)]
+    settings = (*(SCALED | SERIES)[name], *ANY_SPEED)
+    overrides = [word for each in settings for word in ("--set", each)]
     command = [sys.executable, "-m", "pubstorm", "run", name, "--quiet", "--out", str(folder)]
     run = subprocess.run([*command, *overrides], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    return result
+    file = "series.json" if name in SERIES else "result.json"
+    stored: dict[str, Any] = json.loads((folder / file).read_text())
+    return stored
 
 
 def test_every_ready_scenario_is_played() -> None:
-    assert {file.stem for file in scenario_files()} == set(SCALED)
+    assert {file.stem for file in scenario_files()} == set(SCALED | SERIES)
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -80,3 +95,14 @@ def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
     assert result["verdict"]["status"] == "pass"
     assert sum(population["sent_total"] for population in result["populations"].values()) > 0
     assert (tmp_path / "run" / "scenario.yaml").read_text().count("# with --set") >= 2
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_a_ready_series_passes_scaled_down(name: str, tmp_path: Path) -> None:
+    series = play(name, tmp_path / "series")
+    assert series["complete"]
+    assert series["text"].startswith("held up to clients 20")
+    assert [step["status"] for step in series["steps"]] == ["pass", "pass"]
+    assert all(len(step["cells"]) == len(series["columns"]) for step in series["steps"])
+    for step in series["steps"]:
+        assert (tmp_path / "series" / step["folder"] / "result.json").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,29 @@ def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
             await topology.start()
         finally:
             await topology.stop()
+            await topology.stop()
+
+    asyncio.run(run())
+
+
+def test_started_brokers_serve_the_next_run_unless_one_has_ended(tmp_path: Path) -> None:
+    async def run() -> None:
+        brokers = {"main": Broker(kind="mosquitto")}
+        first: asyncio.Queue[BrokerDied] = asyncio.Queue()
+        second: asyncio.Queue[BrokerDied] = asyncio.Queue()
+        topology = Topology(brokers, tmp_path, first.put_nowait, lambda: Path("/nowhere"))
+        try:
+            await topology.start()
+            pid = topology.results()[0].pid
+            topology.tell(second.put_nowait)
+            await topology.start()
+            assert topology.results()[0].pid == pid
+            os.kill(pid, signal.SIGKILL)
+            assert (await second.get()).name == "main-0"
+            assert first.empty()
+            with pytest.raises(TopologyError, match=r"signal 9, in a run before this one"):
+                await topology.start()
+        finally:
             await topology.stop()
 
     asyncio.run(run())

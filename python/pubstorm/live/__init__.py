@@ -55,6 +55,9 @@ class Live(Protocol):
     def begin(self, name: str) -> None:
         """The run `name` starts."""
 
+    def step(self, text: str) -> None:
+        """One line about a step of a series."""
+
     def show(self, summary: Summary) -> None:
         """The state of the run, about once a second."""
 
@@ -69,6 +72,9 @@ class SilentLive:
     """Shows nothing."""
 
     def begin(self, name: str) -> None:
+        """Ignored."""
+
+    def step(self, text: str) -> None:
         """Ignored."""
 
     def show(self, summary: Summary) -> None:

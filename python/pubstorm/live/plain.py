@@ -15,6 +15,10 @@ class PlainLive:
         """Names the run."""
         _say(f"run {name}")
 
+    def step(self, text: str) -> None:
+        """Prints the line."""
+        _say(text)
+
     def show(self, summary: Summary) -> None:
         """Prints one line."""
         _say(line_of(summary))

@@ -38,6 +38,10 @@ class TerminalLive:
         )
         self._live.start()
 
+    def step(self, text: str) -> None:
+        """Prints a line that stays."""
+        self._console.print(Text(text, style="bold"), soft_wrap=True)
+
     def show(self, summary: Summary) -> None:
         """Draws a summary."""
         if self._live is not None:

@@ -1,7 +1,7 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
 from pubstorm.plan.changes import Presence, change_name, unique_name
-from pubstorm.plan.compile import compile_plan, planned_targets
+from pubstorm.plan.compile import compile_plan, planned_targets, provisional_plan
 from pubstorm.plan.model import (
     Action,
     AddClients,
@@ -60,5 +60,6 @@ __all__ = [
     "change_name",
     "compile_plan",
     "planned_targets",
+    "provisional_plan",
     "unique_name",
 ]

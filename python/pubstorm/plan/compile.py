@@ -34,6 +34,11 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
     )
 
 
+def provisional_plan(scenario: Scenario) -> plan.Plan:
+    """The plan before any broker has a port: for what is to be known beforehand."""
+    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+
+
 def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
     """The scenario's targets; brokers that are yet to be started have port 0."""
     if scenario.target:

@@ -8,15 +8,25 @@ from pathlib import Path
 from rich.console import Console
 
 from pubstorm.report.files import Write, write_reports
-from pubstorm.report.stored import load_result, load_series
+from pubstorm.report.series import render_series
+from pubstorm.report.stored import SCENARIO_FILE, SERIES_FILE, load_result, load_series
 from pubstorm.report.text import render
-from pubstorm.result import Result
 
-__all__ = ["Write", "load_result", "load_series", "render_directory", "write_reports"]
+__all__ = [
+    "SCENARIO_FILE",
+    "SERIES_FILE",
+    "Write",
+    "load_result",
+    "load_series",
+    "render_directory",
+    "write_reports",
+]
 
 
-def render_directory(run_directory: Path, console: Console) -> Result:
-    """Renders the stored result of a run directory on the terminal again, and returns it."""
-    result = load_result(run_directory).model_copy(update={"run_directory": str(run_directory)})
-    render(result, console)
-    return result
+def render_directory(directory: Path, console: Console) -> None:
+    """Renders what is stored in a directory, a run or a series, on the terminal again."""
+    where = {"run_directory": str(directory)}
+    if (directory / SERIES_FILE).exists():
+        render_series(load_series(directory).model_copy(update=where), console)
+    else:
+        render(load_result(directory).model_copy(update=where), console)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.hdr_log import hdr_log
-from pubstorm.report.junit import junit
+from pubstorm.report.junit import junit, series_junit
 from pubstorm.report.markdown import markdown
 from pubstorm.report.run_page import run_page
+from pubstorm.report.series import series_markdown
 from pubstorm.report.series_page import series_page
 from pubstorm.report.stored import SERIES_FILE, StoredRun, load_run, load_series
 
@@ -28,19 +29,28 @@ RUN_FILES: dict[str, Callable[[StoredRun], str]] = {
 
 
 def write_reports(directory: Path, write: Write) -> Iterator[str]:
-    """Makes every file of a run, or the page of a series, from what is stored in its folder. Yields
+    """Makes every file of a run or a series from what is stored in its folder. Yields
     what could not be made, in words."""
     try:
         if (directory / SERIES_FILE).exists():
-            series = load_series(directory)
-            yield from _written("report.html", partial(series_page, directory, series), write)
-            return
-        run = load_run(directory)
+            files = _series_files(directory)
+        else:
+            run = load_run(directory)
+            files = {file: partial(rendered, run) for file, rendered in RUN_FILES.items()}
     except StoredRunError as error:
         yield f"there is no report: {error.message}"
         return
-    for file, rendered in RUN_FILES.items():
-        yield from _written(file, partial(rendered, run), write)
+    for file, rendered in files.items():
+        yield from _written(file, rendered, write)
+
+
+def _series_files(directory: Path) -> dict[str, Callable[[], str]]:
+    series = load_series(directory)
+    return {
+        "report.md": partial(series_markdown, series),
+        "junit.xml": partial(series_junit, series),
+        "report.html": partial(series_page, directory, series),
+    }
 
 
 def _written(file: str, rendered: Callable[[], str], write: Write) -> Iterator[str]:

@@ -1,13 +1,15 @@
 """A verdict as JUnit XML, which CI systems show: each threshold is a test case, the validity of the
-run is one, and whether the target itself failed is one. The findings are its output."""
+run is one, and whether the target itself failed is one. The findings are its output. Of a series
+each step is a test case."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from pubstorm.report.key_figures import key_figures
-from pubstorm.result import Result, Status
+from pubstorm.result import Result, Series, SeriesStep, Status
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
@@ -22,24 +24,49 @@ def junit(result: Result) -> str:
     cases.append(_case("target did not fail", _evidence(result) if failed_otherwise else None))
     for threshold in verdict.thresholds:
         cases.append(_case(threshold.expression, None if threshold.passed else threshold.text))
+    suite = _suite(result.name, result.started, cases, _findings(result))
+    suite.set("time", f"{result.duration_s:.3f}")
+    return _document(suite)
+
+
+def series_junit(series: Series) -> str:
+    """The text of a series' `junit.xml`."""
+    cases = [_step_case(step) for step in series.steps]
+    said = [series.text, f"run directory: {series.run_directory}"]
+    return _document(_suite(series.name, series.started, cases, "\n".join(said)))
+
+
+def _step_case(step: SeriesStep) -> ElementTree.Element:
+    name = f"{step.number}: {step.name}"
+    if step.status is None and step.problem is None:
+        case = _case(name, None)
+        ElementTree.SubElement(case, "skipped", message="not played")
+        return case
+    facts = "\n".join((step.outcome, *((step.problem,) if step.problem else step.evidence)))
+    return _case(name, None if step.status is Status.PASS else facts)
+
+
+def _suite(
+    name: str, started: str, cases: Sequence[ElementTree.Element], findings: str
+) -> ElementTree.Element:
     for case in cases:
-        case.set("classname", _xml(result.name))
+        case.set("classname", _xml(name))
+    failures, skipped = (
+        sum(case.find(outcome) is not None for case in cases) for outcome in ("failure", "skipped")
+    )
     suite = ElementTree.Element(
         "testsuite",
-        name=_xml(result.name),
+        name=_xml(name),
         tests=str(len(cases)),
-        failures=str(sum(len(case) for case in cases)),
+        failures=str(failures),
         errors="0",
-        skipped="0",
-        time=f"{result.duration_s:.3f}",
-        timestamp=result.started,
+        skipped=str(skipped),
+        time="0",
+        timestamp=started,
     )
     suite.extend(cases)
-    ElementTree.SubElement(suite, "system-out").text = _xml(_findings(result))
-    suites = ElementTree.Element("testsuites")
-    suites.append(suite)
-    ElementTree.indent(suites)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + _serialized(suites) + "\n"
+    ElementTree.SubElement(suite, "system-out").text = _xml(findings)
+    return suite
 
 
 def _case(name: str, failure: str | None) -> ElementTree.Element:
@@ -71,5 +98,9 @@ def _xml(text: str) -> str:
     return NOT_XML.sub("\ufffd", text)
 
 
-def _serialized(element: ElementTree.Element) -> str:
-    return ElementTree.tostring(element, encoding="unicode")
+def _document(suite: ElementTree.Element) -> str:
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    text = ElementTree.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'

@@ -11,10 +11,10 @@ from pubstorm.result import Result, Verdict
 
 def markdown(result: Result) -> str:
     """The text of `report.md`."""
-    lines = [f"# {_escaped(result.name)}", "", *_verdict(result.verdict)]
-    lines += ["## Run", "", *(f"- **{name}**: {_escaped(value)}" for name, value in facts(result))]
+    lines = [f"# {escaped(result.name)}", "", *_verdict(result.verdict)]
+    lines += ["## Run", "", *(f"- **{name}**: {escaped(value)}" for name, value in facts(result))]
     for table in (*tables(result), *detail_tables(result)):
-        lines += ["", f"## {table.title}", "", *_table(table)]
+        lines += ["", f"## {table.title}", "", *table_lines(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -25,23 +25,25 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
         mark = "✓" if threshold.passed else "✗"
         yield f"- {mark} `{threshold.expression}`: {threshold.text}"
     for fact in verdict.evidence:
-        yield f"- {_escaped(fact)}"
+        yield f"- {escaped(fact)}"
     if verdict.thresholds or verdict.evidence:
         yield ""
 
 
-def _table(table: Table) -> Iterator[str]:
+def table_lines(table: Table) -> Iterator[str]:
+    """A table, line by line."""
     yield _row(column.name for column in table.columns)
     yield _row("---:" if column.right else ":---" for column in table.columns)
     for row in table.rows:
-        yield _row(map(_escaped, row))
+        yield _row(map(escaped, row))
 
 
 def _row(cells: Iterator[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text in which no character has a meaning of its own."""
     for character in "\\|<*_`":
         text = text.replace(character, f"\\{character}")
     return text

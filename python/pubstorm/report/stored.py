@@ -52,12 +52,17 @@ class StoredRun:
 
 def load_result(run_directory: Path) -> Result:
     """The result in a run directory, or StoredRunError."""
-    return _load(run_directory / RESULT_FILE, Result, "a result")
+    hint = "name a folder that `pubstorm run` has made"
+    return _load(run_directory / RESULT_FILE, Result, hint)
 
 
 def load_series(series_directory: Path) -> Series:
     """The series in its folder, or StoredRunError."""
-    return _load(series_directory / SERIES_FILE, Series, "a series")
+    if (series_directory / RESULT_FILE).exists():
+        hint = "a single run is played again with pubstorm run"
+    else:
+        hint = "name a folder that `pubstorm run` has made of a scenario with a sweep"
+    return _load(series_directory / SERIES_FILE, Series, hint)
 
 
 def load_run(run_directory: Path) -> StoredRun:
@@ -96,13 +101,11 @@ def _finite(track: Track) -> Track:
     return Track([at_s for at_s, _ in kept], [value for _, value in kept])
 
 
-def _load(path: Path, model: type[V], what: str) -> V:
+def _load(path: Path, model: type[V], hint: str) -> V:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise StoredRunError(
-            f"cannot read {path}: {error.strerror}", "name a folder that `pubstorm run` has made"
-        ) from error
+        raise StoredRunError(f"cannot read {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
         raise StoredRunError(f"{path} is not text") from error
     try:
@@ -111,7 +114,7 @@ def _load(path: Path, model: type[V], what: str) -> V:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
         raise StoredRunError(
-            f"{path} is not {what} of this version: {place}: {first['msg']}",
+            f"{path} is not a {model.__name__.lower()} of this version: {place}: {first['msg']}",
             "was it written by another version of Pubstorm?",
         ) from error
 

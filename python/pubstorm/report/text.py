@@ -20,33 +20,34 @@ BORDERS = {Status.PASS: "green", Status.FAIL: "red", Status.INVALID: "yellow"}
 
 def render(result: Result, console: Console) -> None:
     """Prints everything."""
-    console = _wide_enough(console)
+    console = wide_enough(console)
     console.print()
     console.print(Text(result.name, style="bold"))
     for name, value in facts(result):
         console.print(Text.assemble((f"  {name:<12}", "dim"), value), soft_wrap=True)
     for table in tables(result):
         console.print()
-        console.print(_table(table))
+        console.print(drawn_table(table))
     console.print()
     render_verdict(result, console)
 
 
 def render_verdict(result: Result, console: Console) -> None:
     """Prints verdict and run directory only."""
-    console = _wide_enough(console)
+    console = wide_enough(console)
     console.print(_verdict(result.verdict))
     console.print(Text.assemble(("run directory  ", "dim"), result.run_directory), soft_wrap=True)
 
 
-def _wide_enough(console: Console) -> Console:
+def wide_enough(console: Console) -> Console:
     """A file or a pipe has no width of its own, so nothing needs to be cut there."""
     if console.is_terminal or console.width >= FILE_WIDTH:
         return console
     return Console(file=console.file, width=FILE_WIDTH)
 
 
-def _table(table: Table) -> RichTable:
+def drawn_table(table: Table) -> RichTable:
+    """A table as it is drawn."""
     rich = RichTable(
         title=table.title,
         title_justify="left",

@@ -18,24 +18,40 @@ class SeriesStep(Value):
     """Its values in short, such as `clients 500`."""
     values: dict[str, str]
     """What it changes in the scenario, by path."""
-    repetition: int
+    repetition: int = 1
     """From 1."""
+    repetitions: int = 1
+    """How often it is played."""
     folder: str
     """Its run directory, in that of the series."""
     command: str
     """What plays this step alone."""
     note: str
     """Free words about it."""
-    status: Status | None
+    status: Status | None = None
     """Its verdict; null: it came to no measurement, or has not been played."""
     limited_by: LimitedBy | None = None
     """Who set the limit."""
     evidence: tuple[str, ...] = ()
-    """The facts behind its verdict."""
+    """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
     """Why it came to no measurement."""
     cells: tuple[str, ...] = ()
     """Its row of the table."""
+
+    @property
+    def name(self) -> str:
+        """Its label, with the repetition where there are several."""
+        if self.repetitions == 1:
+            return self.label
+        return f"{self.label} ({self.repetition} of {self.repetitions})"
+
+    @property
+    def outcome(self) -> str:
+        """Its verdict in a word, or why it has none."""
+        if self.status is not None:
+            return str(self.status)
+        return "no measurement" if self.problem is not None else "not played"
 
 
 class Series(Value):
@@ -47,6 +63,10 @@ class Series(Value):
     """Version of this format."""
     name: str
     """The scenario's name."""
+    scenario: str
+    """The scenario as the command line named it."""
+    target: str | None = None
+    """The target of the command line; null: there was none."""
     run_directory: str
     """Folder that the series was written to."""
     started: str
@@ -61,7 +81,13 @@ class Series(Value):
     """In the order of playing."""
     complete: bool
     """Whether every step was played or the series stopped as told."""
+    interrupted: bool = False
+    """Whether the user ended it."""
     stopped: str | None = None
     """Which condition ended it early."""
     text: str
     """What the series says: up to where it held, and what broke."""
+
+    def to_json(self) -> str:
+        """The text of `series.json`."""
+        return self.model_dump_json(indent=2) + "\n"

@@ -1,9 +1,10 @@
 """Scenario: what the user wrote, read from YAML into values that cannot be wrong."""
 
 from pubstorm.scenario.load import load_scenario, parse_scenario
-from pubstorm.scenario.model import Broker, Fleet, Scenario, Topology, Validity
+from pubstorm.scenario.model import Broker, Fleet, Scenario, Step, Topology, Validity
 from pubstorm.scenario.populations import Population, Publication, Subscription
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
+from pubstorm.scenario.sweep import Sweep
 from pubstorm.scenario.target import Target
 from pubstorm.thresholds import Threshold
 
@@ -18,7 +19,9 @@ __all__ = [
     "Publish",
     "Scenario",
     "Stage",
+    "Step",
     "Subscription",
+    "Sweep",
     "Target",
     "Threshold",
     "Topology",

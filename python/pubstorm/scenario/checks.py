@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
@@ -20,6 +21,7 @@ from pubstorm.scenario.expressions import (
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
+from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.tls_checks import check_tls
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe
@@ -60,6 +62,8 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
         yield ("populations",), message, None
+    if scenario.sweep is not None:
+        yield from _check_sweep(scenario.sweep)
 
 
 def _check_target(root: At) -> Iterator[Finding]:
@@ -92,6 +96,36 @@ def _check_publication(publication: At) -> Iterator[Finding]:
 def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[Finding]:
     if name not in names:
         yield path, *unknown("population", name, names)
+
+
+def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
+    path: Path = ("sweep",)
+    if bool(sweep.vary) == bool(sweep.steps):
+        found = "vary and steps" if sweep.vary else "neither vary nor steps"
+        yield path, f"found {found}, needed is one of them", None
+        return
+    steps = sweep.size * sweep.repeat
+    if steps > STEPS_MAX:
+        yield path, f"found {steps} steps with repeats, allowed are {STEPS_MAX}", None
+        return
+    variations = sweep.variations()
+    places = {name: place for v in variations for name, place in v.places.items()}
+    for name, place in places.items():
+        if name.partition(".")[0] in FIXED_IN_SWEEP:
+            message = f"found {describe(name)}, allowed are the other keys of a scenario"
+            yield place, message, f"{' and '.join(FIXED_IN_SWEEP)} belong to the whole series"
+    allowed = [v.label for v in variations] + [str(n) for n in range(1, len(variations) + 1)]
+    for note in sweep.notes:
+        if note not in allowed:
+            close = get_close_matches(note, allowed, n=1)
+            message = f"found {describe(note)}, allowed are labels and numbers of the steps"
+            hint = f"did you mean {describe(close[0])}?" if close else _first_label(variations)
+            yield (*path, "notes", note), message, hint
+
+
+def _first_label(variations: Sequence[Variation]) -> str:
+    label = variations[0].label
+    return f"the first step is {describe(label)}; --set sweep.notes={{}} leaves the notes out"
 
 
 def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
@@ -187,4 +221,6 @@ def _publishes(scenario: Scenario, stage: Stage, connected: set[str]) -> bool:
 
 
 IDS_CHECKED = 70_000
+STEPS_MAX = 1000
+FIXED_IN_SWEEP = ("sweep", "table")
 PUBLICATIONS_MAX = 65_536

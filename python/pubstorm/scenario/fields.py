@@ -131,6 +131,12 @@ def threshold(value: object) -> Threshold:
     return parse_threshold(text(value))
 
 
+def stop_line(value: object) -> Threshold | str:
+    """A verdict that ends a series, or a condition that does."""
+    source = text(value)
+    return source if source in STOP_WORDS else parse_threshold(source)
+
+
 def _template(source: str) -> Template:
     try:
         return Template.parse(source)
@@ -191,4 +197,6 @@ Sources = Annotated[
     BeforeValidator(parse_sources),
     WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
 ]
+STOP_WORDS = ("failed", "invalid")
+StopLine = Annotated[Threshold | str, BeforeValidator(stop_line), _json("condition")]
 ThresholdLine = Annotated[Threshold, BeforeValidator(threshold), _json("threshold")]

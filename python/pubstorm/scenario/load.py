@@ -14,11 +14,12 @@ from pubstorm.errors import Problem, ScenarioError
 from pubstorm.scenario.at import Finding
 from pubstorm.scenario.checks import check_keys, check_values
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
-from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.model import Scenario, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
 from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.shape import shape_of
+from pubstorm.scenario.sweep import Sweep, Variation, written
 from pubstorm.units import UnfitError
 
 
@@ -54,6 +55,7 @@ class _Loading:
 
     def __init__(self, file: str, document: Document) -> None:
         self.file = file
+        self.document = document
         self.data = document.data
         self.lines = document.lines
         self.overridden: dict[Path, str] = {}
@@ -70,6 +72,9 @@ class _Loading:
         if isinstance(self.data, dict):
             self.data = {"name": _name_of(self.file), **self.data}
         scenario = self._validate()
+        steps: tuple[Step, ...] = ()
+        if scenario is not None and scenario.sweep is not None and not self.problems:
+            steps = self._steps(scenario.sweep, text, (overrides, target))
         if scenario is None or self.problems:
             raise ScenarioError(sorted(self.problems, key=self._order))
         settings = [f"--set {override}" for override in overrides]
@@ -77,7 +82,46 @@ class _Loading:
         notes = "".join(f"# with {setting}\n" for setting in settings)
         newline = "" if text.endswith("\n") or not notes else "\n"
         scenario = with_absolute_paths(scenario, FilePath(self.file).absolute().parent)
-        return scenario.with_source_text(text + newline + notes)
+        return scenario.read_from(text + newline + notes, steps)
+
+    def _steps(
+        self, sweep: Sweep, text: str, settings: tuple[Sequence[str], str | None]
+    ) -> tuple[Step, ...]:
+        """Every step of a sweep, loaded as if it stood alone; what is wrong with one is a problem
+        of the value that brought it."""
+        overrides, target = settings
+        steps: list[Step] = []
+        for variation in sweep.variations():
+            own = variation.overrides
+            try:
+                scenario = _Loading(self.file, self.document).scenario(
+                    text, (*overrides, ALONE, *own.values()), target
+                )
+            except ScenarioError as error:
+                self._add_of_step(variation, error.problems)
+                continue
+            steps.append(Step(variation, scenario))
+        other = [s for s in steps if s.scenario.topology != steps[0].scenario.topology]
+        if sweep.broker == "same" and other:
+            message = "found 'same' for steps with different brokers, allowed is 'fresh'"
+            hint = f"step {other[0].variation.label!r} changes them"
+            self._add([(("sweep", "broker"), message, hint)])
+        return tuple(steps)
+
+    def _add_of_step(self, variation: Variation, problems: Sequence[Problem]) -> None:
+        paths = {f"--set {setting}": path for path, setting in variation.overrides.items()}
+        for problem in problems:
+            path = paths.get(problem.place)
+            if path is None:
+                place: Path = ("sweep",)
+                words = f"step {variation.label!r}: {problem.path}: {problem.message}"
+            else:
+                place, value = variation.places[path], written(variation.values[path])
+                named = value in problem.message
+                words = problem.message if named else f"{value}: {problem.message}"
+            found = self._problem(place, words, problem.hint)
+            if found not in self.problems:
+                self.problems.append(found)
 
     def _override(self, text: str) -> None:
         try:
@@ -160,5 +204,7 @@ def _name_of(file: str) -> str:
     return stem if stem[:1].isalpha() else f"run-{stem}".rstrip("-")
 
 
+ALONE = "sweep=null"
+"""The override that makes a scenario with a sweep one of its steps."""
 FILE_BYTES_MAX = 2**20
 EXAMPLE_HINT = "pubstorm scenarios lists ready ones to start from"

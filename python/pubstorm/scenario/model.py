@@ -6,6 +6,7 @@ that users read. It knows nothing of files, lines or the plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
@@ -29,7 +30,7 @@ from pubstorm.scenario.fields import (
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
-from pubstorm.scenario.sweep import Sweep
+from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.units import UnfitError
 
 MILLISECOND_NS = 10**6
@@ -142,21 +143,39 @@ class Scenario(Part):
     """Plays the scenario many times with values that vary. Default: once."""
     table: Mapping[str, Text] = Field(default_factory=dict)
     """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
-    one row for each step."""
+    one row for each step; there, a column can also be a path that it varies, or `number`, `step`,
+    `note`, `verdict`, `limited_by`, `command` or `duration`."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
     validity: Validity = Validity()
     """When the load generator counts as saturated."""
 
     _source_text: str = PrivateAttr(default="")
+    _steps: tuple[Step, ...] = PrivateAttr(default=())
 
     @property
     def source_text(self) -> str:
         """The text it was read from, with the overrides as comments at its end."""
         return self._source_text
 
-    def with_source_text(self, text: str) -> Scenario:
-        """The same scenario with the text it was read from."""
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of its sweep, without repeats; none where there is no sweep."""
+        return self._steps
+
+    def read_from(self, text: str, steps: tuple[Step, ...]) -> Scenario:
+        """The same scenario with the text it was read from, and the steps of its sweep."""
         copy = self.model_copy()
         copy._source_text = text
+        copy._steps = steps
         return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a sweep."""
+
+    variation: Variation
+    """What it changes."""
+    scenario: Scenario
+    """The scenario with that, and without a sweep."""

@@ -1,22 +1,28 @@
 """Sweep: one scenario played many times, with values that vary. The docstrings are the reference
-that users read. It applies no value.
+that users read. It says which steps there are and what they are called, and applies no value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import Duration, SmallCount, Text, one_of
+from pubstorm.scenario.document import DocumentError, Path, read_document
+from pubstorm.scenario.fields import Duration, SmallCount, StopLine, Text, one_of
+from pubstorm.units import KINDS, UnfitError
 
 SECOND_NS = 10**9
 
 
 class Sweep(Part):
-    """A series of steps: each is the scenario with some values changed."""
+    """A series of steps: each is the scenario with some values changed. Give `vary` or `steps`."""
 
     vary: Mapping[str, Any] = Field(default_factory=dict)
     """Lists of values by path, such as `populations.device.clients: [500, 1000]`; several paths
@@ -24,12 +30,135 @@ class Sweep(Part):
     steps: tuple[Mapping[str, Any], ...] = ()
     """Instead of `vary`: the steps one by one, each with its values by path."""
     repeat: SmallCount = 1
-    """How often each step is played."""
+    """How often each step is played, one time after the other."""
     broker: Annotated[Literal["fresh", "same"], BeforeValidator(one_of("fresh", "same"))] = "fresh"
     """Whether each step has brokers of its own, or all use those started for the first."""
     pause: Duration = 2 * SECOND_NS
     """Wait between two steps."""
-    stop_when: tuple[Text, ...] = ()
-    """What ends the series early: `failed`, `invalid`, or conditions as in thresholds."""
+    stop_when: tuple[StopLine, ...] = ()
+    """What ends the series after a step: `failed`, `invalid`, or a condition as in thresholds that
+    the step fulfils, such as `device.lost > 100`."""
     notes: Mapping[str, Text] = Field(default_factory=dict)
-    """Free words for steps, by their label or number, for the table."""
+    """Free words for steps, by their label such as `clients 500` or their number, for the table."""
+
+    @field_validator("vary", mode="before")
+    @classmethod
+    def check_vary(cls, value: object) -> object:
+        """Keeps every path with a list of at least one value."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            for path, values in value.items():
+                if not isinstance(values, list) or not values:
+                    hint = None if isinstance(values, list | dict) else f"write [{values}]"
+                    raise UnfitError(values, f"for {path} is a list of one or more values", hint)
+        return value
+
+    def variations(self) -> tuple[Variation, ...]:
+        """What the steps change, without repeats, in the order of playing."""
+        changes = self._changes()
+        names = _names([path for change in changes for path in change])
+        return tuple(
+            Variation(values, place, _label(values, names))
+            for values, place in zip(changes, self._places(), strict=True)
+        )
+
+    @property
+    def size(self) -> int:
+        """How many variations there are, without making them."""
+        return prod(map(len, self.vary.values())) if self.vary else len(self.steps)
+
+    @property
+    def is_ladder(self) -> bool:
+        """Whether the load grows from each step to the next: every value that varies is a quantity
+        that never falls. Then the steps up to some point hold and those beyond do not. A grid of
+        several paths has no such order."""
+        changes = self._changes()
+        paths = {path for change in changes for path in change}
+        rises = all(_rises([change.get(path) for change in changes]) for path in paths)
+        return rises and all(low != high for low, high in itertools.pairwise(changes))
+
+    def _changes(self) -> list[Mapping[str, Any]]:
+        if not self.vary:
+            return list(self.steps)
+        grid = itertools.product(*self.vary.values())
+        return [dict(zip(self.vary, values, strict=True)) for values in grid]
+
+    def _places(self) -> list[dict[str, Path]]:
+        """Where each value of each variation was written."""
+        if not self.vary:
+            return [
+                {path: ("sweep", "steps", number, path) for path in step}
+                for number, step in enumerate(self.steps)
+            ]
+        grid = itertools.product(*(range(len(values)) for values in self.vary.values()))
+        return [
+            {path: ("sweep", "vary", path, n) for path, n in zip(self.vary, place, strict=True)}
+            for place in grid
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The values of one step."""
+
+    values: Mapping[str, Any]
+    """By path of the scenario."""
+    places: Mapping[str, Path]
+    """Where in the file each was written."""
+    label: str
+    """They in short, such as `clients 500`."""
+
+    @property
+    def overrides(self) -> dict[str, str]:
+        """Each as `PATH=VALUE` for `--set`, by path."""
+        return {path: f"{path}={written(value)}" for path, value in self.values.items()}
+
+
+def written(value: object) -> str:
+    """A value as YAML on one line, plain where that reads back as the same."""
+    if isinstance(value, str):
+        try:
+            if value.strip() == value and read_document(value).data == value:
+                return value
+        except DocumentError:
+            pass
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _names(paths: Sequence[str]) -> dict[str, str]:
+    """For each path the fewest last words that tell it from the others; a number is no name."""
+    names: dict[str, str] = {}
+    for path in paths:
+        words = path.split(".")
+        for length in range(1, len(words) + 1):
+            tail = words[-length:]
+            others = (p.split(".")[-length:] for p in paths if p != path)
+            if not tail[0].isdigit() and tail not in others:
+                break
+        names[path] = " ".join(tail)
+    return names
+
+
+def _label(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    parts = (f"{names[path]} {_short(written(value))}" for path, value in values.items())
+    return ", ".join(parts) or "as written"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"
+
+
+def _rises(values: Sequence[object]) -> bool:
+    """Whether they are quantities of one kind, none smaller than the one before."""
+    for read in KINDS:
+        try:
+            numbers = [read(value) for value in values]
+        except UnfitError:
+            continue
+        return all(low <= high for low, high in itertools.pairwise(numbers))
+    return False
+
+
+VALUE_CHARS_MAX = 40
+"""Characters of a value in a label."""

@@ -1,0 +1,296 @@
+"""A series of runs: every step of a sweep in turn, each in a folder of its own, with one table over
+all that is stored after each step. A step that comes to no measurement ends no series; one that was
+cut short is played again on resume. It knows the order of steps, not what a run is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pubstorm.binaries import broker_path, engine_path
+from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.invocation import Invocation
+from pubstorm.live import Live
+from pubstorm.plan import provisional_plan
+from pubstorm.report import (
+    SCENARIO_FILE,
+    SERIES_FILE,
+    load_result,
+    load_series,
+    write_reports,
+)
+from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
+from pubstorm.row import cells, with_table
+from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
+from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
+from pubstorm.scenario.load import ALONE
+from pubstorm.scenario.sweep import written
+from pubstorm.series_text import text_of
+from pubstorm.topology import Topology
+from pubstorm.units import write_duration
+from pubstorm.verdict import judge_threshold
+
+STEPS = "steps"
+"""Folder of the steps, in that of the series."""
+LABEL_CHARS_MAX = 60
+"""Characters of a label in a folder's name."""
+
+
+def run_series(scenario: Scenario, asked: Invocation, out: Path | None, live: Live) -> Series:
+    """Plays every step of a scenario with a sweep; the series is stored in a new folder, or in
+    `out`, which must be new or empty."""
+    engine_path()
+    started = _now()
+    directory = RunDirectory.create(out or new_path(RUNS, scenario.name, started), STEPS)
+    directory.write(SCENARIO_FILE, scenario.source_text)
+    return asyncio.run(_Series(scenario, asked, directory, live).play(_iso(started)))
+
+
+def resume_series(path: Path, live: Live) -> Series:
+    """Plays what is missing of the series in a folder: steps that have a complete result are kept,
+    a folder without one is set aside. Raises StoredRunError where that is no series."""
+    stored = load_series(path)
+    asked = Invocation(stored.scenario, stored.overrides, stored.target)
+    text = _stored_text(path / SCENARIO_FILE)
+    scenario = parse_scenario(text, asked.scenario, asked.overrides, asked.target)
+    series = _Series(scenario, asked, RunDirectory(path), live)
+    if not series.continues(stored):
+        raise StoredRunError(
+            f"the steps of {path / SCENARIO_FILE} are not those of the series",
+            "put the file back as it was, or start a new series",
+        )
+    engine_path()
+    return asyncio.run(series.play(stored.started))
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One playing of a step."""
+
+    step: Step
+    row: SeriesStep
+    """Its row before it is played."""
+
+
+class _Series:
+    """One series on its way."""
+
+    def __init__(
+        self, scenario: Scenario, asked: Invocation, directory: RunDirectory, live: Live
+    ) -> None:
+        assert scenario.sweep is not None, "only a scenario with a sweep makes a series"
+        self._sweep: Sweep = scenario.sweep
+        self._scenario = with_table(scenario)
+        self._asked = asked
+        self._directory = directory
+        self._live = live
+        self._turns = tuple(_turns(self._scenario, asked))
+        self._rows = [turn.row for turn in self._turns]
+        self._interrupted = asyncio.Event()
+        self._stopped: str | None = None
+
+    def continues(self, stored: Series) -> bool:
+        """Whether its steps are those of the stored series."""
+        return [_identity(row) for row in self._rows] == [_identity(s) for s in stored.steps]
+
+    async def play(self, started: str) -> Series:
+        """Plays every turn that has no result yet, until the end or what ends the series."""
+        topology = self._shared_topology()
+        kept = [self._kept(turn) for turn in self._turns]
+        self._store(started)
+        try:
+            for turn, result in zip(self._turns, kept, strict=True):
+                if result is None:
+                    result = await self._played(turn, topology)
+                if self._interrupted.is_set():
+                    break
+                self._stopped = self._condition_met(turn, result)
+                self._store(started)
+                if self._stopped is not None:
+                    break
+        finally:
+            if topology is not None:
+                await topology.stop()
+        if self._directory.failure is not None:
+            self._live.note(f"{self._directory.failure}: what is stored is not complete")
+        return self._store(started)
+
+    def _shared_topology(self) -> Topology | None:
+        """Brokers for all steps; the first step starts them."""
+        if self._sweep.broker == "fresh":
+            return None
+        brokers = self._turns[0].step.scenario.topology.brokers
+        topology = Topology(brokers, self._directory.topology, lambda _: None, broker_path)
+        topology.keys.make(*(provisional_plan(turn.step.scenario) for turn in self._turns))
+        return topology
+
+    def _kept(self, turn: _Turn) -> Result | None:
+        """The result of a step that was played to its end before."""
+        folder = self._directory.path / turn.row.folder
+        if not folder.exists():
+            return None
+        with contextlib.suppress(StoredRunError):
+            result = load_result(folder)
+            if not result.interrupted:
+                self._finish(turn, result)
+                self._live.step(f"{self._title(turn)}: {result.verdict.status}, played before")
+                return result
+        _set_aside(folder)
+        return None
+
+    async def _played(self, turn: _Turn, topology: Topology | None) -> Result | None:
+        """Plays a step, after the pause; None where it came to no measurement."""
+        if any(row.outcome != "not played" for row in self._rows):
+            await self._pause()
+        if self._interrupted.is_set():
+            return None
+        self._live.step(self._title(turn))
+        options = RunOptions(self._directory.path / turn.row.folder, turn.row.command, topology)
+        try:
+            result = await play_scenario(turn.step.scenario, options, self._live)
+        except PubstormError as error:
+            if error.exit_code == INTERRUPTED:
+                self._interrupted.set()
+            else:
+                self._fail(turn, error)
+            return None
+        if result.interrupted:
+            self._interrupted.set()
+        self._finish(turn, result)
+        self._live.step(f"  {result.verdict.status}, limited by {result.verdict.limited_by}")
+        return result
+
+    async def _pause(self) -> None:
+        if self._sweep.pause:
+            self._live.step(f"pause of {write_duration(self._sweep.pause)}")
+        with caught_signals(lambda _: self._interrupted.set()), contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._interrupted.wait(), self._sweep.pause / 1e9)
+
+    def _title(self, turn: _Turn) -> str:
+        return f"step {turn.row.number} of {len(self._turns)}: {turn.row.name}"
+
+    def _finish(self, turn: _Turn, result: Result) -> None:
+        verdict = result.verdict
+        judged = {
+            "status": verdict.status,
+            "limited_by": verdict.limited_by,
+            "evidence": _evidence(verdict),
+        }
+        self._put(turn.row.model_copy(update=judged), result)
+
+    def _fail(self, turn: _Turn, error: PubstormError) -> None:
+        words = error.message if error.hint is None else f"{error.message}\n{error.hint}"
+        self._put(turn.row.model_copy(update={"problem": words}), None)
+        self._live.step(f"  no measurement: {error.message}")
+
+    def _put(self, row: SeriesStep, result: Result | None) -> None:
+        filled = row.model_copy(update={"cells": cells(self._scenario.table, row, result)})
+        self._rows[row.number - 1] = filled
+
+    def _condition_met(self, turn: _Turn, result: Result | None) -> str | None:
+        """The first of the sweep's conditions that a step fulfils."""
+        status = self._rows[turn.row.number - 1].status
+        words = {Status.FAIL: "failed", Status.INVALID: "invalid", None: "invalid"}
+        for line in self._sweep.stop_when:
+            if not isinstance(line, Threshold):
+                if line == words.get(status):
+                    return line
+            elif result is not None and judge_threshold(result, line).passed:
+                return line.source
+        return None
+
+    def _store(self, started: str) -> Series:
+        rows = tuple(self._rows)
+        over = self._stopped is not None or all(row.outcome != "not played" for row in rows)
+        series = Series(
+            name=self._scenario.name,
+            scenario=self._asked.scenario,
+            target=self._asked.target,
+            overrides=self._asked.overrides,
+            run_directory=str(self._directory.path),
+            started=started,
+            ended=_iso(_now()),
+            columns=tuple(self._scenario.table),
+            steps=rows,
+            complete=over and not self._interrupted.is_set(),
+            interrupted=self._interrupted.is_set(),
+            stopped=self._stopped,
+            text=text_of(rows, self._sweep.is_ladder),
+        )
+        self._directory.write(SERIES_FILE, series.to_json())
+        for problem in write_reports(self._directory.path, self._directory.write):
+            self._live.note(problem)
+        return series
+
+
+def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
+    """Every step as often as it is repeated."""
+    assert scenario.sweep is not None, "only a scenario with a sweep makes a series"
+    notes, repeat = scenario.sweep.notes, scenario.sweep.repeat
+    repeats = range(1, repeat + 1)
+    digits = max(2, len(str(len(scenario.steps) * repeat)))
+    turns = itertools.product(enumerate(scenario.steps, 1), repeats)
+    for number, ((place, step), repetition) in enumerate(turns, 1):
+        label, values = step.variation.label, step.variation.values
+        stem = re.sub(r"[^A-Za-z0-9._]+", "-", label)[:LABEL_CHARS_MAX].strip("-")
+        suffix = f"-{repetition}" if repeat > 1 else ""
+        row = SeriesStep(
+            number=number,
+            label=label,
+            values={path: written(value) for path, value in values.items()},
+            repetition=repetition,
+            repetitions=repeat,
+            folder=f"{STEPS}/{number:0{digits}}-{stem}{suffix}",
+            command=asked.step_command(ALONE, step.variation.overrides.values()),
+            note=notes.get(label, notes.get(str(place), "")),
+        )
+        yield _Turn(step, row.model_copy(update={"cells": cells(scenario.table, row, None)}))
+
+
+def _evidence(verdict: Verdict) -> tuple[str, ...]:
+    """The facts behind a verdict, the one that decided it first: what makes a run invalid comes
+    before the conditions that it missed, and these before what else was found."""
+    missed = tuple(f"{t.expression}: {t.text}" for t in verdict.thresholds if not t.passed)
+    if verdict.status is Status.INVALID:
+        return (*verdict.evidence, *missed)
+    return (*missed, *verdict.evidence)
+
+
+def _identity(step: SeriesStep) -> tuple[object, ...]:
+    return step.number, step.values, step.repetition, step.folder
+
+
+def _set_aside(folder: Path) -> None:
+    """Renames what is left of a step that was not played to its end."""
+    names = (folder.with_name(f"{folder.name}.broken-{n}") for n in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    try:
+        folder.rename(aside)
+    except OSError as error:
+        raise StoredRunError(f"cannot rename {folder} to {aside.name}: {error.strerror}") from error
+
+
+def _stored_text(path: Path) -> str:
+    """The scenario of a series as it was read, without the settings noted at its end."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoredRunError(f"cannot read {path}: {error}") from error
+    while lines and lines[-1].startswith(("# with --set ", "# with --target ")):
+        lines.pop()
+    return "".join(lines)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")

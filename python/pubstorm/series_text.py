@@ -1,0 +1,64 @@
+"""What a series says in one line: up to where it held, what broke first, and who set the limit. A
+pure function of the steps and their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from pubstorm.result import LimitedBy, SeriesStep, Status
+
+
+def text_of(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
+    """The line for steps in the order of playing; of a ladder, where a value grows from step to
+    step, it says how far it held."""
+    played = [step for step in steps if step.outcome != "not played"]
+    if not played:
+        return "no step was played"
+    parts = [_held(played) if is_ladder else _counts(played), _first_broken(played)]
+    left = len(steps) - len(played)
+    parts += [f"{left} of {len(steps)} steps not played"] if left else []
+    return "; ".join(part for part in parts if part)
+
+
+def _held(played: Sequence[SeriesStep]) -> str:
+    """How far every repeat of every step passed."""
+    groups = [list(group) for _, group in groupby(played, key=lambda step: step.label)]
+    broken = next((n for n, group in enumerate(groups) if not all(map(_passed, group))), None)
+    if broken == 0:
+        return "not even the first step held"
+    last = groups[-1 if broken is None else broken - 1][0].label
+    held = f"held up to {last}"
+    if broken is None:
+        return f"{held}, the last step played"
+    after = groups[broken + 1 :]
+    again = sum(all(map(_passed, group)) for group in after)
+    return f"{held}, and in {again} of {len(after)} steps beyond the break" if again else held
+
+
+def _counts(played: Sequence[SeriesStep]) -> str:
+    total = len(played)
+    noun = "step" if total == 1 else "steps"
+    outcomes = [step.outcome for step in played]
+    words = {"fail": "failed", "invalid": "invalid", "no measurement": "without a measurement"}
+    parts = [f"{outcomes.count('pass')} of {total} {noun} passed"]
+    parts += [f"{outcomes.count(o)} {word}" for o, word in words.items() if o in outcomes]
+    return ", ".join(parts)
+
+
+def _first_broken(played: Sequence[SeriesStep]) -> str:
+    step = next((step for step in played if not _passed(step)), None)
+    if step is None:
+        return ""
+    if step.status is None:
+        problem = (step.problem or "").partition("\n")[0]
+        return f"{step.name} came to no measurement: {problem}"
+    word = "failed" if step.status is Status.FAIL else "is invalid"
+    nobody = step.limited_by in {None, LimitedBy.NONE}
+    limit = "" if nobody else f": limited by {step.limited_by}"
+    evidence = f": {step.evidence[0]}" if step.evidence else ""
+    return f"{step.name} {word}{limit}{evidence}"
+
+
+def _passed(step: SeriesStep) -> bool:
+    return step.status is Status.PASS

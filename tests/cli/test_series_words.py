@@ -1,0 +1,87 @@
+"""Series on the command line: what `check` and `run` say of them before anything is played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm import cli
+
+SCENARIO = """\
+target: mqtt://127.0.0.1:1883
+populations:
+  device: {clients: 2, publications: [{topic: a, rate: 1/s}]}
+sweep:
+  vary: {populations.device.clients: [20, 30k, 10]}
+  repeat: 2
+  stop_when: [failed, device.lost > 3]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(SCENARIO)
+    return tmp_path
+
+
+def test_check_lists_the_steps_and_needs_what_the_largest_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli.main(["check", "s.yaml"])
+    said = capsys.readouterr().out
+    assert "  device: 20 clients, clean session" in said
+    assert (
+        """
+sweep, the plan above is its first step; each step with brokers of its own, 2 times each
+  1. clients 20
+  2. clients 30k
+  3. clients 10
+  ends early when failed
+  ends early when device.lost > 3
+
+needs, with """
+        in said
+    )
+    assert "ports from a source address to a target: 10,000 of" in said
+
+
+def test_every_wrong_step_is_told_before_the_first_one_starts(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    override = "sweep.vary={populations.device.clients: [1, -1, none]}"
+    assert cli.main(["run", "s.yaml", "--set", override]) == 2
+    errors = capsys.readouterr().err
+    assert errors.count("error: ") == 2
+    assert f"error: --set {override}: sweep.vary" in errors
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stderr"),
+    [
+        (
+            ["--resume", "nowhere"],
+            "error: cannot read nowhere/series.json: No such file or directory\n"
+            "  hint: name a folder that `pubstorm run` has made of a scenario with a sweep\n",
+        ),
+        (
+            ["s.yaml", "--resume", "nowhere"],
+            "error: --resume goes with no SCENARIO, --set, --target or --out\n"
+            "  hint: the series' folder holds them\n",
+        ),
+        (
+            ["--resume", "nowhere", "--set", "seed=1"],
+            "error: --resume goes with no SCENARIO, --set, --target or --out\n"
+            "  hint: the series' folder holds them\n",
+        ),
+    ],
+)
+def test_a_resume_that_cannot_be_is_told(
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    stderr: str,
+) -> None:
+    assert cli.main(["run", *arguments]) == 2
+    assert capsys.readouterr().err == stderr

@@ -1,0 +1,230 @@
+"""Rows of a series, and its table on the terminal and as Markdown."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pubstorm.errors import StoredRunError
+from pubstorm.report import load_series, render_directory
+from pubstorm.report.series import (
+    parts_of,
+    render_series,
+    render_verdicts,
+    series_markdown,
+    series_table,
+)
+from pubstorm.result import LimitedBy, Measured, Result, Series, SeriesStep, Status
+from pubstorm.row import cells, with_table
+from pubstorm.scenario import parse_scenario
+from pubstorm.verdict import judge
+
+MeasuredMaker = Callable[..., Measured]
+SCENARIO = """\
+target: mqtt://h
+populations:
+  device: {clients: 1, publications: [{topic: a, rate: 1/s}]}
+sweep: {vary: {seed: [1, 2]}}
+"""
+
+
+def step(label: str, *row: str, number: int = 1, **more: object) -> SeriesStep:
+    fields = {
+        "number": number,
+        "label": label,
+        "values": {"seed": "1200"},
+        "folder": f"steps/{number:02}",
+        "command": f"pubstorm run s --set seed={number}",
+        "note": "as it was",
+        "status": Status.PASS,
+        "limited_by": LimitedBy.NONE,
+        "cells": row,
+        **more,
+    }
+    return SeriesStep.model_validate(fields)
+
+
+def series(columns: Sequence[str], *steps: SeriesStep, **more: object) -> Series:
+    fields = {
+        "name": "ladder",
+        "scenario": "s",
+        "run_directory": "runs/ladder",
+        "started": "2026-11-21T12:00:00+00:00",
+        "ended": "2026-11-21T12:01:00+00:00",
+        "columns": tuple(columns),
+        "steps": steps,
+        "complete": True,
+        "text": "held up to seed 2",
+        **more,
+    }
+    return Series.model_validate(fields)
+
+
+def printed(draw: Callable[[Series, Console], None], value: Series) -> str:
+    stream = io.StringIO()
+    draw(value, Console(file=stream, width=120))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: MeasuredMaker) -> None:
+    result = Result.judged(measured(), judge(measured(), ()))
+    own = "n: number, s: step, note: note, v: verdict, by: limited_by, c: command, seed: seed"
+    table = f"table={{{own}, sent: device.sent, none: device.nothing}}"
+    scenario = parse_scenario(SCENARIO, "s.yaml", [table])
+    row = cells(scenario.table, step("seed 1", repetitions=2), result)
+    assert row[:7] == (
+        "1",
+        "seed 1 (1 of 2)",
+        "as it was",
+        "pass",
+        "none",
+        "pubstorm run s --set seed=1",
+        "1\u202f200",
+    )
+    assert row[7] not in {"–", ""}
+    assert row[8] == "–"
+
+
+def test_a_step_without_a_result_has_a_row_all_the_same() -> None:
+    scenario = with_table(parse_scenario(SCENARIO, "s.yaml"))
+    row = step("seed 1", status=None, limited_by=None, problem="the broker exited")
+    assert cells(scenario.table, row, None) == ("seed 1", *("–",) * 7, "no measurement", "–")
+
+
+def test_repeats_are_summed_up_by_median_and_range() -> None:
+    heads = ("step", "p99", "sent", "verdict", "lost")
+    repeats = [
+        step("a", f"a ({n} of 3)", p99, sent, verdict, "0", number=n, repetition=n, repetitions=3)
+        for n, (p99, sent, verdict) in enumerate(
+            [("1.20 ms", "1\u202f000", "pass"), ("950 µs", "999", "fail"), ("2.0 s", "–", "pass")],
+            1,
+        )
+    ]
+    table = series_table(series(heads, *repeats))
+    assert table.rows[3] == (
+        "a: 3 repeats",
+        "1.20 ms (950 µs … 2.0 s)",
+        "999 … 1\u202f000",
+        "",
+        "0",
+    )
+    assert [column.right for column in table.columns] == [False, True, True, False, True]
+
+
+def test_a_repeat_without_a_measurement_is_summed_up_with_nothing() -> None:
+    measured = step("a", "a (1 of 2)", "5", repetitions=2)
+    missing = step("a", "a (2 of 2)", "–", number=2, repetition=2, repetitions=2, status=None)
+    assert len(series_table(series(("step", "lost"), measured, missing)).rows) == 2
+
+
+def test_a_table_that_is_too_wide_is_drawn_in_parts_with_its_first_column() -> None:
+    row = step("a", "a", "1" * 10, "2" * 10, "c" * 99, "4")
+    table = series_table(series(("step", "one", "two", "command", "four"), row))
+    parts = parts_of(table, width=40)
+    assert [[column.name for column in part.columns] for part in parts] == [
+        ["step", "one", "two"],
+        ["step", "command"],
+        ["step", "four"],
+    ]
+    assert [part.title for part in parts] == ["ladder", "", ""]
+    assert parts[1].rows == (("a", "c" * 99),)
+    assert parts_of(table, width=200) == [table]
+
+
+def test_the_page_has_table_text_evidence_and_commands() -> None:
+    broken = step(
+        "seed 2",
+        "seed 2",
+        "5",
+        number=2,
+        status=Status.FAIL,
+        limited_by=LimitedBy.BROKER,
+        evidence=("it was slow",),
+    )
+    unmeasured = step(
+        "seed 3",
+        "seed 3",
+        "–",
+        number=3,
+        status=None,
+        limited_by=None,
+        problem="the broker exited\nno such file",
+    )
+    value = series(("step", "lost"), step("seed 1", "seed 1", "0"), broken, unmeasured)
+    assert (
+        series_markdown(value)
+        == """\
+# ladder
+
+held up to seed 2
+
+| step | lost |
+| :--- | ---: |
+| seed 1 | 0 |
+| seed 2 | 5 |
+| seed 3 | – |
+
+## seed 2: fail
+
+- it was slow
+
+## seed 3: no measurement
+
+- the broker exited
+- no such file
+
+## Commands
+
+```sh
+pubstorm run s --set seed=1
+pubstorm run s --set seed=2
+pubstorm run s --set seed=3
+```
+"""
+    )
+
+
+def test_a_series_that_is_not_complete_says_how_to_go_on() -> None:
+    value = series(("step",), step("seed 1", "seed 1"), complete=False)
+    for draw in (render_series, render_verdicts):
+        assert "continue with  pubstorm run --resume runs/ladder\n" in printed(draw, value)
+
+
+def test_the_quiet_form_is_a_line_for_each_step() -> None:
+    value = series(("step",), step("seed 1", "x"), stopped="failed")
+    assert printed(render_verdicts, value) == (
+        "PASS    seed 1  limited by none\nheld up to seed 2\nstopped as told: failed\n"
+        "run directory  runs/ladder"
+    )
+
+
+def test_a_stored_series_is_rendered_again_from_where_it_lies(tmp_path: Path) -> None:
+    value = series(("step",), step("seed 1", "seed 1"))
+    (tmp_path / "series.json").write_text(value.to_json())
+    assert load_series(tmp_path) == value
+    stream = io.StringIO()
+    render_directory(tmp_path, Console(file=stream, width=120))
+    assert f"run directory  {tmp_path}" in stream.getvalue()
+    assert "held up to seed 2" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("file", "message", "hint"),
+    [
+        (None, "cannot read", "that `pubstorm run` has made of a scenario with a sweep"),
+        ("result.json", "cannot read", "a single run is played again with pubstorm run"),
+        ("series.json", "is not a series of this version", "another version of Pubstorm"),
+    ],
+)
+def test_a_folder_that_holds_no_series_is_told(
+    tmp_path: Path, file: str | None, message: str, hint: str
+) -> None:
+    if file is not None:
+        (tmp_path / file).write_text("{}")
+    with pytest.raises(StoredRunError, match=message) as caught:
+        load_series(tmp_path)
+    assert hint in str(caught.value.hint)

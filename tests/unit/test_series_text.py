@@ -1,0 +1,84 @@
+"""What a series says in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.result import LimitedBy, SeriesStep, Status
+from pubstorm.series_text import text_of
+
+PASS, FAIL, INVALID = Status.PASS, Status.FAIL, Status.INVALID
+LIMITS = {PASS: LimitedBy.NONE, FAIL: LimitedBy.BROKER, INVALID: LimitedBy.GENERATOR}
+
+
+def steps(*outcomes: Status | str | None, repetitions: int = 1) -> list[SeriesStep]:
+    """Steps with a verdict, a problem in words, or neither."""
+    made = []
+    for place, outcome in enumerate(outcomes):
+        status = outcome if isinstance(outcome, Status) else None
+        made.append(
+            SeriesStep(
+                number=place + 1,
+                label=f"clients {place // repetitions + 1}k",
+                values={},
+                repetition=place % repetitions + 1,
+                repetitions=repetitions,
+                folder="",
+                command="",
+                note="",
+                status=status,
+                limited_by=None if status is None else LIMITS[status],
+                evidence=("it was slow", "it was late") if status in {FAIL, INVALID} else (),
+                problem=outcome if status is None else None,
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "text"),
+    [
+        ((PASS, PASS), "held up to clients 2k, the last step played"),
+        (
+            (PASS, PASS, FAIL),
+            "held up to clients 2k; clients 3k failed: limited by broker: it was slow",
+        ),
+        (
+            (PASS, INVALID, None, None),
+            "held up to clients 1k; clients 2k is invalid: limited by generator: it was slow; "
+            "2 of 4 steps not played",
+        ),
+        (
+            (FAIL, PASS, PASS),
+            "not even the first step held; clients 1k failed: limited by broker: it was slow",
+        ),
+        (
+            (PASS, FAIL, PASS),
+            "held up to clients 1k, and in 1 of 1 steps beyond the break; clients 2k failed: "
+            "limited by broker: it was slow",
+        ),
+        (
+            (PASS, "the broker exited\nits log"),
+            "held up to clients 1k; clients 2k came to no measurement: the broker exited",
+        ),
+        ((None, None), "no step was played"),
+    ],
+)
+def test_a_ladder_says_how_far_it_held_and_what_broke(
+    outcomes: tuple[Status | str | None, ...], text: str
+) -> None:
+    assert text_of(steps(*outcomes), is_ladder=True) == text
+
+
+def test_a_step_holds_if_all_of_its_repeats_do() -> None:
+    played = steps(PASS, PASS, PASS, FAIL, repetitions=2)
+    assert text_of(played, is_ladder=True) == (
+        "held up to clients 1k; clients 2k (2 of 2) failed: limited by broker: it was slow"
+    )
+
+
+def test_other_series_are_counted() -> None:
+    assert text_of(steps(PASS, FAIL, INVALID, "no", None), is_ladder=False) == (
+        "1 of 4 steps passed, 1 failed, 1 invalid, 1 without a measurement; clients 2k failed: "
+        "limited by broker: it was slow; 1 of 5 steps not played"
+    )

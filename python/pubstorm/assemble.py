@@ -4,9 +4,10 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pubstorm.changes import unjudged
 from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
 from pubstorm.histogram import HistogramSum
@@ -19,7 +20,7 @@ from pubstorm.merge import (
     Totals,
     rate_per_s,
 )
-from pubstorm.plan import ChangeRate, ClosedPace, Plan, Population, Presence, PublishAction
+from pubstorm.plan import ClosedPace, Plan, Population, Presence, PublishAction
 from pubstorm.readings import Span
 from pubstorm.result import (
     AgentResult,
@@ -155,18 +156,11 @@ class Assembly:
                 for index, population in enumerate(self.plan.populations)
                 if index in stage.populations or self._receives(span, index)
             },
-            unjudged=tuple(self._unjudged(span)),
+            unjudged=tuple(
+                self.plan.populations[index].name
+                for index in unjudged(self.plan, self.course.changes, span.index)
+            ),
         )
-
-    def _unjudged(self, span: StageSpan) -> Iterator[str]:
-        changed = {
-            change.population
-            for change in self.course.changes
-            if change.stage == span.index and not isinstance(change.action, ChangeRate)
-        }
-        for index, population in enumerate(self.plan.populations):
-            if index in changed and population.subscriptions:
-                yield population.name
 
     def _asked_max(self, index: int) -> int:
         """Most clients of a population that were to be there at once, as the run went."""

@@ -3,10 +3,11 @@ It knows neither the fleet nor the socket that brings them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pubstorm.errors import UsageError
-from pubstorm.plan import AddClients, ChangeAction, ChangeRate, RemoveClients
+from pubstorm.plan import AddClients, ChangeAction, ChangeRate, Plan, RemoveClients
 from pubstorm.units import Quantity, UnfitError, count, duration_ns, factor
 
 FORMS = "add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION"
@@ -29,6 +30,17 @@ class AppliedChange:
     """Index of the population."""
     action: ChangeAction
     """What changed."""
+
+
+def unjudged(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:
+    """Populations that subscribe and whose clients joined or left in a stage: they are owed what
+    they received, for nobody can say what they ought to have had."""
+    joined_or_left = {
+        change.population
+        for change in changes
+        if change.stage == stage and not isinstance(change.action, ChangeRate)
+    }
+    return [p for p in sorted(joined_or_left) if plan.populations[p].subscriptions]
 
 
 def parse_change(text: str) -> tuple[str, ChangeAction]:

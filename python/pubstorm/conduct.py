@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pubstorm.changes import AppliedChange, parse_change
+from pubstorm.changes import AppliedChange, parse_change, unjudged
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
 from pubstorm.errors import UsageError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
@@ -233,7 +233,9 @@ class Conductor:
         if not progress.settled():
             await self._fleet.command(Close())
             await self._until(progress.settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS)
-        await self._while_moving(progress.balanced)
+        # Nobody can say which delivery is the last to a receiver that changed.
+        known = not unjudged(self._plan, self.course.changes, progress.stage)
+        await self._while_moving(lambda: known and progress.balanced())
 
     def _plan_changes(self, action: PublishAction, at_ns: int) -> None:
         """Agents know the plan's changes by themselves; here they are told to the user."""

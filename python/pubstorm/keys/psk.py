@@ -3,7 +3,6 @@ them. It knows no plan."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def new_keys(identities: Iterable[str]) -> dict[str, str]:
         if identity in keys:
             hint = "each client needs its own: use {n}"
             raise KeysError(f"found the identity {identity!r} more than once", hint)
-        keys[identity] = secrets.token_hex(KEY_BYTES)
+        keys[identity] = _new_key()
     return keys
 
 

@@ -42,7 +42,7 @@ def plan_named() -> PlanMaker:
             username=None,
             password=None,
             tls=None,
-            keep_alive_s=60,
+        keep_alive_s=60,
             clean_session=True,
             will=None,
             connect_timeout_ns=10**10,

@@ -141,7 +141,8 @@ impl Totals {
 pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
     json!({
         "format": Plan::FORMAT, "name": "test", "run_tag": 77, "seed": 1,
-        "targets": [{"host": "127.0.0.1", "port": port, "tls": false}], "targets_joined": true, "sources": [],
+        "targets": [{"host": "127.0.0.1", "port": port, "tls": false}],
+        "targets_joined": true, "sources": [],
         "snapshot_interval_ns": 100_000_000, "drain_ns": 1_000_000_000,
         "populations": populations, "stages": stages,
     })

@@ -15,9 +15,9 @@ use crate::tls::Who;
 
 pub use publish::{Message, Progress};
 
-/// Memory of an idle client in user space: socket or box of its TLS 16, session 24, publications 16, two empty
-/// buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and its link in the
-/// wheel, 16. The kernel's share is its own. The budget is 256 bytes.
+/// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
+/// 16, two empty buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and
+/// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(debug_assertions))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::wheel::Link>() <= 160);

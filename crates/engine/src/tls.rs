@@ -51,7 +51,11 @@ pub enum TlsError {
         error: ErrorStack,
     },
     /// A private key is not that of the certificate.
-    #[error("{}: found a key that is not that of the certificate in {}", key.display(), certificate.display())]
+    #[error(
+        "{}: found a key that is not that of the certificate in {}",
+        key.display(),
+        certificate.display()
+    )]
     Pair {
         /// The file of the certificate.
         certificate: PathBuf,

@@ -59,6 +59,11 @@ def shares(clients: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(clients[index::count]) for index in range(count))
 
 
+def _new_key() -> str:
+    """Without a leading zero byte, which older mosquittos drop as they read a key as a number."""
+    return f"{1 + secrets.randbelow(255):02x}{secrets.token_hex(KEY_BYTES - 1)}"
+
+
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.split("\n"), 1):
         bare = line.removesuffix("\r")

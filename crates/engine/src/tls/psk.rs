@@ -43,7 +43,10 @@ pub enum PskError {
         allowed: String,
     },
     /// Clients have no key.
-    #[error("{}: found no key for {count} of the identities wanted, such as '{identity}'", path.display())]
+    #[error(
+        "{}: found no key for {count} of the identities wanted, such as '{identity}'",
+        path.display()
+    )]
     Missing {
         /// The file.
         path: PathBuf,

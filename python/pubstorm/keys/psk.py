@@ -3,6 +3,7 @@ them. It knows no plan."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -33,7 +33,7 @@ FOREIGN = {
         "monitor.host",
         "monitor.process",
         "monitor.profiling",
-        "preflight",
+        "preflight.host",
     },
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},

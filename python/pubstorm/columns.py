@@ -6,7 +6,7 @@ RESULT_WORDS = ("verdict", "limited_by", "evidence", "duration", "command")
 """Parts of a result."""
 STEP_WORDS = ("step", "number", "note")
 """What only a series knows of its steps."""
-SCENARIO_PATHS = ("target", "populations.", "stages.", "topology.")
+SCENARIO_PATHS = ("target", "seed", "populations.", "stages.", "topology.")
 """What a column begins with that shows a value of the scenario."""
 
 

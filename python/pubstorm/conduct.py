@@ -14,6 +14,7 @@ from pubstorm.control import ApplyChange, Close, EnterStage, Stop
 from pubstorm.errors import UsageError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
+from pubstorm.phase_names import unique_name
 from pubstorm.plan import (
     ChangeAction,
     ChangeRate,
@@ -25,7 +26,6 @@ from pubstorm.plan import (
     PublishAction,
     Stage,
     change_name,
-    unique_name,
 )
 from pubstorm.progress import Progress
 from pubstorm.result import Event

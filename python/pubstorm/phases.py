@@ -26,6 +26,7 @@ from pubstorm.load_due import LoadDue, Publishing, fan_out, load_due
 from pubstorm.merge import Interval, lies_inside, rate_per_s
 from pubstorm.plan import ChangeRate, PublishAction
 from pubstorm.quantity import count_text, counted, duration_text, share_text
+from pubstorm.readings import Span
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus
 from pubstorm.samples import Track, Tracks
 from pubstorm.slices import Measure, Series
@@ -243,6 +244,16 @@ class _Stage:
         if at_ns is None:
             return None
         return round((at_ns - self._run.course.started_ns) / SECOND_NS, 3)
+
+
+def phase_spans(found: Sequence[Phase]) -> list[Span]:
+    """The phases that begin with a change, as spans of the time axis; the first of a stage is
+    called like the stage, which has a span of its own."""
+    return [
+        Span(phase.name, phase.start_s, phase.start_s + phase.duration_s)
+        for phase in found
+        if phase.name != phase.stage
+    ]
 
 
 def _ramp_ns(change: AppliedChange | None) -> int:

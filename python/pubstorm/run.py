@@ -30,7 +30,7 @@ from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
-from pubstorm.phases import phases
+from pubstorm.phases import phase_spans, phases
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import need_in_words
@@ -253,6 +253,8 @@ class _Run:
         headroom, word = headroom_of(assembly, environment)
         if word:
             self._warnings.append(Event(at_s=0.0, kind="host", text=word))
+        found = phases(assembly, self._tracks())
+        stages, load = assembly.named_spans()
         measured = Measured(
             name=self._scenario.name,
             run_directory=str(self._directory.path),
@@ -266,10 +268,10 @@ class _Run:
             flows=assembly.flows(),
             stages=assembly.stages(),
             fleet=assembly.fleet(),
-            phases=phases(assembly, self._tracks()),
+            phases=found,
             brokers=brokers,
             command=self._options.command,
-            monitors=watch.watched(*assembly.named_spans()),
+            monitors=watch.watched([*stages, *phase_spans(found)], load),
             observers=watch.observers(),
             monitor_problems=watch.problems,
             profile=watch.profile,

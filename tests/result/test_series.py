@@ -73,7 +73,7 @@ def printed(draw: Callable[[Series, Console], None], value: Series) -> str:
 def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: MeasuredMaker) -> None:
     result = Result.judged(measured(), judge(measured(), ()))
     own = "n: number, s: step, note: note, v: verdict, by: limited_by, c: command, seed: seed"
-    table = f"table={{{own}, sent: device.sent, none: device.nothing}}"
+    table = f"table={{{own}, sent: device.sent, none: device.latency.p99}}"
     scenario = parse_scenario(SCENARIO, "s.yaml", [table])
     row = cells(scenario.table, step("seed 1", repetitions=2), result)
     assert row[:7] == (

@@ -7,6 +7,7 @@ import pytest
 from pubstorm.changes import parse_change
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.offered import peak_per_s, stage_load
+from pubstorm.phase_names import unique_name
 from pubstorm.plan import (
     AddClients,
     ChangeRate,
@@ -17,7 +18,6 @@ from pubstorm.plan import (
     change_name,
     compile_plan,
     planned_targets,
-    unique_name,
 )
 from pubstorm.preview import plan_in_words
 from pubstorm.scenario import parse_scenario

@@ -36,7 +36,7 @@ def problems(expression: str, key: str = "thresholds") -> list[Problem]:
     line = {
         "thresholds": f"thresholds: ['{expression} < 1']\n",
         "table": f"table: {{col: '{expression}'}}\n",
-        "stop_when": f"sweep: {{repeat: 2, stop_when: ['{expression} > 1']}}\n",
+        "stop_when": f"sweep: {{vary: {{seed: [1, 2]}}, stop_when: ['{expression} > 1']}}\n",
     }[key]
     try:
         parse_scenario(SCENARIO + line, "s.yaml")
@@ -206,7 +206,7 @@ def test_phases_are_called_after_their_changes_each_by_a_name_of_its_own() -> No
         "name: twice}\n"
         "        - {at: 9s, population: device, rate: 0.5}\n"
         "        - {at: 8s, population: device, remove: 5}\n"
-        "        - {at: 4s, population: device, add: 1, name: steady}",
+        "        - {at: 4s, population: device, rate: 1, name: steady}",
     )
     stage = parse_scenario(text, "s.yaml").stages[1]
     assert stage.phases == (

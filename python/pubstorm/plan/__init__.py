@@ -1,6 +1,6 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
-from pubstorm.plan.changes import Presence, change_name, unique_name
+from pubstorm.plan.changes import Presence, change_name
 from pubstorm.plan.compile import compile_plan, planned_targets, provisional_plan
 from pubstorm.plan.model import (
     Action,
@@ -61,5 +61,4 @@ __all__ = [
     "compile_plan",
     "planned_targets",
     "provisional_plan",
-    "unique_name",
 ]

@@ -3,10 +3,9 @@ there after them. It knows neither commands nor when anything really happened.""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from copy import copy
-from itertools import count
 
+from pubstorm import phase_names
 from pubstorm.plan.model import (
     AddClients,
     ChangeAction,
@@ -75,17 +74,6 @@ class Presence:
 
 
 def change_name(action: ChangeAction, population: str) -> str:
-    """What a change is called: `+500 device`, `-500 device`, `2 × device`."""
-    match action:
-        case AddClients(clients=clients):
-            return f"+{clients} {population}"
-        case RemoveClients(clients=clients):
-            return f"-{clients} {population}"
-        case ChangeRate(factor=factor):
-            return f"{factor:g} × {population}"
-
-
-def unique_name(name: str, taken: Collection[str]) -> str:
-    """The name, with a number where it is taken."""
-    names = (name if n == 1 else f"{name} ({n})" for n in count(1))
-    return next(each for each in names if each not in taken)
+    """What a change of a population is called."""
+    amount = action.factor if isinstance(action, ChangeRate) else action.clients
+    return phase_names.change_name(action.kind, amount, population)

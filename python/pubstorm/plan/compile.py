@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from pubstorm.plan import model as plan
-from pubstorm.plan.changes import change_name, unique_name
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
 from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
@@ -162,7 +161,7 @@ def _action(stage: Stage, names: list[str]) -> plan.Action:
                 rate_per_s=step.rate, parallelism=parallelism, timeout_ns=step.timeout
             )
         case Publish() as step:
-            changes = tuple(_changes(stage.name, step, names))
+            changes = tuple(_changes(stage, step, names))
             return plan.PublishAction(duration_ns=step.duration, changes=changes)
         case Hold() as step:
             return plan.HoldAction(duration_ns=step.duration)
@@ -170,16 +169,15 @@ def _action(stage: Stage, names: list[str]) -> plan.Action:
             return plan.DisconnectAction(rate_per_s=step.rate)
 
 
-def _changes(stage: str, step: Publish, names: list[str]) -> Iterator[plan.Change]:
+def _changes(stage: Stage, step: Publish, names: list[str]) -> Iterator[plan.Change]:
     """In the order of time, each with a name of its own among the phases of the stage."""
-    taken = [stage]
-    for change in sorted(step.changes, key=lambda change: change.at):
-        action = _change_action(change)
-        wanted = change.name or change_name(action, change.population)
-        name = unique_name(wanted, taken)
-        taken.append(name)
-        population = names.index(change.population)
-        yield plan.Change(name=name, after_ns=change.at, population=population, action=action)
+    for name, change in zip(stage.phases, step.changes_in_time, strict=True):
+        yield plan.Change(
+            name=name,
+            after_ns=change.at,
+            population=names.index(change.population),
+            action=_change_action(change),
+        )
 
 
 def _change_action(change: Change) -> plan.ChangeAction:

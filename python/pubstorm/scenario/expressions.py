@@ -25,7 +25,7 @@ from pubstorm.metrics import (
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.thresholds import parse_threshold
+from pubstorm.thresholds import Threshold, parse_threshold
 from pubstorm.units import UnfitError, describe
 
 STOP_WORDS = ("failed", "invalid")
@@ -171,6 +171,9 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
 def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, threshold in enumerate(scenario.thresholds):
         yield ("thresholds", n), threshold.expression
+    for n, line in enumerate(scenario.sweep.stop_when if scenario.sweep is not None else ()):
+        if isinstance(line, Threshold):
+            yield ("sweep", "stop_when", n), line.expression
     for heading, column in scenario.table.items():
         if is_metric(column):
             yield ("table", heading), parse_expression(column)

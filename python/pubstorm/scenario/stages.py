@@ -4,12 +4,12 @@ reference that users read. It does not know which populations there are.
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
+from pubstorm.phase_names import change_name, unique_name
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Clients,
@@ -69,9 +69,11 @@ class Change(Part):
         """Name of the phase that begins with it, unless the stage has another one of that name."""
         if self.name is not None:
             return self.name
-        if self.rate is not None:
-            return f"{self.rate:g} × {self.population}"
-        return f"+{self.add} {self.population}" if self.add else f"-{self.remove} {self.population}"
+        if self.add is not None:
+            return change_name("add", self.add, self.population)
+        if self.remove is not None:
+            return change_name("remove", self.remove, self.population)
+        return change_name("rate", 1.0 if self.rate is None else self.rate, self.population)
 
 
 class Publish(Step):
@@ -83,6 +85,11 @@ class Publish(Step):
     """How long."""
     changes: tuple[Change, ...] = ()
     """What changes meanwhile."""
+
+    @property
+    def changes_in_time(self) -> list[Change]:
+        """The changes in the order of time."""
+        return sorted(self.changes, key=lambda change: change.at)
 
 
 class Hold(Step):
@@ -155,11 +162,9 @@ class Stage(Part):
     def phases(self) -> tuple[str, ...]:
         """Names of the phases that its changes begin, in the order of time; a name that is taken
         gets a number."""
-        changes = self.publish.changes if self.publish is not None else ()
         taken = [self.name]
-        for change in sorted(changes, key=lambda change: change.at):
-            numbered = (f"{change.phase} ({n})" if n > 1 else change.phase for n in count(1))
-            taken.append(next(name for name in numbered if name not in taken))
+        for change in self.publish.changes_in_time if self.publish is not None else ():
+            taken.append(unique_name(change.phase, taken))
         return tuple(taken[1:])
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pubstorm.errors import TopologyError
-from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.shortage import CANNOT_START
 from pubstorm.topology.process import LOOPBACK, READY_TIMEOUT_S, BrokerProcess
 
 PORT_TRIES = 5
@@ -92,13 +92,14 @@ def find_mosquitto() -> str | None:
 
 
 async def mosquitto_version(binary: str) -> str:
-    """The version that the binary states; empty if it states none."""
+    """The version that the binary states; empty if it states none or does not start: the start of
+    the broker tells why."""
     try:
         process = await asyncio.create_subprocess_exec(
             binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
         )
-    except CANNOT_START as error:
-        raise TopologyError(*start_failure(binary, error)) from error
+    except CANNOT_START:
+        return ""
     output, _ = await process.communicate()
     found = re.search(r"version (\S+)", output.decode(errors="replace"))
     return found[1] if found else ""

@@ -1,5 +1,6 @@
-"""What the phases of a run bear on its verdict: a load that was not carried fails it, and what a
-generator problem may explain says nothing. Pure functions of measured values."""
+"""What the phases of a run bear on its verdict: a load that was not carried to the end of a phase
+fails it, one that was carried again is evidence, and what a generator problem may explain says
+nothing. Pure functions of measured values."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ def _phases(measured: Measured) -> Iterable[Finding]:
         if phase.status in _WORDS:
             facts = f": {'; '.join(phase.evidence)}" if phase.evidence else ""
             text = f"phase {phase.name} {_WORDS[phase.status]}{_times(phase)}{facts}"
-            failed = phase.status in {PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED}
-            limited_by = LimitedBy.BROKER if failed else LimitedBy.NONE
-            yield Finding(text, limited_by, failed=failed)
+            broke = phase.status in {PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED}
+            limited_by = LimitedBy.BROKER if broke else LimitedBy.NONE
+            yield Finding(text, limited_by, failed=broke and phase.recovered_after_s is None)
 
 
 def _times(phase: Phase) -> str:

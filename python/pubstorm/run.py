@@ -247,6 +247,7 @@ class _Run:
     def _result(
         self, assembly: Assembly, brokers: tuple[BrokerResult, ...], watch: Watch
     ) -> Result:
+        self._directory.release()
         course, hellos = assembly.course, assembly.hellos
         environment = read_environment(_version(hellos), brokers)
         self._directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")

@@ -16,6 +16,10 @@ from typing import BinaryIO
 from pubstorm.errors import StoredRunError
 from pubstorm.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 
+RESERVE_FILE = ".reserve"
+RESERVE_BYTES = 2**20
+"""Kept free while a run goes on, so that its result fits on a disk that has filled up meanwhile."""
+
 
 class RunDirectory:
     """A run's own folder, `<time>-<name>`."""
@@ -38,12 +42,18 @@ class RunDirectory:
                 raise StoredRunError(f"{path} is not empty", "choose another folder with --out")
             directory = cls(path)
             (path / inner).mkdir()
+            directory._reserve()
         except OSError as error:
             raise StoredRunError(
                 f"cannot make the run directory {path}: {error.strerror}",
                 "choose another place with --out",
             ) from error
         return directory
+
+    def release(self) -> None:
+        """Gives the reserve free: what comes now is the result."""
+        with contextlib.suppress(OSError):
+            (self.path / RESERVE_FILE).unlink()
 
     def write(self, file: str, text: str) -> bool:
         """Puts a file in place as a whole, never half; whether it could."""
@@ -76,8 +86,13 @@ class RunDirectory:
 
     def close(self) -> None:
         """Closes what is open."""
+        self.release()
         while self._open:
             self._open.popitem()[1].close()
+
+    def _reserve(self) -> None:
+        with contextlib.suppress(OSError), (self.path / RESERVE_FILE).open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, RESERVE_BYTES)
 
     def _append(self, file: str, data: bytes) -> None:
         if self.failure is not None:

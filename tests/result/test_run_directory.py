@@ -14,7 +14,7 @@ from rich.console import Console
 from pubstorm.errors import StoredRunError
 from pubstorm.report import load_result, render_directory
 from pubstorm.result import Measured, Result
-from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.run_directory import RESERVE_BYTES, RunDirectory, new_path
 from pubstorm.samples import Sample, Track, read_samples
 from pubstorm.verdict import judge
 
@@ -55,6 +55,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = RunDirectory.create(tmp_path / "run")
+    directory.release()
     assert directory.write("result.json", "old")
 
     def refuse(_descriptor: int) -> NoReturn:
@@ -128,3 +129,11 @@ def test_a_folder_without_a_result_is_an_error(
         (tmp_path / "result.json").write_bytes(content)
     with pytest.raises(StoredRunError, match=message):
         render_directory(tmp_path, Console(quiet=True))
+
+
+def test_room_for_the_result_is_kept_until_it_is_needed(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    kept = sum(path.stat().st_size for path in directory.path.iterdir() if path.is_file())
+    assert kept >= RESERVE_BYTES
+    directory.release()
+    assert [path.name for path in directory.path.iterdir()] == ["logs"]

@@ -329,7 +329,7 @@ def phase(status: PhaseStatus, **changes: Any) -> Phase:
         ),
         (
             phase(PhaseStatus.COLLAPSED, collapsed_at_s=9.0, recovered_after_s=12.0, evidence=()),
-            ("fail", "broker"),
+            ("pass", "broker"),
             "phase +1000 collapsed at 9.0 s and recovered after 12.0 s",
         ),
         (

@@ -50,6 +50,13 @@ SCALED = {
         "stages.2.publish.changes.2.over=500ms",
         "thresholds=[device.connected == 30, late.connected == 10, observer.lost == 0]",
     ),
+    "tls-psk": (
+        "populations.device.clients=40",
+        "populations.device.publications.0.interval=500ms",
+        "stages.1.publish=2s",
+        "stages.2.hold=1s",
+        "thresholds.0=device.connected == 40",
+    ),
     "sixty-thousand": (
         "populations.device.clients=400",
         "populations.device.publications.0.interval=1s",

@@ -114,10 +114,10 @@ def _calibration(rounds: Sequence[_Round]) -> Calibration:
         calibrated=datetime.now().astimezone().isoformat(timespec="seconds"),
         rounds=len(rounds),
         payload_bytes=PAYLOAD_BYTES,
-        sent_qos0=_figure([r.sent_qos0.per_cpu_s(r.sent_qos0.sent) for r in rounds]),
-        sent_qos1=_figure([r.sent_qos1.per_cpu_s(r.sent_qos1.acked) for r in rounds]),
-        received=_figure([r.received.per_cpu_s(r.received.received) for r in rounds]),
-        connected=_figure([r.idle.connected / r.idle.connect_cpu_s for r in rounds]),
+        sent_qos0=_rate([r.sent_qos0.per_cpu_s(r.sent_qos0.sent) for r in rounds]),
+        sent_qos1=_rate([r.sent_qos1.per_cpu_s(r.sent_qos1.acked) for r in rounds]),
+        received=_rate([r.received.per_cpu_s(r.received.received) for r in rounds]),
+        connected=_rate([r.idle.connected / r.idle.connect_cpu_s for r in rounds]),
         clients=min(r.idle.connected for r in rounds),
         bytes_per_client=_figure([_bytes_per_client(r) for r in rounds]),
     )
@@ -129,9 +129,13 @@ def _bytes_per_client(found: _Round) -> float:
     return max(0.0, (found.idle.rss_bytes - found.one_client.rss_bytes) / max(1, more))
 
 
-def _figure(values: Sequence[float]) -> Figure:
-    if not all(values[:1]):
+def _rate(values: Sequence[float]) -> Figure:
+    if not all(values):
         raise FleetError("a load of the calibration came to nothing", "look for what else is busy")
+    return _figure(values)
+
+
+def _figure(values: Sequence[float]) -> Figure:
     return Figure(
         median=round(median(values), 1), low=round(min(values), 1), high=round(max(values), 1)
     )

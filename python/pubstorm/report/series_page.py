@@ -38,6 +38,18 @@ SIGNS = {
 """Shape and colour of a point by the verdict of its step."""
 NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?")
 """What a cell flush right looks like."""
+SHOWN_BY_ITSELF = ("step", "verdict")
+"""Columns that each row of the page begins with, in a form of their own."""
+
+
+@dataclass(frozen=True)
+class OwnColumn:
+    """A column of the series' table."""
+
+    place: int
+    """Its place among the cells of a step."""
+    name: str
+    is_number: bool
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ def series_page(directory: Path, series: Series) -> str:
         title=series.name,
         series=series,
         steps=steps,
-        numbers=_number_columns(series),
+        columns=_own_columns(series),
         overview=overview,
         facts=[
             ("started", series.started),
@@ -114,13 +126,13 @@ def _part(directory: Path, step: SeriesStep) -> StepPart:
     return StepPart(step, result, plots, problem, own_page)
 
 
-def _number_columns(series: Series) -> set[int]:
-    """The columns of which every cell is a number."""
-    return {
-        place
-        for place in range(len(series.columns))
-        if all(NUMBER.fullmatch(step.cells[place]) for step in series.steps if step.cells[place:])
-    }
+def _own_columns(series: Series) -> list[OwnColumn]:
+    """The columns of the series' table, but for what the page shows of each step by itself."""
+    return [
+        OwnColumn(place, name, all(NUMBER.fullmatch(step.cells[place]) for step in series.steps))
+        for place, name in enumerate(series.columns)
+        if name not in SHOWN_BY_ITSELF
+    ]
 
 
 def _overview(steps: Sequence[StepPart]) -> list[Plot]:

@@ -20,8 +20,8 @@ from pubstorm.report.table import Column, Table
 from pubstorm.result import Result, Statistics, Watched
 from pubstorm.samples import unit_of
 
-COUNTER_WORDS = re.compile(r"\$SYS/(.*/)?(received|sent|dropped|expired|stored)(/|$)")
-"""Topics of the broker that tell where messages went."""
+COUNTERS = re.compile(r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)")
+"""Topics of the broker that tell where messages went; its moving averages are in the details."""
 SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 
@@ -69,7 +69,7 @@ def broker_counters(result: Result) -> Table:
             count_text(each.whole.last - each.whole.first),
         )
         for each in _known(result)
-        if COUNTER_WORDS.match(each.metric)
+        if COUNTERS.fullmatch(each.metric)
     ]
     columns = (Column("broker", right=False), Column("topic", right=False))
     names = ("first", "last", "growth")

@@ -169,9 +169,13 @@ class Result(Measured):
         return _to_pretty_json({"verdict": fields.pop("verdict"), **fields}) + "\n"
 
 
+def _is_statistics(value: dict[str, object]) -> bool:
+    return len(value) <= STATISTICS_MAX and all(isinstance(v, int | float) for v in value.values())
+
+
 def _to_pretty_json(value: object, indent: str = "") -> str:
-    """JSON with one key a line, and histogram buckets in one line."""
-    if isinstance(value, dict) and value:
+    """JSON with one key a line, and histogram buckets and short statistics in one line."""
+    if isinstance(value, dict) and value and not _is_statistics(value):
         inner = indent + "  "
         parts = (f"{inner}{json.dumps(k)}: {_to_pretty_json(v, inner)}" for k, v in value.items())
         return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
@@ -180,3 +184,7 @@ def _to_pretty_json(value: object, indent: str = "") -> str:
         parts = (inner + _to_pretty_json(item, inner) for item in value)
         return "[\n" + ",\n".join(parts) + f"\n{indent}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+STATISTICS_MAX = 6
+"""Figures that are written on one line."""

@@ -7,7 +7,7 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,36 +17,30 @@ from typing import TypeVar
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import broker_path, engine_path
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
-from pubstorm.control import Hello
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit, read_environment
+from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
-from pubstorm.headroom import headroom_of
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
 from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
-from pubstorm.phases import phase_spans, phases
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
-from pubstorm.report import write_reports
+from pubstorm.record import Brought, Recording, record
 from pubstorm.residue import CleanStart
-from pubstorm.result import BrokerResult, Event, Measured, Residue, Result, ValidityLimits
+from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
-from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.target import Target
-from pubstorm.table import cells
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.mosquitto import parent_death_prefix
-from pubstorm.verdict import judge
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -143,7 +137,16 @@ class _Run:
             finally:
                 if is_own:
                     await topology.stop()
-        return self._result(assembly, topology.results(), watch)
+        return record(
+            Recording(
+                scenario=self._scenario,
+                directory=self._directory,
+                live=self._live,
+                started=self._started,
+                command=self._options.command,
+            ),
+            Brought(assembly, topology.results(), watch, self._residue, tuple(self._warnings)),
+        )
 
     def close(self) -> None:
         """Closes the files of its directory."""
@@ -244,70 +247,6 @@ class _Run:
             await watch.end()
         return conductor
 
-    def _result(
-        self, assembly: Assembly, brokers: tuple[BrokerResult, ...], watch: Watch
-    ) -> Result:
-        self._directory.release()
-        course, hellos = assembly.course, assembly.hellos
-        environment = read_environment(_version(hellos), brokers)
-        self._directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
-        headroom, word = headroom_of(assembly, environment)
-        if word:
-            self._warnings.append(Event(at_s=0.0, kind="host", text=word))
-        found = phases(assembly, self._tracks())
-        stages, load = assembly.named_spans()
-        measured = Measured(
-            name=self._scenario.name,
-            run_directory=str(self._directory.path),
-            targets=tuple(str(target) for target in assembly.plan.targets),
-            started=self._started.isoformat(timespec="seconds"),
-            ended=datetime.now().astimezone().isoformat(timespec="seconds"),
-            duration_s=round((course.ended_ns - course.started_ns) / 1e9, 3),
-            interrupted=course.interrupted,
-            ended_early=course.ended_early,
-            populations=assembly.populations(),
-            flows=assembly.flows(),
-            stages=assembly.stages(),
-            fleet=assembly.fleet(),
-            phases=found,
-            brokers=brokers,
-            command=self._options.command,
-            monitors=watch.watched([*stages, *phase_spans(found)], load),
-            observers=watch.observers(),
-            monitor_problems=watch.problems,
-            profile=watch.profile,
-            residue=self._residue,
-            headroom=headroom,
-            events=(
-                *self._warnings,
-                *course.events,
-                *self._storage_event(course.ended_ns - course.started_ns),
-            ),
-            validity=assembly.limits,
-            environment=environment,
-        )
-        result = Result.judged(measured, judge(measured, self._scenario.thresholds))
-        own = cells(self._scenario.table, result)
-        return self._store(result.model_copy(update={"table": own}))
-
-    def _tracks(self) -> Tracks:
-        try:
-            return read_samples(self._directory.path / SAMPLES_FILE)
-        except OSError:
-            return {}
-
-    def _store(self, result: Result) -> Result:
-        self._directory.write("result.json", result.to_json())
-        for problem in write_reports(self._directory.path, self._directory.write):
-            self._live.note(problem)
-        return result
-
-    def _storage_event(self, elapsed_ns: int) -> Iterator[Event]:
-        if self._directory.failure is not None:
-            text = f"{self._directory.failure}: what is stored of this run is not complete"
-            self._live.note(text)
-            yield Event(at_s=round(elapsed_ns / 1e9, 3), kind="storage", text=text)
-
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted.set()
         if self._conducting:
@@ -334,7 +273,3 @@ def _anybody_connected(assembly: Assembly) -> bool:
 def _limits(scenario: Scenario) -> ValidityLimits:
     validity = scenario.validity
     return ValidityLimits(lateness_p99_us=validity.lateness_p99 / 1000, busy=validity.busy)
-
-
-def _version(hellos: Sequence[Hello]) -> str:
-    return hellos[0].version if hellos else ""

@@ -1,0 +1,116 @@
+"""What a run brought, made into its judged result and stored: measurements put together, phases cut,
+monitors summed up, the verdict, and the files of the run directory. It plays nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from pubstorm.assemble import Assembly
+from pubstorm.environment import read_environment
+from pubstorm.headroom import headroom_of
+from pubstorm.live import Live
+from pubstorm.phases import phase_spans, phases
+from pubstorm.report import write_reports
+from pubstorm.result import BrokerResult, Environment, Event, Measured, Residue, Result
+from pubstorm.run_directory import RunDirectory
+from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
+from pubstorm.scenario import Scenario
+from pubstorm.table import cells
+from pubstorm.verdict import judge
+from pubstorm.watch import Watch
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Which run it is, and where it is kept."""
+
+    scenario: Scenario
+    directory: RunDirectory
+    live: Live
+    started: datetime
+    command: str
+    """The command line."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What came of a run."""
+
+    assembly: Assembly
+    brokers: tuple[BrokerResult, ...]
+    watch: Watch
+    residue: tuple[Residue, ...]
+    warnings: tuple[Event, ...]
+    """What was to be said before the first stage."""
+
+
+def record(recording: Recording, brought: Brought) -> Result:
+    """The judged result, stored with every file that is made of it."""
+    directory, scenario = recording.directory, recording.scenario
+    directory.release()
+    hellos = brought.assembly.hellos
+    environment = read_environment(hellos[0].version if hellos else "", brought.brokers)
+    directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
+    measured = _measured(recording, brought, environment)
+    judged = Result.judged(measured, judge(measured, scenario.thresholds))
+    result = judged.model_copy(update={"table": cells(scenario.table, judged)})
+    directory.write("result.json", result.to_json())
+    for problem in write_reports(directory.path, directory.write):
+        recording.live.note(problem)
+    return result
+
+
+def _measured(recording: Recording, brought: Brought, environment: Environment) -> Measured:
+    assembly, watch, course = brought.assembly, brought.watch, brought.assembly.course
+    headroom, word = headroom_of(assembly, environment)
+    found = phases(assembly, _tracks(recording.directory))
+    stages, load = assembly.named_spans()
+    duration_s = round((course.ended_ns - course.started_ns) / 1e9, 3)
+    return Measured(
+        name=recording.scenario.name,
+        run_directory=str(recording.directory.path),
+        targets=tuple(str(target) for target in assembly.plan.targets),
+        started=recording.started.isoformat(timespec="seconds"),
+        ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+        duration_s=duration_s,
+        interrupted=course.interrupted,
+        ended_early=course.ended_early,
+        populations=assembly.populations(),
+        flows=assembly.flows(),
+        stages=assembly.stages(),
+        fleet=assembly.fleet(),
+        phases=found,
+        brokers=brought.brokers,
+        command=recording.command,
+        monitors=watch.watched([*stages, *phase_spans(found)], load),
+        observers=watch.observers(),
+        monitor_problems=watch.problems,
+        profile=watch.profile,
+        residue=brought.residue,
+        headroom=headroom,
+        events=(
+            *brought.warnings,
+            *((Event(at_s=0.0, kind="host", text=word),) if word else ()),
+            *course.events,
+            *_storage_event(recording, duration_s),
+        ),
+        validity=assembly.limits,
+        environment=environment,
+    )
+
+
+def _tracks(directory: RunDirectory) -> Tracks:
+    try:
+        return read_samples(directory.path / SAMPLES_FILE)
+    except OSError:
+        return {}
+
+
+def _storage_event(recording: Recording, at_s: float) -> Iterator[Event]:
+    failure = recording.directory.failure
+    if failure is not None:
+        text = f"{failure}: what is stored of this run is not complete"
+        recording.live.note(text)
+        yield Event(at_s=at_s, kind="storage", text=text)

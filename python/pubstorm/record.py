@@ -1,5 +1,5 @@
-"""What a run brought, made into its judged result and stored: measurements put together, phases cut,
-monitors summed up, the verdict, and the files of the run directory. It plays nothing."""
+"""What a run brought, made into its judged result and stored: measurements put together, phases
+cut, monitors summed up, the verdict, and the files of the run directory. It plays nothing."""
 
 from __future__ import annotations
 

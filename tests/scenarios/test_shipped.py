@@ -69,6 +69,7 @@ SERIES = {
     "mosquitto-fixed-rate": (
         "populations.device.publications.0.rate=2/s",
         "stages.2.publish=1s",
+        "profile=null",
         "sweep={vary: {populations.device.clients: [10, 20]}, pause: 0s}",
     ),
     "connection-ladder": (

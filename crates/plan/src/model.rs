@@ -114,7 +114,8 @@ pub struct Tls {
     pub min_version: TlsVersion,
     /// Highest version.
     pub max_version: TlsVersion,
-    /// Cipher list of TLS 1.2 in OpenSSL's words; `None`: OpenSSL's choice.
+    /// Cipher list of TLS 1.2 in OpenSSL's words; `None`: OpenSSL's own, or with pre-shared keys
+    /// those without a Diffie-Hellman exchange in a finite field.
     pub ciphers: Option<String>,
 }
 

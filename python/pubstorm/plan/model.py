@@ -84,7 +84,8 @@ class Tls(Frozen):
     max_version: Literal["1.2", "1.3"] = "1.3"
     """Highest version."""
     ciphers: str | None = None
-    """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's choice."""
+    """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's own, or with
+    pre-shared keys those without a Diffie-Hellman exchange in a finite field."""
 
 
 class Subscription(Frozen):

@@ -45,4 +45,5 @@ class Tls(Part):
     max_version: VersionWord = "1.3"
     """Highest version of TLS."""
     ciphers: Text | None = None
-    """Cipher list of TLS 1.2, in OpenSSL's words."""
+    """Cipher list of TLS 1.2, in OpenSSL's words. Default: OpenSSL's own; with pre-shared keys, all
+    of theirs that exchange no Diffie-Hellman key in a finite field, which is slow."""

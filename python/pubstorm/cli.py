@@ -16,7 +16,7 @@ from rich.console import Console
 from pubstorm import __version__
 from pubstorm.binaries import broker_path, engine_path
 from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, calibrate, in_words
-from pubstorm.calibration import store
+from pubstorm.calibrate.calibration import store
 from pubstorm.control_socket import ask
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files

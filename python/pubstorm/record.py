@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pubstorm.assemble import Assembly
+from pubstorm.calibrate.headroom import headroom_of
 from pubstorm.environment import read_environment
-from pubstorm.headroom import headroom_of
 from pubstorm.live import Live
+from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
 from pubstorm.report import write_reports
 from pubstorm.result import BrokerResult, Environment, Event, Measured, Residue, Result
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
-from pubstorm.table import cells
 from pubstorm.verdict import judge
 from pubstorm.watch import Watch
 

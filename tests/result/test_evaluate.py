@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pubstorm.evaluate import Found, Missing, evaluate
 from pubstorm.metrics import parse_expression
+from pubstorm.metrics.evaluate import Found, Missing, evaluate
+from pubstorm.metrics.table import cells
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import (
     Latency,
     LatencyPair,
@@ -20,8 +22,6 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
-from pubstorm.table import cells
-from pubstorm.thresholds import parse_threshold
 from pubstorm.verdict import judge
 
 MeasuredMaker = Callable[..., Measured]

@@ -10,11 +10,11 @@ import pytest
 
 from pubstorm.assemble import Assembly
 from pubstorm.changes import AppliedChange
-from pubstorm.collapse import CONSECUTIVE_TICKS
 from pubstorm.conduct import Course, StageSpan
 from pubstorm.histogram import Histogram
 from pubstorm.merge import merge
 from pubstorm.phases import phases
+from pubstorm.phases.collapse import CONSECUTIVE_TICKS
 from pubstorm.plan import AddClients, ChangeRate, Plan, RemoveClients, compile_plan
 from pubstorm.result import Phase, PhaseStatus, ValidityLimits
 from pubstorm.samples import Track, Tracks

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pubstorm.metrics.table import cells
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantity import (
     bytes_text,
     count_text,
@@ -32,8 +34,6 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
-from pubstorm.table import cells
-from pubstorm.thresholds import parse_threshold
 from pubstorm.verdict import judge
 
 MeasuredMaker = Callable[..., Measured]

@@ -19,8 +19,8 @@ from pubstorm.report.series import (
     series_table,
 )
 from pubstorm.result import LimitedBy, Measured, Result, Series, SeriesStep, Status
-from pubstorm.row import cells, with_table
 from pubstorm.scenario import parse_scenario
+from pubstorm.series.row import cells, with_table
 from pubstorm.verdict import judge
 
 MeasuredMaker = Callable[..., Measured]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import (
     BrokerResult,
     Event,
@@ -19,7 +20,6 @@ from pubstorm.result import (
     Verdict,
     Watched,
 )
-from pubstorm.thresholds import parse_threshold
 from pubstorm.verdict import judge, judge_threshold
 
 MeasuredMaker = Callable[..., Measured]

@@ -4,9 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.calibration import Calibration, Figure, Fingerprint, calibration_path, find, store
+from pubstorm.calibrate.calibration import (
+    Calibration,
+    Figure,
+    Fingerprint,
+    calibration_path,
+    find,
+    store,
+)
+from pubstorm.calibrate.headroom import shares_of_ceilings
 from pubstorm.errors import StoredRunError
-from pubstorm.headroom import shares_of_ceilings
 from pubstorm.merge import Interval, PopulationInterval
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.scenario import parse_scenario

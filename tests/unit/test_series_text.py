@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.result import LimitedBy, SeriesStep, Status
-from pubstorm.series_text import text_of
+from pubstorm.series.text import text_of
 
 PASS, FAIL, INVALID = Status.PASS, Status.FAIL, Status.INVALID
 LIMITS = {PASS: LimitedBy.NONE, FAIL: LimitedBy.BROKER, INVALID: LimitedBy.GENERATOR}

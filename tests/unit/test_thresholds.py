@@ -3,7 +3,7 @@
 import pytest
 
 from pubstorm.metrics import Expression
-from pubstorm.thresholds import Operator, parse_threshold
+from pubstorm.metrics.thresholds import Operator, parse_threshold
 from pubstorm.units import UnfitError
 
 

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median
 
+from pubstorm.calibrate.calibration import Calibration, Figure, Fingerprint
 from pubstorm.calibrate.loads import PAYLOAD_BYTES, Load, idle, receiving, sending
 from pubstorm.calibrate.measure import Measurement, measure
-from pubstorm.calibration import Calibration, Figure, Fingerprint
 from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import FleetError
 from pubstorm.preflight import DESCRIPTORS_KEPT

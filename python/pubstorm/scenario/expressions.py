@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pubstorm.columns import RESULT_WORDS, STEP_WORDS, is_metric
 from pubstorm.metrics import (
     AGENT_METRICS,
     HOST_METRICS,
@@ -22,10 +21,11 @@ from pubstorm.metrics import (
     check_population_metric,
     parse_expression,
 )
+from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
+from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.thresholds import Threshold, parse_threshold
 from pubstorm.units import UnfitError, describe
 
 STOP_WORDS = ("failed", "invalid")

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.target import Target, parse_sources, parse_targets
 from pubstorm.template import Kind, Template, TemplateError
-from pubstorm.thresholds import Threshold, parse_threshold
 from pubstorm.units import (
     Quantity,
     UnfitError,

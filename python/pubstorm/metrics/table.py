@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pubstorm.columns import shows_scenario
-from pubstorm.evaluate import Missing, evaluate
 from pubstorm.metrics import parse_expression
+from pubstorm.metrics.columns import shows_scenario
+from pubstorm.metrics.evaluate import Missing, evaluate
 from pubstorm.quantity import NOTHING, span_text
 from pubstorm.result import Result
 

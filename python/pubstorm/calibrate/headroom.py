@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pubstorm.assemble import Assembly
-from pubstorm.calibration import Calibration, Fingerprint, find
+from pubstorm.calibrate.calibration import Calibration, Fingerprint, find
 from pubstorm.merge import Interval
 from pubstorm.plan import Plan, Population
 from pubstorm.result import Environment, Headroom

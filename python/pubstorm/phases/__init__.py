@@ -10,7 +10,10 @@ from itertools import pairwise
 
 from pubstorm.assemble import Assembly, busy_share
 from pubstorm.changes import AppliedChange
-from pubstorm.collapse import (
+from pubstorm.conduct import StageSpan
+from pubstorm.histogram import Histogram, HistogramSum
+from pubstorm.merge import Interval, lies_inside, rate_per_s
+from pubstorm.phases.collapse import (
     Before,
     Drops,
     Outcome,
@@ -20,17 +23,14 @@ from pubstorm.collapse import (
     second_half,
     ticks_needed,
 )
-from pubstorm.conduct import StageSpan
-from pubstorm.histogram import Histogram, HistogramSum
-from pubstorm.load_due import LoadDue, Publishing, fan_out, load_due
-from pubstorm.merge import Interval, lies_inside, rate_per_s
+from pubstorm.phases.load_due import LoadDue, Publishing, fan_out, load_due
+from pubstorm.phases.ticks import Frame, Tick, ticks
 from pubstorm.plan import ChangeRate, PublishAction
 from pubstorm.quantity import count_text, counted, duration_text, share_text
 from pubstorm.readings import Span
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus
 from pubstorm.samples import Track, Tracks
 from pubstorm.slices import Measure, Series
-from pubstorm.ticks import Frame, Tick, ticks
 
 SECOND_NS = 10**9
 MIN_INTERVALS = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pubstorm.findings import Finding
 from pubstorm.quantity import bytes_text, count_text, counted, share_text
 from pubstorm.result import LimitedBy, Measured, Statistics, Watched
+from pubstorm.verdict.findings import Finding
 
 FULL_SHARE = 0.95
 """Share of the processors that a process or the host may use from which they are its limit; of a

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pubstorm.metrics.table import cells as measured_cells
 from pubstorm.quantity import NOTHING, count_text
 from pubstorm.result import Result, SeriesStep
 from pubstorm.scenario import Scenario
-from pubstorm.table import cells as measured_cells
 
 DEFAULT_TABLE = {
     "step": "step",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, sqrt
 
-from pubstorm.load_due import SECOND_NS, LoadDue
+from pubstorm.phases.load_due import SECOND_NS, LoadDue
+from pubstorm.phases.ticks import Tick
 from pubstorm.quantity import count_text, duration_text, rate_text, share_text, span_text
-from pubstorm.ticks import Tick
 
 CARRIED_SHARE = 0.95
 """Share of the messages due that must be sent, acknowledged and received."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
-from pubstorm.evaluate import Missing, evaluate
-from pubstorm.findings import RULES, Finding
-from pubstorm.phase_findings import PHASE_RULES
+from pubstorm.metrics.evaluate import Missing, evaluate
+from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
-from pubstorm.thresholds import Threshold
-from pubstorm.watched_findings import WATCHED_RULES
+from pubstorm.verdict.findings import RULES, Finding
+from pubstorm.verdict.phase_findings import PHASE_RULES
+from pubstorm.verdict.watched_findings import WATCHED_RULES
 
 
 def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:

@@ -26,13 +26,13 @@ from pubstorm.report import (
     write_reports,
 )
 from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
-from pubstorm.row import cells, with_table
 from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
-from pubstorm.series_text import text_of
+from pubstorm.series.row import cells, with_table
+from pubstorm.series.text import text_of
 from pubstorm.topology import Topology
 from pubstorm.units import write_duration
 from pubstorm.verdict import judge_threshold

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubstorm.findings import Finding
 from pubstorm.quantity import span_text
 from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
+from pubstorm.verdict.findings import Finding
 
 
 def _phases(measured: Measured) -> Iterable[Finding]:

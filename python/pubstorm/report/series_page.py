@@ -38,6 +38,8 @@ SIGNS = {
 """Shape and colour of a point by the verdict of its step."""
 NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?")
 """What a cell flush right looks like."""
+LABEL_CHARS_MAX = 100
+"""Characters of all labels together that there is room for below a plot."""
 SHOWN_BY_ITSELF = ("step", "verdict")
 """Columns that each row of the page begins with, in a form of their own."""
 
@@ -189,13 +191,22 @@ def _over_steps(steps: Sequence[StepPart], plot: Plot, axis: str, lines: Sequenc
         for number, line in enumerate(lines)
         if (points := list(_points(steps, line)))
     ]
+    numbers: dict[str, int] = {}
+    for part in steps:
+        numbers.setdefault(plotted(part.step.label), part.step.number)
     x_axis = {
         "type": "category",
         "categoryorder": "array",
-        "categoryarray": list(dict.fromkeys(plotted(part.step.label) for part in steps)),
+        "categoryarray": list(numbers),
         "title": {"text": "step"},
         "gridcolor": GRID,
     }
+    if sum(map(len, numbers)) > LABEL_CHARS_MAX:
+        x_axis |= {
+            "tickvals": list(numbers),
+            "ticktext": [str(number) for number in numbers.values()],
+            "title": {"text": "number of the step"},
+        }
     return replace(plot, figure=figure(traces, x_axis, value_axis(axis)))
 
 

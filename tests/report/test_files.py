@@ -144,6 +144,11 @@ def test_without_a_result_there_is_no_report_and_a_word(tmp_path: Path) -> None:
 
 def test_markdown_has_the_tables_of_the_page(failed_run: Path) -> None:
     text = (failed_run / "report.md").read_text()
-    for title in ("The scenario's own table", "Phases", "Brokers, host and engines", "Observers"):
+    for title in (
+        "The scenario's own table",
+        "Phases",
+        "Brokers, host and engines under load",
+        "Observers",
+    ):
         assert f"## {title}\n" in text
     assert "Everything watched" in text

@@ -52,10 +52,10 @@ def processes(result: Result) -> Table:
         for source, found in sources.items()
         if "cpu" in found or "rss_bytes" in found
     ]
-    cpu = ("CPU under load", "user", "system", "CPU max")
-    names = (*cpu, "memory first", "memory max", "threads", "descriptors")
+    cpu = ("CPU", "user", "system", "CPU max")
+    names = (*cpu, "mem first", "mem max", "threads", "files")
     columns = (Column("process", right=False), *map(Column, names))
-    return Table("Brokers, host and engines", columns, tuple(rows))
+    return Table("Brokers, host and engines under load", columns, tuple(rows))
 
 
 def broker_counters(result: Result) -> Table:

@@ -62,8 +62,7 @@ def played_with_a_pause(start: RunMaker, broker: Any, **load: int) -> tuple[dict
     run = start(SCENARIO.format(target=broker.url, **load))
     run.wait_for("publish 1")
     pause = stand_still(broker)
-    # In a run this short, a pause this long may count as a collapse.
-    assert run.finish() in {0, 1}, run.stdout
+    assert run.finish() == 0, run.stdout
     return run.result(), pause
 
 
@@ -117,10 +116,10 @@ def test_a_window_of_one_hides_the_pause_from_the_actual_time_only(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
     broker = mosquitto(max_queued_messages=0, max_inflight_messages=0)
-    result, pause = played_with_a_pause(start, broker, qos=1, window=1, time=12)
+    result, pause = played_with_a_pause(start, broker, qos=1, window=1, time=30)
     half_s = PAUSE_S // 2 * SECOND_NS
     intended, actual = (flow_histogram(result, clock) for clock in ("intended", "actual"))
-    assert intended.count == actual.count == 12 * RATE_PER_S
+    assert intended.count == actual.count == 30 * RATE_PER_S
     # One message of each of the 100 clients was on its way, the others waited for it.
     assert actual.count_above(half_s) <= 100
     assert intended.count_above(half_s) >= (pause.least_s - 2.1) * RATE_PER_S

@@ -27,6 +27,7 @@ def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json
         "seed": 1,
         "targets": [{"host": "127.0.0.1", "port": port, "tls": False}],
         "targets_joined": True,
+        "bridges": [],
         "sources": [],
         "snapshot_interval_ns": SECOND_NS,
         "drain_ns": 2 * SECOND_NS,
@@ -48,6 +49,8 @@ def population(
         "version": "mqtt-3.1.1",
         "clients": clients,
         "first": first,
+        "at": {"first": 0, "count": 1, "choice": "turn"},
+        "bridge": False,
         "client_id": "bench-{n}",
         "username": None,
         "password": None,
@@ -102,6 +105,7 @@ def publication(rate_per_s: float | None, *, qos: int = 0) -> Json:
         }
     return {
         "topic": TOPIC,
+        "order": "turn",
         "qos": qos,
         "retain": False,
         "pace": pace,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pubstorm.assemble import Assembly
-from pubstorm.binaries import broker_path, engine_path
+from pubstorm.binaries import engine_path
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
 from pubstorm.environment import raise_descriptor_limit
@@ -40,7 +40,7 @@ from pubstorm.scenario import Scenario
 from pubstorm.scenario.target import Target
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
-from pubstorm.topology.mosquitto import parent_death_prefix
+from pubstorm.topology.broker import parent_death_prefix
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -121,7 +121,7 @@ class _Run:
         emit = self._happenings.put_nowait
         is_own = self._options.topology is None
         topology = self._options.topology or Topology(
-            self._scenario.topology.brokers, self._directory.topology, emit, broker_path
+            self._scenario.topology, self._directory.topology, emit
         )
         topology.tell(emit)
         with caught_signals(self._interrupt):
@@ -129,9 +129,9 @@ class _Run:
                 topology.keys.make(provisional_plan(self._scenario))
                 await self._unless_interrupted(topology.start())
                 plan = self._compile(topology)
-                observed = plan.at_targets(topology.observer_targets)
+                observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
-                is_fresh = is_own and bool(topology.addresses)
+                is_fresh = is_own and not self._scenario.target
                 mode = "skip" if is_fresh else self._scenario.clean_start
                 assembly = await self._play_cleanly(plan, watch, CleanStart(observed, mode))
             finally:
@@ -189,10 +189,13 @@ class _Run:
             self._residue += (clean_start.interrupted(),)
 
     def _compile(self, topology: Topology) -> Plan:
-        planned = zip(topology.addresses, planned_targets(self._scenario), strict=False)
-        started = tuple(Target(host=h, port=p, tls=target.tls) for (h, p), target in planned)
-        targets = started or self._scenario.target
-        plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
+        given = self._scenario.target
+        planned = planned_targets(self._scenario)[len(given) :]
+        started = (
+            Target(host=host, port=port, tls=target.tls)
+            for (host, port), target in zip(topology.addresses, planned, strict=True)
+        )
+        plan = compile_plan(self._scenario, (*given, *started), run_tag=secrets.randbits(32))
         plan = topology.keys.equip(plan)
         self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")
         return plan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.fleet.local import LocalSlot
-from pubstorm.plan import HoldAction, Plan, Population, PublishAction, Stage, Target
+from pubstorm.plan import Attachment, HoldAction, Plan, Population, PublishAction, Stage, Target
 
 SlotMaker = Callable[[int], list[LocalSlot]]
 PlanMaker = Callable[..., Plan]
@@ -38,6 +38,7 @@ def plan_named() -> PlanMaker:
             name="device",
             clients=10,
             first=0,
+            at=Attachment(first=0, count=1),
             client_id="device-{n}",
             username=None,
             password=None,

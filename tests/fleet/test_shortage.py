@@ -15,13 +15,14 @@ import asyncio, os, resource, sys
 from pathlib import Path
 from pubstorm.errors import PubstormError
 from pubstorm.fleet.local import LocalSlot
-from pubstorm.topology.process import BrokerProcess
+from pubstorm.topology.adapters import EmbeddedBroker
+from pubstorm.topology.broker import Place
 
 async def start():
     folder = Path("/nonexistent")
     for name, begin in (
         ("engine", lambda: LocalSlot(Path("/bin/true"), 0, 1, folder / "log").spawn()),
-        ("broker", lambda: BrokerProcess("b-0", folder).spawn(["/bin/true"], talks=True)),
+        ("broker", lambda: EmbeddedBroker(Place("b-0", folder)).spawn(["/bin/true"])),
     ):
         try:
             await begin()

@@ -14,7 +14,8 @@ import pytest
 
 from pubstorm.monitor import Monitor, MonitorError
 from pubstorm.plan import Target
-from pubstorm.topology.mosquitto import configuration, find_mosquitto, free_port
+from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
+from pubstorm.topology.broker import free_port
 
 DEADLINE_S = 30.0
 Readings = dict[str, float]
@@ -31,7 +32,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Callable[..., Target]]:
     def start(**settings: object) -> Target:
         port = free_port()
         config = tmp_path / f"mosquitto-{port}.conf"
-        config.write_text(configuration(settings, port, tmp_path))
+        config.write_text(configuration(settings, f"{port} 127.0.0.1", tmp_path))
         process = subprocess.Popen([binary, "-c", str(config)], stderr=subprocess.DEVNULL)
         started.append(process)
         wait_until(lambda: process.poll() is not None or answers(port))

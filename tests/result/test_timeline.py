@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pubstorm.histogram import Histogram
 from pubstorm.plan import (
+    Attachment,
     ClosedPace,
     FixedPayload,
     OpenPace,
@@ -41,6 +42,7 @@ def population(name: str, *paces: OpenPace | ClosedPace) -> Population:
         name=name,
         clients=10,
         first=0,
+        at=Attachment(first=0, count=1),
         client_id="{n}",
         username=None,
         password=None,

@@ -18,7 +18,8 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.topology import BrokerDied, Topology, mosquitto
+from pubstorm.topology import BrokerDied, Topology
+from pubstorm.topology.adapters import mosquitto
 
 CONNECT = bytes.fromhex("100c00044d5154540402003c0000")
 CONNACK = bytes.fromhex("20020000")
@@ -54,7 +55,7 @@ def with_brokers(scenario: Scenario, folder: Path, look: Look) -> None:
 
     async def run() -> None:
         died: list[BrokerDied] = []
-        topology = Topology(scenario.topology.brokers, folder, died.append, lambda: Path("/no"))
+        topology = Topology(scenario.topology, folder, died.append)
         try:
             topology.keys.make(planned(scenario))
             await topology.start()
@@ -156,7 +157,7 @@ def test_this_machine_observes_a_broker_without_a_key(tmp_path: Path) -> None:
 
 def test_keys_for_several_runs_are_made_once(tmp_path: Path) -> None:
     scenario = scenario_of("psk")
-    topology = Topology(scenario.topology.brokers, tmp_path, lambda _: None, lambda: Path("/no"))
+    topology = Topology(scenario.topology, tmp_path, lambda _: None)
     more = planned(parse_scenario(scenario.source_text, "s.yaml", ["populations.device.clients=5"]))
     topology.keys.make(planned(scenario), more)
     text = (tmp_path / "keys" / "psk.txt").read_text()
@@ -195,7 +196,7 @@ def test_what_a_population_says_of_itself_wins(
     tmp_path: Path, mode: str, said: str, kept: dict[str, object]
 ) -> None:
     scenario = scenario_of(mode, said)
-    topology = Topology(scenario.topology.brokers, tmp_path, lambda _: None, lambda: Path("/no"))
+    topology = Topology(scenario.topology, tmp_path, lambda _: None)
     tls = tls_of(topology.keys.equip(planned(scenario)))
     assert {key: tls[key] for key in kept} == kept
 

@@ -12,19 +12,22 @@ from typing import Any
 import pytest
 
 from pubstorm.errors import TopologyError
-from pubstorm.scenario.model import Broker
-from pubstorm.topology import BrokerDied, Topology, embedded, mosquitto, process
+from pubstorm.scenario.topology import Broker
+from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology import BrokerDied, Topology, broker
+from pubstorm.topology.adapters import EmbeddedBroker, embedded, mosquitto
 
 Specs = Mapping[str, dict[str, Any]]
 
 
 def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
-    """Starts brokers and stops them."""
+    """Starts brokers, all of one program if it is given, and stops them."""
+    given = {} if binary is None else {"binary": str(binary)}
 
     async def run() -> None:
-        brokers = {name: Broker.model_validate(spec) for name, spec in specs.items()}
+        brokers = {name: Broker.model_validate({**given, **spec}) for name, spec in specs.items()}
         died: list[BrokerDied] = []
-        topology = Topology(brokers, folder, died.append, lambda: binary or Path("/nowhere"))
+        topology = Topology(TopologySpec(brokers=brokers), folder, died.append)
         try:
             await topology.start()
         finally:
@@ -39,7 +42,7 @@ def test_started_brokers_serve_the_next_run_unless_one_has_ended(tmp_path: Path)
         brokers = {"main": Broker(kind="mosquitto")}
         first: asyncio.Queue[BrokerDied] = asyncio.Queue()
         second: asyncio.Queue[BrokerDied] = asyncio.Queue()
-        topology = Topology(brokers, tmp_path, first.put_nowait, lambda: Path("/nowhere"))
+        topology = Topology(TopologySpec(brokers=brokers), tmp_path, first.put_nowait)
         try:
             await topology.start()
             pid = topology.results()[0].pid
@@ -66,7 +69,7 @@ def script(folder: Path, text: str) -> Path:
 
 def test_settings_of_the_user_win_over_ours_but_for_the_listener() -> None:
     settings = {"allow_anonymous": False, "listener": "1 ::1", "max_queued_messages": 100}
-    text = mosquitto.configuration(settings, 4711, Path("/run/main"))
+    text = mosquitto.configuration(settings, "4711 127.0.0.1", Path("/run/main"))
     lines = text.splitlines()
     assert lines[0] == "listener 4711 127.0.0.1"
     assert "allow_anonymous false" in lines
@@ -77,7 +80,7 @@ def test_settings_of_the_user_win_over_ours_but_for_the_listener() -> None:
 
 def test_a_list_of_values_becomes_a_line_each() -> None:
     settings = {"log_type": ["error", "debug"]}
-    text = mosquitto.configuration(settings, 1, Path("/run/main"))
+    text = mosquitto.configuration(settings, "1 127.0.0.1", Path("/run/main"))
     assert "log_type error\nlog_type debug\n" in text
     assert text.count("log_type") == 2
 
@@ -125,7 +128,7 @@ def test_a_program_that_is_none_is_an_error(tmp_path: Path, kind: str) -> None:
 def test_a_broker_that_is_never_ready_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded, "READY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(EmbeddedBroker, "ready_timeout_s", 0.1)
     binary = script(tmp_path, "exec cat")
     with pytest.raises(TopologyError, match="main-0 accepted no connection"):
         start({"main": {"kind": "embedded"}}, tmp_path / "run", binary)
@@ -140,7 +143,7 @@ def test_a_broker_that_talks_nonsense_is_stopped(tmp_path: Path) -> None:
 def test_a_broker_that_ignores_the_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "STOP_GRACE_S", 0.1)
+    monkeypatch.setattr(broker, "STOP_GRACE_S", 0.1)
     ready = '{"kind": "ready", "port": 1, "pid": 1, "version": "stubborn"}'
     binary = script(tmp_path, f"trap '' TERM; echo '{ready}'; while read -r _; do :; done")
     start({"main": {"kind": "embedded", "count": 2}}, tmp_path / "run", binary)

@@ -436,7 +436,7 @@ impl Client {
         let setup = &shared.setup;
         let global = self.global(shared) as usize;
         let sources = &setup.plan.sources;
-        let turn = global / setup.targets.len();
+        let turn = global / setup.plan.populations[self.population()].at.count;
         let slow = setup.plan.populations[self.population()].read_rate_per_s.is_some();
         Route {
             target: setup.targets[self.target(shared)],
@@ -452,7 +452,8 @@ impl Client {
 
     /// Index of its target.
     fn target(&self, shared: &Shared) -> usize {
-        self.global(shared) as usize % shared.setup.targets.len()
+        let at = &shared.setup.plan.populations[self.population()].at;
+        at.first + self.global(shared) as usize % at.count
     }
 }
 

@@ -19,8 +19,9 @@ pub use control::{Bye, Command, Failure, Hello};
 pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
-    Action, Change, ChangeAction, Late, Pace, Payload, Phase, Plan, PlanError, Population, Psk,
-    Publication, Reconnect, Stage, Subscription, Target, Tls, TlsVersion, Version, Will,
+    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Order, Pace,
+    Payload, Phase, Plan, PlanError, Population, Psk, Publication, Reconnect, Route, Stage,
+    Subscription, Target, Tls, TlsVersion, Version, Will,
 };
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;

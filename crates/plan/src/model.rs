@@ -18,10 +18,12 @@ pub struct Plan {
     pub run_tag: u32,
     /// Seed of every random choice: the same plan makes the same load.
     pub seed: u64,
-    /// Where clients connect; client `c` of a population goes to target `c % targets.len()`.
+    /// Where clients connect, as each population's `at` says.
     pub targets: Vec<Target>,
     /// Whether a message published at one target reaches subscribers at the others.
     pub targets_joined: bool,
+    /// Bridges between the targets.
+    pub bridges: Vec<Bridges>,
     /// Source addresses, used in turn; empty leaves the choice to the kernel.
     pub sources: Vec<std::net::IpAddr>,
     /// Time between two snapshots, in nanoseconds.
@@ -46,6 +48,80 @@ pub struct Target {
     pub tls: bool,
 }
 
+/// Bridges from small brokers to one main broker, so that it is known what is owed where. A message
+/// never goes back over the bridge that it came by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bridges {
+    /// Index of the main broker's target.
+    pub main: usize,
+    /// Index of the first small broker's target.
+    pub first: usize,
+    /// How many small brokers; the one with number `n` is target `first + n`.
+    pub count: usize,
+    /// What crosses each of them.
+    pub routes: Vec<Route>,
+}
+
+/// Topics that cross a bridge; `{n}` is the number of the small broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Topic filter, without the prefixes.
+    pub filter: Template,
+    /// Which way it crosses.
+    pub direction: Direction,
+    /// What stands before the topic on the small broker.
+    pub local_prefix: Template,
+    /// What stands before it on the main broker.
+    pub remote_prefix: Template,
+}
+
+/// Which way topics cross a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the small broker to the main one.
+    Out,
+    /// From the main broker to the small one.
+    In,
+    /// Both ways.
+    Both,
+}
+
+/// Which targets the clients of a population connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attachment {
+    /// Index of the first target.
+    pub first: usize,
+    /// How many targets, from the first on.
+    pub count: usize,
+    /// Which of them a client gets.
+    pub choice: Choice,
+}
+
+/// Which target of several a client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    /// Client `c` gets number `c % count`.
+    Turn,
+    /// One at random, by the plan's seed.
+    Random,
+}
+
+/// How a range in a topic is gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// From the first value to the last, again and again.
+    Turn,
+    /// Each value once in each round, in an order of each client's own that is drawn anew for each
+    /// round.
+    Shuffled,
+}
+
 /// Protocol that a population speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Version {
@@ -66,6 +142,11 @@ pub struct Population {
     pub clients: u32,
     /// Number `{n}` of the first client.
     pub first: u64,
+    /// Which targets they connect to.
+    pub at: Attachment,
+    /// Whether they set the bridge bit in the protocol level: the broker does not send a client
+    /// what it published itself.
+    pub bridge: bool,
     /// Template of the client identifier.
     pub client_id: Template,
     /// Template of the user name.
@@ -178,8 +259,10 @@ pub struct Subscription {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publication {
-    /// Template of the topic; a range `{a..b}` is gone through in turn, message by message.
+    /// Template of the topic; a range `{a..b}` is gone through, message by message.
     pub topic: Template,
+    /// How a range is gone through.
+    pub order: Order,
     /// QoS 0, 1 or 2.
     pub qos: u8,
     /// Whether the broker keeps the last message.
@@ -518,7 +601,15 @@ mod tests {
 
     fn publication(topic: &str, payload: Payload) -> Publication {
         let topic = Template::new(topic).unwrap();
-        Publication { topic, qos: 0, retain: false, pace: Pace::Closed, window: 1, payload }
+        Publication {
+            topic,
+            order: Order::Turn,
+            qos: 0,
+            retain: false,
+            pace: Pace::Closed,
+            window: 1,
+            payload,
+        }
     }
 
     #[test]

@@ -3,15 +3,18 @@ says of the stage that is measured."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from pubstorm.calibrate.loads import Load
 from pubstorm.control import Hello
 from pubstorm.fleet import Frame
 from pubstorm.snapshot import Snapshot
 from pubstorm.solo import play_alone
-from pubstorm.topology.embedded import EmbeddedBroker
+from pubstorm.topology.adapters.embedded import EmbeddedBroker
+from pubstorm.topology.broker import Place
 
 CONNECT_STAGE = 0
 
@@ -41,11 +44,14 @@ class Measurement:
 class NullSink(EmbeddedBroker):
     """`pubstorm-engine --sink`: it answers, and throws every message away."""
 
-    kind = "sink"
+    kind: ClassVar[str] = "sink"
 
     def __init__(self, folder: Path, engine: Path) -> None:
-        super().__init__("sink", {}, folder, engine)
-        self._command = (str(engine), "--sink")
+        super().__init__(Place(name="sink", folder=folder, binary=str(engine)))
+
+    def configure(self, program: str) -> Sequence[str]:
+        """It takes a free port and follows its stdin without being told."""
+        return (program, "--sink")
 
 
 async def measure(load: Load, engine: Path, folder: Path) -> Measurement:

@@ -16,7 +16,7 @@ from pubstorm.keys.clients import Names, Wanted
 from pubstorm.keys.files import NewFile, write_files
 from pubstorm.keys.psk import new_keys, psk_text, read_psk, shares
 from pubstorm.scenario.target import DEFAULT_TLS_PORT
-from pubstorm.topology.mosquitto import lines_of
+from pubstorm.topology.adapters.mosquitto import lines_of
 
 CLIENTS_MAX = 1_000_000
 SCENARIO = click.option(

@@ -36,23 +36,24 @@ class WatchedBroker:
 def watched_brokers(
     started: Sequence[BrokerResult], targets: Sequence[Target]
 ) -> tuple[WatchedBroker, ...]:
-    """The brokers that the run has started, each with the target where an observer finds it;
-    without any, the targets on this machine, which are called `broker-0` and so on."""
-    if started:
-        return tuple(
-            WatchedBroker(
-                source=broker.name,
-                process=Process(pid=broker.pid),
-                target=target,
-                speaks_sys=broker.kind == "mosquitto",
-            )
-            for broker, target in zip(started, targets, strict=True)
-        )
-    return tuple(
+    """The targets on this machine, which are called `broker-0` and so on, and after them the
+    brokers that the run has started, each with the target where an observer finds it."""
+    given = targets[: len(targets) - len(started)]
+    found = (
         WatchedBroker(f"broker-{number}", Process(port=target.port), target, True)
-        for number, target in enumerate(targets)
+        for number, target in enumerate(given)
         if target.is_loopback
     )
+    own = (
+        WatchedBroker(
+            source=broker.name,
+            process=Process(pid=broker.pid),
+            target=target,
+            speaks_sys=broker.kind == "mosquitto",
+        )
+        for broker, target in zip(started, targets[len(given) :], strict=True)
+    )
+    return (*found, *own)
 
 
 def monitors_for(

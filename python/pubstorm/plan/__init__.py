@@ -1,10 +1,17 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
 from pubstorm.plan.changes import Presence, change_name
-from pubstorm.plan.compile import compile_plan, planned_targets, provisional_plan
+from pubstorm.plan.compile import (
+    compile_plan,
+    planned_targets,
+    provisional_plan,
+    targets_by_name,
+)
 from pubstorm.plan.model import (
     Action,
     AddClients,
+    Attachment,
+    Bridges,
     Change,
     ChangeAction,
     ChangeRate,
@@ -22,6 +29,7 @@ from pubstorm.plan.model import (
     PublishAction,
     Reconnect,
     RemoveClients,
+    Route,
     Stage,
     Subscription,
     Target,
@@ -33,6 +41,8 @@ from pubstorm.plan.model import (
 __all__ = [
     "Action",
     "AddClients",
+    "Attachment",
+    "Bridges",
     "Change",
     "ChangeAction",
     "ChangeRate",
@@ -51,6 +61,7 @@ __all__ = [
     "PublishAction",
     "Reconnect",
     "RemoveClients",
+    "Route",
     "Stage",
     "Subscription",
     "Target",
@@ -61,4 +72,5 @@ __all__ = [
     "compile_plan",
     "planned_targets",
     "provisional_plan",
+    "targets_by_name",
 ]

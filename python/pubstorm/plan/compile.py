@@ -5,6 +5,7 @@ The targets are given, since brokers that the run starts have no port before the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import ceil
 
 from pubstorm.plan import model as plan
@@ -18,17 +19,20 @@ from pubstorm.scenario.tls import Tls
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
     names = list(scenario.populations)
-    tls = any(target.tls for target in targets)
     return plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
         seed=scenario.seed,
         targets=tuple(targets),
         targets_joined=scenario.topology.joined,
+        bridges=tuple(_bridges(scenario)),
         sources=_sources(scenario, targets),
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
-        populations=tuple(_population(n, p, tls) for n, p in scenario.populations.items()),
+        populations=tuple(
+            _population(name, population, _attachment(scenario, population), targets)
+            for name, population in scenario.populations.items()
+        ),
         stages=tuple(_stage(stage, names) for stage in scenario.stages),
     )
 
@@ -40,13 +44,50 @@ def provisional_plan(scenario: Scenario) -> plan.Plan:
 
 def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
     """The scenario's targets; brokers that are yet to be started have port 0."""
-    if scenario.target:
-        return scenario.target
-    return tuple(
+    started = (
         Target(host="127.0.0.1", port=0, tls=broker.tls != "none")
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
     )
+    return (*scenario.target, *started)
+
+
+def targets_by_name(scenario: Scenario) -> dict[str, range]:
+    """Indices of the targets that a name of a broker stands for, and those of `target`."""
+    counts = {"target": len(scenario.target)}
+    counts |= {name: broker.count for name, broker in scenario.topology.brokers.items()}
+    firsts = accumulate(counts.values(), initial=0)
+    named = zip(counts.items(), firsts, strict=False)
+    return {name: range(first, first + count) for (name, count), first in named if count}
+
+
+def _attachment(scenario: Scenario, population: Population) -> plan.Attachment:
+    chosen, indices = population.at, targets_by_name(scenario)
+    if chosen is None:
+        return plan.Attachment(first=0, count=sum(map(len, indices.values())))
+    among = indices[chosen.brokers][chosen.first :]
+    count = len(among) if chosen.count is None else chosen.count
+    return plan.Attachment(first=among.start, count=count, choice=chosen.choice)
+
+
+def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
+    indices = targets_by_name(scenario)
+    for bridge in scenario.topology.bridges.values():
+        small = indices[bridge.from_]
+        yield plan.Bridges(
+            main=indices[bridge.to].start,
+            first=small.start,
+            count=len(small),
+            routes=tuple(
+                plan.Route(
+                    filter=topic.topic,
+                    direction=topic.direction,
+                    local_prefix=topic.local_prefix,
+                    remote_prefix=topic.remote_prefix,
+                )
+                for topic in bridge.topics
+            ),
+        )
 
 
 def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
@@ -61,13 +102,18 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
 
 
-def _population(name: str, population: Population, tls: bool) -> plan.Population:
+def _population(
+    name: str, population: Population, at: plan.Attachment, targets: Sequence[Target]
+) -> plan.Population:
+    tls = any(target.tls for target in targets[at.first : at.first + at.count])
     reconnect, will = population.reconnect, population.will
     client_id = f"{name}-{{n}}" if population.client_id is None else population.client_id
     return plan.Population(
         name=name,
         clients=population.clients,
         first=population.first,
+        at=at,
+        bridge=population.bridge,
         client_id=client_id,
         username=population.username,
         password=population.password,
@@ -112,6 +158,7 @@ def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
 def _publication(publication: Publication) -> plan.Publication:
     return plan.Publication(
         topic=publication.topic,
+        order=publication.order,
         qos=publication.qos,
         retain=publication.retain,
         pace=_pace(publication),

@@ -153,7 +153,9 @@ class Publication(Frozen):
     """One flow of messages that every client of a population sends."""
 
     topic: Template
-    """Template of the topic; a range `{a..b}` is gone through in turn, message by message."""
+    """Template of the topic; a range `{a..b}` is gone through, message by message."""
+    order: Literal["turn", "shuffled"] = "turn"
+    """How a range is gone through: in turn, or in an order that is drawn anew for each round."""
     qos: QoS
     """QoS 0, 1 or 2."""
     retain: bool
@@ -164,6 +166,17 @@ class Publication(Frozen):
     """Messages of a client in flight at most (QoS 1 and 2)."""
     payload: Payload
     """What a message carries."""
+
+
+class Attachment(Frozen):
+    """Which targets the clients of a population connect to."""
+
+    first: U32
+    """Index of the first target."""
+    count: Annotated[int, Field(ge=1, le=U32_MAX)]
+    """How many targets, from the first on."""
+    choice: Literal["turn", "random"] = "turn"
+    """Client `c` goes to target `first + c % count`, or to one of them at random."""
 
 
 class Population(Frozen):
@@ -177,6 +190,11 @@ class Population(Frozen):
     """How many clients; client `c` has number `n = first + c`."""
     first: U64
     """Number `{n}` of the first client."""
+    at: Attachment
+    """Which targets they connect to."""
+    bridge: bool = False
+    """Whether they set the bridge bit in the protocol level: the broker does not send a client what
+    it published itself."""
     client_id: Template
     """Template of the client identifier."""
     username: Template | None
@@ -302,6 +320,33 @@ class Stage(Frozen):
     """Indices of the populations that do it; the others go on as they are, without publishing."""
 
 
+class Route(Frozen):
+    """Topics that cross a bridge; `{n}` is the number of the small broker."""
+
+    filter: Template
+    """Topic filter, without the prefixes."""
+    direction: Literal["out", "in", "both"]
+    """`out`: from the small broker to the main one; `in`: the other way."""
+    local_prefix: Template
+    """What stands before the topic on the small broker."""
+    remote_prefix: Template
+    """What stands before it on the main broker."""
+
+
+class Bridges(Frozen):
+    """Bridges from small brokers to one main broker, so that the engine knows what is owed where.
+    A message never goes back over the bridge that it came by."""
+
+    main: U32
+    """Index of the main broker's target."""
+    first: U32
+    """Index of the first small broker's target."""
+    count: U32
+    """How many small brokers; the one with number `n` is target `first + n`."""
+    routes: tuple[Route, ...]
+    """What crosses each of them."""
+
+
 class Plan(Frozen):
     """A scenario with every choice made; what will be done, before sharding."""
 
@@ -316,9 +361,11 @@ class Plan(Frozen):
     seed: U64
     """Seed of every random choice: the same plan makes the same load."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1)]
-    """Where clients connect; client `c` of a population goes to target `c % len(targets)`."""
+    """Where clients connect, as each population's `at` says."""
     targets_joined: bool
     """Whether a message published at one target reaches subscribers at the others."""
+    bridges: tuple[Bridges, ...] = ()
+    """Bridges between the targets."""
     sources: tuple[str, ...]
     """Source addresses, used in turn; empty leaves the choice to the kernel."""
     snapshot_interval_ns: PositiveU64

@@ -1,8 +1,10 @@
 """What a run found, as it is stored in `result.json`. Durations of messages are in microseconds,
 spans in seconds; counters end in `_total`."""
 
+from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
     AgentResult,
+    BridgeResult,
     BrokerResult,
     BrokerVersion,
     Environment,
@@ -35,10 +37,12 @@ from pubstorm.result.series import Series, SeriesStep
 
 __all__ = [
     "AgentResult",
+    "BridgeResult",
     "BrokerResult",
     "BrokerVersion",
     "Environment",
     "Event",
+    "FaultResult",
     "FleetResult",
     "FlowResult",
     "Headroom",
@@ -56,6 +60,7 @@ __all__ = [
     "ProfileResult",
     "ProfiledSymbol",
     "Rates",
+    "Recovery",
     "Residue",
     "Result",
     "Series",

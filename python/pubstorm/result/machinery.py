@@ -68,8 +68,10 @@ class BrokerResult(Value):
 
     name: str
     """Its name: that in the scenario and a number."""
+    group: str = ""
+    """Its name in the scenario."""
     kind: str
-    """embedded or mosquitto."""
+    """embedded, mosquitto, rabbitmq, nats or command."""
     version: str
     """Version that it states."""
     host: str
@@ -79,14 +81,33 @@ class BrokerResult(Value):
     pid: int
     """Process id."""
     died: bool
-    """Whether it ended before it was told to."""
+    """Whether it ended before it was told to, and was not started again."""
+    restarts: int = 0
+    """How often it was started again after it had ended unasked."""
+
+
+class BridgeResult(Value):
+    """Bridges of one name."""
+
+    name: str
+    """Its name in the scenario."""
+    main: str
+    """The main broker."""
+    small: str
+    """The small brokers."""
+    bridges: int
+    """How many."""
+    up: int | None
+    """How many were up when the first stage began; null: they do not tell."""
+    up_after_s: float | None
+    """Time from the start of the small brokers until that was so."""
 
 
 class BrokerVersion(Value):
     """A broker binary that the run used."""
 
     kind: str
-    """embedded or mosquitto."""
+    """embedded, mosquitto, rabbitmq, nats or command."""
     version: str
     """Version that it states."""
 

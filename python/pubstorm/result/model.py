@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.result.machinery import BrokerResult, Environment, FleetResult, Headroom
+from pubstorm.result.faults import FaultResult
+from pubstorm.result.machinery import BridgeResult, BrokerResult, Environment, FleetResult, Headroom
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
@@ -75,6 +76,8 @@ class Event(Value):
         "storage",
         "stage",
         "change",
+        "fault",
+        "bridge",
         "monitor",
         "host",
         "residue",
@@ -126,8 +129,12 @@ class Measured(Value):
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()
     """Brokers that the run started."""
+    bridges: tuple[BridgeResult, ...] = ()
+    """Bridges between brokers."""
+    faults: tuple[FaultResult, ...] = ()
+    """What was broken on purpose, in the order of time."""
     phases: tuple[Phase, ...] = ()
-    """Spans of publish stages that have changes."""
+    """Spans of publish stages that have changes or faults."""
     monitors: tuple[Watched, ...] = ()
     """What was watched beside the clients."""
     observers: tuple[Observer, ...] = ()

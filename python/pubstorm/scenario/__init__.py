@@ -1,17 +1,21 @@
 """Scenario: what the user wrote, read from YAML into values that cannot be wrong."""
 
 from pubstorm.metrics.thresholds import Threshold
+from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.load import load_scenario, parse_scenario
-from pubstorm.scenario.model import Broker, Fleet, Scenario, Step, Topology, Validity
+from pubstorm.scenario.model import Fleet, Scenario, Step, Validity
 from pubstorm.scenario.populations import Population, Publication, Subscription
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.sweep import Sweep
 from pubstorm.scenario.target import Target
+from pubstorm.scenario.topology import Bridge, Broker, Topology
 
 __all__ = [
+    "Bridge",
     "Broker",
     "Connect",
     "Disconnect",
+    "Fault",
     "Fleet",
     "Hold",
     "Population",

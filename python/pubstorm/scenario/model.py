@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr
 
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Duration,
-    Flag,
     Interval,
     Name,
     PositiveDuration,
@@ -31,58 +30,10 @@ from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
-from pubstorm.units import UnfitError
+from pubstorm.scenario.topology import Topology
 
 MILLISECOND_NS = 10**6
 SECOND_NS = 10**9
-
-
-class Broker(Part):
-    """Brokers of one kind that the run starts on free ports and stops itself."""
-
-    kind: Annotated[
-        Literal["embedded", "mosquitto"], BeforeValidator(one_of("embedded", "mosquitto"))
-    ]
-    """`embedded` comes with Pubstorm; `mosquitto` has to be installed."""
-    count: SmallCount = 1
-    """How many of them."""
-    binary: Text | None = None
-    """Path of the program, to compare two builds; a relative one is from the folder of the scenario
-    file. Default: the one that is installed."""
-    tls: Annotated[
-        Literal["none", "server", "mutual", "psk"],
-        BeforeValidator(one_of("none", "server", "mutual", "psk")),
-    ] = "none"
-    """Whether clients connect under TLS, for mosquitto: with the broker's certificate, with
-    certificates on both sides, or with pre-shared keys. The run makes keys for all clients."""
-    settings: Mapping[str, Any] = Field(default_factory=dict)
-    """Settings in the broker's own words: lines of `mosquitto.conf`, or long options of
-    `pubstorm broker` such as `max-queued`."""
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def check_settings(cls, value: object) -> object:
-        """Keeps every setting a plain value or a list of them."""
-        settings = {} if value is None else value
-        if not isinstance(settings, dict):
-            raise UnfitError(value, "is a mapping of settings")
-        for key, setting in settings.items():
-            items = setting if isinstance(setting, list) else [setting]
-            if not all(isinstance(item, (str, int, float, bool)) for item in items):
-                raise UnfitError(setting, f"for {key} is a plain value or a list of them")
-            if any("\n" in part for part in (key, *map(str, items))):
-                raise UnfitError(setting, f"for {key} is a value on one line")
-        return settings
-
-
-class Topology(Part):
-    """The brokers that the run itself starts and stops."""
-
-    brokers: Mapping[Name, Broker] = Field(default_factory=dict)
-    """Brokers by name; in this order they are the targets."""
-    joined: Flag = False
-    """Whether a message published at one target reaches subscribers at the others, as in a
-    cluster."""
 
 
 class Fleet(Part):
@@ -111,7 +62,8 @@ class Scenario(Part):
     target: Targets = ()
     """Where clients connect: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, or a list.
     Client c of a population goes to target c modulo their number. Of a name's addresses the first
-    IPv4 one is used, else the first. Not needed where the topology starts brokers."""
+    IPv4 one is used, else the first. Not needed where the topology starts brokers; with bridges
+    it can be the broker that they lead to."""
     topology: Topology = Topology()
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, Population] = Field(min_length=1)

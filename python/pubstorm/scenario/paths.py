@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pubstorm.scenario.model import Broker, Scenario
+from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
+from pubstorm.scenario.topology import Broker
 
 
 def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:

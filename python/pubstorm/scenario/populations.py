@@ -17,6 +17,7 @@ from pubstorm.scenario.fields import (
     Duration,
     Flag,
     KeepAlive,
+    Name,
     Number,
     PositiveDuration,
     PublicationRate,
@@ -24,6 +25,7 @@ from pubstorm.scenario.fields import (
     Rate,
     Share,
     ShareBelowOne,
+    SmallCount,
     Topic,
     TopicFilter,
     Window,
@@ -62,7 +64,12 @@ class Publication(Part):
     """A flow of messages that every client sends in publish stages."""
 
     topic: Topic
-    """Topic; a range `{a..b}` is gone through in turn, message by message."""
+    """Topic; a range `{a..b}` is gone through, message by message."""
+    order: Annotated[Literal["turn", "shuffled"], BeforeValidator(one_of("turn", "shuffled"))] = (
+        "turn"
+    )
+    """How a range is gone through: in turn, or in an order of each client's own that is drawn anew
+    for each round."""
     rate: PublicationRate | None = None
     """Messages a second of each client; `max`: as fast as window and socket take them."""
     interval: PositiveDuration | None = None
@@ -94,6 +101,21 @@ class Publication(Part):
     def rate_per_s(self) -> float | None:
         """Messages a second of each client; `None` in a closed loop."""
         return self.rate if self.interval is None else SECOND_NS / self.interval
+
+
+class Attachment(Part):
+    """Which brokers clients connect to; a plain name is all of that name."""
+
+    SHORT_FOR: ClassVar[str | None] = "brokers"
+
+    brokers: Name
+    """A name under `topology.brokers`, or `target`."""
+    first: Number = 0
+    """Number of the first of them that has clients."""
+    count: SmallCount | None = None
+    """How many of them have clients. Default: all from the first on."""
+    choice: Annotated[Literal["turn", "random"], BeforeValidator(one_of("turn", "random"))] = "turn"
+    """Client c goes to the broker number c modulo how many there are, or to one at random."""
 
 
 class Will(Part):
@@ -133,6 +155,11 @@ class Population(Part):
     """How many clients."""
     first: Number = 0
     """The number `{n}` of the first client; the others count up from it."""
+    at: Attachment | None = None
+    """Which brokers they connect to. Default: all targets in turn."""
+    bridge: Flag = False
+    """Whether clients connect as mosquitto's bridges do: with the bridge bit in the protocol level,
+    so that a broker that knows it sends them nothing of what they published."""
     client_id: ClientText | None = None
     """Client identifier, different for each client. Default: NAME-{n}."""
     username: ClientText | None = None

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema
 
 from pubstorm.phase_names import change_name, unique_name
 from pubstorm.scenario.base import Part
+from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
     Clients,
     Duration,
@@ -85,6 +86,8 @@ class Publish(Step):
     """How long."""
     changes: tuple[Change, ...] = ()
     """What changes meanwhile."""
+    faults: tuple[Fault, ...] = ()
+    """What is broken meanwhile."""
 
     @property
     def changes_in_time(self) -> list[Change]:
@@ -99,6 +102,8 @@ class Hold(Step):
 
     duration: PositiveDuration = Field(alias="for")
     """How long."""
+    faults: tuple[Fault, ...] = ()
+    """What is broken meanwhile."""
 
 
 class Disconnect(Step):

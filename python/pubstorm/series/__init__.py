@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.binaries import broker_path, engine_path
+from pubstorm.binaries import engine_path
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
@@ -126,8 +126,8 @@ class _Series:
         """Brokers for all steps; the first step starts them."""
         if self._sweep.broker == "fresh":
             return None
-        brokers = self._turns[0].step.scenario.topology.brokers
-        topology = Topology(brokers, self._directory.topology, lambda _: None, broker_path)
+        spec = self._turns[0].step.scenario.topology
+        topology = Topology(spec, self._directory.topology, lambda _: None)
         topology.keys.make(*(provisional_plan(turn.step.scenario) for turn in self._turns))
         return topology
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pubstorm.errors import TopologyError
 from pubstorm.result import BrokerResult
-from pubstorm.scenario.model import Broker as BrokerSpec
 from pubstorm.scenario.target import Target
-from pubstorm.topology.embedded import EmbeddedBroker
+from pubstorm.scenario.topology import Broker as BrokerSpec
+from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology.adapters import ADAPTERS
+from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.keys import RunKeys
-from pubstorm.topology.mosquitto import MosquittoBroker
-from pubstorm.topology.process import Broker
 
 STARTS_AT_ONCE = 16
 
@@ -35,14 +35,13 @@ class Topology:
 
     def __init__(
         self,
-        specs: Mapping[str, BrokerSpec],
+        spec: TopologySpec,
         folder: Path,
         emit: Callable[[BrokerDied], None],
-        embedded_binary: Callable[[], Path],
     ) -> None:
-        self.keys = RunKeys(specs, folder / "keys")
+        self.keys = RunKeys(spec.brokers, folder / "keys")
         """Keys for brokers under TLS; to be made before the start."""
-        self._brokers = tuple(_brokers(specs, folder, self.keys, embedded_binary))
+        self._brokers = tuple(_brokers(spec.brokers, folder, self.keys))
         self._emit = emit
         self._watchers: list[asyncio.Task[None]] = []
         self._died: dict[str, str] = {}
@@ -60,7 +59,7 @@ class Topology:
             return
         places = asyncio.Semaphore(STARTS_AT_ONCE)
 
-        async def start_one(broker: Broker) -> None:
+        async def start_one(broker: BrokerProcess) -> None:
             async with places:
                 await broker.start()
 
@@ -98,6 +97,7 @@ class Topology:
         return tuple(
             BrokerResult(
                 name=broker.name,
+                group=broker.name.rpartition("-")[0],
                 kind=broker.kind,
                 version=broker.version,
                 host=broker.host,
@@ -108,32 +108,27 @@ class Topology:
             for broker in self._brokers
         )
 
-    async def _watch(self, broker: Broker) -> None:
+    async def _watch(self, broker: BrokerProcess) -> None:
         ending = await broker.ending()
         self._died[broker.name] = ending
         self._emit(BrokerDied(broker.name, ending))
 
 
-def _brokers(
-    specs: Mapping[str, BrokerSpec],
-    folder: Path,
-    keys: RunKeys,
-    embedded_binary: Callable[[], Path],
-) -> list[Broker]:
-    brokers: list[Broker] = []
+def _brokers(specs: Mapping[str, BrokerSpec], folder: Path, keys: RunKeys) -> list[BrokerProcess]:
+    brokers: list[BrokerProcess] = []
     for group, spec in specs.items():
         for number in range(spec.count):
             name = f"{group}-{number}"
-            if spec.kind == "mosquitto":
-                settings = {**keys.settings(spec.tls), **spec.settings}
-                has_tls = spec.tls != "none"
-                place = folder / name
-                brokers.append(
-                    MosquittoBroker(name, settings, place, binary=spec.binary, has_tls=has_tls)
-                )
-            else:
-                binary = Path(spec.binary) if spec.binary else embedded_binary()
-                brokers.append(EmbeddedBroker(name, spec.settings, folder / name, binary))
+            place = Place(
+                name=name,
+                folder=folder / name,
+                settings={**keys.settings(spec.tls), **spec.settings},
+                port=None if spec.port is None else spec.port + number,
+                binary=spec.binary,
+                command=spec.command,
+                is_under_tls=spec.tls != "none",
+            )
+            brokers.append(ADAPTERS[spec.kind](place))
     return brokers
 
 

@@ -22,7 +22,7 @@ from pubstorm.keys.listener import (
 )
 from pubstorm.keys.psk import new_keys, psk_text
 from pubstorm.plan import Plan, Population, Psk, Tls
-from pubstorm.scenario.model import Broker as BrokerSpec
+from pubstorm.scenario.topology import Broker as BrokerSpec
 
 VALID_DAYS = 30
 """Longer than a run."""

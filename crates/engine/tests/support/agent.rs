@@ -151,7 +151,7 @@ pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
     json!({
         "format": Plan::FORMAT, "name": "test", "run_tag": 77, "seed": 1,
         "targets": [{"host": "127.0.0.1", "port": port, "tls": false}],
-        "targets_joined": true, "sources": [],
+        "targets_joined": true, "bridges": [], "sources": [],
         "snapshot_interval_ns": 100_000_000, "drain_ns": 1_000_000_000,
         "populations": populations, "stages": stages,
     })
@@ -161,6 +161,7 @@ pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
 pub fn population(name: &str, clients: u32, fields: Value) -> Value {
     let mut population = json!({
         "name": name, "version": "mqtt-3.1.1", "clients": clients, "first": 0,
+        "at": {"first": 0, "count": 1, "choice": "turn"}, "bridge": false,
         "client_id": format!("{name}-{{n}}"), "username": null, "password": null, "tls": null,
         "keep_alive_s": 60, "clean_session": true, "will": null,
         "connect_timeout_ns": 5_000_000_000u64,
@@ -175,7 +176,7 @@ pub fn population(name: &str, clients: u32, fields: Value) -> Value {
 /// An open-loop publication with 64-byte payloads.
 pub fn publication(topic: &str, qos: u8, period_ms: u64) -> Value {
     json!({
-        "topic": topic, "qos": qos, "retain": false, "window": 65535,
+        "topic": topic, "order": "turn", "qos": qos, "retain": false, "window": 65535,
         "pace": {"kind": "open", "period_ns": period_ms * 1_000_000, "spread": 0.0, "jitter": 0.0,
                  "phase": "spread", "late": "send"},
         "payload": {"kind": "fixed", "bytes": 64},

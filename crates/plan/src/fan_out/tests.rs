@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Subscription, Target, Version};
+use crate::model::{Attachment, Choice, Subscription, Target, Version};
 use crate::template::Template;
 
 fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
@@ -9,6 +9,8 @@ fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
         version: Version::Mqtt311,
         clients,
         first,
+        at: Attachment { first: 0, count: 1, choice: Choice::Turn },
+        bridge: false,
         client_id: Template::new("{n}").unwrap(),
         username: None,
         password: None,
@@ -34,6 +36,7 @@ fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Pla
             .map(|port| Target { host: "localhost".into(), port, tls: false })
             .collect(),
         targets_joined,
+        bridges: Vec::new(),
         sources: Vec::new(),
         snapshot_interval_ns: 1,
         drain_ns: 1,

@@ -1,0 +1,71 @@
+"""Faults: what is broken on purpose while a stage goes on, and when it is mended. The docstrings
+are the reference that users read. It does not know which brokers and bridges there are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pubstorm.scenario.base import OrWord, Part
+from pubstorm.scenario.fields import Duration, PositiveDuration, SmallCount, Text, one_of
+from pubstorm.units import UnfitError, duration_ns
+
+FAULT_KINDS = ("kill", "freeze", "cut", "delay")
+
+
+def _lasts(value: object) -> object:
+    if value == "ever":
+        return None
+    try:
+        duration_ns(value)
+    except UnfitError as unfit:
+        message = str(unfit).partition(", allowed ")[2]
+        raise UnfitError(value, f'{message}, or "ever"', unfit.hint) from None
+    return value
+
+
+class Fault(Part):
+    """Something that is broken while a stage goes on: exactly one of `kill`, `freeze`, `cut` and
+    `delay`. Each begins a phase that is judged by itself."""
+
+    at: Duration
+    """When, after the start of the stage."""
+    kill: Text | None = None
+    """Brokers of this name are killed with SIGKILL, and started again after `for`."""
+    freeze: Text | None = None
+    """Brokers of this name are stopped with SIGSTOP, and go on after `for`."""
+    cut: Text | None = None
+    """Bridges of this name are cut for a time."""
+    delay: Text | None = None
+    """Everything on bridges of this name is delayed by `by` for a time, in both directions."""
+    count: SmallCount | None = None
+    """How many of them, chosen at random. Default: all."""
+    lasts: Annotated[PositiveDuration | None, BeforeValidator(_lasts), OrWord("ever")] = Field(
+        10**9, alias="for"
+    )
+    """How long, or `ever`: it is not mended in this run."""
+    how: Annotated[Literal["close", "stall"], BeforeValidator(one_of("close", "stall"))] = "close"
+    """How bridges are cut: connections are closed and new ones refused, or nothing gets through
+    any more and nobody is told."""
+    by: PositiveDuration | None = None
+    """Delay of each direction."""
+    name: Text | None = None
+    """Name of the phase. Default: what happens, such as `kill cloud`."""
+
+    @property
+    def kind(self) -> str:
+        """Which of the four it is."""
+        return next(kind for kind in FAULT_KINDS if getattr(self, kind) is not None)
+
+    @property
+    def victims(self) -> str:
+        """The name of the brokers or bridges that it hits."""
+        return str(getattr(self, self.kind))
+
+    @property
+    def phase(self) -> str:
+        """Name of the phase that begins with it, unless the stage has another one of that name."""
+        many = "" if self.count is None else f"{self.count} "
+        return self.name or f"{self.kind} {many}{self.victims}"

@@ -1,0 +1,174 @@
+"""The brokers that a run starts, and the bridges between them. The docstrings are the reference
+that users read. It knows neither populations nor how a broker is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from pubstorm.scenario.base import OrWord, Part
+from pubstorm.scenario.fields import (
+    ClientText,
+    Flag,
+    KeepAlive,
+    Name,
+    PortNumber,
+    PositiveDuration,
+    QoS,
+    SmallCount,
+    Text,
+    TopicFilter,
+    one_of,
+)
+from pubstorm.scenario.tls import Tls
+from pubstorm.units import UnfitError
+
+SECOND_NS = 10**9
+KINDS = ("embedded", "mosquitto", "rabbitmq", "nats", "command")
+
+
+def plain_settings(value: object) -> object:
+    """Keeps every setting a plain value or a list of them."""
+    settings = {} if value is None else value
+    if not isinstance(settings, dict):
+        raise UnfitError(value, "is a mapping of settings")
+    for key, setting in settings.items():
+        items = setting if isinstance(setting, list) else [setting]
+        if not all(isinstance(item, (str, int, float, bool)) for item in items):
+            raise UnfitError(setting, f"for {key} is a plain value or a list of them")
+        if any("\n" in part for part in (key, *map(str, items))):
+            raise UnfitError(setting, f"for {key} is a value on one line")
+    return settings
+
+
+Settings = Annotated[Mapping[str, Any], BeforeValidator(plain_settings)]
+
+
+class Restart(Part):
+    """How often a broker that ends unasked is started again."""
+
+    at_most: SmallCount = 3
+    """So many times within the time; then it is left alone and said to flap."""
+    within: PositiveDuration = 60 * SECOND_NS
+    """The time."""
+
+
+def _restart(value: object) -> object:
+    if value == "never":
+        return None
+    if value is None or not isinstance(value, (dict, Restart)):
+        raise UnfitError(value, "is {at_most: 3, within: 1m} or never")
+    return value
+
+
+class Broker(Part):
+    """Brokers of one kind that the run starts and stops itself; a plain text is the kind."""
+
+    SHORT_FOR: ClassVar[str | None] = "kind"
+
+    kind: Annotated[
+        Literal["embedded", "mosquitto", "rabbitmq", "nats", "command"],
+        BeforeValidator(one_of(*KINDS)),
+    ]
+    """`embedded` comes with Pubstorm; `mosquitto`, `rabbitmq` and `nats` have to be installed;
+    `command` is any other program."""
+    count: SmallCount = 1
+    """How many of them."""
+    port: PortNumber | None = None
+    """Port of the first of them; the others count up from it. Default: free ports."""
+    binary: Text | None = None
+    """Path of the program, to compare two builds; a relative one is from the folder of the scenario
+    file. Default: the one that is installed."""
+    command: tuple[Text, ...] = ()
+    """For kind `command`: the program and its arguments, with `{port}` and `{folder}` in them. It
+    listens on 127.0.0.1 and stays in the foreground."""
+    tls: Annotated[
+        Literal["none", "server", "mutual", "psk"],
+        BeforeValidator(one_of("none", "server", "mutual", "psk")),
+    ] = "none"
+    """Whether clients and bridges connect under TLS, for mosquitto: with the broker's certificate,
+    with certificates on both sides, or with pre-shared keys. The run makes keys for all of them."""
+    passwords: Flag = False
+    """Whether clients and bridges need a user name and a password, for mosquitto. The run makes
+    them for all that have none of their own."""
+    acl: tuple[Text, ...] = ()
+    """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
+    monitors may read and write everything."""
+    restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
+    """Whether one that ends unasked is started again. Default: never, and the run fails."""
+    settings: Settings = Field(default_factory=dict)
+    """Settings in the broker's own words: lines of `mosquitto.conf`, of `rabbitmq.conf` or of
+    NATS' configuration, or long options of `pubstorm broker` such as `max-queued`."""
+
+
+class BridgeTopic(Part):
+    """Topics that cross a bridge, in mosquitto's words."""
+
+    topic: TopicFilter
+    """Topic filter, without the prefixes."""
+    direction: Annotated[Literal["out", "in", "both"], BeforeValidator(one_of("out", "in", "both"))]
+    """`out`: from the small broker to the main one; `in`: the other way."""
+    qos: QoS = 0
+    """Highest QoS on the bridge."""
+    local_prefix: ClientText = ""
+    """What stands before the topic on the small broker."""
+    remote_prefix: ClientText = ""
+    """What stands before it on the main broker; `{n}` is the number of the small one."""
+
+
+class Retry(Part):
+    """Waits of a bridge between attempts to connect, at random from the first to the longest."""
+
+    after: PositiveDuration = 5 * SECOND_NS
+    """Shortest wait; whole seconds."""
+    up_to: PositiveDuration = 30 * SECOND_NS
+    """Longest wait; whole seconds."""
+
+
+class Bridge(Part):
+    """Bridges from each broker of one name to one main broker."""
+
+    from_: Name = Field(alias="from")
+    """The small brokers: a name under `brokers`, of kind mosquitto."""
+    to: Name
+    """The main broker: a name under `brokers` that stands for one broker, or `target`."""
+    topics: tuple[BridgeTopic, ...] = Field(min_length=1)
+    """What crosses."""
+    client_id: ClientText | None = None
+    """Client identifier of a bridge on the main broker. Default: NAME-{n}."""
+    username: ClientText | None = None
+    """User name. Default: the client identifier where the main broker wants one, else none."""
+    password: ClientText | None = None
+    """Password. Default: made by the run where the main broker wants one."""
+    protocol: Annotated[
+        Literal["mqttv31", "mqttv311", "mqttv50"],
+        BeforeValidator(one_of("mqttv31", "mqttv311", "mqttv50")),
+    ] = "mqttv311"
+    """mosquitto's `bridge_protocol_version`."""
+    clean_session: Flag = False
+    """Whether the main broker forgets a bridge when it is away."""
+    notifications: Flag = True
+    """Whether bridges tell the main broker that they are up; without, they are not counted."""
+    keep_alive: KeepAlive = 60 * SECOND_NS
+    """Keep-alive in whole seconds, at least 5."""
+    reconnect: Retry = Retry()
+    """Waits between attempts to connect."""
+    tls: Tls | None = None
+    """TLS to a target that asks for it; for a broker that the run starts, its `tls` decides."""
+    settings: Settings = Field(default_factory=dict)
+    """More lines for the bridge in `mosquitto.conf`, such as `max_inflight_messages`."""
+
+
+class Topology(Part):
+    """The brokers that the run itself starts and stops, and the bridges between them."""
+
+    brokers: Mapping[Name, Broker] = Field(default_factory=dict)
+    """Brokers by name; in this order they are the targets."""
+    bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
+    """Bridges by name."""
+    joined: Flag = False
+    """Whether a message published at one target reaches subscribers at the others, as in a
+    cluster."""

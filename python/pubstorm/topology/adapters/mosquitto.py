@@ -1,0 +1,99 @@
+"""Eclipse Mosquitto: its configuration, and a listener beside that under TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from pubstorm.errors import TopologyError
+from pubstorm.shortage import CANNOT_START
+from pubstorm.topology.broker import BrokerProcess, free_port
+
+
+class MosquittoBroker(BrokerProcess):
+    """`mosquitto` as a child process."""
+
+    kind: ClassVar[str] = "mosquitto"
+    speaks_sys: ClassVar[bool] = True
+
+    def program(self) -> str:
+        """The one that is given, or that is installed."""
+        program = self.place.binary or find_mosquitto()
+        if program is None:
+            raise TopologyError(
+                f"broker {self.name}: mosquitto is not installed",
+                "apt-get install mosquitto, or use kind: embedded",
+                exit_code=2,
+            )
+        return program
+
+    async def version_of(self, program: str) -> str:
+        """The version that the program states."""
+        return await mosquitto_version(program)
+
+    def configure(self, program: str) -> Sequence[str]:
+        """Writes mosquitto.conf. Under TLS, observers of this machine get a plain listener."""
+        self.port = self.observer_port = self.place.port or free_port()
+        text = configuration(self.place.settings, f"{self.port} {self.host}", self.folder)
+        if self.place.is_under_tls:
+            self.observer_port = free_port()
+            text += lines_of({"listener": f"{self.observer_port} {self.host}"})
+        text += self.place.more
+        return (program, "-c", str(self.write("mosquitto.conf", text)))
+
+
+def find_mosquitto() -> str | None:
+    """The binary; Debian keeps it outside a user's PATH."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+async def mosquitto_version(binary: str) -> str:
+    """The version that the binary states; empty if it states none or does not start: the start of
+    the broker tells why."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except CANNOT_START:
+        return ""
+    output, _ = await process.communicate()
+    found = re.search(r"version (\S+)", output.decode(errors="replace"))
+    return found[1] if found else ""
+
+
+def configuration(settings: Mapping[str, object], listener: str, folder: Path) -> str:
+    """The text of mosquitto.conf: the user's settings win over our defaults."""
+    defaults: dict[str, object] = {
+        "listener": listener,
+        "allow_anonymous": True,
+        "persistence": False,
+        "persistence_location": f"{folder}/",
+        "set_tcp_nodelay": True,
+        "log_dest": "stderr",
+        "log_type": ["error", "warning", "notice"],
+        "sys_interval": 1,
+    }
+    if os.geteuid() == 0:
+        # A change of user would clear the parent-death signal.
+        defaults["user"] = "root"
+    return lines_of({**defaults, **settings, "listener": defaults["listener"]})
+
+
+def lines_of(settings: Mapping[str, object]) -> str:
+    """Settings as lines of mosquitto.conf, one for each value."""
+    lines = [
+        f"{key} {_written(item)}"
+        for key, value in settings.items()
+        for item in (value if isinstance(value, list) else [value])
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

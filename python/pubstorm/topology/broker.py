@@ -1,0 +1,244 @@
+"""A broker as a child process: its folder, its log, its start, its end, and how it comes back. It
+knows no kind of broker; each file under `adapters` says what one kind has of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from abc import ABC, abstractmethod
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from pubstorm.errors import TopologyError
+from pubstorm.log_tail import last_lines, open_log
+from pubstorm.shortage import CANNOT_START, start_failure
+
+STOP_GRACE_S = 5.0
+"""How long a broker may take to end after SIGTERM."""
+READY_TIMEOUT_S = 15.0
+"""How long a broker may take until it accepts connections."""
+PORT_TRIES = 5
+"""Ports tried: another process may take one between its choice and its use."""
+LOOPBACK = "127.0.0.1"
+NO_SETPRIV = "setpriv (util-linux) is missing: this broker outlives a Pubstorm that is killed.\n"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a broker lives and what it is told."""
+
+    name: str
+    """Its name: that in the scenario and a number."""
+    folder: Path
+    """Its own folder: configuration, state, log."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Settings in its own words."""
+    port: int | None = None
+    """Where it has to listen; None: any free port."""
+    binary: str | None = None
+    """The program; None: the one that is installed."""
+    command: Sequence[str] = ()
+    """The whole command, for a program that nothing else is known of."""
+    is_under_tls: bool = False
+    """Whether its settings put clients under TLS."""
+    more: str = ""
+    """Configuration that is appended as it stands: bridges."""
+    host: str = LOOPBACK
+    """Address that it listens on."""
+    prefix: Sequence[str] = ()
+    """What stands before the command: the way into a network namespace."""
+
+
+class BrokerProcess(ABC):
+    """A broker as a child process with a folder and a log of its own. An adapter says which
+    program it is, how it is configured and when it is ready."""
+
+    kind: ClassVar[str] = ""
+    speaks_sys: ClassVar[bool] = False
+    """Whether it publishes counters under `$SYS`."""
+    dies_with_us: ClassVar[bool] = False
+    """Whether it ends by itself when Pubstorm is gone; others get the parent-death signal."""
+    ready_timeout_s: ClassVar[float] = READY_TIMEOUT_S
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.name = place.name
+        self.folder = place.folder
+        self.host = place.host
+        self.log = place.folder / "broker.log"
+        self.port = self.observer_port = place.port or 0
+        self.version = ""
+        self._command: Sequence[str] = ()
+        self._process: Process | None = None
+
+    # What each adapter says of itself.
+
+    @abstractmethod
+    def program(self) -> str:
+        """Path of the program; raises TopologyError where there is none."""
+
+    @abstractmethod
+    async def version_of(self, program: str) -> str:
+        """The version that the program states; empty if it states none before it runs."""
+
+    @abstractmethod
+    def configure(self, program: str) -> Sequence[str]:
+        """Chooses ports, writes the configuration into the folder, and returns the command."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables that it gets beside ours."""
+        return {}
+
+    async def ready(self) -> bool:
+        """Waits until it accepts connections; False where it ended or took too long."""
+        return await self.accepts(self.port)
+
+    def port_was_taken(self) -> bool:
+        """Whether it ended because another process has its port."""
+        return "Address already in use" in _text_of(self.log)
+
+    # What is the same for all.
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 before the start."""
+        return self._process.pid if self._process else 0
+
+    async def start(self) -> None:
+        """Returns when it accepts connections; raises TopologyError if it does not come up."""
+        program = self.program()
+        self.make_folder()
+        self.version = await self.version_of(program)
+        prefix = () if self.dies_with_us else parent_death_prefix()
+        if not prefix and not self.dies_with_us:
+            self.write("pubstorm.log", NO_SETPRIV)
+        for attempt in range(1, PORT_TRIES + 1):
+            await self.spawn((*self.place.prefix, *prefix, *self.configure(program)))
+            if await self.ready():
+                return
+            is_free_to_choose = self.place.port is None and attempt < PORT_TRIES
+            if not (is_free_to_choose and self.gone() and self.port_was_taken()):
+                raise await self.start_failure()
+
+    async def restart(self) -> None:
+        """Starts it again as it was, on the same port and with the state in its folder."""
+        await self.spawn(self._command)
+        if not await self.ready():
+            raise await self.start_failure()
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal, if it is there."""
+        if self._process is not None and not self.gone():
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self) -> None:
+        """It is gone when this returns: SIGTERM, then SIGKILL after a grace."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+        except TimeoutError:
+            self.send(signal.SIGKILL)
+            await process.wait()
+
+    async def ending(self) -> str:
+        """Waits for its end and says how it came, naming the broker."""
+        if self._process is None:
+            return f"broker {self.name} was never started"
+        code = await self._process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return f"broker {self.name} (pid {self.pid}) {how}"
+
+    def gone(self) -> bool:
+        """Whether the process has ended."""
+        return self._process is not None and self._process.returncode is not None
+
+    def make_folder(self) -> None:
+        """Makes its folder."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._refused_folder(error) from error
+
+    def write(self, file: str, text: str) -> Path:
+        """Writes a file into its folder."""
+        path = self.folder / file
+        try:
+            path.write_text(text)
+        except OSError as error:
+            raise self._refused_folder(error) from error
+        return path
+
+    async def accepts(self, port: int) -> bool:
+        """Waits until the port answers while the process is alive."""
+        deadline_s = asyncio.get_running_loop().time() + self.ready_timeout_s
+        while not self.gone() and asyncio.get_running_loop().time() < deadline_s:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(self.host, port)
+                writer.close()
+                return not self.gone()
+            await asyncio.sleep(0.02)
+        return False
+
+    async def start_failure(self) -> TopologyError:
+        """Why it did not come up, with the end of its log."""
+        if self.gone():
+            text = await self.ending()
+        else:
+            text = f"broker {self.name} accepted no connection for {self.ready_timeout_s:.0f} s"
+            await self.stop()
+        words = last_lines(self.log)
+        return TopologyError(text, f"its log {self.log} ends with:\n{words}" if words else None)
+
+    async def spawn(self, command: Sequence[str]) -> None:
+        """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
+        reach it; with pipes as stdin and stdout if it follows us."""
+        self._command, talks = command, self.dies_with_us
+        with open_log(self.log) as log:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=PIPE if talks else DEVNULL,
+                    stdout=PIPE if talks else log or DEVNULL,
+                    stderr=log or DEVNULL,
+                    env={**os.environ, **self.environment()},
+                    start_new_session=True,
+                )
+            except CANNOT_START as error:
+                text, hint = start_failure(command[0], error)
+                raise TopologyError(f"broker {self.name}: {text}", hint) from error
+
+    def _refused_folder(self, error: OSError) -> TopologyError:
+        return TopologyError(f"broker {self.name}: cannot write {self.folder}: {error.strerror}")
+
+
+def parent_death_prefix() -> tuple[str, ...]:
+    """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
+    setpriv = shutil.which("setpriv")
+    return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
+
+
+def free_port() -> int:
+    """A port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -39,7 +39,7 @@ class Topology:
         folder: Path,
         emit: Callable[[BrokerDied], None],
     ) -> None:
-        self.keys = RunKeys(spec.brokers, folder / "keys")
+        self.keys = RunKeys(spec, folder / "keys")
         """Keys for brokers under TLS; to be made before the start."""
         self._brokers = tuple(_brokers(spec.brokers, folder, self.keys))
         self._emit = emit
@@ -122,7 +122,11 @@ def _brokers(specs: Mapping[str, BrokerSpec], folder: Path, keys: RunKeys) -> li
             place = Place(
                 name=name,
                 folder=folder / name,
-                settings={**keys.settings(spec.tls), **spec.settings},
+                settings={
+                    **keys.settings(spec.tls),
+                    **keys.access_settings(group),
+                    **spec.settings,
+                },
                 port=None if spec.port is None else spec.port + number,
                 binary=spec.binary,
                 command=spec.command,

@@ -5,7 +5,7 @@ and of clients only that they need keys."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.ports import LOOPBACK, check_ports
-from pubstorm.topology.start import Tell, start_all, telling_bridges
+from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Supervision
 
@@ -39,15 +39,14 @@ class Topology:
         targets: Sequence[Target] = (),
         cut: frozenset[str] = frozenset(),
     ) -> None:
-        self.keys = RunKeys(spec.brokers, folder / "keys")
+        self.keys = RunKeys(spec, folder / "keys")
         """Keys for brokers under TLS; to be made before the start."""
-        self.bridges = Bridges(spec, folder, self.keys, cut)
+        self.bridges = Bridges(spec, folder, self.keys, cut, targets)
         """The bridges between them, and to the first of `targets`; those of the names in `cut` can
         be cut and delayed."""
         self.record = StartRecord(folder)
         """What was started, for `pubstorm down`."""
         self._spec = spec
-        self._targets = targets
         self._groups = {
             group: tuple(self._made(group, number, folder) for number in range(broker.count))
             for group, broker in spec.brokers.items()
@@ -140,13 +139,15 @@ class Topology:
     async def _start(self, tell: Tell) -> None:
         await self._state_versions()
         await start_all(self._mains, tell)
-        await self.bridges.open(self._ports())
+        await self.bridges.open(
+            {_group(broker): (broker.host, broker.port) for broker in self._mains},
+            {_group(broker): (broker.host, broker.observer_port) for broker in self._mains},
+        )
         for broker in self._others:
             group, number = _group(broker), int(broker.name.rpartition("-")[2])
             broker.place = replace(broker.place, more=self.bridges.lines(group, number))
         await start_all(self._others, tell, len(self._mains))
-        async with telling_bridges(self.bridges, tell):
-            await self.bridges.up(BRIDGES_TIMEOUT_S)
+        await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
         for broker in self._brokers:
             if broker.gone():
                 raise await broker.start_failure()
@@ -160,13 +161,6 @@ class Topology:
             if key not in versions:
                 versions[key] = await broker.version_of(program)
             broker.version = versions[key]
-
-    def _ports(self) -> Mapping[str, tuple[str, int]]:
-        """Where bridges find what they lead to, by name."""
-        ports = {_group(broker): (broker.host, broker.port) for broker in self._mains}
-        if self._targets:
-            ports["target"] = self._targets[0].host, self._targets[0].port
-        return ports
 
     @property
     def _mains(self) -> Sequence[BrokerProcess]:

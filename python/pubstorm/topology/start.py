@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.broker import BrokerProcess
 
 STARTS_AT_ONCE = 16
@@ -64,17 +63,15 @@ async def telling(words: Callable[[], str], tell: Tell) -> AsyncIterator[None]:
             tell(words())
 
 
-@asynccontextmanager
-async def telling_bridges(bridges: Bridges, tell: Tell) -> AsyncIterator[None]:
-    """While it is open, tells how many bridges are up."""
+def paced(tell: Tell) -> Tell:
+    """Tells at most once a second, and nothing in the first one."""
+    clock = asyncio.get_running_loop().time
+    next_s = clock() + TELL_EVERY_S
 
-    def words() -> str:
-        found = [bridge for bridge in bridges.results() if bridge.up is not None]
-        up = sum(bridge.up or 0 for bridge in found)
-        return f"{up} of {sum(bridge.bridges for bridge in found)} bridges up"
+    def tell_at_times(text: str) -> None:
+        nonlocal next_s
+        if clock() >= next_s:
+            next_s = clock() + TELL_EVERY_S
+            tell(text)
 
-    if not bridges.results():
-        yield
-        return
-    async with telling(words, tell):
-        yield
+    return tell_at_times

@@ -34,6 +34,7 @@ FOREIGN = {
         "monitor.process",
         "monitor.profiling",
         "preflight.host",
+        "topology.ports",
     },
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},

@@ -18,7 +18,7 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit
+from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
 from pubstorm.errors import PubstormError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
@@ -37,6 +37,7 @@ from pubstorm.residue import CleanStart
 from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.target import Target
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
@@ -76,6 +77,7 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
 async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """The same, for a loop that plays several runs."""
     raise_descriptor_limit()
+    watch_children_by_descriptor()
     check_host_files(scenario, provisional_plan(scenario))
     run = _Run(scenario, options, live)
     live.begin(scenario.name)
@@ -121,13 +123,17 @@ class _Run:
         emit = self._happenings.put_nowait
         is_own = self._options.topology is None
         topology = self._options.topology or Topology(
-            self._scenario.topology, self._directory.topology, emit
+            self._scenario.topology,
+            self._directory.topology,
+            emit,
+            targets=self._scenario.target,
+            cut=cut_bridges(self._scenario),
         )
         topology.tell(emit)
         with caught_signals(self._interrupt):
             try:
                 topology.keys.make(provisional_plan(self._scenario))
-                await self._unless_interrupted(topology.start())
+                await self._unless_interrupted(topology.start(self._live.starting))
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
@@ -266,6 +272,13 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
+
+
+def cut_bridges(*scenarios: Scenario) -> frozenset[str]:
+    """Names of the bridges that faults of the scenarios cut or delay."""
+    steps = (stage.step for scenario in scenarios for stage in scenario.stages)
+    faults = (fault for s in steps if isinstance(s, Publish | Hold) for fault in s.faults)
+    return frozenset(fault.victims for fault in faults if fault.kind in ("cut", "delay"))
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

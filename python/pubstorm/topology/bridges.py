@@ -15,7 +15,9 @@ from pubstorm.monitor import MonitorError
 from pubstorm.monitor.bridges import BridgeMonitor, BridgeStates, WatchedBridges
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Tls as PlanTls
-from pubstorm.result import BridgeResult
+from pubstorm.residue.bridges import LeftByBridge, remove_bridges
+from pubstorm.residue.observer import Identity
+from pubstorm.result import BridgeResult, Residue
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge
@@ -24,6 +26,7 @@ from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
+    client_id,
     psk_identity,
     psk_words,
     state_topic,
@@ -83,6 +86,9 @@ class Bridges:
         self._cut = cut
         self._targets = tuple(targets)
         self._opened_s = 0.0
+        self._were_up = False
+        self.residue: tuple[Residue, ...] = ()
+        """What bridges left on an external target, once they are closed."""
         brokers = spec.brokers
         self._bridges = {
             name: _Bridges(name, bridge, brokers[bridge.from_].count)
@@ -130,7 +136,11 @@ class Bridges:
         """Waits until all bridges that tell are up, or none came up for so long. `tell` hears how
         many there are, each time that there are more."""
         counted = [bridges for bridges in self._bridges.values() if bridges.states is not None]
+        if not counted:
+            return
         total = sum(bridges.count for bridges in counted)
+        for bridges in counted:
+            bridges.up = None
         most, moved_s = -1, time.monotonic()
         while most < total and time.monotonic() - moved_s < timeout_s:
             up = sum(states.up for states in self._states())
@@ -141,8 +151,8 @@ class Bridges:
                 self._see(bridges)
             if up < total:
                 await asyncio.sleep(POLL_S)
-        if counted:
-            await asyncio.sleep(SETTLE_S)
+        self._were_up = True
+        await asyncio.sleep(SETTLE_S)
 
     def missing(self) -> Iterator[str]:
         """In words, which bridges were not up at the end of the wait, or cannot be counted."""
@@ -179,8 +189,14 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends the listening. May be called twice."""
+        """Ends the listening, and takes from an external target what its bridges left there; the
+        small brokers have ended. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
+        for bridges in self._bridges.values():
+            if bridges.spec.to == TARGET and bridges.main is not NOWHERE:
+                left = [self._left(bridges, number) for number in range(bridges.count)]
+                self.residue += await remove_bridges(bridges.main, bridges.name, left)
+                bridges.main = NOWHERE
 
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
         if to == TARGET and self._targets:
@@ -196,7 +212,8 @@ class Bridges:
         up = bridges.states.up
         if bridges.up is None or up > bridges.up:
             bridges.up = up
-            bridges.up_after_s = round(time.monotonic() - self._opened_s, 3)
+            if not self._were_up:
+                bridges.up_after_s = round(time.monotonic() - self._opened_s, 3)
 
     def _listen(self, bridges: _Bridges, target: Target) -> None:
         """Begins to follow the states of bridges that tell them."""
@@ -227,6 +244,17 @@ class Bridges:
         username, password = self._keys.bridge_login(bridges.name, 0)
         tls = _plan_tls(bridges.spec.tls or Tls()) if bridges.main.tls else None
         return Login(username, password, tls)
+
+    def _left(self, bridges: _Bridges, number: int) -> LeftByBridge:
+        """What one bridge leaves on an external target."""
+        spec = bridges.spec
+        tls = _plan_tls(spec.tls or Tls()) if bridges.main.tls else None
+        return LeftByBridge(
+            client_id=client_id(bridges.name, spec, number),
+            identity=Identity.numbered(spec.username, spec.password, tls, number),
+            has_session=not spec.clean_session,
+            topic=state_topic(bridges.name, number) if spec.notifications else None,
+        )
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
         username, password = self._keys.bridge_login(bridges.name, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -185,8 +186,12 @@ def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) 
         assert all_up(started)
         await asyncio.to_thread(crosses, started, 1, 1)
 
-    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look)
+    with_bridges(scenario_of(cloud=f"tls: {mode}, passwords: true"), tmp_path, look)
     assert not (tmp_path / "keys").exists()
+    configuration = tmp_path / "boxes-1" / "mosquitto.conf"
+    assert "# remote_password: taken out" in configuration.read_text()
+    assert not re.search(r"^(remote_password|bridge_psk) ", configuration.read_text(), re.M)
+    assert configuration.stat().st_mode & 0o777 == 0o600
 
 
 def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path) -> None:

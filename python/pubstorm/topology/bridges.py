@@ -20,10 +20,12 @@ from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology.adapters.mosquitto import CONFIGURATION
 from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
+    conceal,
     psk_identity,
     psk_words,
     state_topic,
@@ -198,8 +200,12 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends the listening. May be called twice."""
+        """Ends the listening, and takes logins and keys out of the configurations of the small
+        brokers, which have ended. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
+        for bridges in self._bridges.values():
+            for number in range(bridges.count):
+                conceal(self._folder / f"{bridges.spec.from_}-{number}" / CONFIGURATION)
 
     def outside(self) -> list[BridgesOutside]:
         """Bridges that have led to a target that the run did not start, and may have left something

@@ -32,7 +32,9 @@ from pubstorm.topology.bridge_lines import (
     tls_version,
     tls_words,
 )
+from pubstorm.topology.broker import LOOPBACK
 from pubstorm.topology.keys import RunKeys
+from pubstorm.topology.links import Links
 
 NOWHERE = Target(host="", port=0)
 TARGET = "target"
@@ -97,6 +99,8 @@ class Bridges:
         self._folder = folder
         self._keys = keys
         self._cut = cut
+        self.links = Links()
+        """What bridges go through that are cut or delayed."""
         self._targets = tuple(targets)
         self._opened_s = 0.0
         self._were_up = False
@@ -126,6 +130,8 @@ class Bridges:
         for bridges in self._bridges.values():
             to = bridges.spec.to
             bridges.main = self._main(to, ports)
+            if bridges.name in self._cut:
+                await self._open_links(bridges)
             host, port = (observers or {}).get(to, ports.get(to, (bridges.main.host, 0)))
             if to == TARGET:
                 bridges.psk_keys = _psk_keys(bridges.spec.tls)
@@ -200,9 +206,10 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends the listening, and takes logins and keys out of the configurations of the small
+        """Ends links and listening, and takes logins and keys out of what is written of the small
         brokers, which have ended. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
+        await self.links.stop()
         for bridges in self._bridges.values():
             for number in range(bridges.count):
                 conceal(self._folder / f"{bridges.spec.from_}-{number}" / CONFIGURATION)
@@ -215,6 +222,12 @@ class Bridges:
             for bridges in self._bridges.values()
             if bridges.spec.to == TARGET and bridges.main is not NOWHERE
         ]
+
+    async def _open_links(self, bridges: _Bridges) -> None:
+        """A link for each bridge, which leads to the main broker."""
+        await self.links.start(self._folder)
+        main = bridges.main
+        bridges.ports = await self.links.open(bridges.name, main.host, main.port, bridges.count)
 
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
         if to == TARGET and self._targets:
@@ -267,7 +280,7 @@ class Bridges:
         username, password = self._keys.bridge_login(bridges.name, number)
         host, port = bridges.main.host, bridges.main.port
         if bridges.ports:
-            host, port = "127.0.0.1", bridges.ports[number]
+            host, port = LOOPBACK, bridges.ports[number]
         return Access(host, port, username, password, self._tls(bridges, number))
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:
@@ -278,7 +291,9 @@ class Bridges:
             return {}
         tls = spec.tls or Tls()
         if tls.psk is None:
-            return tls_words(tls, number)
+            # A certificate names the target, and not the end of the link to it.
+            insecure = {"bridge_insecure": True} if bridges.ports else {}
+            return {**tls_words(tls, number), **insecure}
         identity = psk_identity(bridges.name, spec, number)
         key = bridges.psk_keys.get(identity)
         if key is None:

@@ -15,6 +15,7 @@ from pubstorm.monitor import MonitorError
 from pubstorm.monitor.bridges import BridgeMonitor, BridgeStates, WatchedBridges
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Tls as PlanTls
+from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
@@ -60,7 +61,8 @@ class BridgesOutside:
 
     def tls(self) -> PlanTls | None:
         """How a client connects as they do; None without TLS."""
-        return _plan_tls(self.spec.tls or Tls()) if self.target.tls else None
+        own_id = self.spec.client_id or f"{self.name}-{{n}}"
+        return planned_tls(self.spec.tls or Tls(), own_id) if self.target.tls else None
 
 
 @dataclass(slots=True)
@@ -273,8 +275,8 @@ class Bridges:
         if bridges.spec.to != TARGET:
             return self._keys.observer(bridges.spec.to) or Login()
         username, password = self._keys.bridge_login(bridges.name, 0)
-        tls = _plan_tls(bridges.spec.tls or Tls()) if bridges.main.tls else None
-        return Login(username, password, tls)
+        outside = BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
+        return Login(username, password, outside.tls())
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
         username, password = self._keys.bridge_login(bridges.name, number)
@@ -311,12 +313,3 @@ def _psk_keys(tls: Tls | None) -> Mapping[str, str]:
         return read_psk(tls.psk.file)
     except KeysError as error:
         raise TopologyError(f"keys for bridges: {error.message}", error.hint) from error
-
-
-def _plan_tls(tls: Tls) -> PlanTls:
-    """How the observer connects, as the first bridge does."""
-    values = tls.model_dump(include={"ca", "verify", "certificate", "key", "min_version"})
-    if tls.psk is not None:
-        psk = {"psk": {"file": tls.psk.file, "identity": tls.psk.identity or ""}}
-        return PlanTls.model_validate({**values, **psk})
-    return PlanTls.model_validate(values)

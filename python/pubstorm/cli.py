@@ -26,7 +26,14 @@ from pubstorm.keys.command import keys
 from pubstorm.live import live_for
 from pubstorm.offered import peak_per_s
 from pubstorm.plan import provisional_plan
-from pubstorm.preflight import Host, agents_needed, broker_host_needs, needs, script
+from pubstorm.preflight import (
+    Host,
+    agents_needed,
+    broker_host_needs,
+    broker_kinds,
+    needs,
+    script,
+)
 from pubstorm.preview import (
     broker_needs_in_words,
     needs_in_words,
@@ -41,6 +48,7 @@ from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
 from pubstorm.series import resume_series, run_series
 from pubstorm.shipped import shipped_scenarios
+from pubstorm.topology.ports import check_ports, fixed_ports
 
 TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
@@ -161,6 +169,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     plans = [provisional_plan(each) for each in played]
     for each, plan in zip(played, plans, strict=True):
         check_host_files(each, plan)
+        check_ports(fixed_ports(each.topology))
     largest, plan = max(
         zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
     )
@@ -168,7 +177,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     agents = largest.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    brokers = sum(broker.count for broker in largest.topology.brokers.values())
+    brokers = broker_kinds(largest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     for line in (
         *plan_in_words(played[0], plans[0]),

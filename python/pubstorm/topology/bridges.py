@@ -45,6 +45,20 @@ NAMED_MAX = 5
 """Bridges that are named where some are missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class BridgesOutside:
+    """Bridges of one name to a target that the run did not start."""
+
+    name: str
+    spec: Bridge
+    count: int
+    target: Target
+
+    def tls(self) -> PlanTls | None:
+        """How a client connects as they do; None without TLS."""
+        return _plan_tls(self.spec.tls or Tls()) if self.target.tls else None
+
+
 @dataclass(slots=True)
 class _Bridges:
     """The bridges of one name."""
@@ -83,6 +97,7 @@ class Bridges:
         self._cut = cut
         self._targets = tuple(targets)
         self._opened_s = 0.0
+        self._were_up = False
         brokers = spec.brokers
         self._bridges = {
             name: _Bridges(name, bridge, brokers[bridge.from_].count)
@@ -130,7 +145,11 @@ class Bridges:
         """Waits until all bridges that tell are up, or none came up for so long. `tell` hears how
         many there are, each time that there are more."""
         counted = [bridges for bridges in self._bridges.values() if bridges.states is not None]
+        if not counted:
+            return
         total = sum(bridges.count for bridges in counted)
+        for bridges in counted:
+            bridges.up = None
         most, moved_s = -1, time.monotonic()
         while most < total and time.monotonic() - moved_s < timeout_s:
             up = sum(states.up for states in self._states())
@@ -141,8 +160,8 @@ class Bridges:
                 self._see(bridges)
             if up < total:
                 await asyncio.sleep(POLL_S)
-        if counted:
-            await asyncio.sleep(SETTLE_S)
+        self._were_up = True
+        await asyncio.sleep(SETTLE_S)
 
     def missing(self) -> Iterator[str]:
         """In words, which bridges were not up at the end of the wait, or cannot be counted."""
@@ -182,6 +201,15 @@ class Bridges:
         """Ends the listening. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
 
+    def outside(self) -> list[BridgesOutside]:
+        """Bridges that have led to a target that the run did not start, and may have left something
+        there."""
+        return [
+            BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
+            for bridges in self._bridges.values()
+            if bridges.spec.to == TARGET and bridges.main is not NOWHERE
+        ]
+
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
         if to == TARGET and self._targets:
             return self._targets[0]
@@ -196,7 +224,8 @@ class Bridges:
         up = bridges.states.up
         if bridges.up is None or up > bridges.up:
             bridges.up = up
-            bridges.up_after_s = round(time.monotonic() - self._opened_s, 3)
+            if not self._were_up:
+                bridges.up_after_s = round(time.monotonic() - self._opened_s, 3)
 
     def _listen(self, bridges: _Bridges, target: Target) -> None:
         """Begins to follow the states of bridges that tell them."""

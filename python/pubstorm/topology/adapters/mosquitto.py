@@ -48,6 +48,10 @@ class MosquittoBroker(BrokerProcess):
         text += self.place.more
         return (program, "-c", str(self.write("mosquitto.conf", text)))
 
+    async def ready(self) -> bool:
+        """It opens the listener of observers last."""
+        return await super().ready() and await self.accepts(self.observer_port)
+
 
 def find_mosquitto() -> str | None:
     """The binary; Debian keeps it outside a user's PATH."""

@@ -25,7 +25,14 @@ from pubstorm.keys.command import keys
 from pubstorm.live import live_for
 from pubstorm.offered import peak_per_s
 from pubstorm.plan import provisional_plan
-from pubstorm.preflight import Host, agents_needed, broker_host_needs, needs, script
+from pubstorm.preflight import (
+    Host,
+    agents_needed,
+    broker_host_needs,
+    needs,
+    network_needs_here,
+    script,
+)
 from pubstorm.preview import (
     broker_needs_in_words,
     needs_in_words,
@@ -169,6 +176,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     )
     brokers = sum(broker.count for broker in largest.topology.brokers.values())
     needed = needs(plan, host, agents=agents, brokers=brokers)
+    needed += network_needs_here(largest.topology.networks)
     for line in (
         *plan_in_words(played[0], plans[0]),
         *sweep_in_words(loaded),

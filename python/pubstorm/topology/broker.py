@@ -52,6 +52,8 @@ class Place:
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
     """Address that it listens on."""
+    also_on: Sequence[str] = ()
+    """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
     """What stands before the command: the way into a network namespace."""
 

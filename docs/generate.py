@@ -16,6 +16,7 @@ from pubstorm import cli
 from pubstorm.contract import SCHEMAS
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BRIDGE_METRICS,
     COUNTERS,
     HOST_METRICS,
     LATENCY_STATISTICS,
@@ -168,6 +169,7 @@ def _monitor_metrics() -> Iterator[str]:
         ("A broker, or a process of `monitors.sources`", PROCESS_METRICS),
         ("`host`", HOST_METRICS),
         ("`agent`", AGENT_METRICS),
+        ("A bridge by its name", BRIDGE_METRICS),
     ):
         yield ""
         yield f"{title}:"

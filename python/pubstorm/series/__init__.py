@@ -26,7 +26,7 @@ from pubstorm.report import (
     write_reports,
 )
 from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
-from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
+from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, cut_bridges, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
@@ -127,8 +127,15 @@ class _Series:
         if self._sweep.broker == "fresh":
             return None
         spec = self._turns[0].step.scenario.topology
-        topology = Topology(spec, self._directory.topology, lambda _: None)
-        topology.keys.make(*(provisional_plan(turn.step.scenario) for turn in self._turns))
+        scenarios = [turn.step.scenario for turn in self._turns]
+        topology = Topology(
+            spec,
+            self._directory.topology,
+            lambda _: None,
+            targets=scenarios[0].target,
+            cut=cut_bridges(*scenarios),
+        )
+        topology.keys.make(*map(provisional_plan, scenarios))
         return topology
 
     def _kept(self, turn: _Turn) -> Result | None:

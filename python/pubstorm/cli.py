@@ -18,6 +18,7 @@ from pubstorm.binaries import broker_path, engine_path
 from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, calibrate, in_words
 from pubstorm.calibrate.calibration import store
 from pubstorm.control_socket import ask
+from pubstorm.down import take_down
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.invocation import Invocation
@@ -210,6 +211,18 @@ def change(run_dir: Path, words: tuple[str, ...]) -> None:
     CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
     """
     click.echo(ask(run_dir, " ".join(words)))
+
+
+@pubstorm.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.option("--force", is_flag=True, help="End the run as well if it still goes on.")
+def down(run_dir: Path, force: bool) -> None:
+    """Take down what the run or series in RUN_DIR has left on this host.
+
+    That is for runs that were killed or cut off by a power failure: it ends processes that are
+    surely theirs, removes network namespaces, and deletes keys and passwords. Results stay.
+    """
+    take_down(run_dir, force=force, say=click.echo)
 
 
 @pubstorm.command()

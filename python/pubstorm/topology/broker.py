@@ -182,6 +182,9 @@ class BrokerProcess(ABC):
         """Writes a file into its folder."""
         path = self.folder / file
         try:
+            if self.place.more:
+                # Bridges have passwords and keys.
+                path.touch(mode=0o600)
             path.write_text(text)
         except OSError as error:
             raise self._refused_folder(error) from error

@@ -74,13 +74,7 @@ def test_a_network_is_read_into_plain_numbers() -> None:
             "populations:",
             "found a network for boxes, and another bridge from it",
         ),
-        (
-            "populations:",
-            "    more: {from: cloud, to: boxes, network: {},"
-            ' topics: [{topic: "#", direction: in}]}\n'
-            "populations:",
-            "leads to boxes, which lives in another one",
-        ),
+        ("populations:", "sources: 127.0.0.2\npopulations:", "found sources and a network"),
     ],
 )
 def test_what_does_not_work_is_refused_in_words(old: str, new: str, words: str) -> None:
@@ -91,7 +85,7 @@ def test_what_does_not_work_is_refused_in_words(old: str, new: str, words: str) 
 
 def test_a_link_to_a_broker_elsewhere_is_refused() -> None:
     with pytest.raises(ScenarioError, match="a network whose link would lead to target"):
-        read(("to: cloud", "to: target"))
+        read(("to: cloud", "to: target"), ("topology:", "target: mqtt://broker.example\ntopology:"))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ def check_networks(scenario: Scenario) -> Iterator[Finding]:
             found = f"found {write_duration(jitter)}"
             yield (*path, "jitter"), f"{found}, allowed is at most the delay, which varies", None
         yield from _check_ends(path, name, scenario.topology)
+        if scenario.sources is not None:
+            message = "found sources and a network, which they cannot reach, allowed is one of them"
+            yield ("sources",), message, "write sources: auto"
     for n, stage in enumerate(scenario.stages):
         if isinstance(stage.step, (Publish, Hold)):
             for number, fault in enumerate(stage.step.faults):
@@ -55,9 +58,6 @@ def _check_ends(path: Path, name: str, topology: Topology) -> Iterator[Finding]:
             message = f"found a network for {bridge.from_}, and another bridge from it"
             hint = f"{describe(other_name)} would have to leave the network: give it brokers"
             yield path, f"{message}, allowed is one bridge", f"{hint} of its own"
-        elif other.from_ == bridge.to and other.network is not None:
-            message = f"found a network whose link leads to {bridge.to}, which lives in another one"
-            yield path, f"{message}, allowed is a broker outside of networks", None
 
 
 def _check_fault(path: Path, fault: Fault, topology: Topology) -> Iterator[Finding]:

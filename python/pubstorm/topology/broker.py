@@ -78,7 +78,6 @@ class BrokerProcess(ABC):
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.host = place.host
         self.log = place.folder / "broker.log"
         self.port = self.observer_port = place.port or 0
         self.version = ""
@@ -112,6 +111,11 @@ class BrokerProcess(ABC):
         return "Address already in use" in _text_of(self.log)
 
     # What is the same for all.
+
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.place.host
 
     @property
     def pid(self) -> int:

@@ -1,6 +1,6 @@
 """Networks of small brokers: a namespace for each, with a link for clients and observers that is
 left as it is, and a link to the main broker that is shaped and can be unplugged. It calls iproute2
-and knows no broker.
+and starts no broker.
 
     main broker  main_host ---- shaped ---- .  small brokers
     clients                ---- plain  ---- host
@@ -9,6 +9,7 @@ and knows no broker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Network
 from math import ceil
 from pathlib import Path
@@ -23,6 +25,7 @@ from pathlib import Path
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.network import Network as NetworkSpec
 from pubstorm.scenario.topology import Bridge as BridgeSpec
+from pubstorm.topology.broker import Place
 
 RANGE = IPv4Network("198.18.0.0/15")
 """Set aside for measurements between networks [RFC 2544, RFC 6890]."""
@@ -170,9 +173,11 @@ class Networks:
             raise
 
     async def stop(self) -> None:
-        """Removes them. May be called twice."""
+        """Removes them; what cannot be removed is left to `pubstorm down`, which says why. May be
+        called twice."""
         for network in self._networks.values():
-            await network.stop()
+            with contextlib.suppress(TopologyError):
+                await network.stop()
 
     def of_bridge(self, name: str) -> Network | None:
         """The network of a bridge."""
@@ -180,14 +185,21 @@ class Networks:
 
     def around(self, group: str) -> Network | None:
         """The network that the brokers of a group live in."""
-        return next((self._networks[n] for n in self._networks if self._at(n).from_ == group), None)
+        homes = (n for name, n in self._networks.items() if self._bridges[name].from_ == group)
+        return next(homes, None)
 
-    def addresses_to(self, group: str) -> Sequence[str]:
-        """Where a main broker listens for bridges, beside its own address."""
-        return [n.main_host for name, n in self._networks.items() if self._at(name).to == group]
+    @property
+    def main_hosts(self) -> Mapping[str, str]:
+        """On which address bridges find their main broker, by the name of the bridge."""
+        return {name: network.main_host for name, network in self._networks.items()}
 
-    def _at(self, name: str) -> BridgeSpec:
-        return self._bridges[name]
+    def settled(self, group: str, place: Place) -> Place:
+        """The place of a broker in the networks that have been started: inside of one, or also at
+        the ends of some, or as it was."""
+        if (home := self.around(group)) is not None:
+            return replace(place, host=home.host, prefix=home.prefix)
+        ends = [host for name, host in self.main_hosts.items() if self._bridges[name].to == group]
+        return replace(place, also_on=ends)
 
 
 def discipline(spec: NetworkSpec) -> list[str]:

@@ -34,6 +34,7 @@ from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
 from pubstorm.record import Brought, Recording, record
 from pubstorm.residue import CleanStart
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
@@ -144,6 +145,7 @@ class _Run:
             finally:
                 if is_own:
                     await topology.stop()
+                    self._residue += await self._clean_outside(topology)
         return record(
             Recording(
                 scenario=self._scenario,
@@ -157,7 +159,7 @@ class _Run:
                 brokers=topology.results(),
                 bridges=topology.bridges.results(),
                 watch=watch,
-                residue=(*self._residue, *topology.bridges.residue),
+                residue=self._residue,
                 warnings=tuple(self._warnings),
             ),
         )
@@ -209,6 +211,12 @@ class _Run:
             self._residue += await self._unless_interrupted(clean_start.after(engine_path(), log))
         except PubstormError:
             self._residue += (clean_start.interrupted(),)
+
+    async def _clean_outside(self, topology: Topology) -> tuple[Residue, ...]:
+        """Removes what bridges left on a target that is not the run's own."""
+        if self._scenario.clean_start == "skip":
+            return ()
+        return await remove_bridges(topology.bridges.outside())
 
     def _compile(self, topology: Topology) -> Plan:
         given = self._scenario.target

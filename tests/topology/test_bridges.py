@@ -21,6 +21,7 @@ from pubstorm.keys.psk import new_keys, psk_text
 from pubstorm.monitor.bridges import BridgeMonitor
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Plan, provisional_plan
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.residue.observer import Deadline, Identity, Observer
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.target import Target
@@ -282,7 +283,8 @@ def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> 
             bridges = await asyncio.to_thread(
                 with_bridges, scenario_of(to="target", target=target), tmp_path / "run", look
             )
-            assert [residue.what for residue in bridges.residue] == ["sessions"]
+            residue = await remove_bridges(bridges.outside())
+            assert [(each.what, each.total) for each in residue] == [("sessions", BOXES)]
             assert await asyncio.to_thread(kept, main.port) == ["else/where"]
             assert await asyncio.to_thread(session_of, main.port, "uplink-3") is False
         finally:
@@ -320,9 +322,10 @@ def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> 
         scenario = scenario_of(to="target", target=target, bridge=bridge)
         try:
             bridges = await asyncio.to_thread(with_bridges, scenario, tmp_path / "run", look)
+            [residue] = await remove_bridges(bridges.outside())
         finally:
             await main.stop()
-        assert [residue.what for residue in bridges.residue] == ["unknown"]
+        assert (residue.what, residue.total) == ("unknown", BOXES)
 
     asyncio.run(run())
 

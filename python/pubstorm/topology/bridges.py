@@ -15,9 +15,7 @@ from pubstorm.monitor import MonitorError
 from pubstorm.monitor.bridges import BridgeMonitor, BridgeStates, WatchedBridges
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Tls as PlanTls
-from pubstorm.residue.bridges import LeftByBridge, remove_bridges
-from pubstorm.residue.observer import Identity
-from pubstorm.result import BridgeResult, Residue
+from pubstorm.result import BridgeResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge
@@ -26,7 +24,6 @@ from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
-    client_id,
     psk_identity,
     psk_words,
     state_topic,
@@ -46,6 +43,20 @@ SETTLE_S = 0.5
 """A bridge says that it is up, and only then subscribes; both are sent in one go."""
 NAMED_MAX = 5
 """Bridges that are named where some are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BridgesOutside:
+    """Bridges of one name to a target that the run did not start."""
+
+    name: str
+    spec: Bridge
+    count: int
+    target: Target
+
+    def tls(self) -> PlanTls | None:
+        """How a client connects as they do; None without TLS."""
+        return _plan_tls(self.spec.tls or Tls()) if self.target.tls else None
 
 
 @dataclass(slots=True)
@@ -89,8 +100,6 @@ class Bridges:
         self._targets = tuple(targets)
         self._opened_s = 0.0
         self._were_up = False
-        self.residue: tuple[Residue, ...] = ()
-        """What bridges left on an external target, once they are closed."""
         brokers = spec.brokers
         self._bridges = {
             name: _Bridges(name, bridge, brokers[bridge.from_].count)
@@ -194,14 +203,17 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends the listening, and takes from an external target what its bridges left there; the
-        small brokers have ended. May be called twice."""
+        """Ends the listening. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
-        for bridges in self._bridges.values():
-            if bridges.spec.to == TARGET and bridges.main is not NOWHERE:
-                left = [self._left(bridges, number) for number in range(bridges.count)]
-                self.residue += await remove_bridges(bridges.main, bridges.name, left)
-                bridges.main = NOWHERE
+
+    def outside(self) -> list[BridgesOutside]:
+        """Bridges that have led to a target that the run did not start, and may have left something
+        there."""
+        return [
+            BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
+            for bridges in self._bridges.values()
+            if bridges.spec.to == TARGET and bridges.main is not NOWHERE
+        ]
 
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
         if to == TARGET and self._targets:
@@ -249,17 +261,6 @@ class Bridges:
         username, password = self._keys.bridge_login(bridges.name, 0)
         tls = _plan_tls(bridges.spec.tls or Tls()) if bridges.main.tls else None
         return Login(username, password, tls)
-
-    def _left(self, bridges: _Bridges, number: int) -> LeftByBridge:
-        """What one bridge leaves on an external target."""
-        spec = bridges.spec
-        tls = _plan_tls(spec.tls or Tls()) if bridges.main.tls else None
-        return LeftByBridge(
-            client_id=client_id(bridges.name, spec, number),
-            identity=Identity.numbered(spec.username, spec.password, tls, number),
-            has_session=not spec.clean_session,
-            topic=state_topic(bridges.name, number) if spec.notifications else None,
-        )
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
         username, password = self._keys.bridge_login(bridges.name, number)

@@ -305,10 +305,11 @@ class _Run:
 
 
 def cut_bridges(*scenarios: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults of the scenarios cut or delay."""
+    """Names of the bridges that faults of the scenarios cut or delay, one by one."""
     steps = (stage.step for scenario in scenarios for stage in scenario.stages)
     faults = (fault for s in steps if isinstance(s, Publish | Hold) for fault in s.faults)
-    return frozenset(fault.victims for fault in faults if fault.kind in ("cut", "delay"))
+    single = (fault for fault in faults if fault.how != "unplug")
+    return frozenset(fault.victims for fault in single if fault.kind in ("cut", "delay"))
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

@@ -164,6 +164,7 @@ mod tests {
             will: Some(will),
             keep_alive_s: 0,
             clean_session: false,
+            bridge: false,
         };
         let bytes = b"\x10\x1c\0\x04MQTT\x04\xf4\0\0\0\0\0\x01w\0\x04gone\0\x01u\0\x02\xff\0";
         assert_packet(bytes, Packet::Connect(connect));

@@ -208,6 +208,7 @@ PROCESS_METRICS: Mapping[str, str] = {
     "cpu_user": "The part of it in the program.",
     "cpu_system": "The part of it in the kernel.",
     "rss_bytes": "Resident memory.",
+    "private_bytes": "Resident memory without what other processes share, such as the program.",
     "threads": "Threads.",
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",

@@ -42,6 +42,7 @@ class Topology:
         self.keys = RunKeys(spec.brokers, folder / "keys")
         """Keys for brokers under TLS; to be made before the start."""
         self._brokers = tuple(_brokers(spec.brokers, folder, self.keys))
+        self._by_name = {broker.name: broker for broker in self._brokers}
         self._emit = emit
         self._watchers: list[asyncio.Task[None]] = []
         self._died: dict[str, str] = {}
@@ -81,6 +82,10 @@ class Topology:
             watcher.cancel()
         await asyncio.gather(*(broker.stop() for broker in self._brokers))
         self.keys.discard()
+
+    def broker(self, name: str) -> BrokerProcess:
+        """The broker of a name such as `boxes-7`."""
+        return self._by_name[name]
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:

@@ -41,7 +41,8 @@ def problem(**keys: Any) -> str:
 def chosen(asked: Scenario, targets: list[Target], *brokers: BrokerResult) -> list[tuple[str, str]]:
     """Class and source of each monitor."""
     compiled = compiled_for(asked, targets)
-    found = monitors_for(asked, compiled, watched_brokers(brokers, targets, lambda name: 4711))
+    pids = {broker.name: broker.pid for broker in brokers}
+    found = monitors_for(asked, compiled, watched_brokers(brokers, targets, pids.__getitem__))
     return [(type(monitor).__name__, monitor.source) for monitor in found]
 
 
@@ -50,7 +51,8 @@ def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:
 
 
 def given(targets: Sequence[Target]) -> Sequence[WatchedBroker]:
-    return watched_brokers((), targets, lambda name: 4711).brokers
+    pids: dict[str, int] = {}
+    return watched_brokers((), targets, pids.__getitem__).brokers
 
 
 def started(name: str, kind: str) -> BrokerResult:
@@ -162,7 +164,8 @@ def test_stage_and_process_of_a_profile_can_be_chosen() -> None:
     compiled = compiled_for(asked, [THERE])
     found = profile_spec(asked, compiled, given(compiled.targets))
     assert found is not None
-    assert (found.broker, found.process.name, found.stage) == ("redis", "redis-server", 2)
+    process = Process(name="redis-server")
+    assert (found.broker, found.process, found.stage) == ("redis", process, 2)
 
 
 def test_a_scenario_without_a_profile_has_none() -> None:

@@ -130,7 +130,7 @@ def _bytes_of(path: str) -> bytes:
 def _descriptors(folder: str) -> int | None:
     """Open descriptors. Linux 6.2 and later tell their number as the size of the folder."""
     try:
-        return os.stat(folder).st_size or len(os.listdir(folder))
+        return Path(folder).stat().st_size or len(list(Path(folder).iterdir()))
     except OSError:
         return None
 

@@ -4,7 +4,6 @@ added up. It knows no broker."""
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -218,13 +217,13 @@ def _outermost(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 def _children_by_parent() -> dict[int, list[int]]:
     """Read from `/proc` by hand: of a thousand processes this takes 20 ms, and psutil 100."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir(PROC):
-        if entry.isdecimal():
+    for folder in PROC.iterdir():
+        if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                stat = (PROC / entry / "stat").read_bytes()
+                stat = (folder / "stat").read_bytes()
                 # The name of the program, in brackets, may hold anything.
                 parent = int(stat.rpartition(b")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry))
+                children.setdefault(parent, []).append(int(folder.name))
     return children
 
 

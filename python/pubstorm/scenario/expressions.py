@@ -11,10 +11,12 @@ from difflib import get_close_matches
 
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BRIDGE_METRICS,
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
     SHOWN_METRICS,
+    SYS_PREFIX,
     Expression,
     SpanKind,
     check_monitor_metric,
@@ -26,6 +28,7 @@ from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.monitors import TOGETHER_ABOVE
 from pubstorm.units import UnfitError, describe
 
 STOP_WORDS = ("failed", "invalid")
@@ -63,6 +66,7 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
     for path, expression in _expressions(scenario):
+        yield from _check_together(path, expression, scenario)
         span = expression.span
         if span is None:
             continue
@@ -80,6 +84,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
+        ("bridge", root["topology"]["bridges"].entries()),
         ("source", root["monitors"]["sources"].entries()),
         ("population", root["populations"].entries()),
     ):
@@ -101,6 +106,8 @@ def subjects_of(root: At) -> Subjects:
     if monitors["brokers"].data is not False:
         broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
+    for bridge in root["topology"]["bridges"].entries():
+        subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for source in monitors["sources"].entries():
         metrics = tuple(PROCESS_METRICS) if "process" in source else None
@@ -152,6 +159,21 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             check_monitor_metric(expression, subject.metrics)
     except UnfitError as unfit:
         yield path, str(unfit), unfit.hint
+
+
+def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That nothing is asked of single brokers that are watched together, nor of their `$SYS`."""
+    name = expression.subject or ""
+    brokers = scenario.topology.brokers
+    group = name if name in brokers else name.rpartition("-")[0]
+    if group not in brokers or brokers[group].count <= TOGETHER_ABOVE:
+        return
+    why = f"{brokers[group].count} brokers {group} are watched together, without $SYS"
+    if name != group:
+        yield path, f"found {describe(name)}, allowed is {group}", why
+    elif expression.metric.startswith(SYS_PREFIX):
+        metrics = ", ".join(PROCESS_METRICS)
+        yield path, f"found {describe(expression.metric)}, allowed are {metrics}", why
 
 
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:

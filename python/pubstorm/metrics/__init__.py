@@ -81,7 +81,7 @@ def parse_expression(source: str) -> Expression:
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
-    if metric in BRIDGE_METRICS and statistic in MONITOR_STATISTICS:
+    if metric in BRIDGE_METRICS:
         return Expression(name, metric, statistic, span)
     if metric in POPULATION_METRICS:
         _check_statistic(metric, statistic)
@@ -229,9 +229,6 @@ PROCESS_METRICS: Mapping[str, str] = {
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",
 }
-BRIDGE_METRICS: Mapping[str, str] = {
-    "connected": "Bridges of that name that are up.",
-}
 HOST_METRICS: Mapping[str, str] = {
     "cpu": "CPU time, as a share of all cores.",
     "cpu_user": "The part of it in programs.",
@@ -255,6 +252,9 @@ AGENT_METRICS: Mapping[str, str] = {
     "busy": "Share of the time that its loop was not waiting.",
     "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
 }
+BRIDGE_METRICS: Mapping[str, str] = {
+    "connected": "Bridges that are up, as they say themselves on the main broker.",
+}
 SYS_PREFIX = "$SYS/"
 """What the name of a metric begins with that a broker publishes of itself."""
 UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
@@ -263,7 +263,7 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *BRIDGE_METRICS, *HOST_METRICS, *AGENT_METRICS):
+    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):

@@ -106,9 +106,9 @@ def subjects_of(root: At) -> Subjects:
     if monitors["brokers"].data is not False:
         broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
+    subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for bridge in root["topology"]["bridges"].entries():
         subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
-    subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for source in monitors["sources"].entries():
         metrics = tuple(PROCESS_METRICS) if "process" in source else None
         subjects[_name(source)] = Subject(metrics)
@@ -210,9 +210,10 @@ def _group(name: str, subjects: Subjects) -> str:
 
 
 def _broker_names(root: At) -> tuple[str, ...]:
-    """Names of the brokers that are watched: those that the run starts, or that of the target."""
+    """Names of the brokers that are watched: those that the run starts, and that of a target."""
     brokers = tuple(_name(entry) for entry in root["topology"]["brokers"].entries())
-    return brokers or (TARGET_BROKER,)
+    given = (TARGET_BROKER,) if "target" in root or not brokers else ()
+    return (*given, *brokers)
 
 
 def _name(entry: At) -> str:

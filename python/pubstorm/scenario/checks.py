@@ -20,7 +20,9 @@ from pubstorm.scenario.expressions import (
     unknown,
 )
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
+from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.tls_checks import check_tls
@@ -55,11 +57,13 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
     yield from check_tls(scenario)
+    yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
+    yield from check_ports(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"

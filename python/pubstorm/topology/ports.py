@@ -86,6 +86,8 @@ def holder(port: int) -> str:
         connections = []
     here = [each for each in connections if each.laddr and each.laddr.port == port]
     here.sort(key=lambda each: each.status != psutil.CONN_LISTEN)
+    if here and all(each.status == psutil.CONN_TIME_WAIT for each in here):
+        return "a closed connection that the kernel keeps for a minute"
     for connection in here:
         if connection.pid is not None:
             try:

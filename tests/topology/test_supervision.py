@@ -27,7 +27,8 @@ def with_broker(folder: Path, policy: Restart | None, work: Work) -> None:
 
     async def run() -> None:
         events: Events = asyncio.Queue()
-        spec = TopologySpec(brokers={"main": Broker(kind="embedded", restart=policy or "never")})
+        broker = Broker.model_validate({"kind": "embedded", "restart": policy or "never"})
+        spec = TopologySpec(brokers={"main": broker})
         topology = Topology(spec, folder, events.put_nowait)
         try:
             await topology.start()

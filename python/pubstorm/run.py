@@ -249,14 +249,17 @@ class _Run:
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
         """What watches, from where observers find the brokers."""
-        scenario, brokers = self._scenario, watched_brokers(topology.results(), plan.targets)
+        scenario = self._scenario
+        watched = watched_brokers(
+            topology.results(), plan.targets, lambda name: topology.broker(name).pid
+        )
         profiler = None
-        if (spec := profile_spec(scenario, plan, brokers)) is not None:
+        if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
         return Watch(
-            (*monitors_for(scenario, plan, brokers), *topology.bridges.monitors()),
+            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,
@@ -305,10 +308,11 @@ class _Run:
 
 
 def cut_bridges(*scenarios: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults of the scenarios cut or delay."""
+    """Names of the bridges that faults of the scenarios cut or delay, one by one."""
     steps = (stage.step for scenario in scenarios for stage in scenario.stages)
     faults = (fault for s in steps if isinstance(s, Publish | Hold) for fault in s.faults)
-    return frozenset(fault.victims for fault in faults if fault.kind in ("cut", "delay"))
+    single = (fault for fault in faults if fault.how != "unplug")
+    return frozenset(fault.victims for fault in single if fault.kind in ("cut", "delay"))
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

@@ -20,6 +20,7 @@ from pubstorm.scenario.expressions import (
     unknown,
 )
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
@@ -56,6 +57,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
     yield from check_tls(scenario)
+    yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.errors import TopologyError
+from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.ports import LOOPBACK, free_port
@@ -53,6 +54,8 @@ class Place:
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
     """Address that it listens on."""
+    also_on: Sequence[str] = ()
+    """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
     """What stands before the command: the way into a network namespace."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +79,6 @@ class BrokerProcess(ABC):
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.host = place.host
         self.log = place.folder / "broker.log"
         self.port = self.observer_port = place.port or 0
         self.version = ""
@@ -110,6 +112,11 @@ class BrokerProcess(ABC):
         return "Address already in use" in _text_of(self.log)
 
     # What is the same for all.
+
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.place.host
 
     @property
     def pid(self) -> int:
@@ -177,12 +184,10 @@ class BrokerProcess(ABC):
             raise self._refused_folder(error) from error
 
     def write(self, file: str, text: str) -> Path:
-        """Writes a file into its folder."""
+        """Writes a file into its folder, for its owner only: it may hold passwords."""
         path = self.folder / file
         try:
-            if self.place.more:
-                # Bridges have passwords and keys.
-                path.touch(mode=0o600)
+            path.touch(mode=PRIVATE_MODE)
             path.write_text(text)
         except OSError as error:
             raise self._refused_folder(error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,6 +90,18 @@ def test_what_a_run_or_a_series_left_is_taken_down(shell: Shell, folder: str) ->
     finally:
         left.kill()
         left.wait()
+    assert shell("down", "run") == (0, NOTHING, "")
+
+
+def test_a_network_that_is_left_is_removed(shell: Shell) -> None:
+    name = f"pubstorm-{secrets.token_hex(4)}-uplink"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+    if made.returncode != 0:
+        pytest.skip("making a network namespace needs root and iproute2")
+    with recording(Path("run/topology")) as record:
+        record.note_namespace(name)
+    assert shell("down", "run") == (0, f"removed the network namespace {name}\n{NOTHING}", "")
+    assert not Path("/run/netns", name).exists()
     assert shell("down", "run") == (0, NOTHING, "")
 
 

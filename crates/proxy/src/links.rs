@@ -38,6 +38,8 @@ pub struct Link {
     pub delay_ns: u64,
     /// Indices of its connections.
     pub pairs: Vec<usize>,
+    /// Whether it waits to accept until the kernel has what a connection needs.
+    pub is_short: bool,
 }
 
 /// Links that have a name and a target in common.
@@ -85,6 +87,7 @@ impl Links {
             state: State::Pass,
             delay_ns: 0,
             pairs: Vec::new(),
+            is_short: false,
         }));
         let links = self.links.len() - count..self.links.len();
         let counts = Counts { name, ..Counts::default() };

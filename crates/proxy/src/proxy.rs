@@ -46,6 +46,8 @@ pub struct Proxy {
     /// What could go on, had not others come first.
     again: Vec<Job>,
     buffer: Vec<u8>,
+    /// Whether the kernel has ever lacked what a connection needs.
+    is_short: bool,
 }
 
 /// Something to do later.
@@ -76,6 +78,7 @@ impl Proxy {
             timers: BinaryHeap::new(),
             again: Vec::new(),
             buffer: vec![0; READ_BYTES],
+            is_short: false,
         };
         Ok((proxy, waker))
     }
@@ -240,14 +243,20 @@ impl Proxy {
                     ErrorKind::WouldBlock => return,
                     // One that gave up meanwhile; others may wait behind it.
                     ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                    _ => {
-                        pipes::log(&format!("cannot accept a connection: {error}"));
-                        let again_ns = self.clock.now_ns() + ACCEPT_AGAIN_NS;
-                        self.timers.push(Reverse((again_ns, Job::Accept(index))));
-                        return;
-                    }
+                    _ => return self.accept_later(index, &error),
                 },
             }
+        }
+    }
+
+    /// The kernel lacks what a connection needs: looks again after a while, and says so once.
+    fn accept_later(&mut self, index: usize, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            pipes::log(&format!("cannot accept a connection, now and maybe later: {error}"));
+        }
+        if !std::mem::replace(&mut self.links.link(index).is_short, true) {
+            let again_ns = self.clock.now_ns() + ACCEPT_AGAIN_NS;
+            self.timers.push(Reverse((again_ns, Job::Accept(index))));
         }
     }
 
@@ -304,9 +313,9 @@ impl Proxy {
         }
         let next_ns = pair.flow(way).next_ns();
         let timer_ns = &mut pair.timers_ns[way as usize];
+        // Bytes that became due just now are among them: nothing else would tell of those.
         if let Some(next_ns) = next_ns
             && next_ns != *timer_ns
-            && next_ns > clock.now_ns()
         {
             *timer_ns = next_ns;
             self.timers.push(Reverse((next_ns, Job::Pump(index, way))));
@@ -329,7 +338,10 @@ impl Proxy {
     fn take_up(&mut self, job: Job) {
         match job {
             Job::Pump(pair, way) => self.pump(pair, way),
-            Job::Accept(link) => self.accept(link, false),
+            Job::Accept(link) => {
+                self.links.link(link).is_short = false;
+                self.accept(link, false);
+            }
         }
     }
 

@@ -78,7 +78,8 @@ impl Links {
         let opened: io::Result<Vec<_>> = (0..count).map(|_| listener::open(listen)).collect();
         let opened = opened.map_err(|error| {
             let message = format!("cannot open {count} links on {listen}: {error}");
-            Refusal::new(message, format!("they need {} descriptors: ulimit -n", 3 * count))
+            let descriptors = count.saturating_mul(3);
+            Refusal::new(message, format!("they need {descriptors} descriptors: ulimit -n"))
         })?;
         let group = self.groups.len();
         self.links.extend(opened.into_iter().map(|listener| Link {

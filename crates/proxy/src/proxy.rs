@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::clock::{Alarm, Clock};
 use crate::command::{Answer, Command, Counts, State};
 use crate::links::{Links, Refusal};
-use crate::pair::{Pair, WAYS, Way};
+use crate::pair::{Pair, Way};
 use crate::{listener, pipes};
 
 const COMMANDS: Token = Token(usize::MAX - 1);
@@ -163,7 +163,8 @@ impl Proxy {
             let token = Token(index * SOCKETS + LISTENER);
             let registered = self.poll.registry().register(listener, token, Interest::READABLE);
             let address = registered.and_then(|()| listener.local_addr()).map_err(|error| {
-                Refusal::new(format!("cannot watch link {index}: {error}"), "ulimit -n")
+                let hint = "sysctl fs.epoll.max_user_watches";
+                Refusal::new(format!("cannot watch link {index}: {error}"), hint)
             })?;
             ports.push(address.port());
         }
@@ -179,7 +180,9 @@ impl Proxy {
             if before != State::Close {
                 listener::refuse(&link.listener)?;
             }
-            std::mem::take(&mut link.pairs).into_iter().for_each(|pair| self.reset(pair));
+            for pair in std::mem::take(&mut link.pairs) {
+                self.reset(pair);
+            }
             return Ok(());
         }
         if before == State::Close {
@@ -187,10 +190,9 @@ impl Proxy {
         }
         if before == State::Stall && state == State::Pass {
             // Whatever happened meanwhile will not be told again.
-            let pairs = link.pairs.clone();
-            pairs
-                .into_iter()
-                .for_each(|pair| WAYS.into_iter().for_each(|way| self.pump(pair, way)));
+            for pair in link.pairs.clone() {
+                self.pump_both(pair);
+            }
             self.accept(index, true);
         }
         Ok(())
@@ -288,11 +290,18 @@ impl Proxy {
         });
         match opened.and_then(|()| pair.connect()) {
             Ok(false) => {}
-            Ok(true) => WAYS.into_iter().for_each(|way| self.pump(index, way)),
+            Ok(true) => self.pump_both(index),
             Err(error) => self.refuse(index, &error),
         }
     }
 
+    fn pump_both(&mut self, index: usize) {
+        for way in [Way::Out, Way::In] {
+            self.pump(index, way);
+        }
+    }
+
+    /// Moves what can be moved one way, and sees to it that the rest is moved when it is due.
     fn pump(&mut self, index: usize, way: Way) {
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
         let link = self.links.link(pair.link);

@@ -31,6 +31,8 @@ class WatchedBroker:
     """Where an observer finds it."""
     speaks_sys: bool
     """Whether it is expected to publish under `$SYS`."""
+    metrics_url: str | None = None
+    """Where it shows counters in Prometheus' format; None if it does not."""
 
 
 def watched_brokers(
@@ -49,7 +51,8 @@ def watched_brokers(
             source=broker.name,
             process=Process(pid=broker.pid),
             target=target,
-            speaks_sys=broker.kind == "mosquitto",
+            speaks_sys=broker.speaks_sys,
+            metrics_url=broker.metrics_url,
         )
         for broker, target in zip(started, targets[len(given) :], strict=True)
     )
@@ -69,6 +72,8 @@ def monitors_for(
             if broker.speaks_sys:
                 login = client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
+            if broker.metrics_url is not None:
+                yield PrometheusMonitor(broker.source, broker.metrics_url, ("*",))
     for name, source in scenario.monitors.sources.items():
         if source.process is not None:
             yield ProcessMonitor(name, source.process, families)

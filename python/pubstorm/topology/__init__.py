@@ -104,6 +104,8 @@ class Topology:
                 port=broker.port,
                 pid=broker.pid,
                 died=broker.name in self._died,
+                speaks_sys=broker.speaks_sys,
+                metrics_url=broker.metrics_url,
             )
             for broker in self._brokers
         )
@@ -126,6 +128,8 @@ def _brokers(specs: Mapping[str, BrokerSpec], folder: Path, keys: RunKeys) -> li
                 port=None if spec.port is None else spec.port + number,
                 binary=spec.binary,
                 command=spec.command,
+                plugins=spec.plugins,
+                federation=spec.federation,
                 is_under_tls=spec.tls != "none",
             )
             brokers.append(ADAPTERS[spec.kind](place))

@@ -23,7 +23,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pubstorm.binaries import broker_path
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Federation
-from pubstorm.topology.adapters import ADAPTERS, mosquitto, nats, rabbitmq
+from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import BrokerProcess, Place, free_port
 
 DEADLINE_S = 60.0
@@ -222,19 +222,23 @@ def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path)
     assert not listens(port)
 
 
-@pytest.mark.parametrize("direction", ["out", "in", "both"])
-def test_rabbitmq_federates_virtual_hosts(direction: str, tmp_path: Path) -> None:
-    federation = Federation.model_validate({"vhosts": 2, "direction": direction})
-    place = place_of("rabbitmq", tmp_path, federation=federation)
+def test_rabbitmq_federates_virtual_hosts_in_both_directions(tmp_path: Path) -> None:
+    place = place_of("rabbitmq", tmp_path, federation=Federation(vhosts=2, direction="both"))
 
     async def use(broker: BrokerProcess) -> None:
         customer = "customer-1:guest"
-        if direction in {"out", "both"}:
-            await asyncio.to_thread(passes_messages, broker, customer, None)
-        if direction in {"in", "both"}:
-            await asyncio.to_thread(passes_messages, broker, None, customer)
+        await asyncio.to_thread(passes_messages, broker, customer, None)
+        await asyncio.to_thread(passes_messages, broker, None, customer)
 
     with_broker(place, "rabbitmq", use)
+
+
+@pytest.mark.parametrize(("direction", "at"), [("out", "/"), ("in", "customer-0")])
+def test_links_are_where_messages_go_to(direction: str, at: str) -> None:
+    federation = Federation.model_validate({"vhosts": 1, "direction": direction})
+    made: Any = rabbitmq.definitions_of(federation)
+    assert [link["vhost"] for link in made["parameters"]] == [at]
+    assert [policy["vhost"] for policy in made["policies"]] == [at]
 
 
 def test_definitions_of_a_federation_have_a_link_for_each_customer() -> None:
@@ -286,8 +290,11 @@ def test_a_start_of_rabbitmq_that_failed_is_explained_by_its_first_error(tmp_pat
     asyncio.run(run())
 
 
-def test_what_a_command_starts_is_gone_with_it(tmp_path: Path) -> None:
+def test_what_a_command_starts_is_gone_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A shell that does not hand on signals, and a child that left its session."""
+    monkeypatch.setattr(CommandBroker, "stop_grace_s", 0.1)
     place = place_of("command", tmp_path)
     program = " ".join(place.command)
     script = f"setsid {program} & trap '' TERM; sleep 1000 & wait $!; wait"

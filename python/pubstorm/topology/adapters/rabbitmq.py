@@ -147,7 +147,7 @@ class RabbitmqBroker(BrokerProcess):
     async def _ask(self, question: str) -> str:
         """What the node answers; empty if it does not."""
         erl_call = shutil.which("erl_call") or "erl_call"
-        node = f"localhost:{self._node_port}"
+        node = f"{self.host}:{self._node_port}"
         words = (erl_call, "-address", node, "-R", "-timeout", str(ANSWER_S), "-e")
         try:
             process = await asyncio.create_subprocess_exec(

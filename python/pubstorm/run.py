@@ -20,6 +20,7 @@ from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
 from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
+from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.host_files import check_host_files
@@ -29,6 +30,7 @@ from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
+from pubstorm.plan.faults import planned_faults
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
@@ -41,6 +43,7 @@ from pubstorm.scenario.target import Target
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix
+from pubstorm.topology.faults import Faults
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -115,6 +118,7 @@ class _Run:
         self._conducting = False
         self._warnings: list[Event] = []
         self._residue: tuple[Residue, ...] = ()
+        self._faults: Faults | None = None
 
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
@@ -131,6 +135,7 @@ class _Run:
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
+                self._faults = Faults(topology, None)
                 is_fresh = is_own and not self._scenario.target
                 mode = "skip" if is_fresh else self._scenario.clean_start
                 assembly = await self._play_cleanly(plan, watch, CleanStart(observed, mode))
@@ -239,7 +244,7 @@ class _Run:
             watch.take(frame.snapshot)
 
         await watch.prepare()
-        conductor = Conductor(plan, fleet, self._happenings, self._live)
+        conductor = Conductor(plan, fleet, self._happenings, self._live, self._fault_play())
         self._conducting = True
         started_ns = conductor.course.started_ns
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
@@ -248,7 +253,16 @@ class _Run:
                 await conductor.play(keep, watch.enter_stage)
         finally:
             await watch.end()
+            if self._faults is not None and self._options.topology is not None:
+                await self._faults.mend_all()
         return conductor
+
+    def _fault_play(self) -> FaultPlay | None:
+        """What breaks brokers and bridges meanwhile; None where the scenario asks for nothing."""
+        planned = planned_faults(self._scenario)
+        if not planned or self._faults is None:
+            return None
+        return FaultPlay(planned, self._faults, self._happenings.put_nowait)
 
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted.set()

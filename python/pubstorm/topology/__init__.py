@@ -45,6 +45,19 @@ class Topology:
         self._emit = emit
         self._watchers: list[asyncio.Task[None]] = []
         self._died: dict[str, str] = {}
+        self._unexpected: dict[str, asyncio.Event] = {}
+
+    def broker(self, name: str) -> BrokerProcess:
+        """The broker of this name."""
+        return next(broker for broker in self._brokers if broker.name == name)
+
+    def expect(self, name: str, ending: bool) -> None:
+        """Whether a fault ends this broker, so that nobody is told; said again when it is up."""
+        unexpected = self._unexpected[name]
+        if ending:
+            unexpected.clear()
+        else:
+            unexpected.set()
 
     def tell(self, emit: Callable[[BrokerDied], None]) -> None:
         """From now on `emit` hears of brokers that end."""
@@ -109,7 +122,12 @@ class Topology:
         )
 
     async def _watch(self, broker: BrokerProcess) -> None:
+        unexpected = self._unexpected[broker.name] = asyncio.Event()
+        unexpected.set()
         ending = await broker.ending()
+        while not unexpected.is_set():
+            await unexpected.wait()
+            ending = await broker.ending()
         self._died[broker.name] = ending
         self._emit(BrokerDied(broker.name, ending))
 

@@ -1,6 +1,6 @@
-"""Phases: publish stages cut where a change was made or a fault began, each measured over its settled part and
-judged by itself, from the collapse of one to the recovery in another. It knows how a phase is
-measured; what counts as a collapse is in `collapse`."""
+"""Phases: publish stages cut where a change was made or a fault began, each measured over its
+settled part and judged by itself, from the collapse of one to the recovery in another. It knows how
+a phase is measured; what counts as a collapse is in `collapse`."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class _Stage:
             yield phase
 
     def _all_beginnings(self) -> list[_Beginning]:
-        """The changes and faults of the stage, in the order of time. That a fault is mended is none:
-        what it did is judged as a whole."""
+        """The changes and faults of the stage, in the order of time. The mending of a fault is none
+        of them: what the fault did is judged as a whole."""
         started = [
             *(_Beginning(c.name, c.at_ns, c) for c in self._changes if c.stage == self._span.index),
             *(
@@ -276,8 +276,8 @@ class _Stage:
 
 
 def phase_spans(found: Sequence[Phase]) -> list[Span]:
-    """The phases that begin with a change or a fault, as spans of the time axis; the first of a stage is
-    called like the stage, which has a span of its own."""
+    """The phases that begin with a change or a fault, as spans of the time axis; the first of a
+    stage is called like the stage, which has a span of its own."""
     return [
         Span(phase.name, phase.start_s, phase.start_s + phase.duration_s)
         for phase in found

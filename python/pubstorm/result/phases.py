@@ -1,5 +1,5 @@
-"""Phases: the spans between the changes and faults of a publish stage, each judged by itself. It judges
-nothing."""
+"""Phases: the spans between the changes and faults of a publish stage, each judged by itself. It
+judges nothing."""
 
 from __future__ import annotations
 

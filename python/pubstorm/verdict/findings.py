@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pubstorm.quantity import count_text, counted, duration_text, share_text
-from pubstorm.result import LimitedBy, Measured, PopulationResult
+from pubstorm.result import LimitedBy, Measured, PopulationResult, StageResult
 from pubstorm.snapshot import Reason
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
@@ -48,7 +48,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
-        elif event.kind != "change":
+        elif event.kind not in {"change", "fault"}:
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
         yield Finding("the ledger lacks what a lost agent did after its last snapshot")
@@ -158,6 +158,7 @@ def _unready(measured: Measured) -> Iterable[Finding]:
 
 def _connections(measured: Measured) -> Iterable[Finding]:
     anybody_connected = any(p.connected_total for p in measured.populations.values())
+    broken = _with_faults(measured)
     for name, population in measured.populations.items():
         failed, attempts = population.connect_failed_total, population.connect_attempts_total
         if failed and anybody_connected:
@@ -165,7 +166,7 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 f"{name}: {count_text(failed)} of {counted(attempts, 'connection attempt')} "
                 f"failed: {reasons}",
-                LimitedBy.BROKER,
+                _unless_broken(measured, broken, name, "connect_failed_total"),
             )
         if population.subscribe_failed_total:
             asked = population.subscribe_failed_total + population.subscribed_total
@@ -179,8 +180,24 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 f"{name}: {count_text(population.disconnected_total)} of "
                 f"{counted(population.connected_total, 'connection')} were lost: {reasons}",
-                LimitedBy.BROKER,
+                _unless_broken(measured, broken, name, "disconnected_total"),
             )
+
+
+def _with_faults(measured: Measured) -> list[StageResult]:
+    """The stages in which something was broken on purpose."""
+    names = {fault.stage for fault in measured.faults}
+    return [stage for stage in measured.stages if stage.name in names]
+
+
+def _unless_broken(
+    measured: Measured, broken: Iterable[StageResult], population: str, counter: str
+) -> LimitedBy:
+    """The broker, unless all that a population counts came in stages with faults."""
+    there = [s.populations[population] for s in broken if population in s.populations]
+    counted_there = sum(getattr(part, counter) for part in there)
+    total = getattr(measured.populations[population], counter)
+    return LimitedBy.NONE if counted_there >= total else LimitedBy.BROKER
 
 
 def _tls(measured: Measured) -> Iterable[Finding]:

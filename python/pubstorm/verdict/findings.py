@@ -210,12 +210,16 @@ def _tls(measured: Measured) -> Iterable[Finding]:
 
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow."""
+    broken = _with_faults(measured)
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
         if flow.lost_total:
             text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
-            yield Finding(text, LimitedBy.BROKER)
+            pair = (flow.source, flow.to)
+            there = (f for stage in broken for f in stage.flows if (f.source, f.to) == pair)
+            by_faults = sum(f.lost_total for f in there) >= flow.lost_total
+            yield Finding(text, LimitedBy.NONE if by_faults else LimitedBy.BROKER)
         facts = (
             (flow.duplicate_total, "duplicates came beside"),
             (flow.reordered_total, "came out of order,"),
@@ -281,14 +285,14 @@ def _closed_loops(measured: Measured) -> Iterable[Finding]:
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:
-    """Sends of open loops that socket, window or connection held up."""
+    """Sends of open loops that socket, window or connection held up, which a fault explains."""
     blocked = measured.fleet.blocked_us
     sent = sum(population.sent_total for population in measured.populations.values())
     if blocked.count > MIN_HELD_UP_SHARE * sent and blocked.p99 > measured.validity.lateness_p99_us:
         yield Finding(
             f"{count_text(blocked.count)} of {counted(sent, 'message')} waited for window, socket "
             f"or connection, p99 {duration_text(blocked.p99)}",
-            LimitedBy.BROKER,
+            LimitedBy.NONE if measured.faults else LimitedBy.BROKER,
         )
 
 

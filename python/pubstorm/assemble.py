@@ -221,7 +221,10 @@ class Assembly:
 
     def _receives(self, span: StageSpan, index: int) -> bool:
         flows = self.totals.stage(span.index).flows.items()
-        return any(to == index and flow.counters["received_total"] for (_, to), flow in flows)
+        return any(
+            to == index and (flow.counters["received_total"] or flow.counters["expected_total"])
+            for (_, to), flow in flows
+        )
 
     def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
         totals = self.totals.agents.get(hello.agent, AgentTotals())

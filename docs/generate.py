@@ -17,6 +17,7 @@ from pubstorm.contract import SCHEMAS
 from pubstorm.metrics import (
     AGENT_METRICS,
     BACK_STATISTICS,
+    BRIDGE_METRICS,
     COUNTERS,
     FAULT_METRICS,
     HOST_METRICS,
@@ -195,6 +196,7 @@ def _monitor_metrics() -> Iterator[str]:
         ("A broker, or a process of `monitors.sources`", PROCESS_METRICS),
         ("`host`", HOST_METRICS),
         ("`agent`", AGENT_METRICS),
+        ("A bridge by its name", BRIDGE_METRICS),
     ):
         yield ""
         yield f"{title}:"

@@ -26,7 +26,7 @@ FOREIGN = {
     "hdrh": {"report.hdr_log"},
     "jinja2": {"report.page"},
     "plotly": {"report.page"},
-    "paho": {"monitor.sys_topics", "residue.observer"},
+    "paho": {"monitor.bridges", "monitor.sys_topics", "residue.observer"},
     "prometheus_client": {"monitor.prometheus"},
     "psutil": {
         "environment",
@@ -34,6 +34,7 @@ FOREIGN = {
         "monitor.process",
         "monitor.profiling",
         "preflight.host",
+        "topology.ports",
     },
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},

@@ -31,7 +31,7 @@ from pubstorm.plan import (
 )
 from pubstorm.progress import Progress
 from pubstorm.result import Event
-from pubstorm.topology import BrokerDied
+from pubstorm.topology import BrokerDied, BrokerRestarted
 
 SECOND_NS = 10**9
 START_DELAY_NS = SECOND_NS // 10
@@ -55,7 +55,7 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerDied | FaultNews | Interrupt
+Happening = FleetEvent | BrokerDied | BrokerRestarted | FaultNews | Interrupt
 """What can happen to a run, in the order of its queue."""
 
 
@@ -365,6 +365,8 @@ class Conductor:
             case FaultNews():
                 self.course.note("fault", happening.text, happening.at_ns)
                 self._live.note(happening.text)
+            case BrokerRestarted():
+                self._note("restart", happening.text)
             case Interrupt():
                 self._apply_interrupt(happening)
 

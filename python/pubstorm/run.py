@@ -18,7 +18,7 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit
+from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
@@ -30,7 +30,7 @@ from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
-from pubstorm.plan.faults import planned_faults
+from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
@@ -79,6 +79,7 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
 async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """The same, for a loop that plays several runs."""
     raise_descriptor_limit()
+    watch_children_by_descriptor()
     check_host_files(scenario, provisional_plan(scenario))
     run = _Run(scenario, options, live)
     live.begin(scenario.name)
@@ -125,13 +126,17 @@ class _Run:
         emit = self._happenings.put_nowait
         is_own = self._options.topology is None
         topology = self._options.topology or Topology(
-            self._scenario.topology, self._directory.topology, emit
+            self._scenario.topology,
+            self._directory.topology,
+            emit,
+            targets=self._scenario.target,
+            cut=faulty_bridges(self._scenario),
         )
         topology.tell(emit)
         with caught_signals(self._interrupt):
             try:
                 topology.keys.make(provisional_plan(self._scenario))
-                await self._unless_interrupted(topology.start())
+                await self._unless_interrupted(topology.start(self._live.starting))
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)

@@ -97,6 +97,8 @@ def parse_expression(source: str) -> Expression:
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
+    if metric in BRIDGE_METRICS:
+        return Expression(name, metric, statistic, span)
     if metric in POPULATION_METRICS:
         _check_statistic(metric, statistic)
     elif name in POPULATION_METRICS:
@@ -301,6 +303,9 @@ AGENT_METRICS: Mapping[str, str] = {
     "busy": "Share of the time that its loop was not waiting.",
     "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
 }
+BRIDGE_METRICS: Mapping[str, str] = {
+    "connected": "Bridges that are up, as they say themselves on the main broker.",
+}
 SYS_PREFIX = "$SYS/"
 """What the name of a metric begins with that a broker publishes of itself."""
 UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
@@ -309,7 +314,7 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS):
+    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):

@@ -107,8 +107,10 @@ def profile_spec(
 
 
 def client_login(plan: Plan, target: Target) -> Login:
-    """The login of the first population's first client."""
-    population = plan.populations[0]
+    """The login of a client that connects there: the first of the first such population."""
+    index = plan.targets.index(target) if target in plan.targets else 0
+    fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
+    population = next(fits, plan.populations[0])
     username, password = (
         None if template is None else Template.parse(template).text(population.first)
         for template in (population.username, population.password)

@@ -51,9 +51,10 @@ def planned_faults(scenario: Scenario) -> tuple[PlannedFault, ...]:
     )
 
 
-def faulty_bridges(scenario: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults cut or delay."""
-    return frozenset(f.group for f in planned_faults(scenario) if f.kind not in BROKER_FAULTS)
+def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
+    """Names of the bridges that faults of some scenarios cut or delay."""
+    planned = (fault for scenario in scenarios for fault in planned_faults(scenario))
+    return frozenset(fault.group for fault in planned if fault.kind not in BROKER_FAULTS)
 
 
 def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:

@@ -71,6 +71,7 @@ class Event(Value):
     kind: Literal[
         "agent",
         "broker",
+        "restart",
         "interrupt",
         "target",
         "storage",

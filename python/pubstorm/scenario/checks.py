@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
+from pubstorm.scenario.bridge_checks import check_bridges
 from pubstorm.scenario.change_checks import check_change_keys, check_changes
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
@@ -57,6 +58,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
     yield from check_tls(scenario)
+    yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
     yield from check_faults(scenario)
@@ -72,8 +74,9 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
 
 def _check_target(root: At) -> Iterator[Finding]:
     brokers = root["topology"]["brokers"].data
-    if "target" in root and brokers:
-        hint = "leave target out: the brokers that the run starts are the targets"
+    leads_to_it = any(b["to"].data == "target" for b in root["topology"]["bridges"].entries())
+    if "target" in root and brokers and not leads_to_it:
+        hint = "leave target out, or bridge the brokers that the run starts to it"
         yield ("target",), "found a target and topology.brokers, allowed is one of them", hint
     if "target" not in root and not brokers:
         hint = "write target: mqtt://localhost:1883, or start a broker with topology.brokers"
@@ -195,7 +198,8 @@ def _brokers_here(scenario: Scenario) -> list[str]:
     """What the brokers that are watched by default are called."""
     started = [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
     targets = enumerate(scenario.target)
-    return started or [f"broker-{number}" for number, target in targets if target.is_loopback]
+    given = [f"broker-{number}" for number, target in targets if target.is_loopback]
+    return [*given, *started]
 
 
 def _check_profile(scenario: Scenario) -> Iterator[Finding]:

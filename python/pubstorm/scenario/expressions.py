@@ -11,6 +11,7 @@ from difflib import get_close_matches
 
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BRIDGE_METRICS,
     FAULT_METRICS,
     HOST_METRICS,
     POPULATION_METRICS,
@@ -84,6 +85,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
+        ("bridge", root["topology"]["bridges"].entries()),
         ("source", root["monitors"]["sources"].entries()),
         ("population", root["populations"].entries()),
     ):
@@ -106,6 +108,8 @@ def subjects_of(root: At) -> Subjects:
         broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
+    for bridge in root["topology"]["bridges"].entries():
+        subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     for source in monitors["sources"].entries():
         metrics = tuple(PROCESS_METRICS) if "process" in source else None
         subjects[_name(source)] = Subject(metrics)
@@ -211,9 +215,10 @@ def _group(name: str, subjects: Subjects) -> str:
 
 
 def _broker_names(root: At) -> tuple[str, ...]:
-    """Names of the brokers that are watched: those that the run starts, or that of the target."""
+    """Names of the brokers that are watched: those that the run starts, and that of a target."""
     brokers = tuple(_name(entry) for entry in root["topology"]["brokers"].entries())
-    return brokers or (TARGET_BROKER,)
+    given = (TARGET_BROKER,) if "target" in root or not brokers else ()
+    return (*given, *brokers)
 
 
 def _name(entry: At) -> str:

@@ -18,6 +18,7 @@ from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
 from pubstorm.plan import provisional_plan
+from pubstorm.plan.faults import faulty_bridges
 from pubstorm.report import (
     SCENARIO_FILE,
     SERIES_FILE,
@@ -127,8 +128,15 @@ class _Series:
         if self._sweep.broker == "fresh":
             return None
         spec = self._turns[0].step.scenario.topology
-        topology = Topology(spec, self._directory.topology, lambda _: None)
-        topology.keys.make(*(provisional_plan(turn.step.scenario) for turn in self._turns))
+        scenarios = [turn.step.scenario for turn in self._turns]
+        topology = Topology(
+            spec,
+            self._directory.topology,
+            lambda _: None,
+            targets=scenarios[0].target,
+            cut=faulty_bridges(*scenarios),
+        )
+        topology.keys.make(*map(provisional_plan, scenarios))
         return topology
 
     def _kept(self, turn: _Turn) -> Result | None:

@@ -122,7 +122,7 @@ class Faults:
 
 def _broken_state(fault: PlannedFault) -> LinkState:
     if fault.kind == "delay":
-        return LinkState("delay", fault.delay_ns)
+        return LinkState("pass", fault.delay_ns)
     return LinkState(fault.how)
 
 

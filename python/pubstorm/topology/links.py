@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LinkState:
-    """What a link does."""
+    """What a link does with connections and bytes."""
 
-    kind: Literal["pass", "close", "stall", "delay"] = "pass"
-    """Lets all through; closes its connections and refuses new ones; lets nothing through; lets
-    all through later."""
+    mode: Literal["pass", "close", "stall"] = "pass"
+    """`pass`: bytes pass. `close`: connections are reset and new ones refused. `stall`: nothing
+    passes, and nobody is told."""
     delay_ns: int = 0
-    """How much later, in each direction."""
+    """How much later everything is handed on in each direction, in nanoseconds; for `pass`."""

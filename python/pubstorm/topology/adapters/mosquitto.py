@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from pubstorm.errors import TopologyError
 from pubstorm.shortage import CANNOT_START
-from pubstorm.topology.broker import BrokerProcess, free_port
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.ports import free_port
 
 
 class MosquittoBroker(BrokerProcess):
@@ -46,6 +47,10 @@ class MosquittoBroker(BrokerProcess):
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
         text += self.place.more
         return (program, "-c", str(self.write("mosquitto.conf", text)))
+
+    async def ready(self) -> bool:
+        """It opens the listener of observers last."""
+        return await super().ready() and await self.accepts(self.observer_port)
 
 
 def find_mosquitto() -> str | None:

@@ -59,10 +59,11 @@ def test_a_network_is_read_into_plain_numbers() -> None:
         ("rate: 1MB/s", "rate: 1MB", "is a bandwidth such as 10Mbit/s"),
         ("rate: 1MB/s", "rate: 1bit/s", "is 8kbit/s to 100Gbit/s"),
         ("loss: 1%", "loss: 100%", "found '100%'"),
-        ("how: unplug", "how: unplug, count: 2", "found a count with unplug"),
+        ("how: unplug", "how: unplug, count: 2", "found 2, allowed is unplug for all"),
+        ("cut: uplink", "cut: uplink-1", "found a part of uplink, allowed is unplug for all"),
         ("how: unplug", "how: stall", "found stall for bridge uplink, which has a network"),
         ("cut: uplink, how: unplug", "delay: uplink, by: 1s", "found delay for bridge uplink"),
-        ("cut: uplink", "kill: cloud", "found unplug without cut"),
+        ("cut: uplink", "kill: cloud", "found how with kill"),
         (
             "network: {delay: 50ms, jitter: 5ms, loss: 1%, rate: 1MB/s}",
             "clean_session: true",

@@ -14,6 +14,7 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     broker_counters,
@@ -31,6 +32,8 @@ def tables(result: Result) -> list[Table]:
     """Every table that has a row, the scenario's own first."""
     built = [
         own_table(result),
+        faults(result),
+        fault_ledger(result),
         phases(result),
         connections(result),
         deliveries(result),

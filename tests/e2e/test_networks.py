@@ -82,6 +82,16 @@ def test_what_an_unplugged_link_holds_up_comes_later(start: RunMaker) -> None:
     assert not left_of([name])
 
 
+@pytest.mark.parametrize("mode", ["mutual", "psk"])
+def test_networks_and_keys_go_together(run: Play, mode: str) -> None:
+    scenario = BRIDGED.partition("  - publish")[0] + "  - publish: 2s\n"
+    _, result = run(scenario.replace("kind: mosquitto", f"kind: mosquitto, tls: {mode}"))
+    assert [bridge["up"] for bridge in result["bridges"]] == [3]
+    populations = result["populations"]
+    assert populations["device"]["connected_max"] == 3
+    assert populations["observer"]["received_total"] == populations["device"]["sent_total"] == 60
+
+
 def test_a_run_that_was_killed_leaves_a_network_and_down_removes_it(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:

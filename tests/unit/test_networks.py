@@ -55,7 +55,6 @@ def test_a_network_is_read_into_plain_numbers() -> None:
     [
         ("jitter: 5ms", "jitter: 51ms", "found 51ms, allowed is at most the delay"),
         ("cloud: {kind: mosquitto}", "cloud: {kind: embedded}", "leads to a broker of kind embed"),
-        ("cloud: {kind: mosquitto}", "cloud: {kind: mosquitto, tls: psk}", "brokers under TLS"),
         ("rate: 1MB/s", "rate: 1MB", "is a bandwidth such as 10Mbit/s"),
         ("rate: 1MB/s", "rate: 1bit/s", "is 8kbit/s to 100Gbit/s"),
         ("loss: 1%", "loss: 100%", "found '100%'"),

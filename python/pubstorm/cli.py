@@ -30,6 +30,7 @@ from pubstorm.preflight import (
     Host,
     agents_needed,
     broker_host_needs,
+    broker_kinds,
     needs,
     network_needs_here,
     script,
@@ -48,6 +49,7 @@ from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
 from pubstorm.series import resume_series, run_series
 from pubstorm.shipped import shipped_scenarios
+from pubstorm.topology.ports import check_ports, fixed_ports
 
 TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
@@ -168,6 +170,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     plans = [provisional_plan(each) for each in played]
     for each, plan in zip(played, plans, strict=True):
         check_host_files(each, plan)
+        check_ports(fixed_ports(each.topology))
     largest, plan = max(
         zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
     )
@@ -175,7 +178,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     agents = largest.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    brokers = sum(broker.count for broker in largest.topology.brokers.values())
+    brokers = broker_kinds(largest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(largest.topology.networks)
     for line in (

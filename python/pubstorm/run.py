@@ -31,7 +31,7 @@ from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
-from pubstorm.preflight import Host, agents_needed, needs
+from pubstorm.preflight import Host, agents_needed, broker_kinds, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
 from pubstorm.record import Brought, Recording, record
@@ -239,7 +239,7 @@ class _Run:
         agents = self._scenario.fleet.agents or agents_needed(
             plan, descriptors=host.descriptors, cores=host.cores
         )
-        brokers = sum(broker.count for broker in self._scenario.topology.brokers.values())
+        brokers = broker_kinds(self._scenario.topology)
         for need in needs(plan, host, agents=agents, brokers=brokers):
             if not need.is_met:
                 text = f"short of {need_in_words(need)}: {need.fix}"

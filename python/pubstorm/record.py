@@ -15,7 +15,15 @@ from pubstorm.live import Live
 from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
 from pubstorm.report import write_reports
-from pubstorm.result import BrokerResult, Environment, Event, Measured, Residue, Result
+from pubstorm.result import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    Event,
+    Measured,
+    Residue,
+    Result,
+)
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
@@ -41,6 +49,7 @@ class Brought:
 
     assembly: Assembly
     brokers: tuple[BrokerResult, ...]
+    bridges: tuple[BridgeResult, ...]
     watch: Watch
     residue: tuple[Residue, ...]
     warnings: tuple[Event, ...]
@@ -89,6 +98,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         faults=faults,
         phases=found,
         brokers=brought.brokers,
+        bridges=brought.bridges,
         command=recording.command,
         monitors=watch.watched(spans, load),
         observers=watch.observers(),

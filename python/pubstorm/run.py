@@ -7,7 +7,7 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,13 +29,14 @@ from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
-from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
+from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.preflight import Host, agents_needed, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
 from pubstorm.record import Brought, Recording, record
 from pubstorm.residue import CleanStart
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
@@ -137,16 +138,18 @@ class _Run:
             try:
                 topology.keys.make(provisional_plan(self._scenario))
                 await self._unless_interrupted(topology.start(self._live.starting))
+                self._note_bridges(topology)
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
-                self._faults = Faults(topology, None)
-                is_fresh = is_own and not self._scenario.target
-                mode = "skip" if is_fresh else self._scenario.clean_start
-                assembly = await self._play_cleanly(plan, watch, CleanStart(observed, mode))
+                self._faults = Faults(topology, topology.bridges.links)
+                kept = self._older_targets(is_own)
+                clean_start = CleanStart(observed, self._scenario.clean_start, kept)
+                assembly = await self._play_cleanly(plan, watch, clean_start)
             finally:
                 if is_own:
                     await topology.stop()
+                    self._residue += await self._clean_outside(topology)
         return record(
             Recording(
                 scenario=self._scenario,
@@ -155,12 +158,27 @@ class _Run:
                 started=self._started,
                 command=self._options.command,
             ),
-            Brought(assembly, topology.results(), watch, self._residue, tuple(self._warnings)),
+            Brought(
+                assembly=assembly,
+                brokers=topology.results(),
+                bridges=topology.bridges.results(),
+                watch=watch,
+                residue=self._residue,
+                warnings=tuple(self._warnings),
+            ),
         )
 
     def close(self) -> None:
         """Closes the files of its directory."""
         self._directory.close()
+
+    def _older_targets(self, is_own: bool) -> Sequence[int]:
+        """Indices of the targets that may hold what earlier runs left: not those that this run has
+        started, and not the many small ones of bridges."""
+        named = targets_by_name(self._scenario)
+        small = {bridge.from_ for bridge in self._scenario.topology.bridges.values()}
+        older = [name for name in named if name == "target" or not (is_own or name in small)]
+        return [index for name in older for index in named[name]]
 
     async def _play_cleanly(self, plan: Plan, watch: Watch, clean_start: CleanStart) -> Assembly:
         self._residue = await self._unless_interrupted(clean_start.before())
@@ -197,6 +215,12 @@ class _Run:
             self._residue += await self._unless_interrupted(clean_start.after(engine_path(), log))
         except PubstormError:
             self._residue += (clean_start.interrupted(),)
+
+    async def _clean_outside(self, topology: Topology) -> tuple[Residue, ...]:
+        """Removes what bridges left on a target that is not the run's own."""
+        if self._scenario.clean_start == "skip":
+            return ()
+        return await remove_bridges(topology.bridges.outside())
 
     def _compile(self, topology: Topology) -> Plan:
         given = self._scenario.target
@@ -236,12 +260,18 @@ class _Run:
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
         return Watch(
-            tuple(monitors_for(scenario, plan, brokers)),
+            (*monitors_for(scenario, plan, brokers), *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,
             profiler,
         )
+
+    def _note_bridges(self, topology: Topology) -> None:
+        """Says which bridges are not up; the run goes on, since a part of them is a finding."""
+        for text in topology.bridges.missing():
+            self._live.note(text)
+            self._warnings.append(Event(at_s=0.0, kind="bridge", text=text))
 
     async def _conduct(self, plan: Plan, fleet: Fleet, watch: Watch) -> Conductor:
         def keep(frame: Frame) -> None:

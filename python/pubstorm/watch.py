@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pubstorm.live import Live
 from pubstorm.monitor import Monitor, MonitorError, Reading
+from pubstorm.monitor.bridges import BridgeMonitor
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
 from pubstorm.readings import Readings, Span
@@ -100,7 +101,8 @@ class Watch:
 
     def observers(self) -> tuple[Observer, ...]:
         """The clients that only watch."""
-        return tuple(m.observer() for m in self._monitors if isinstance(m, SysTopicsMonitor))
+        clients = (SysTopicsMonitor, BridgeMonitor)
+        return tuple(m.observer() for m in self._monitors if isinstance(m, clients))
 
     @property
     def problems(self) -> tuple[MonitorProblem, ...]:

@@ -5,25 +5,34 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from pubstorm.binaries import proxy_path
+from pubstorm.errors import BinaryError
+from pubstorm.keys.listener import psk_settings
+from pubstorm.keys.psk import new_keys, psk_text
 from pubstorm.monitor.bridges import BridgeMonitor
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Plan, provisional_plan
+from pubstorm.residue.bridges import remove_bridges
+from pubstorm.residue.observer import Deadline, Identity, Observer
 from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.target import Target
+from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import MosquittoBroker, mosquitto
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.broker import Place
-from pubstorm.topology.keys import RunKeys
+from pubstorm.topology.links import LinkState
 
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
@@ -35,7 +44,7 @@ SCENARIO = """\
 {target}
 topology:
   brokers:
-    cloud: {{kind: mosquitto, {cloud}}}
+    {cloud}
     boxes: {{kind: mosquitto, count: 5}}
   bridges:
     uplink:
@@ -53,7 +62,8 @@ stages: [connect]
 
 
 def scenario_of(cloud: str = "", bridge: str = "", to: str = "cloud", target: str = "") -> Scenario:
-    text = SCENARIO.format(cloud=cloud, bridge=bridge, to=to, target=target)
+    main = "" if target else f"cloud: {{kind: mosquitto, {cloud}}}"
+    text = SCENARIO.format(cloud=main, bridge=bridge, to=to, target=target)
     return parse_scenario(text, "s.yaml")
 
 
@@ -61,14 +71,15 @@ def scenario_of(cloud: str = "", bridge: str = "", to: str = "cloud", target: st
 class Started:
     """Brokers of a scenario, with their bridges."""
 
-    scenario: Scenario
-    bridges: Bridges
-    keys: RunKeys
+    topology: Topology
     plan: Plan
-    brokers: dict[str, MosquittoBroker] = field(default_factory=dict)
+
+    @property
+    def bridges(self) -> Bridges:
+        return self.topology.bridges
 
     def port(self, name: str) -> int:
-        return self.brokers[name].observer_port
+        return self.topology.broker(name).observer_port
 
     def login(self) -> Login:
         population = self.plan.populations[0]
@@ -78,51 +89,26 @@ class Started:
 Look = Callable[[Started], Awaitable[None]]
 
 
-def with_bridges(scenario: Scenario, folder: Path, look: Look) -> None:
-    """Starts main brokers, then small ones with their bridges, looks, and stops all."""
+def with_bridges(
+    scenario: Scenario, folder: Path, look: Look, cut: frozenset[str] = frozenset()
+) -> Bridges:
+    """Starts brokers and bridges, looks, and stops all."""
 
-    async def run() -> None:
-        keys = RunKeys(scenario.topology, folder / "keys")
-        keys.make(provisional_plan(scenario))
-        bridges = Bridges(scenario.topology, folder, keys, targets=scenario.target)
-        plan = keys.equip(provisional_plan(scenario))
-        started = Started(scenario, bridges, keys, plan)
+    async def run() -> Bridges:
+        events: list[BrokerEvent] = []
+        topology = Topology(
+            scenario.topology, folder, events.append, targets=scenario.target, cut=cut
+        )
         try:
-            await start(started, folder)
-            await look(started)
+            topology.keys.make(provisional_plan(scenario))
+            await topology.start()
+            await look(Started(topology, topology.keys.equip(provisional_plan(scenario))))
         finally:
-            for broker in reversed(started.brokers.values()):
-                await broker.stop()
-            await bridges.close()
-            keys.discard()
+            await topology.stop()
+        assert events == []
+        return topology.bridges
 
-    asyncio.run(run())
-
-
-async def start(started: Started, folder: Path) -> None:
-    specs, bridges = started.scenario.topology.brokers, started.bridges
-
-    async def start_one(group: str, number: int) -> None:
-        spec, name = specs[group], f"{group}-{number}"
-        settings = {**started.keys.settings(spec.tls), **bridges.settings(group), **spec.settings}
-        more = "" if bridges.is_main(group) else bridges.lines(group, number)
-        under_tls = spec.tls != "none"
-        place = Place(name, folder / name, settings, more=more, is_under_tls=under_tls)
-        started.brokers[name] = MosquittoBroker(place)
-        await started.brokers[name].start()
-
-    mains = [group for group in specs if bridges.is_main(group)]
-    for group in mains:
-        await start_one(group, 0)
-    cores = {group: started.brokers[f"{group}-0"] for group in mains}
-    await bridges.open(
-        {group: (broker.host, broker.port) for group, broker in cores.items()},
-        {group: (broker.host, broker.observer_port) for group, broker in cores.items()},
-    )
-    for group in specs:
-        if group not in mains:
-            await asyncio.gather(*(start_one(group, n) for n in range(specs[group].count)))
-    await bridges.up(10.0)
+    return asyncio.run(run())
 
 
 class Heard:
@@ -207,8 +193,12 @@ def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) 
         assert all_up(started)
         await asyncio.to_thread(crosses, started, 1, 1)
 
-    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look)
+    with_bridges(scenario_of(cloud=f"tls: {mode}, passwords: true"), tmp_path, look)
     assert not (tmp_path / "keys").exists()
+    configuration = tmp_path / "boxes-1" / "mosquitto.conf"
+    assert "# remote_password: taken out" in configuration.read_text()
+    assert not re.search(r"^(remote_password|bridge_psk) ", configuration.read_text(), re.M)
+    assert configuration.stat().st_mode & 0o777 == 0o600
 
 
 def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path) -> None:
@@ -218,7 +208,7 @@ def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path)
     async def look(started: Started) -> None:
         assert all_up(started)
         await asyncio.to_thread(crosses, started, 2, 1)
-        login, cloud = started.keys.bridge_login("uplink", 2), started.port("cloud-0")
+        login, cloud = started.topology.keys.bridge_login("uplink", 2), started.port("cloud-0")
         with client(cloud, started.login()) as main, client(cloud, Login(*login)) as box:
             main.subscribe("box/#", 1)
             for topic in ("box/3/up/x", "box/2/up/x"):
@@ -230,20 +220,166 @@ def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path)
     with_bridges(scenario_of(cloud=rights, bridge=prefix), tmp_path, look)
 
 
-def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("persistence", ["true", "false"])
+def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
+    tmp_path: Path, persistence: str
+) -> None:
     async def look(started: Started) -> None:
         [monitor] = started.bridges.monitors()
         monitor.start()
-        broker = started.brokers["cloud-0"]
+        assert [reading.value for reading in monitor.read()] == [BOXES, BOXES]
+        broker = started.topology.broker("cloud-0")
+        started.topology.expect("cloud-0", ending=True)
         killed_ns = time.monotonic_ns()
         broker.send(signal.SIGKILL)
         await broker.ending()
         down_ns = await changed(monitor, 0)
+        assert [reading.value for reading in monitor.read()] == [0]
         await broker.restart()
         back_ns = time.monotonic_ns()
+        started.topology.expect("cloud-0", ending=False)
         assert killed_ns < down_ns < back_ns < await changed(monitor, BOXES)
 
-    with_bridges(scenario_of(cloud="settings: {persistence: true}"), tmp_path, look)
+    settings = f"settings: {{persistence: {persistence}, autosave_interval: 1}}"
+    with_bridges(scenario_of(cloud=settings), tmp_path, look)
+
+
+@pytest.mark.parametrize("mode", ["none", "server"])
+def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) -> None:
+    async def look(started: Started) -> None:
+        [monitor] = started.bridges.monitors()
+        monitor.start()
+        links = started.bridges.links
+        await links.set("uplink", [1, 3], LinkState("close"))
+        await changed(monitor, BOXES - 2)
+        await links.set("uplink", [1, 3], LinkState())
+        await changed(monitor, BOXES)
+        await asyncio.to_thread(crosses, started, 3, 1)
+
+    try:
+        proxy_path()
+    except BinaryError:
+        pytest.skip("pubstorm-proxy is not built")
+    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look, frozenset({"uplink"}))
+
+
+def test_two_bridges_of_a_box_lead_to_different_brokers(tmp_path: Path) -> None:
+    text = """\
+topology:
+  brokers:
+    cloud: mosquitto
+    lake: {kind: mosquitto, passwords: true}
+    boxes: {kind: mosquitto, count: 2}
+    others: {kind: mosquitto, count: 1}
+  bridges:
+    up: {from: boxes, to: cloud, topics: [{topic: a, direction: out, remote_prefix: "{n}/"}]}
+    side: {from: boxes, to: lake, topics: [{topic: a, direction: out, remote_prefix: "{n}/"}]}
+    other: {from: others, to: cloud, topics: [{topic: a, direction: out, remote_prefix: "o/"}]}
+populations: {client: {clients: 1, at: lake, subscriptions: ["#"]}}
+stages: [connect]
+"""
+
+    def hear(started: Started) -> None:
+        cloud, lake = (started.port(f"{name}-0") for name in ("cloud", "lake"))
+        with client(cloud) as main, client(lake, started.login()) as side:
+            for heard in (main, side):
+                heard.subscribe("+/a", 0)
+            for box, topic in (("boxes-1", "1/a"), ("others-0", "o/a")):
+                with client(started.port(box)) as small:
+                    small.client.publish("a", b"x")
+                    assert main.next() == (topic, b"x", 0)
+            assert side.next() == ("1/a", b"x", 0)
+            assert side.messages.empty()
+
+    async def look(started: Started) -> None:
+        results = started.bridges.results()
+        assert [(r.name, r.up, r.bridges) for r in results] == [
+            ("up", 2, 2),
+            ("side", 2, 2),
+            ("other", 1, 1),
+        ]
+        await asyncio.to_thread(hear, started)
+
+    with_bridges(parse_scenario(text, "s.yaml"), tmp_path, look)
+
+
+def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> None:
+    async def run() -> None:
+        main = MosquittoBroker(Place("main", tmp_path / "main"))
+        await main.start()
+        target = f"target: mqtt://127.0.0.1:{main.port}"
+        try:
+            for left in ("pubstorm/bridge/uplink/1", "else/where"):
+                await asyncio.to_thread(keep, main.port, left)
+            bridges = await asyncio.to_thread(
+                with_bridges, scenario_of(to="target", target=target), tmp_path / "run", look
+            )
+            residue = await remove_bridges(bridges.outside())
+            assert [(each.what, each.total) for each in residue] == [("sessions", BOXES)]
+            assert await asyncio.to_thread(kept, main.port) == ["else/where"]
+            assert await asyncio.to_thread(session_of, main.port, "uplink-3") is False
+        finally:
+            await main.stop()
+
+    async def look(started: Started) -> None:
+        assert all_up(started)
+
+    asyncio.run(run())
+
+
+def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_bytes(psk_text(new_keys(f"box-{n}" for n in range(BOXES)).items()))
+
+    async def run() -> None:
+        settings = psk_settings(keys, as_username=False)
+        main = MosquittoBroker(Place("main", tmp_path / "main", settings, is_under_tls=True))
+        await main.start()
+
+        def hear(started: Started) -> None:
+            assert "pre-shared keys" in next(started.bridges.missing())
+            with client(main.observer_port) as cloud, client(started.port("boxes-4")) as small:
+                cloud.subscribe("pubstorm/bridge/uplink/4", 0)
+                assert cloud.next()[1] == b"1"
+                cloud.subscribe("box/4/up/x", 0)
+                small.client.publish("up/x", b"hello", 0)
+                assert cloud.next()[1] == b"hello"
+
+        async def look(started: Started) -> None:
+            await asyncio.to_thread(hear, started)
+
+        bridge = f'tls: {{psk: {{file: "{keys}", identity: "box-{{n}}"}}}}'
+        target = f"target: mqtts://127.0.0.1:{main.port}"
+        scenario = scenario_of(to="target", target=target, bridge=bridge)
+        try:
+            bridges = await asyncio.to_thread(with_bridges, scenario, tmp_path / "run", look)
+            [residue] = await remove_bridges(bridges.outside())
+        finally:
+            await main.stop()
+        assert (residue.what, residue.total) == ("unknown", BOXES)
+
+    asyncio.run(run())
+
+
+def keep(port: int, topic: str) -> None:
+    with client(port) as heard:
+        heard.client.publish(topic, b"1", 1, retain=True).wait_for_publish(5)
+
+
+def kept(port: int) -> list[str]:
+    """Topics of all retained messages."""
+    with client(port) as heard:
+        heard.subscribe("#", 0)
+        heard.client.publish("last", b"", 0)
+        return list(iter(lambda: heard.next()[0], "last"))
+
+
+def session_of(port: int, client_id: str) -> bool:
+    """Whether the broker has a session of this client."""
+    deadline = Deadline(5)
+    target = Target(host="127.0.0.1", port=port)
+    with Observer(target, Identity(None, None, None), client_id, deadline, clean=False) as one:
+        return one.session_present
 
 
 async def changed(monitor: BridgeMonitor, wanted: int) -> int:

@@ -26,6 +26,7 @@ from pubstorm.report import (
     load_series,
     write_reports,
 )
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
 from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
@@ -119,6 +120,8 @@ class _Series:
         finally:
             if topology is not None:
                 await topology.stop()
+                for residue in await remove_bridges(topology.bridges.outside()):
+                    self._live.note(f"{residue.target}: {residue.text}")
         if self._directory.failure is not None:
             self._live.note(f"{self._directory.failure}: what is stored is not complete")
         return self._store(started)

@@ -69,6 +69,7 @@ class Topology:
         if died := [text for b in self._brokers if (text := self._supervision.died(b.name))]:
             raise TopologyError(f"{'; '.join(died)}, in a run before this one")
         if self._supervision.is_watching or not self._brokers:
+            await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return
         check_ports(
             (broker.name, broker.place.port)

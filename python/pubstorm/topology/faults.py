@@ -41,7 +41,7 @@ class Links(Protocol):
 class Faults:
     """Begins faults and mends them."""
 
-    def __init__(self, brokers: Brokers, links: Links | None) -> None:
+    def __init__(self, brokers: Brokers, links: Links) -> None:
         self._brokers = brokers
         self._links = links
         self._broken: list[PlannedFault] = []
@@ -111,8 +111,6 @@ class Faults:
         )
 
     async def _set(self, fault: PlannedFault, state: LinkState) -> Problems:
-        if self._links is None:
-            return (f"bridges {fault.group} have no links that could be cut",)
         try:
             await self._links.set(fault.group, fault.numbers, state)
         except TopologyError as error:

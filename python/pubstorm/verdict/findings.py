@@ -42,7 +42,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
-        elif event.kind == "host":
+        elif event.kind in {"host", "bridge"}:
             yield Finding(event.text)
         elif event.kind == "residue":
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)

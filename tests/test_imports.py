@@ -42,7 +42,8 @@ FOREIGN = {
 }
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")
-ENGINE_ONLY = {"mio"}
+EVENT_LOOP = {"mio"}
+EVENT_LOOP_USERS = {"engine", "proxy"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -130,11 +131,11 @@ def test_pure_crates_forbid_clocks_sockets_and_files() -> None:
         assert "disallowed-types" in rules or "disallowed-methods" in rules, name
 
 
-def test_only_the_engine_knows_the_event_loop() -> None:
+def test_only_engine_and_proxy_know_the_event_loop() -> None:
     for name, manifest in manifests().items():
         dependencies = manifest.get("dependencies", {})
         assert isinstance(dependencies, dict)
-        assert name == "engine" or not set(dependencies) & ENGINE_ONLY, name
+        assert name in EVENT_LOOP_USERS or not set(dependencies) & EVENT_LOOP, name
 
 
 def test_the_test_kit_is_for_tests() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +17,8 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from pubstorm.binaries import proxy_path
+from pubstorm.errors import BinaryError
 from pubstorm.keys.listener import psk_settings
 from pubstorm.keys.psk import new_keys, psk_text
 from pubstorm.monitor.bridges import BridgeMonitor
@@ -29,6 +32,7 @@ from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import MosquittoBroker, mosquitto
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.broker import Place
+from pubstorm.topology.links import LinkState
 
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
@@ -85,12 +89,16 @@ class Started:
 Look = Callable[[Started], Awaitable[None]]
 
 
-def with_bridges(scenario: Scenario, folder: Path, look: Look) -> Bridges:
+def with_bridges(
+    scenario: Scenario, folder: Path, look: Look, cut: frozenset[str] = frozenset()
+) -> Bridges:
     """Starts brokers and bridges, looks, and stops all."""
 
     async def run() -> Bridges:
         events: list[BrokerEvent] = []
-        topology = Topology(scenario.topology, folder, events.append, targets=scenario.target)
+        topology = Topology(
+            scenario.topology, folder, events.append, targets=scenario.target, cut=cut
+        )
         try:
             topology.keys.make(provisional_plan(scenario))
             await topology.start()
@@ -185,8 +193,12 @@ def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) 
         assert all_up(started)
         await asyncio.to_thread(crosses, started, 1, 1)
 
-    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look)
+    with_bridges(scenario_of(cloud=f"tls: {mode}, passwords: true"), tmp_path, look)
     assert not (tmp_path / "keys").exists()
+    configuration = tmp_path / "boxes-1" / "mosquitto.conf"
+    assert "# remote_password: taken out" in configuration.read_text()
+    assert not re.search(r"^(remote_password|bridge_psk) ", configuration.read_text(), re.M)
+    assert configuration.stat().st_mode & 0o777 == 0o600
 
 
 def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path) -> None:
@@ -230,6 +242,25 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
 
     settings = f"settings: {{persistence: {persistence}, autosave_interval: 1}}"
     with_bridges(scenario_of(cloud=settings), tmp_path, look)
+
+
+@pytest.mark.parametrize("mode", ["none", "server"])
+def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) -> None:
+    async def look(started: Started) -> None:
+        [monitor] = started.bridges.monitors()
+        monitor.start()
+        links = started.bridges.links
+        await links.set("uplink", [1, 3], LinkState("close"))
+        await changed(monitor, BOXES - 2)
+        await links.set("uplink", [1, 3], LinkState())
+        await changed(monitor, BOXES)
+        await asyncio.to_thread(crosses, started, 3, 1)
+
+    try:
+        proxy_path()
+    except BinaryError:
+        pytest.skip("pubstorm-proxy is not built")
+    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look, frozenset({"uplink"}))
 
 
 def test_two_bridges_of_a_box_lead_to_different_brokers(tmp_path: Path) -> None:

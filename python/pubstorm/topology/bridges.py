@@ -20,17 +20,21 @@ from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology.adapters.mosquitto import CONFIGURATION
 from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
+    conceal,
     psk_identity,
     psk_words,
     state_topic,
     tls_version,
     tls_words,
 )
+from pubstorm.topology.broker import LOOPBACK
 from pubstorm.topology.keys import RunKeys
+from pubstorm.topology.links import Links
 
 NOWHERE = Target(host="", port=0)
 TARGET = "target"
@@ -95,6 +99,8 @@ class Bridges:
         self._folder = folder
         self._keys = keys
         self._cut = cut
+        self.links = Links()
+        """What bridges go through that are cut or delayed."""
         self._targets = tuple(targets)
         self._opened_s = 0.0
         self._were_up = False
@@ -124,6 +130,8 @@ class Bridges:
         for bridges in self._bridges.values():
             to = bridges.spec.to
             bridges.main = self._main(to, ports)
+            if bridges.name in self._cut:
+                await self._open_links(bridges)
             host, port = (observers or {}).get(to, ports.get(to, (bridges.main.host, 0)))
             if to == TARGET:
                 bridges.psk_keys = _psk_keys(bridges.spec.tls)
@@ -198,8 +206,13 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends the listening. May be called twice."""
+        """Ends links and listening, and takes logins and keys out of what is written of the small
+        brokers, which have ended. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
+        await self.links.stop()
+        for bridges in self._bridges.values():
+            for number in range(bridges.count):
+                conceal(self._folder / f"{bridges.spec.from_}-{number}" / CONFIGURATION)
 
     def outside(self) -> list[BridgesOutside]:
         """Bridges that have led to a target that the run did not start, and may have left something
@@ -209,6 +222,12 @@ class Bridges:
             for bridges in self._bridges.values()
             if bridges.spec.to == TARGET and bridges.main is not NOWHERE
         ]
+
+    async def _open_links(self, bridges: _Bridges) -> None:
+        """A link for each bridge, which leads to the main broker."""
+        await self.links.start(self._folder)
+        main = bridges.main
+        bridges.ports = await self.links.open(bridges.name, main.host, main.port, bridges.count)
 
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
         if to == TARGET and self._targets:
@@ -261,7 +280,7 @@ class Bridges:
         username, password = self._keys.bridge_login(bridges.name, number)
         host, port = bridges.main.host, bridges.main.port
         if bridges.ports:
-            host, port = "127.0.0.1", bridges.ports[number]
+            host, port = LOOPBACK, bridges.ports[number]
         return Access(host, port, username, password, self._tls(bridges, number))
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:
@@ -272,7 +291,9 @@ class Bridges:
             return {}
         tls = spec.tls or Tls()
         if tls.psk is None:
-            return tls_words(tls, number)
+            # A certificate names the target, and not the end of the link to it.
+            insecure = {"bridge_insecure": True} if bridges.ports else {}
+            return {**tls_words(tls, number), **insecure}
         identity = psk_identity(bridges.name, spec, number)
         key = bridges.psk_keys.get(identity)
         if key is None:

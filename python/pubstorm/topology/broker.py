@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.errors import TopologyError
+from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.ports import LOOPBACK, free_port
@@ -177,12 +178,10 @@ class BrokerProcess(ABC):
             raise self._refused_folder(error) from error
 
     def write(self, file: str, text: str) -> Path:
-        """Writes a file into its folder."""
+        """Writes a file into its folder, for its owner only: it may hold passwords."""
         path = self.folder / file
         try:
-            if self.place.more:
-                # Bridges have passwords and keys.
-                path.touch(mode=0o600)
+            path.touch(mode=PRIVATE_MODE)
             path.write_text(text)
         except OSError as error:
             raise self._refused_folder(error) from error

@@ -16,6 +16,9 @@ from pubstorm.shortage import CANNOT_START
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.ports import free_port
 
+CONFIGURATION = "mosquitto.conf"
+"""Its name in the folder of a broker."""
+
 
 class MosquittoBroker(BrokerProcess):
     """`mosquitto` as a child process."""
@@ -46,7 +49,7 @@ class MosquittoBroker(BrokerProcess):
             self.observer_port = free_port()
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
         text += self.place.more
-        return (program, "-c", str(self.write("mosquitto.conf", text)))
+        return (program, "-c", str(self.write(CONFIGURATION, text)))
 
     async def ready(self) -> bool:
         """It opens the listener of observers last."""

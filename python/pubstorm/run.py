@@ -31,7 +31,7 @@ from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
-from pubstorm.preflight import Host, agents_needed, needs
+from pubstorm.preflight import Host, agents_needed, broker_kinds, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
 from pubstorm.record import Brought, Recording, record
@@ -239,7 +239,7 @@ class _Run:
         agents = self._scenario.fleet.agents or agents_needed(
             plan, descriptors=host.descriptors, cores=host.cores
         )
-        brokers = sum(broker.count for broker in self._scenario.topology.brokers.values())
+        brokers = broker_kinds(self._scenario.topology)
         for need in needs(plan, host, agents=agents, brokers=brokers):
             if not need.is_met:
                 text = f"short of {need_in_words(need)}: {need.fix}"
@@ -253,14 +253,17 @@ class _Run:
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
         """What watches, from where observers find the brokers."""
-        scenario, brokers = self._scenario, watched_brokers(topology.results(), plan.targets)
+        scenario = self._scenario
+        watched = watched_brokers(
+            topology.results(), plan.targets, lambda name: topology.broker(name).pid
+        )
         profiler = None
-        if (spec := profile_spec(scenario, plan, brokers)) is not None:
+        if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
         return Watch(
-            (*monitors_for(scenario, plan, brokers), *topology.bridges.monitors()),
+            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,

@@ -3,6 +3,7 @@ addresses, memory, connection tracking and backlogs, each with its exact fix. It
 the host.
 """
 
+from pubstorm.preflight.brokers import broker_kinds
 from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_needed, largest_share
 from pubstorm.preflight.fixes import Fix, script
 from pubstorm.preflight.host import Host
@@ -16,6 +17,7 @@ __all__ = [
     "Need",
     "agents_needed",
     "broker_host_needs",
+    "broker_kinds",
     "largest_share",
     "needs",
     "script",

@@ -22,6 +22,7 @@ from pubstorm.scenario.expressions import (
 from pubstorm.scenario.fault_checks import check_fault_keys, check_faults
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
+from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.tls_checks import check_tls
@@ -64,6 +65,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_faults(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
+    yield from check_ports(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"

@@ -14,9 +14,11 @@ from pubstorm.result import BrokerResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.adapters import ADAPTERS
-from pubstorm.topology.bridges import Bridges
+from pubstorm.topology.bridge_lines import state_topic
+from pubstorm.topology.bridges import TARGET, Bridges
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin
+from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.ports import LOOPBACK, check_ports
 from pubstorm.topology.start import Tell, paced, start_all
@@ -47,6 +49,8 @@ class Topology:
         self.record = StartRecord(folder)
         """What was started, for `pubstorm down`."""
         self._spec = spec
+        self._folder = folder
+        self._targets = targets
         self._groups = {
             group: tuple(self._made(group, number, folder) for number in range(broker.count))
             for group, broker in spec.brokers.items()
@@ -77,6 +81,9 @@ class Topology:
             if broker.place.port is not None and not broker.place.prefix
         )
         self.record.open()
+        for name, bridge in self._spec.bridges.items():
+            if bridge.to == TARGET and bridge.notifications:
+                self.record.note_bridged(self._targets[0], state_topic(name, "+"))
         try:
             await self._start(tell)
         except BaseException:
@@ -96,6 +103,7 @@ class Topology:
             await _stop(self._mains)
             self.record.close()
             self.keys.discard()
+            forget_secrets(self._folder)
 
     def broker(self, name: str) -> BrokerProcess:
         """A broker by its name, such as `boxes-7`."""

@@ -1,17 +1,18 @@
 """Ports for brokers of this host: free ones below those that the kernel gives to outgoing
-connections, and who has one that is taken. It knows no broker."""
+connections, and who has one that is taken. It starts no broker."""
 
 from __future__ import annotations
 
 import errno
 import random
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
 from pubstorm.errors import TopologyError
+from pubstorm.scenario.topology import Topology
 
 LOOPBACK = "127.0.0.1"
 FIRST_PORT = 10_000
@@ -68,6 +69,13 @@ def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
         "stop that program, choose another port in topology.brokers, or leave port out: "
         "then free ones are taken",
     )
+
+
+def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
+    """Ports that a scenario asks for, each with the name of its broker."""
+    for group, broker in spec.brokers.items():
+        if broker.port is not None:
+            yield from ((f"{group}-{n}", broker.port + n) for n in range(broker.count))
 
 
 def holder(port: int) -> str:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from pubstorm.topology.broker import BrokerProcess
 
-STARTS_AT_ONCE = 16
+STARTS_AT_ONCE = 8
 """Brokers that are on their way at once."""
 TELL_EVERY_S = 1.0
 """How often it is told how far the start is; what takes less is not told."""

@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 from pydantic import ValidationError
 
 from pubstorm.errors import TopologyError
+from pubstorm.scenario.target import Target
 from pubstorm.value import Value
 
 STARTED_FILE = "started.jsonl"
@@ -42,7 +43,7 @@ class Started(Value):
     session: int = 0
     """Session of the process."""
     command: tuple[str, ...] = ()
-    """Command of the process."""
+    """Command of the process; for a target, the one that reads what bridges have told it."""
 
 
 class StartRecord:
@@ -76,9 +77,11 @@ class StartRecord:
         """A network namespace is about to be made."""
         self._try_add(Started(kind="namespace", name=name, boot=boot_id()))
 
-    def note_bridged(self, url: str) -> None:
-        """Bridges are about to connect to a target that is not the run's own."""
-        self._try_add(Started(kind="bridged", name=url))
+    def note_bridged(self, target: Target, topic: str) -> None:
+        """Bridges are about to tell a target that is not the run's own, under `topic`, whether
+        they are up."""
+        reading = ("mosquitto_sub", "-h", target.host, "-p", str(target.port), "-t", topic)
+        self._try_add(Started(kind="bridged", name=str(target), command=reading))
 
     def close(self) -> None:
         """Nothing more comes. The file stays."""
@@ -111,12 +114,18 @@ def is_alive(started: Started) -> bool:
 def marked(folder: Path) -> Iterator[int]:
     """Process ids of everything that the brokers of a topology, or their children, have started;
     those that this user may not look into are left out."""
-    mark = f"{MARK}={folder.absolute()}".encode()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    yield int(entry.name)
+        if entry.name.isdecimal() and is_marked(int(entry.name), folder):
+            yield int(entry.name)
+
+
+def is_marked(pid: int, folder: Path) -> bool:
+    """Whether a process was started by a broker of a topology, or is one."""
+    mark = f"{MARK}={folder.absolute()}".encode()
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def stat_of(pid: int) -> tuple[str, int] | None:

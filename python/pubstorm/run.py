@@ -142,7 +142,7 @@ class _Run:
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
-                self._faults = Faults(topology, None, topology.networks)
+                self._faults = Faults(topology, topology.bridges.links, topology.networks)
                 kept = self._older_targets(is_own)
                 clean_start = CleanStart(observed, self._scenario.clean_start, kept)
                 assembly = await self._play_cleanly(plan, watch, clean_start)
@@ -253,14 +253,17 @@ class _Run:
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
         """What watches, from where observers find the brokers."""
-        scenario, brokers = self._scenario, watched_brokers(topology.results(), plan.targets)
+        scenario = self._scenario
+        watched = watched_brokers(
+            topology.results(), plan.targets, lambda name: topology.broker(name).pid
+        )
         profiler = None
-        if (spec := profile_spec(scenario, plan, brokers)) is not None:
+        if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
         return Watch(
-            (*monitors_for(scenario, plan, brokers), *topology.bridges.monitors()),
+            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from pubstorm.live import Live
+from pubstorm.metrics import RATES
 from pubstorm.monitor import Monitor, MonitorError, Reading
 from pubstorm.monitor.bridges import BridgeMonitor
 from pubstorm.monitor.profiling import Profiler
@@ -111,7 +112,11 @@ class Watch:
 
     def _add_load(self, samples: Sequence[Sample]) -> None:
         self._keep(samples)
-        self._readings.add(sample for sample in samples if sample.source.startswith("agent-"))
+        self._readings.add(
+            sample
+            for sample in samples
+            if sample.source.startswith("agent-") or sample.metric in RATES
+        )
 
     def _outbox(self, loop: asyncio.AbstractEventLoop) -> _Outbox:
         """Hands what a reader has over to the loop; nothing happens once that is closed."""

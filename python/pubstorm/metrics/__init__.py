@@ -31,6 +31,8 @@ class Metric:
     """What it is for all populations together."""
     spans: frozenset[SpanKind] = frozenset()
     """Whether it is kept for single stages and phases too."""
+    over_time: bool = False
+    """Whether its readings can be asked for too, with the statistics of monitors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Expression:
     @property
     def unit(self) -> Unit | None:
         """The unit of its value; None where only the result can tell."""
+        if self.statistic == "rate":
+            return unit_of_growth(self.metric)
         known = POPULATION_METRICS.get(self.metric)
         if known is not None:
             return known.unit
@@ -138,6 +142,12 @@ def metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) -> 
     return f"there are {', '.join(shown)}"
 
 
+def unit_of_growth(metric: str) -> Unit:
+    """The unit of a count's growth a second."""
+    counts_bytes = unit_of(metric) == "bytes" or metric.startswith(f"{SYS_PREFIX}bytes/")
+    return "bytes_per_s" if counts_bytes else "per_s"
+
+
 def full_names(metric: str) -> tuple[str, ...]:
     """What a monitor's metric may be called in a result, where its unit was left out."""
     return (metric, *(f"{metric}_{suffix}" for suffix in UNIT_SUFFIXES))
@@ -159,6 +169,11 @@ def _check_fault_metric(metric: str, statistic: str | None, span: str | None) ->
 
 
 def _check_statistic(metric: str, statistic: str | None) -> None:
+    if POPULATION_METRICS[metric].over_time:
+        if statistic is not None and statistic not in MONITOR_STATISTICS:
+            words = f"are {metric} alone, or .{', .'.join(MONITOR_STATISTICS)}"
+            raise UnfitError(statistic, words)
+        return
     _check_among(metric, statistic, POPULATION_METRICS[metric].statistics)
 
 
@@ -175,7 +190,7 @@ def _check_among(metric: str, statistic: str | None, allowed: tuple[str, ...]) -
 
 
 LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
-MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase")
+MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate")
 BACK_STATISTICS: Mapping[str, str] = {
     "first": "Until the first one of those that were lost was back.",
     "most": "Until 99 % of those that were there before were there again.",
@@ -242,7 +257,7 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = Metric((name,))
     metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
     for name in RATES:
-        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere)
+        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
         for clock, spans in (("intended", everywhere), ("actual", in_stages)):
             path = (f"{name}_us", clock)
@@ -276,6 +291,7 @@ PROCESS_METRICS: Mapping[str, str] = {
     "cpu_user": "The part of it in the program.",
     "cpu_system": "The part of it in the kernel.",
     "rss_bytes": "Resident memory.",
+    "private_bytes": "Resident memory without what other processes share, such as the program.",
     "threads": "Threads.",
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",

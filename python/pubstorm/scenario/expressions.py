@@ -17,6 +17,7 @@ from pubstorm.metrics import (
     POPULATION_METRICS,
     PROCESS_METRICS,
     SHOWN_METRICS,
+    SYS_PREFIX,
     Expression,
     SpanKind,
     check_monitor_metric,
@@ -29,6 +30,7 @@ from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.monitors import TOGETHER_ABOVE
 from pubstorm.units import UnfitError, describe
 
 STOP_WORDS = ("failed", "invalid")
@@ -66,6 +68,7 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
     for path, expression in _expressions(scenario):
+        yield from _check_together(path, expression, scenario)
         span = expression.span
         if span is None:
             continue
@@ -160,6 +163,21 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             check_monitor_metric(expression, subject.metrics)
     except UnfitError as unfit:
         yield path, str(unfit), unfit.hint
+
+
+def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That nothing is asked of single brokers that are watched together, nor of their `$SYS`."""
+    name = expression.subject or ""
+    brokers = scenario.topology.brokers
+    group = name if name in brokers else name.rpartition("-")[0]
+    if group not in brokers or brokers[group].count <= TOGETHER_ABOVE:
+        return
+    why = f"{brokers[group].count} brokers {group} are watched together, without $SYS"
+    if name != group:
+        yield path, f"found {describe(name)}, allowed is {group}", why
+    elif expression.metric.startswith(SYS_PREFIX):
+        metrics = ", ".join(PROCESS_METRICS)
+        yield path, f"found {describe(expression.metric)}, allowed are {metrics}", why
 
 
 def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def _restart(value: object) -> object:
     if value == "never":
         return None
     if value is None or not isinstance(value, (dict, Restart)):
-        raise UnfitError(value, "is {at_most: 3, within: 1m} or never")
+        raise UnfitError(value, "is {at_most: 3, within: 1min} or never")
     return value
 
 

@@ -21,7 +21,7 @@ from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted,
 from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.network import Networks
-from pubstorm.topology.ports import LOOPBACK, check_ports
+from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
 from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Supervision
@@ -78,11 +78,7 @@ class Topology:
         if self._supervision.is_watching or not self._brokers:
             await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return
-        check_ports(
-            (broker.name, broker.place.port)
-            for broker in self._brokers
-            if broker.place.port is not None and self.networks.around(_group(broker)) is None
-        )
+        check_ports(fixed_ports(self._spec))
         self.record.open()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:

@@ -43,9 +43,7 @@ class Links(Protocol):
 class Faults:
     """Begins faults and mends them."""
 
-    def __init__(
-        self, brokers: Brokers, links: Links | None, networks: Networks | None = None
-    ) -> None:
+    def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
         self._brokers = brokers
         self._links = links
         self._networks = networks
@@ -59,7 +57,7 @@ class Faults:
                 return await self._kill(fault.victims)
             case "freeze":
                 return self._signal(fault.victims, signal.SIGSTOP)
-            case "cut" | "delay" if fault.how == "unplug":
+            case "cut" if fault.how == "unplug":
                 return await self._plug(fault, is_in=False)
             case "cut" | "delay":
                 return await self._set(fault, _broken_state(fault))
@@ -71,7 +69,7 @@ class Faults:
                 problems = await self._restart(fault.victims)
             case "freeze":
                 problems = self._signal(fault.victims, signal.SIGCONT)
-            case "cut" | "delay" if fault.how == "unplug":
+            case "cut" if fault.how == "unplug":
                 problems = await self._plug(fault, is_in=True)
             case "cut" | "delay":
                 problems = await self._set(fault, LinkState())
@@ -120,8 +118,6 @@ class Faults:
         )
 
     async def _set(self, fault: PlannedFault, state: LinkState) -> Problems:
-        if self._links is None:
-            return (f"bridges {fault.group} have no links that could be cut",)
         try:
             await self._links.set(fault.group, fault.numbers, state)
         except TopologyError as error:

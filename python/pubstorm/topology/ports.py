@@ -72,9 +72,11 @@ def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
 
 
 def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
-    """Ports that a scenario asks for, each with the name of its broker."""
+    """Ports of this host that a scenario asks for, each with the name of its broker. A network has
+    ports of its own."""
+    inside = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
     for group, broker in spec.brokers.items():
-        if broker.port is not None:
+        if broker.port is not None and group not in inside:
             yield from ((f"{group}-{n}", broker.port + n) for n in range(broker.count))
 
 

@@ -281,7 +281,10 @@ def _closed_loops(measured: Measured) -> Iterable[Finding]:
         if trips.p50 > QUEUEING_FACTOR * trips.min:
             yield Finding(f"{text}: messages queued at the broker", LimitedBy.BROKER)
         else:
-            yield Finding(f"{text}: round trips were measured", LimitedBy.WINDOW)
+            what = "round trips were measured, not what the broker carries"
+            if measured.bridges:
+                what += "; they end at the broker of the publishers, before any bridge"
+            yield Finding(f"{text}: {what}", LimitedBy.WINDOW)
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:

@@ -241,7 +241,7 @@ populations: {device: {clients: 1, at: boxes, publications: [{topic: a, rate: 1/
 """
 
     def namespace(pid: int) -> str:
-        return os.readlink(f"/proc/{pid}/ns/net")
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
 
     async def run() -> None:
         topology = Topology(parse_scenario(text, "s.yaml").topology, tmp_path, lambda _: None)

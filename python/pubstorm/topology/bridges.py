@@ -136,9 +136,9 @@ class Bridges:
         for bridges in self._bridges.values():
             to = bridges.spec.to
             bridges.main = self._main(to, ports)
-            bridges.main_host = (inside or {}).get(bridges.name, bridges.main.host)
             if bridges.name in self._cut:
                 await self._open_links(bridges)
+            bridges.main_host = (inside or {}).get(bridges.name, bridges.main.host)
             host, port = (observers or {}).get(to, ports.get(to, (bridges.main.host, 0)))
             if to == TARGET:
                 bridges.psk_keys = _psk_keys(bridges.spec.tls)

@@ -218,7 +218,8 @@ class BrokerProcess(ABC):
 
     async def spawn(self, command: Sequence[str]) -> None:
         """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
-        reach it; with pipes as stdin and stdout if it follows us."""
+        reach it; with pipes as stdin and stdout if it follows us. The parent-death signal is that
+        of the thread that forks, which has to be the main one: asyncio forks where its loop is."""
         self._command, talks = command, self.dies_with_us
         with open_log(self.log) as log:
             try:

@@ -72,11 +72,11 @@ def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
 
 
 def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
-    """Ports of this host that a scenario asks for, each with the name of its broker. A network has
-    ports of its own."""
-    inside = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
+    """Ports of this host that a scenario asks for, each with the name of its broker. Brokers in a
+    network of their own have ports of their own."""
+    elsewhere = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
     for group, broker in spec.brokers.items():
-        if broker.port is not None and group not in inside:
+        if broker.port is not None and group not in elsewhere:
             yield from ((f"{group}-{n}", broker.port + n) for n in range(broker.count))
 
 

@@ -245,7 +245,6 @@ def test_a_killed_broker_is_told_with_clients_bridges_and_backlog() -> None:
         "4 of 4 bridges were lost, first back after 2.5 s, 99 % back after 4.2 s, all back after "
         "4.2 s",
         "up to 12\u202f000 messages waited, gone 6.0 s after it was mended",
-        "in its stage 0 lost, 3 duplicated, 0 out of order of 120\u202f000 deliveries at QoS 1",
     )
 
 
@@ -402,6 +401,19 @@ def test_what_did_not_come_back_has_no_value(
     found = evaluate(measured(faults=faults), parse_expression(expression))
     assert isinstance(found, Missing)
     assert found.reason == reason
+
+
+def test_deliveries_are_told_of_the_stage_once_whatever_happened_in_it(
+    measured: MeasuredMaker,
+) -> None:
+    run = assembly(outage(20, 26))
+    faults = (fault_result(), fault_result("kill boxes"))
+    found = measured(faults=faults).model_copy(update={"stages": run.stages()})
+    told = [fact for fact in judge(found, []).evidence if "with its faults" in fact]
+    assert told == [
+        "stage load, with its faults: 0 lost, 3 duplicated, 0 out of order of 120\u202f000 "
+        "deliveries at QoS 1"
+    ]
 
 
 def test_a_loss_in_a_stage_with_a_fault_limits_nothing(measured: MeasuredMaker) -> None:

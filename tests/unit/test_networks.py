@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from pubstorm.errors import ScenarioError, TopologyError
+from pubstorm.plan import provisional_plan
 from pubstorm.preflight.network import NetworkHost, network_needs
+from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.network import Network
 from pubstorm.topology.network import RANGE, discipline, free_block, outer_ends, remove_namespace
@@ -86,6 +88,14 @@ def test_what_does_not_work_is_refused_in_words(old: str, new: str, words: str) 
 def test_a_link_to_a_broker_elsewhere_is_refused() -> None:
     with pytest.raises(ScenarioError, match="a network whose link would lead to target"):
         read(("to: cloud", "to: target"), ("topology:", "target: mqtt://broker.example\ntopology:"))
+
+
+def test_a_check_tells_what_a_link_is_like_and_when_it_is_unplugged() -> None:
+    scenario = read()
+    words = "\n".join(plan_in_words(scenario, provisional_plan(scenario)))
+    link = "in each direction: delay 50ms ± 5ms, loss 1%, 8Mbit/s for all"
+    assert f"through a network of their own, {link}" in words
+    assert "at 2s: cut uplink (every packet of all of them is lost), mended after 1s" in words
 
 
 @pytest.mark.parametrize(

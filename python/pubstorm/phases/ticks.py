@@ -29,6 +29,8 @@ class Tick:
     """Their latencies from the intended send."""
     queue: int = 0
     """Messages due and unsent, or sent and unacknowledged, at its end."""
+    unsent: int = 0
+    """Those of them that are due and unsent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,15 @@ def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
 def _add_queue(made: Sequence[Tick], own: Sequence[Interval], frame: Frame) -> None:
     """Adds what an agent had waiting at the end of each tick."""
     place = 0
-    waiting = 0
+    waiting = unsent = 0
     for tick in made:
         while place < len(own) and own[place].to_ns <= tick.to_ns + frame.width_ns // 2:
             populations = own[place].populations
             waiting = sum(_waiting(populations[index]) for index in frame.publishers)
+            unsent = sum(populations[index].backlog for index in frame.publishers)
             place += 1
         tick.queue += waiting
+        tick.unsent += unsent
 
 
 def _waiting(population: PopulationInterval) -> int:

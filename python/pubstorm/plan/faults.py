@@ -52,9 +52,10 @@ def planned_faults(scenario: Scenario) -> tuple[PlannedFault, ...]:
 
 
 def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults of some scenarios cut or delay."""
+    """Names of the bridges that faults of some scenarios cut or delay, one by one."""
     planned = (fault for scenario in scenarios for fault in planned_faults(scenario))
-    return frozenset(fault.group for fault in planned if fault.kind not in BROKER_FAULTS)
+    cut = (fault for fault in planned if fault.kind not in BROKER_FAULTS)
+    return frozenset(fault.group for fault in cut if fault.how != "unplug")
 
 
 def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:

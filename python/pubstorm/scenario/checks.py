@@ -21,6 +21,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.fault_checks import check_fault_keys, check_faults
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
@@ -59,6 +60,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
     yield from check_tls(scenario)
+    yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)

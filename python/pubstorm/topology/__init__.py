@@ -20,6 +20,7 @@ from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin
 from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
+from pubstorm.topology.network import Networks
 from pubstorm.topology.ports import LOOPBACK, check_ports
 from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord
@@ -46,6 +47,8 @@ class Topology:
         self.bridges = Bridges(spec, folder, self.keys, cut, targets)
         """The bridges between them, and to the first of `targets`; those of the names in `cut` can
         be cut and delayed."""
+        self.networks = Networks(spec.bridges)
+        """The networks that small brokers live in."""
         self.record = StartRecord(folder)
         """What was started, for `pubstorm down`."""
         self._spec = spec
@@ -78,7 +81,7 @@ class Topology:
         check_ports(
             (broker.name, broker.place.port)
             for broker in self._brokers
-            if broker.place.port is not None and not broker.place.prefix
+            if broker.place.port is not None and self.networks.around(_group(broker)) is None
         )
         self.record.open()
         for name, bridge in self._spec.bridges.items():
@@ -101,6 +104,7 @@ class Topology:
             await self.bridges.close()
         finally:
             await _stop(self._mains)
+            await self.networks.stop()
             self.record.close()
             self.keys.discard()
             forget_secrets(self._folder)
@@ -146,11 +150,15 @@ class Topology:
         )
 
     async def _start(self, tell: Tell) -> None:
+        await self.networks.start(self.record.note_namespace)
+        for broker in self._brokers:
+            broker.place = self.networks.settled(_group(broker), broker.place)
         await self._state_versions()
         await start_all(self._mains, tell)
         await self.bridges.open(
             {_group(broker): (broker.host, broker.port) for broker in self._mains},
             {_group(broker): (broker.host, broker.observer_port) for broker in self._mains},
+            self.networks.main_hosts,
         )
         for broker in self._others:
             group, number = _group(broker), int(broker.name.rpartition("-")[2])

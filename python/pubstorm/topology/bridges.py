@@ -72,6 +72,8 @@ class _Bridges:
     count: int
     main: Target = NOWHERE
     """Where the main broker is, once it is up."""
+    main_host: str = ""
+    """On which address bridges find it: their network's, if they live in one."""
     ports: Sequence[int] = ()
     """Ports of the links that they go through instead, one for each bridge; none: they do not."""
     psk_keys: Mapping[str, str] = field(default_factory=dict)
@@ -122,16 +124,19 @@ class Bridges:
         self,
         ports: Mapping[str, tuple[str, int]],
         observers: Mapping[str, tuple[str, int]] | None = None,
+        inside: Mapping[str, str] | None = None,
     ) -> None:
         """The main brokers are up: begins to listen for their bridges. `ports` says where they are
-        by name, `observers` where they are without TLS, if that is elsewhere. Raises TopologyError
-        where a bridge cannot be told what it needs."""
+        by name, `observers` where they are without TLS, if that is elsewhere, and `inside` on
+        which address bridges in a network find theirs, by the name of the bridge. Raises
+        TopologyError where a bridge cannot be told what it needs."""
         self._opened_s = time.monotonic()
         for bridges in self._bridges.values():
             to = bridges.spec.to
             bridges.main = self._main(to, ports)
             if bridges.name in self._cut:
                 await self._open_links(bridges)
+            bridges.main_host = (inside or {}).get(bridges.name, bridges.main.host)
             host, port = (observers or {}).get(to, ports.get(to, (bridges.main.host, 0)))
             if to == TARGET:
                 bridges.psk_keys = _psk_keys(bridges.spec.tls)
@@ -278,7 +283,7 @@ class Bridges:
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
         username, password = self._keys.bridge_login(bridges.name, number)
-        host, port = bridges.main.host, bridges.main.port
+        host, port = bridges.main_host, bridges.main.port
         if bridges.ports:
             host, port = LOOPBACK, bridges.ports[number]
         return Access(host, port, username, password, self._tls(bridges, number))

@@ -54,6 +54,8 @@ class Place:
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
     """Address that it listens on."""
+    also_on: Sequence[str] = ()
+    """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
     """What stands before the command: the way into a network namespace."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +79,6 @@ class BrokerProcess(ABC):
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.host = place.host
         self.log = place.folder / "broker.log"
         self.port = self.observer_port = place.port or 0
         self.version = ""
@@ -111,6 +112,11 @@ class BrokerProcess(ABC):
         return "Address already in use" in _text_of(self.log)
 
     # What is the same for all.
+
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.place.host
 
     @property
     def pid(self) -> int:

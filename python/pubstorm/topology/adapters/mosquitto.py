@@ -48,6 +48,7 @@ class MosquittoBroker(BrokerProcess):
         if self.place.is_under_tls:
             self.observer_port = free_port()
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
+        text += "".join(lines_of({"listener": f"{self.port} {at}"}) for at in self.place.also_on)
         text += self.place.more
         return (program, "-c", str(self.write(CONFIGURATION, text)))
 

@@ -30,7 +30,7 @@ class PlannedFault:
     """Name of the brokers or bridges that the victims are of."""
     numbers: tuple[int, ...]
     """Their numbers, in order."""
-    how: Literal["close", "stall"] = "close"
+    how: Literal["close", "stall", "unplug"] = "close"
     """How bridges are cut."""
     delay_ns: int = 0
     """Delay of each direction of bridges that are delayed."""

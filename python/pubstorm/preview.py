@@ -30,6 +30,7 @@ from pubstorm.scenario import Scenario
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.scenario.victims import victims_of
 from pubstorm.units import write_bytes, write_duration, write_rate
 
 
@@ -221,6 +222,7 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     faults = step.faults if isinstance(step, Publish | Hold) else ()
     for fault in sorted(faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
+        yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
 
 
 def _fault(fault: Fault) -> str:
@@ -234,6 +236,16 @@ def _fault(fault: Fault) -> str:
     if fault.lasts is None:
         return f"{words}, not mended in this run"
     return f"{words}, mended after {write_duration(fault.lasts)}"
+
+
+def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
+    """Who will not come back from it."""
+    if fault.kind == "kill" and fault.lasts is not None:
+        group, _ = victims_of(scenario.topology, fault)
+        for name, population in scenario.populations.items():
+            is_there = population.at is None or population.at.brokers == group
+            if is_there and population.reconnect is None:
+                yield f"clients of {name} do not come back: their reconnect is never"
 
 
 def _changes(stage: Stage) -> tuple[Change, ...]:

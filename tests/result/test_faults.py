@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,10 +132,17 @@ def test_a_backlog_that_stays_is_never_drained() -> None:
     assert (found.peak, found.drained_s) == (600, None)
 
 
-def test_lost_deliveries_are_not_waited_for() -> None:
-    found = backlog(waits([5] * 10 + [400, 600, 600, 450]), times(10, 12, 14), lost=400)
+def test_lost_deliveries_are_waited_for_until_others_overtake_them() -> None:
+    usual, missing = waits([5] * 10), (0, 0, 0, 0, 400, 400)
+    counts = (400, 600, 600, 600, 600, 450)
+    passed = zip(waits([5] * 10 + list(counts))[10:], missing, strict=True)
+    seen = [*usual, *(replace(each, missing=over) for each, over in passed)]
+    found = backlog(seen, times(10, 12, 16), lost=400)
     assert found is not None
-    assert found.drained_s == 2.0
+    assert found.drained_s == 4.0
+    found = backlog(seen, times(10, 12, 16), lost=0)
+    assert found is not None
+    assert found.drained_s is None
 
 
 def test_without_any_messages_there_is_no_backlog() -> None:
@@ -245,7 +253,6 @@ def test_a_killed_broker_is_told_with_clients_bridges_and_backlog() -> None:
         "4 of 4 bridges were lost, first back after 2.5 s, 99 % back after 4.2 s, all back after "
         "4.2 s",
         "up to 12\u202f000 messages waited, gone 6.0 s after it was mended",
-        "in its stage 0 lost, 3 duplicated, 0 out of order of 120\u202f000 deliveries at QoS 1",
     )
 
 
@@ -402,6 +409,19 @@ def test_what_did_not_come_back_has_no_value(
     found = evaluate(measured(faults=faults), parse_expression(expression))
     assert isinstance(found, Missing)
     assert found.reason == reason
+
+
+def test_deliveries_are_told_of_the_stage_once_whatever_happened_in_it(
+    measured: MeasuredMaker,
+) -> None:
+    run = assembly(outage(20, 26))
+    faults = (fault_result(), fault_result("kill boxes"))
+    found = measured(faults=faults).model_copy(update={"stages": run.stages()})
+    told = [fact for fact in judge(found, []).evidence if "with its faults" in fact]
+    assert told == [
+        "stage load, with its faults: 0 lost, 3 duplicated, 0 out of order of 120\u202f000 "
+        "deliveries at QoS 1"
+    ]
 
 
 def test_a_loss_in_a_stage_with_a_fault_limits_nothing(measured: MeasuredMaker) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import PublishAction, compile_plan, planned_targets
 from pubstorm.plan.faults import PlannedFault, faulty_bridges, planned_faults
+from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 
 SECOND_NS = 10**9
@@ -212,3 +213,12 @@ def test_the_name_of_two_faults_is_no_span() -> None:
     more = "thresholds: ['drained@kill cloud < 1s']\n"
     (found,) = problems("{at: 1s, kill: cloud}", "{at: 1s, kill: cloud}", more)
     assert "which is the name of several" in found
+
+
+def test_check_hints_at_clients_that_will_not_come_back() -> None:
+    text = SCENARIO.format(faults="{at: 1s, kill: cloud}", later="{at: 1s, kill: boxes}")
+    text = text.replace("    clients: 10\n", "    clients: 10\n    reconnect: never\n")
+    found = parse_scenario(text, "s.yaml")
+    plan = compile_plan(found, planned_targets(found), run_tag=0)
+    hints = [line.strip() for line in plan_in_words(found, plan) if "hint" in line]
+    assert hints == ["hint: clients of device do not come back: their reconnect is never"]

@@ -12,7 +12,7 @@ from pubstorm.faults.recovery import SECOND_NS, Step, Times, connected, recovery
 from pubstorm.plan import PublishAction
 from pubstorm.quantity import count_text, counted, span_text
 from pubstorm.readings import Span
-from pubstorm.result import FaultResult, Recovery, StageFlow, StageResult
+from pubstorm.result import FaultResult, Recovery, StageResult
 from pubstorm.samples import Tracks
 from pubstorm.scenario.faults import BROKER_FAULTS
 
@@ -78,7 +78,7 @@ class _Around:
             backlog_peak=None if waited is None else waited.peak,
             drained_s=None if waited is None else waited.drained_s,
         )
-        facts = (*_facts(result), *_ledger(stage), *_problems(fault))
+        facts = (*_facts(result), *_problems(fault))
         return result.model_copy(update={"evidence": facts})
 
     def _times(self, fault: AppliedFault) -> Times:
@@ -141,31 +141,6 @@ def _recovery(noun: str, found: Recovery, *, is_mended: bool) -> str:
     if missing is not None:
         words.append(f"{MISSING[missing]} back before the stage ended")
     return f"{text}, {', '.join(words)}"
-
-
-def _ledger(stage: StageResult) -> Iterator[str]:
-    """The deliveries of the stage by QoS: nobody can say which of them a single fault cost."""
-    levels: dict[tuple[int, ...], list[StageFlow]] = {}
-    for flow in stage.flows:
-        levels.setdefault(flow.qos, []).append(flow)
-    for qos, flows in sorted(levels.items()):
-        counts = [
-            (sum(getattr(flow, f"{name}_total") for flow in flows), words)
-            for name, words in (
-                ("lost", "lost"),
-                ("duplicate", "duplicated"),
-                ("reordered", "out of order"),
-            )
-        ]
-        owed = sum(flow.expected_total for flow in flows)
-        told = ", ".join(f"{count_text(count)} {words}" for count, words in counts)
-        level = qos_text(qos)
-        yield f"in its stage {told} of {counted(owed, 'delivery', 'deliveries')} at QoS {level}"
-
-
-def qos_text(qos: Sequence[int]) -> str:
-    """Levels of QoS as they are written: 1, or 0 and 1."""
-    return " and ".join(map(str, qos))
 
 
 def _problems(fault: AppliedFault) -> Iterator[str]:

@@ -3,7 +3,7 @@ knows no format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from pubstorm.quantity import NOTHING, count_text, span_text
 from pubstorm.report.table import Column, Table
@@ -11,29 +11,17 @@ from pubstorm.result import FaultResult, Recovery, Result
 
 
 def faults(result: Result) -> Table:
-    """Each fault: when, for how long, who was lost and when they were back, and what waited.
-    Bridges have columns only where some were lost."""
-    nouns: list[tuple[str, Callable[[FaultResult], Recovery | None]]] = [
-        ("clients", lambda fault: fault.clients)
-    ]
-    if any(fault.bridges is not None for fault in result.faults):
-        nouns.append(("bridges", lambda fault: fault.bridges))
-    names = ["at", "mended after"]
-    for noun, _ in nouns:
-        names += [f"{noun} lost", "first back", "99 % back", "all back"]
-    columns = (Column("fault", right=False), *map(Column, (*names, "waiting", "drained")))
-    rows = tuple(
-        (
-            fault.name,
-            span_text(fault.at_s),
-            _span(None if fault.mended_at_s is None else fault.mended_at_s - fault.at_s),
-            *(cell for _, of in nouns for cell in recovery_cells(of(fault))),
-            NOTHING if fault.backlog_peak is None else count_text(fault.backlog_peak),
-            _span(fault.drained_s),
-        )
-        for fault in result.faults
+    """Each fault: when, for how long, who was lost and when they were back, and what waited. Of
+    bridges there is a row of their own where some were lost."""
+    names = ("lost", "first back", "99 %", "all", "waiting", "drained")
+    columns = (
+        Column("fault", right=False),
+        Column("at"),
+        Column("lasted"),
+        Column("who", right=False),
+        *map(Column, names),
     )
-    return Table("Faults", columns, rows)
+    return Table("Faults", columns, tuple(row for f in result.faults for row in _rows(f)))
 
 
 def fault_ledger(result: Result) -> Table:
@@ -64,7 +52,19 @@ def fault_ledger(result: Result) -> Table:
     return Table("Deliveries of stages with faults", columns, rows)
 
 
-def recovery_cells(found: Recovery | None) -> tuple[str, str, str, str]:
+def _rows(fault: FaultResult) -> Iterator[tuple[str, ...]]:
+    lasted_s = None if fault.mended_at_s is None else fault.mended_at_s - fault.at_s
+    first = (fault.name, span_text(fault.at_s), _span(lasted_s))
+    waiting = NOTHING if fault.backlog_peak is None else count_text(fault.backlog_peak)
+    last = (waiting, _span(fault.drained_s))
+    if fault.clients is not None or fault.bridges is None:
+        yield (*first, "clients", *_recovery(fault.clients), *last)
+        first, last = ("", "", ""), ("", "")
+    if fault.bridges is not None:
+        yield (*first, "bridges", *_recovery(fault.bridges), *last)
+
+
+def _recovery(found: Recovery | None) -> tuple[str, str, str, str]:
     """How many were lost of how many, and when they were back."""
     if found is None:
         return ("0", NOTHING, NOTHING, NOTHING)

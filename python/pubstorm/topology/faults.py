@@ -12,6 +12,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.links import LinkState
+from pubstorm.topology.network import Networks
 
 RESTARTS_AT_ONCE = 16
 KILLED_TIMEOUT_S = 10.0
@@ -41,8 +42,9 @@ class Links(Protocol):
 class Faults:
     """Begins faults and mends them."""
 
-    def __init__(self, brokers: Brokers, links: Links | None) -> None:
+    def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
         self._brokers = brokers
+        self._networks = networks
         self._links = links
         self._broken: list[PlannedFault] = []
 
@@ -111,19 +113,26 @@ class Faults:
         )
 
     async def _set(self, fault: PlannedFault, state: LinkState) -> Problems:
-        if self._links is None:
-            return (f"bridges {fault.group} have no links that could be cut",)
         try:
+            if fault.how == "unplug":
+                await self._plug(fault.group, state)
+                return ()
             await self._links.set(fault.group, fault.numbers, state)
         except TopologyError as error:
             return (f"bridges {fault.group}: {error.message}",)
         return ()
 
+    async def _plug(self, bridge: str, state: LinkState) -> None:
+        """The link of a whole network, which passes or does not."""
+        network = None if self._networks is None else self._networks.of_bridge(bridge)
+        assert network is not None, "only bridges with a network can be unplugged"
+        await (network.plug() if state.mode == "pass" else network.unplug())
+
 
 def _broken_state(fault: PlannedFault) -> LinkState:
     if fault.kind == "delay":
         return LinkState("pass", fault.delay_ns)
-    return LinkState(fault.how)
+    return LinkState("stall" if fault.how == "unplug" else fault.how)
 
 
 async def _each(

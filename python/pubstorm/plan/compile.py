@@ -209,7 +209,7 @@ def _action(stage: Stage, names: list[str]) -> plan.Action:
                 rate_per_s=step.rate, parallelism=parallelism, timeout_ns=step.timeout
             )
         case Publish() as step:
-            changes = tuple(_changes(stage, step, names))
+            changes = tuple(_changes(stage, names))
             return plan.PublishAction(duration_ns=step.duration, changes=changes)
         case Hold() as step:
             return plan.HoldAction(duration_ns=step.duration)
@@ -217,15 +217,16 @@ def _action(stage: Stage, names: list[str]) -> plan.Action:
             return plan.DisconnectAction(rate_per_s=step.rate)
 
 
-def _changes(stage: Stage, step: Publish, names: list[str]) -> Iterator[plan.Change]:
+def _changes(stage: Stage, names: list[str]) -> Iterator[plan.Change]:
     """In the order of time, each with a name of its own among the phases of the stage."""
-    for name, change in zip(stage.phases, step.changes_in_time, strict=True):
-        yield plan.Change(
-            name=name,
-            after_ns=change.at,
-            population=names.index(change.population),
-            action=_change_action(change),
-        )
+    for name, change in stage.happenings:
+        if isinstance(change, Change):
+            yield plan.Change(
+                name=name,
+                after_ns=change.at,
+                population=names.index(change.population),
+                action=_change_action(change),
+            )
 
 
 def _change_action(change: Change) -> plan.ChangeAction:

@@ -87,11 +87,17 @@ class Network:
     async def unplug(self) -> None:
         """From now on every packet between small brokers and main broker is lost, and neither
         kernel knows; clients are still served."""
-        await _to_its_end(lambda: self._put(["blackhole"]))
+        await self._change(["blackhole"])
 
     async def plug(self) -> None:
         """The link is again as it was at the start."""
-        await _to_its_end(lambda: self._put(discipline(self._spec)))
+        await self._change(discipline(self._spec))
+
+    async def _change(self, words: Sequence[str]) -> None:
+        try:
+            await _to_its_end(lambda: self._put(words))
+        except _ProgramError as error:
+            raise TopologyError(f"network of bridge {self._bridge}: {error}") from error
 
     def _make(self) -> None:
         if os.geteuid() != 0:

@@ -53,7 +53,9 @@ def test_everything_that_crosses_with_logins_rights_and_keys_is_counted(run: Pla
     assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
     [bridges] = result["bridges"]
     assert (bridges["name"], bridges["up"], bridges["bridges"]) == ("uplink", BOXES, BOXES)
-    flows = {(f["from"], f["to"]): (f["expected_total"], f["lost_total"]) for f in result["flows"]}
+    flows = {
+        (f["source"], f["to"]): (f["expected_total"], f["lost_total"]) for f in result["flows"]
+    }
     assert flows == {("device", "app"): (8 * 10 * 2, 0), ("app", "device"): (2 * 40 * 2, 0)}
     assert "uplink" in {observer["name"] for observer in result["observers"]}
 

@@ -4,6 +4,7 @@ brokers, keys and certificates."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,10 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
             place = f"topology.brokers.{name}.binary"
             hint = "a relative path is from the folder of the scenario file"
             yield Problem(place, "", f"found {path}, allowed is a file that can be executed", hint)
+        program = broker.command[0] if broker.command else None
+        if program is not None and "{" not in program and shutil.which(program) is None:
+            place = f"topology.brokers.{name}.command.0"
+            yield Problem(place, "", f"found {program}, allowed is a program of this host", None)
 
 
 def _bridge_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,10 +132,17 @@ def test_a_backlog_that_stays_is_never_drained() -> None:
     assert (found.peak, found.drained_s) == (600, None)
 
 
-def test_lost_deliveries_are_not_waited_for() -> None:
-    found = backlog(waits([5] * 10 + [400, 600, 600, 450]), times(10, 12, 14), lost=400)
+def test_lost_deliveries_are_waited_for_until_others_overtake_them() -> None:
+    usual, missing = waits([5] * 10), (0, 0, 0, 0, 400, 400)
+    counts = (400, 600, 600, 600, 600, 450)
+    passed = zip(waits([5] * 10 + list(counts))[10:], missing, strict=True)
+    seen = [*usual, *(replace(each, missing=over) for each, over in passed)]
+    found = backlog(seen, times(10, 12, 16), lost=400)
     assert found is not None
-    assert found.drained_s == 2.0
+    assert found.drained_s == 4.0
+    found = backlog(seen, times(10, 12, 16), lost=0)
+    assert found is not None
+    assert found.drained_s is None
 
 
 def test_without_any_messages_there_is_no_backlog() -> None:

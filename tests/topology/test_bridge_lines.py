@@ -13,7 +13,7 @@ from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, Topology
-from pubstorm.topology.bridge_lines import Access, bridge_lines, conceal, tls_words
+from pubstorm.topology.bridge_lines import Access, bridge_lines, tls_words
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.passwords import acl_text, hashed
 
@@ -91,19 +91,6 @@ def test_tls_to_a_target_is_what_the_scenario_says() -> None:
         "bridge_insecure": True,
     }
     assert {"bridge_cafile", "bridge_capath"} & set(tls_words(Tls(), 4))
-
-
-def test_secrets_are_taken_out_of_a_configuration_that_is_there(tmp_path: Path) -> None:
-    configuration = tmp_path / "mosquitto.conf"
-    conceal(configuration)
-    assert not configuration.exists()
-    configuration.write_text("a b\nremote_password x\nbridge_psk 12\n")
-    conceal(configuration)
-    assert [line.partition(":")[0] for line in configuration.read_text().splitlines()] == [
-        "a b",
-        "# remote_password",
-        "# bridge_psk",
-    ]
 
 
 def test_a_hash_is_what_mosquitto_makes_of_the_password(tmp_path: Path) -> None:

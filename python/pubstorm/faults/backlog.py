@@ -29,6 +29,8 @@ class Waiting:
     """Messages received or acknowledged in it, whichever are more."""
     count: float
     """Messages that waited at its end."""
+    missing: float = 0.0
+    """Those of them that others had overtaken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Backlog:
 
 def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
     """What waited in a publish stage and its drain: messages due and unsent or unacknowledged, or
-    deliveries due and not received, whichever are more. Deliveries that were lost wait for ever,
-    and are told apart by `backlog`."""
+    deliveries due and not received, whichever are more. Deliveries that were lost are among them:
+    `backlog` tells them apart."""
     intervals = [i for i in run.totals.time_line() if i.stage == span.index]
     populations = range(len(run.plan.populations))
     frame = Frame(span.from_ns, span.to_ns, run.plan.snapshot_interval_ns, populations, populations)
@@ -57,22 +59,24 @@ def waiting(run: Assembly, span: StageSpan) -> list[Waiting]:
             sent += tick.sent
             due[n] += each * (sent + tick.unsent)
     found: list[Waiting] = []
-    received = 0.0
+    received = missing = 0.0
     for n, tick in enumerate(whole):
         received += tick.received
+        missing += tick.missing
         found.append(
             Waiting(
                 to_s=(tick.to_ns - run.course.started_ns) / SECOND_NS,
                 came_per_s=max(tick.received, tick.acked) * SECOND_NS / frame.width_ns,
                 count=max(due[n] - received, tick.queue),
+                missing=missing,
             )
         )
     return found
 
 
 def backlog(waits: Sequence[Waiting], times: Times, lost: int) -> Backlog | None:
-    """What a fault made wait; `lost` deliveries are not waited for once it is mended. None where
-    nothing came before it and nothing waited after it."""
+    """What a fault made wait. Of those that were overtaken, as many are not waited for as were
+    `lost` in the end. None where nothing came before it and nothing waited after it."""
     before = [each for each in waits if each.to_s <= times.began_s][-BEFORE_TICKS:]
     during = [each for each in waits if times.began_s < each.to_s <= times.next_s]
     usual_per_s = sum(each.came_per_s for each in before) / len(before) if before else 0.0
@@ -88,7 +92,7 @@ def backlog(waits: Sequence[Waiting], times: Times, lost: int) -> Backlog | None
                 for each in waits
                 if times.mended_s < each.to_s <= times.end_s
                 and each.came_per_s
-                and each.count - lost <= allowed
+                and each.count - min(each.missing, lost) <= allowed
             ),
             None,
         )

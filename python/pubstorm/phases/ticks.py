@@ -23,6 +23,8 @@ class Tick:
     """Messages acknowledged."""
     received: float = 0.0
     """Messages received by those who are judged."""
+    missing: float = 0.0
+    """Messages to them that were passed over, less those that came after all."""
     latency_count: float = 0.0
     """Deliveries and acknowledgements together."""
     latency_sum_ns: float = 0.0
@@ -84,6 +86,7 @@ def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
                 tick.acked += share * population.acked
             if index in frame.receivers:
                 tick.received += share * population.received
+                tick.missing += share * population.missing
             tick.latency_count += share * population.latency_count
             tick.latency_sum_ns += share * population.latency_sum_ns
 

@@ -142,6 +142,8 @@ class Topology:
                 pid=broker.pid,
                 died=bool(self._supervision.died(broker.name)),
                 restarts=self._supervision.restarts(broker.name),
+                speaks_sys=broker.speaks_sys,
+                metrics_url=broker.metrics_url,
             )
             for broker in self._brokers
         )
@@ -198,6 +200,8 @@ class Topology:
             port=None if spec.port is None else spec.port + number,
             binary=spec.binary,
             command=spec.command,
+            plugins=spec.plugins,
+            federation=spec.federation,
             is_under_tls=spec.tls != "none",
             host=LOOPBACK,
             environment=self.record.mark,

@@ -21,12 +21,10 @@ from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.adapters.mosquitto import CONFIGURATION
 from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
-    conceal,
     psk_identity,
     psk_words,
     state_topic,
@@ -213,13 +211,9 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends links and listening, and takes logins and keys out of what is written of the small
-        brokers, which have ended. May be called twice."""
+        """Ends links and listening. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
         await self.links.stop()
-        for bridges in self._bridges.values():
-            for number in range(bridges.count):
-                conceal(self._folder / f"{bridges.spec.from_}-{number}" / CONFIGURATION)
 
     def outside(self) -> list[BridgesOutside]:
         """Bridges that have led to a target that the run did not start, and may have left something

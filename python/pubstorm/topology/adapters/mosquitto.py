@@ -23,8 +23,6 @@ OF_A_LISTENER = {
     *("max_connections", "max_qos", "max_topic_alias"),
 }
 """Settings that hold for the listener that they stand under, and for no other."""
-CONFIGURATION = "mosquitto.conf"
-"""Its name in the folder of a broker."""
 
 
 class MosquittoBroker(BrokerProcess):
@@ -59,7 +57,7 @@ class MosquittoBroker(BrokerProcess):
         for address in self.place.also_on:
             text += lines_of({"listener": f"{self.port} {address}", **dict(sorted(own.items()))})
         text += self.place.more
-        return (program, "-c", str(self.write(CONFIGURATION, text)))
+        return (program, "-c", str(self.write("mosquitto.conf", text)))
 
     async def ready(self) -> bool:
         """It opens the listener of observers last."""

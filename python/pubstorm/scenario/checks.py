@@ -11,6 +11,7 @@ from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.bridge_checks import check_bridges
+from pubstorm.scenario.broker_checks import check_brokers
 from pubstorm.scenario.change_checks import check_change_keys, check_changes
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
@@ -59,6 +60,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     """What can be said once every value is right by itself."""
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
+    yield from check_brokers(scenario)
     yield from check_tls(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)

@@ -16,9 +16,6 @@ from pubstorm.shortage import CANNOT_START
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.ports import free_port
 
-CONFIGURATION = "mosquitto.conf"
-"""Its name in the folder of a broker."""
-
 
 class MosquittoBroker(BrokerProcess):
     """`mosquitto` as a child process."""
@@ -50,7 +47,7 @@ class MosquittoBroker(BrokerProcess):
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
         text += "".join(lines_of({"listener": f"{self.port} {at}"}) for at in self.place.also_on)
         text += self.place.more
-        return (program, "-c", str(self.write(CONFIGURATION, text)))
+        return (program, "-c", str(self.write("mosquitto.conf", text)))
 
     async def ready(self) -> bool:
         """It opens the listener of observers last."""

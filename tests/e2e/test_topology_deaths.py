@@ -213,7 +213,7 @@ def test_a_box_that_is_killed_fails_the_run(start: RunMaker) -> None:
 
 
 def test_a_box_that_is_killed_is_started_again_where_it_may(start: RunMaker) -> None:
-    run = start(bridged("restart: {at_most: 2}", time="8s"))
+    run = start(bridged("restart: {at_most: 2}", time="12s"))
     run.wait_for("hold ")
     name = record(run)[7]["name"]
 
@@ -241,7 +241,7 @@ def config(run: Any, name: str) -> str:
 
 
 def test_a_thousand_restarts_are_told_in_some_lines(start: RunMaker) -> None:
-    run = start(bridged("restart: {at_most: 9}", time="14s"))
+    run = start(bridged("restart: {at_most: 9}", time="18s"))
     run.wait_for("hold ")
     first = [entry for entry in record(run) if entry["name"] != "cloud-0"]
     for entry in first:

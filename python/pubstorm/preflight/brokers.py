@@ -26,7 +26,7 @@ class Appetite:
 APPETITES: Mapping[str, Appetite] = {
     "embedded": Appetite(4 * 2**20, 4, threads_per_core=1, pipes=2),
     # Measured: 1000 of mosquitto 2.0 with a bridge each take 1.3 MiB private memory each (USS in
-    # /proc/PID/smaps), and about half as much in the kernel for process and sockets.
+    # /proc/PID/smaps); the rest is allowed for what the kernel has for process and sockets.
     "mosquitto": Appetite(2 * 2**20, 1),
     "rabbitmq": Appetite(200 * 2**20, 40, threads_per_core=4),
     "nats": Appetite(32 * 2**20, 8, threads_per_core=2),

@@ -57,7 +57,8 @@ def test_everything_that_crosses_with_logins_rights_and_keys_is_counted(run: Pla
         (f["source"], f["to"]): (f["expected_total"], f["lost_total"]) for f in result["flows"]
     }
     assert flows == {("device", "app"): (8 * 10 * 2, 0), ("app", "device"): (2 * 40 * 2, 0)}
-    assert "uplink" in {observer["name"] for observer in result["observers"]}
+    observers = {observer["name"]: observer["problem"] for observer in result["observers"]}
+    assert (observers["uplink"], observers["cloud-0"]) == (None, None)
 
 
 def test_brokers_and_bridges_serve_all_steps_of_a_series(start: Maker) -> None:

@@ -75,7 +75,8 @@ class Topology:
         accept connections and bridges are up, else raises TopologyError. `tell` hears how far it
         is. Once they are started it only looks whether all are still there."""
         if died := [text for b in self._brokers if (text := self._supervision.died(b.name))]:
-            raise TopologyError(f"{'; '.join(died)}, in a run before this one")
+            more = f" and {len(died) - 1} more ended" if len(died) > 1 else ""
+            raise TopologyError(f"{died[0]}{more}, in a run before this one")
         if self._supervision.is_watching or not self._brokers:
             await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return

@@ -31,7 +31,6 @@ PORT_TRIES = 5
 """Ports tried: another process may take one between its choice and its use."""
 PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
 """Waits between two looks whether it accepts connections; each is twice the one before."""
-NO_SETPRIV = "setpriv (util-linux) is missing: this broker outlives a Pubstorm that is killed.\n"
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,6 @@ class BrokerProcess(ABC):
         self.make_folder()
         self.version = self.version or await self.version_of(program)
         prefix = () if self.dies_with_us else parent_death_prefix()
-        if not prefix and not self.dies_with_us:
-            self.write("pubstorm.log", NO_SETPRIV)
         for attempt in range(1, PORT_TRIES + 1):
             await self.spawn((*self.place.prefix, *prefix, *self.configure(program)))
             if await self.ready():

@@ -98,6 +98,8 @@ class Supervision:
             return
         try:
             async with self._places:
+                if not standing.unexpected.is_set():
+                    return  # A fault has come meanwhile, and starts it again itself.
                 await broker.restart()
         except TopologyError as error:
             # It has ended again, which is looked at as any other end.

@@ -46,10 +46,8 @@ SETTLE_S = 0.5
 """A bridge says that it is up, and only then subscribes; both are sent in one go."""
 NAMED_MAX = 5
 """Bridges that are named where some are missing."""
-
-UNKNOWN_HINT = (
-    "; a target that is no mosquitto may need settings: {try_private: false} of the bridge"
-)
+UNKNOWN_HINT = "; a target that is no mosquitto may need try_private: false in their settings"
+"""Why none may be up."""
 
 
 @dataclass(frozen=True, slots=True)

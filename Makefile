@@ -16,7 +16,7 @@ build: .venv/ready programs ## Build the programs and install Pubstorm into .ven
 demo: build ## Run scenarios/quickstart.yaml on the embedded broker
 	$(BIN)/pubstorm run scenarios/quickstart.yaml
 
-test: test-rust test-python ## Run every test; installs mosquitto and Chromium when root
+test: test-rust test-python ## Run every test; installs the brokers and Chromium when root
 
 test-rust: programs
 	cargo test --locked --workspace --exclude pubstorm-broker

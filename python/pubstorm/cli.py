@@ -32,6 +32,7 @@ from pubstorm.preflight import (
     broker_host_needs,
     broker_kinds,
     needs,
+    network_needs_here,
     script,
 )
 from pubstorm.preview import (
@@ -179,6 +180,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     )
     brokers = broker_kinds(largest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
+    needed += network_needs_here(largest.topology.networks)
     for line in (
         *plan_in_words(played[0], plans[0]),
         *sweep_in_words(loaded),

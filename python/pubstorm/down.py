@@ -12,6 +12,7 @@ from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.report import SCENARIO_FILE
 from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
+from pubstorm.topology.network import remove_namespace
 from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
 
 TOPOLOGIES = ("topology", "steps/*/topology")
@@ -52,6 +53,9 @@ def _taken_down(folder: Path, record: Sequence[Started]) -> Iterator[str]:
     if processes := leftovers(folder, record):
         end(processes)
         yield f"ended {_named(processes)}"
+    for started in record:
+        if started.kind == "namespace" and remove_namespace(started.name):
+            yield f"removed the network namespace {started.name}"
     if files := forget_secrets(folder):
         yield f"deleted keys and passwords, in {_many(files, 'file')} of {folder}"
     for started in record:

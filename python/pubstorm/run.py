@@ -142,7 +142,7 @@ class _Run:
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
-                self._faults = Faults(topology, topology.bridges.links)
+                self._faults = Faults(topology, topology.bridges.links, topology.networks)
                 kept = self._older_targets(is_own)
                 clean_start = CleanStart(observed, self._scenario.clean_start, kept)
                 assembly = await self._play_cleanly(plan, watch, clean_start)

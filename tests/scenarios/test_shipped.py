@@ -1,6 +1,8 @@
 """Every ready scenario plays, scaled down, with the real engine and the real brokers."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +95,15 @@ SERIES = {
         "profile=null",
         "sweep={vary: {populations.device.clients: [10, 20]}, pause: 0s}",
     ),
+    "rabbitmq-federation": (
+        "topology.brokers.broker.federation.vhosts=3",
+        "populations.customer.clients=3",
+        "populations.customer.publications.0.rate=2/s",
+        "stages.2.hold.for=5s",
+        "stages.3.publish.for=2s",
+        "sweep.pause=0s",
+        "thresholds.0=customer.connected == 3",
+    ),
     "connection-ladder": (
         "stages.1.publish=1s",
         "sweep={steps: ["
@@ -120,6 +131,8 @@ SERIES = {
     ),
 }
 LADDERS = ("mosquitto-fixed-rate", "connection-ladder")
+NEEDS = {"rabbitmq-federation": ("rabbitmq-server",)}
+"""Programs that only some of them need."""
 
 
 def play(name: str, folder: Path) -> dict[str, Any]:
@@ -148,6 +161,9 @@ def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SERIES)
 def test_a_ready_series_passes_scaled_down(name: str, tmp_path: Path) -> None:
+    for program in NEEDS.get(name, ()):
+        if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            pytest.skip(f"{program} is not installed (scripts/install-test-tools)")
     series = play(name, tmp_path / "series")
     assert series["complete"]
     if name in LADDERS:

@@ -14,7 +14,7 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Broker
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology import BrokerEvent, Topology, broker
+from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import EmbeddedBroker, embedded, mosquitto
 
 Specs = Mapping[str, dict[str, Any]]
@@ -143,7 +143,7 @@ def test_a_broker_that_talks_nonsense_is_stopped(tmp_path: Path) -> None:
 def test_a_broker_that_ignores_the_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "STOP_GRACE_S", 0.1)
+    monkeypatch.setattr(EmbeddedBroker, "stop_grace_s", 0.1)
     ready = '{"kind": "ready", "port": 1, "pid": 1, "version": "stubborn"}'
     binary = script(tmp_path, f"trap '' TERM; echo '{ready}'; while read -r _; do :; done")
     start({"main": {"kind": "embedded", "count": 2}}, tmp_path / "run", binary)

@@ -34,6 +34,8 @@ class WatchedBroker:
     """Where an observer finds it."""
     speaks_sys: bool
     """Whether it is expected to publish under `$SYS`."""
+    metrics_url: str | None = None
+    """Where it shows counters in Prometheus' format; None if it does not."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def watched_brokers(
             source=broker.name,
             process=partial(pid_of, broker.name),
             target=target,
-            speaks_sys=broker.kind == "mosquitto",
+            speaks_sys=broker.speaks_sys,
+            metrics_url=broker.metrics_url,
         )
         for broker, target in zip(started, targets[len(given) :], strict=True)
         if broker.group not in together
@@ -100,6 +103,8 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
             if broker.speaks_sys:
                 login = client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
+            if broker.metrics_url is not None:
+                yield PrometheusMonitor(broker.source, broker.metrics_url, ("*",))
         for group in watched.groups:
             yield GroupMonitor(group.source, group.pids, families)
     for name, source in scenario.monitors.sources.items():

@@ -117,7 +117,7 @@ def _population(
         client_id=client_id,
         username=population.username,
         password=population.password,
-        tls=_tls(population.tls or Tls(), client_id) if tls else None,
+        tls=planned_tls(population.tls or Tls(), client_id) if tls else None,
         keep_alive_s=population.keep_alive // SECOND_NS,
         clean_session=population.session == "clean",
         will=None if will is None else _will(will),
@@ -132,7 +132,8 @@ def _population(
     )
 
 
-def _tls(tls: Tls, client_id: str) -> plan.Tls:
+def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
+    """TLS with every default filled in; `client_id` is the identity where none is given."""
     psk = tls.psk
     return plan.Tls(
         ca=tls.ca,

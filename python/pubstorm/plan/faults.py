@@ -30,7 +30,7 @@ class PlannedFault:
     """Name of the brokers or bridges that the victims are of."""
     numbers: tuple[int, ...]
     """Their numbers, in order."""
-    how: Literal["close", "stall"] = "close"
+    how: Literal["close", "stall", "unplug"] = "close"
     """How bridges are cut."""
     delay_ns: int = 0
     """Delay of each direction of bridges that are delayed."""
@@ -52,9 +52,11 @@ def planned_faults(scenario: Scenario) -> tuple[PlannedFault, ...]:
 
 
 def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults of some scenarios cut or delay."""
+    """Names of the bridges that faults of some scenarios cut or delay one by one; those that are
+    unplugged are cut together, with their network."""
     planned = (fault for scenario in scenarios for fault in planned_faults(scenario))
-    return frozenset(fault.group for fault in planned if fault.kind not in BROKER_FAULTS)
+    single = (fault for fault in planned if fault.how != "unplug")
+    return frozenset(fault.group for fault in single if fault.kind not in BROKER_FAULTS)
 
 
 def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:

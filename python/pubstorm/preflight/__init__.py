@@ -9,6 +9,7 @@ from pubstorm.preflight.fixes import Fix, script
 from pubstorm.preflight.host import Host
 from pubstorm.preflight.need import Need
 from pubstorm.preflight.needs import broker_host_needs, needs
+from pubstorm.preflight.network import network_needs_here
 
 __all__ = [
     "DESCRIPTORS_KEPT",
@@ -20,5 +21,6 @@ __all__ = [
     "broker_kinds",
     "largest_share",
     "needs",
+    "network_needs_here",
     "script",
 ]

@@ -11,6 +11,7 @@ from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.bridge_checks import check_bridges
+from pubstorm.scenario.broker_checks import check_brokers
 from pubstorm.scenario.change_checks import check_change_keys, check_changes
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
@@ -21,6 +22,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.fault_checks import check_fault_keys, check_faults
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
@@ -58,7 +60,9 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     """What can be said once every value is right by itself."""
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
+    yield from check_brokers(scenario)
     yield from check_tls(scenario)
+    yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)

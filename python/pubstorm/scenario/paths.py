@@ -49,7 +49,12 @@ def _tls(tls: Tls, folder: Path) -> Tls:
 
 
 def _broker(broker: Broker, folder: Path) -> Broker:
-    return broker.model_copy(update={"binary": _joined(str(folder), broker.binary)})
+    program, *words = broker.command or ("",)
+    if "/" in program:
+        program = str(Path(str(folder).replace("{", "{{").replace("}", "}}"), program))
+    command = (program, *words) if broker.command else ()
+    binary = _joined(str(folder), broker.binary)
+    return broker.model_copy(update={"binary": binary, "command": command})
 
 
 def _joined(folder: str, path: str | None) -> str | None:

@@ -42,9 +42,6 @@ def _check_brokers(scenario: Scenario) -> Iterator[Finding]:
         path = ("topology", "brokers", name, "tls")
         if broker.tls == "none":
             continue
-        if broker.kind == "embedded":
-            message = f"found {broker.tls} for the embedded broker, allowed is none"
-            yield path, message, "the embedded broker speaks plain TCP: use kind: mosquitto"
         modes.setdefault("psk" if broker.tls == "psk" else "certificates", name)
         if len(modes) > 1:
             message = f"found {broker.tls} beside {' and '.join(_others(scenario, name))}"

@@ -119,7 +119,8 @@ class _Series:
                     break
         finally:
             if topology is not None:
-                await topology.stop()
+                with caught_signals(lambda _: self._interrupted.set()):
+                    await topology.stop()
                 for residue in await remove_bridges(topology.bridges.outside()):
                     self._live.note(f"{residue.target}: {residue.text}")
         if self._directory.failure is not None:

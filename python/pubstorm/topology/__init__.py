@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin
 from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
-from pubstorm.topology.ports import LOOPBACK, check_ports
+from pubstorm.topology.network import Networks
+from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
 from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Supervision
@@ -46,6 +48,8 @@ class Topology:
         self.bridges = Bridges(spec, folder, self.keys, cut, targets)
         """The bridges between them, and to the first of `targets`; those of the names in `cut` can
         be cut and delayed."""
+        self.networks = Networks(spec.bridges)
+        """The networks that small brokers live in."""
         self.record = StartRecord(folder)
         """What was started, for `pubstorm down`."""
         self._spec = spec
@@ -75,11 +79,7 @@ class Topology:
         if self._supervision.is_watching or not self._brokers:
             await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return
-        check_ports(
-            (broker.name, broker.place.port)
-            for broker in self._brokers
-            if broker.place.port is not None and not broker.place.prefix
-        )
+        check_ports(fixed_ports(self._spec))
         self.record.open()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:
@@ -94,16 +94,17 @@ class Topology:
     async def stop(self) -> None:
         """Stops every broker; none is left when it returns, nor any of their keys. May be called
         twice."""
-        await self._supervision.end()
         self._bulletin.close()
-        try:
-            await _stop(self._others)
-            await self.bridges.close()
-        finally:
-            await _stop(self._mains)
-            self.record.close()
-            self.keys.discard()
-            forget_secrets(self._folder)
+        async with AsyncExitStack() as last:
+            # Each is done whatever comes of those below, which are done before it.
+            last.callback(forget_secrets, self._folder)
+            last.callback(self.keys.discard)
+            last.callback(self.record.close)
+            last.push_async_callback(self.networks.stop)
+            last.push_async_callback(_stop, self._mains)
+            last.push_async_callback(self.bridges.close)
+            last.push_async_callback(_stop, self._others)
+            await self._supervision.end()
 
     def broker(self, name: str) -> BrokerProcess:
         """A broker by its name, such as `boxes-7`."""
@@ -141,16 +142,22 @@ class Topology:
                 pid=broker.pid,
                 died=bool(self._supervision.died(broker.name)),
                 restarts=self._supervision.restarts(broker.name),
+                speaks_sys=broker.speaks_sys,
+                metrics_url=broker.metrics_url,
             )
             for broker in self._brokers
         )
 
     async def _start(self, tell: Tell) -> None:
+        await self.networks.start(self.record.note_namespace)
+        for broker in self._brokers:
+            broker.place = self.networks.settled(_group(broker), broker.place)
         await self._state_versions()
         await start_all(self._mains, tell)
         await self.bridges.open(
             {_group(broker): (broker.host, broker.port) for broker in self._mains},
             {_group(broker): (broker.host, broker.observer_port) for broker in self._mains},
+            self.networks.main_hosts,
         )
         for broker in self._others:
             group, number = _group(broker), int(broker.name.rpartition("-")[2])
@@ -193,6 +200,8 @@ class Topology:
             port=None if spec.port is None else spec.port + number,
             binary=spec.binary,
             command=spec.command,
+            plugins=spec.plugins,
+            federation=spec.federation,
             is_under_tls=spec.tls != "none",
             host=LOOPBACK,
             environment=self.record.mark,

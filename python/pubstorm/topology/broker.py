@@ -18,8 +18,10 @@ from typing import ClassVar
 from pubstorm.errors import TopologyError
 from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
-from pubstorm.topology.ports import LOOPBACK, free_port
+from pubstorm.topology.family import Family
+from pubstorm.topology.ports import LOOPBACK
 
 STOP_GRACE_S = 5.0
 """How long a broker may take to end after SIGTERM."""
@@ -48,12 +50,18 @@ class Place:
     """The program; None: the one that is installed."""
     command: Sequence[str] = ()
     """The whole command, for a program that nothing else is known of."""
+    plugins: Sequence[str] = ()
+    """Plugins of a broker that has some."""
+    federation: Federation | None = None
+    """Virtual hosts that it federates."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
     """Address that it listens on."""
+    also_on: Sequence[str] = ()
+    """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
     """What stands before the command: the way into a network namespace."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -69,15 +77,19 @@ class BrokerProcess(ABC):
     kind: ClassVar[str] = ""
     speaks_sys: ClassVar[bool] = False
     """Whether it publishes counters under `$SYS`."""
+    has_helpers: ClassVar[bool] = False
+    """Whether it may start processes of its own, which have to be gone with it."""
+    says_taken: ClassVar[str] = "Address already in use"
+    """What its log says where another process has its port."""
     dies_with_us: ClassVar[bool] = False
     """Whether it ends by itself when Pubstorm is gone; others get the parent-death signal."""
-    ready_timeout_s: ClassVar[float] = READY_TIMEOUT_S
+    stop_grace_s: ClassVar[float] = STOP_GRACE_S
+    ready_timeout_s: float = READY_TIMEOUT_S
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.host = place.host
         self.log = place.folder / "broker.log"
         self.port = self.observer_port = place.port or 0
         self.version = ""
@@ -108,9 +120,27 @@ class BrokerProcess(ABC):
 
     def port_was_taken(self) -> bool:
         """Whether it ended because another process has its port."""
-        return "Address already in use" in _text_of(self.log)
+        return self.says_taken in self.log_text()
+
+    def last_words(self) -> str:
+        """What its log says of a start that failed; empty if it says nothing."""
+        return last_lines(self.log)
+
+    def not_ready(self) -> str:
+        """What is missing where it took too long to become ready, as the end of a sentence."""
+        return "accepted no connection"
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where it shows counters in Prometheus' format; None if it does not."""
+        return None
 
     # What is the same for all.
+
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.place.host
 
     @property
     def pid(self) -> int:
@@ -146,17 +176,24 @@ class BrokerProcess(ABC):
                 self._process.send_signal(number)
 
     async def stop(self) -> None:
-        """It is gone when this returns: SIGTERM, then SIGKILL after a grace."""
+        """It is gone when this returns, with what it started: SIGTERM, then SIGKILL after a
+        grace."""
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
-        self.send(signal.SIGCONT)
-        self.send(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
-        except TimeoutError:
-            self.send(signal.SIGKILL)
-            await process.wait()
+        family = Family(process.pid) if self.has_helpers else None
+        if process.returncode is None:
+            if family is not None:
+                family.look()
+            self.send(signal.SIGCONT)
+            self.send(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), self.stop_grace_s)
+            except TimeoutError:
+                self.send(signal.SIGKILL)
+                await process.wait()
+        if family is not None:
+            await family.end()
 
     async def ending(self) -> str:
         """Waits for its end and says how it came, naming the broker."""
@@ -205,14 +242,22 @@ class BrokerProcess(ABC):
         if self.gone():
             text = await self.ending()
         else:
-            text = f"broker {self.name} accepted no connection for {self.ready_timeout_s:.0f} s"
+            text = f"broker {self.name} {self.not_ready()} for {self.ready_timeout_s:.0f} s"
             await self.stop()
-        words = last_lines(self.log)
+        words = self.last_words()
         return TopologyError(text, f"its log {self.log} ends with:\n{words}" if words else None)
+
+    def log_text(self) -> str:
+        """Its log as far as it can be read."""
+        try:
+            return self.log.read_text(errors="replace")
+        except OSError:
+            return ""
 
     async def spawn(self, command: Sequence[str]) -> None:
         """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
-        reach it; with pipes as stdin and stdout if it follows us."""
+        reach it; with pipes as stdin and stdout if it follows us. The parent-death signal is that
+        of the thread that forks, which has to be the main one: asyncio forks where its loop is."""
         self._command, talks = command, self.dies_with_us
         with open_log(self.log) as log:
             try:
@@ -237,13 +282,3 @@ def parent_death_prefix() -> tuple[str, ...]:
     """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-__all__ = ["LOOPBACK", "BrokerProcess", "Place", "free_port", "parent_death_prefix"]

@@ -1,5 +1,6 @@
 """Breaks brokers and bridges on purpose, and mends them: signals for brokers, the links of a proxy
-for bridges. What cannot be done becomes words, and ends nothing. It does not know when."""
+for bridges, or the link of their network. What cannot be done becomes words, and ends nothing. It
+does not know when."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.links import LinkState
+from pubstorm.topology.network import Networks
 
 RESTARTS_AT_ONCE = 16
 KILLED_TIMEOUT_S = 10.0
@@ -41,9 +43,10 @@ class Links(Protocol):
 class Faults:
     """Begins faults and mends them."""
 
-    def __init__(self, brokers: Brokers, links: Links) -> None:
+    def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
         self._brokers = brokers
         self._links = links
+        self._networks = networks
         self._broken: list[PlannedFault] = []
 
     async def begin(self, fault: PlannedFault) -> Problems:
@@ -54,6 +57,8 @@ class Faults:
                 return await self._kill(fault.victims)
             case "freeze":
                 return self._signal(fault.victims, signal.SIGSTOP)
+            case "cut" if fault.how == "unplug":
+                return await self._plug(fault, is_in=False)
             case "cut" | "delay":
                 return await self._set(fault, _broken_state(fault))
 
@@ -64,6 +69,8 @@ class Faults:
                 problems = await self._restart(fault.victims)
             case "freeze":
                 problems = self._signal(fault.victims, signal.SIGCONT)
+            case "cut" if fault.how == "unplug":
+                problems = await self._plug(fault, is_in=True)
             case "cut" | "delay":
                 problems = await self._set(fault, LinkState())
         self._broken.remove(fault)
@@ -117,11 +124,21 @@ class Faults:
             return (f"bridges {fault.group}: {error.message}",)
         return ()
 
+    async def _plug(self, fault: PlannedFault, *, is_in: bool) -> Problems:
+        network = None if self._networks is None else self._networks.of_bridge(fault.group)
+        if network is None:
+            return (f"bridges {fault.group} have no network that could be unplugged",)
+        try:
+            await (network.plug() if is_in else network.unplug())
+        except TopologyError as error:
+            return (f"bridges {fault.group}: {error.message}",)
+        return ()
+
 
 def _broken_state(fault: PlannedFault) -> LinkState:
     if fault.kind == "delay":
         return LinkState("pass", fault.delay_ns)
-    return LinkState(fault.how)
+    return LinkState("stall" if fault.how == "stall" else "close")
 
 
 async def _each(

@@ -173,10 +173,15 @@ def test_a_stop_leaves_nothing_and_may_be_repeated() -> None:
     asyncio.run(run())
 
 
-def test_half_a_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "discipline", lambda _: ["nonsense"])
+@pytest.mark.parametrize(
+    ("words", "said"), [("nonsense", "this kernel has no nonsense"), ("tbf rate much", "tc qdisc")]
+)
+def test_half_a_start_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, words: str, said: str
+) -> None:
+    monkeypatch.setattr(network_module, "discipline", lambda _: words.split())
     network = Network("uplink", spec())
-    with pytest.raises(TopologyError, match="network of bridge uplink: tc"):
+    with pytest.raises(TopologyError, match=f"network of bridge uplink: {said}"):
         asyncio.run(network.start())
     assert not left_of(network.name)
 

@@ -31,7 +31,7 @@ from pubstorm.plan import (
 )
 from pubstorm.progress import Progress
 from pubstorm.result import Event
-from pubstorm.topology import BrokerDied, BrokerRestarted
+from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
 
 SECOND_NS = 10**9
 START_DELAY_NS = SECOND_NS // 10
@@ -55,7 +55,7 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerDied | BrokerRestarted | FaultNews | Interrupt
+Happening = FleetEvent | BrokerEvent | FaultNews | Interrupt
 """What can happen to a run, in the order of its queue."""
 
 
@@ -367,6 +367,8 @@ class Conductor:
                 self._live.note(happening.text)
             case BrokerRestarted():
                 self._note("restart", happening.text)
+            case LinksDied():
+                self._note("links", happening.text)
             case Interrupt():
                 self._apply_interrupt(happening)
 

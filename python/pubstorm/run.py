@@ -255,7 +255,10 @@ class _Run:
         """What watches, from where observers find the brokers."""
         scenario = self._scenario
         watched = watched_brokers(
-            topology.results(), plan.targets, lambda name: topology.broker(name).pid
+            topology.results(),
+            plan.targets,
+            lambda name: topology.broker(name).pid,
+            topology.keys.observer,
         )
         profiler = None
         if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:

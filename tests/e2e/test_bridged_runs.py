@@ -9,8 +9,11 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
 
+from pubstorm.binaries import proxy_path
+from pubstorm.errors import BinaryError
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
@@ -57,7 +60,8 @@ def test_everything_that_crosses_with_logins_rights_and_keys_is_counted(run: Pla
         (f["source"], f["to"]): (f["expected_total"], f["lost_total"]) for f in result["flows"]
     }
     assert flows == {("device", "app"): (8 * 10 * 2, 0), ("app", "device"): (2 * 40 * 2, 0)}
-    assert "uplink" in {observer["name"] for observer in result["observers"]}
+    observers = {observer["name"]: observer["problem"] for observer in result["observers"]}
+    assert (observers["uplink"], observers["cloud-0"]) == (None, None)
 
 
 def test_brokers_and_bridges_serve_all_steps_of_a_series(start: Maker) -> None:
@@ -80,6 +84,23 @@ def test_a_target_takes_the_main_brokers_place_and_is_left_as_it_was(
     after = [(r["what"], r["total"]) for r in result["residue"] if r["when"] == "after"]
     assert after == [("sessions", BOXES)]
     assert retained(main.port) == []
+
+
+def test_a_run_whose_links_have_ended_is_invalid(start: Maker) -> None:
+    try:
+        proxy_path()
+    except BinaryError:
+        pytest.skip("pubstorm-proxy is not built")
+    fault = "stages: [connect, {publish: {for: 3s, faults: [{cut: uplink, at: 2s, for: 500ms}]}}]"
+    played = start(SCENARIO.replace("stages: [connect, {publish: 1s}]", fault))
+    played.wait_for("publish")
+    proxies = [pid for pid in played.children() if "proxy" in psutil.Process(pid).name()]
+    assert len(proxies) == 1
+    psutil.Process(proxies[0]).kill()
+    assert played.finish() != 0
+    result = played.result()
+    assert result["verdict"]["status"] == "invalid"
+    assert "links" in {event["kind"] for event in result["events"]}
 
 
 def retained(port: int) -> list[str]:

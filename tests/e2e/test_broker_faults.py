@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -125,3 +127,33 @@ def test_brokers_that_nobody_uses_can_be_broken_in_a_hold_stage(run: Play) -> No
     assert code == 0, result["verdict"]
     watched = next(w for w in result["monitors"] if w["source"].startswith("boxes"))
     assert "kill boxes" in watched["spans"]
+
+
+def test_an_interrupt_leaves_no_broken_broker_behind(start: Callable[..., Any]) -> None:
+    faults = "{at: 1s, freeze: cloud, for: ever}, {at: 1s, kill: boxes, for: 20s}"
+    run = start(load(faults, time="60s"))
+    run.wait_for("! freeze cloud")
+    run.wait_for("! kill boxes")
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish() == 130
+    result = run.result()
+    assert {fault["mended_at_s"] for fault in result["faults"]} == {None}
+    assert not any(broker["died"] for broker in result["brokers"])
+
+
+def test_brokers_that_steps_share_are_mended_for_the_next_step(
+    start: Callable[..., Any], gone: Callable[..., None]
+) -> None:
+    text = load("{at: 500ms, kill: cloud, for: ever}", time="1s", verb="hold")
+    run = start(text + "sweep: {vary: {seed: [1, 2]}, broker: same}\n")
+    run.finish()
+    series = json.loads((run.directory / "series.json").read_text())
+    results = [
+        json.loads((run.directory / step["folder"] / "result.json").read_text())
+        for step in series["steps"]
+    ]
+    assert len(results) == 2
+    for result in results:
+        (fault,) = result["faults"]
+        assert (fault["clients"]["before"], fault["clients"]["lowest"]) == (CLIENTS + 1, 0)
+        gone([broker["pid"] for broker in result["brokers"]])

@@ -93,9 +93,9 @@ def test_a_fault_begins_and_is_mended_at_its_instants(
         assert applied.mended_ns >= applied.began_ns + planned.lasts_ns
     assert [event.kind for event in course.events] == ["fault"] * 4
     assert [event.text for event in course.events] == [
-        "early",
+        "early: kill cloud",
         "early: 1 broker is up again",
-        "late",
+        "late: kill cloud",
         "late: 1 broker is up again",
     ]
 

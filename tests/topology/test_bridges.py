@@ -17,7 +17,7 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pubstorm.binaries import proxy_path
+from pubstorm.binaries import broker_path, proxy_path
 from pubstorm.errors import BinaryError
 from pubstorm.keys.listener import psk_settings
 from pubstorm.keys.psk import new_keys, psk_text
@@ -28,6 +28,7 @@ from pubstorm.residue.bridges import remove_bridges
 from pubstorm.residue.observer import Deadline, Identity, Observer
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.target import Target
+from pubstorm.scenario.topology import Broker
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import MosquittoBroker, mosquitto
 from pubstorm.topology.bridges import Bridges
@@ -261,6 +262,22 @@ def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) 
     except BinaryError:
         pytest.skip("pubstorm-proxy is not built")
     with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look, frozenset({"uplink"}))
+
+
+def test_a_main_broker_may_be_of_another_kind(tmp_path: Path) -> None:
+    try:
+        broker_path()
+    except BinaryError:
+        pytest.skip("pubstorm-broker is not built")
+
+    async def look(started: Started) -> None:
+        assert all_up(started)
+        await asyncio.to_thread(crosses, started, 1, 1)
+
+    scenario = scenario_of()
+    brokers = {**scenario.topology.brokers, "cloud": Broker(kind="embedded")}
+    topology = scenario.topology.model_copy(update={"brokers": brokers})
+    with_bridges(scenario.model_copy(update={"topology": topology}), tmp_path, look)
 
 
 def test_bridges_that_do_not_come_up_are_named_after_a_while(

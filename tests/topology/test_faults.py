@@ -108,6 +108,30 @@ def test_frozen_brokers_stop_and_go_on(tmp_path: Path, kind: str) -> None:
     assert with_brokers(tmp_path, kind, play) == []
 
 
+@needs_mosquitto
+def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None:
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    spec = Broker(kind="command", command=("sh", "-c", f"{program} -p {{port}}; true"))
+
+    async def run() -> None:
+        told: list[BrokerEvent] = []
+        topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, told.append)
+        try:
+            await topology.start()
+            faults = Faults(topology, topology.bridges.links)
+            (child,) = psutil.Process(pids(topology)[0]).children()
+            assert await faults.begin(fault("kill", 0)) == ()
+            psutil.wait_procs([child])
+            assert not child.is_running()
+            assert await faults.mend(fault("kill", 0)) == ()
+            assert not topology.broker("main-0").gone()
+        finally:
+            await topology.stop()
+        assert told == []
+
+    asyncio.run(run())
+
+
 def test_brokers_that_are_still_broken_are_stopped_with_the_rest(tmp_path: Path) -> None:
     found: list[int] = []
 

@@ -88,6 +88,13 @@ def test_what_a_bridge_says_of_itself_is_checked(line: str, found: str) -> None:
     assert any(f"topology.bridges.uplink.{found}" in problem for problem in problems(text))
 
 
+def test_a_main_broker_of_another_kind_would_send_messages_back() -> None:
+    text = BASE.replace("cloud: {kind: mosquitto, passwords: true}", "cloud: embedded")
+    parse_scenario(text, "s.yaml")
+    found = problems(text.replace("direction: out", "direction: both"))
+    assert "found both to a main broker of kind embedded" in found[0]
+
+
 def test_a_chain_of_bridges_and_a_client_id_of_two_are_problems() -> None:
     topics = "topics: [{topic: a, direction: out}]"
     chain = f"    on: {{from: cloud, to: boxes, {topics}}}\n    twin: {{from: more, to: cloud, "

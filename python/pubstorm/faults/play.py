@@ -102,7 +102,7 @@ class FaultPlay:
         self.applied.append(applied)
         problems = await self._breaker.begin(fault)
         applied.problems += problems
-        self._tell(FaultNews(applied.began_ns, fault.name))
+        self._tell(FaultNews(applied.began_ns, _begun(fault)))
         self._tell_problems(fault, problems)
         if fault.lasts_ns is None:
             return
@@ -127,6 +127,12 @@ class FaultPlay:
 async def _until(at_ns: int) -> None:
     while (left_ns := at_ns - time.monotonic_ns()) > 0:
         await asyncio.sleep(left_ns / SECOND_NS)
+
+
+def _begun(fault: PlannedFault) -> str:
+    """What it is called, and what is done where its name does not say so."""
+    done = f"{fault.kind} {fault.group}"
+    return fault.name if fault.name.startswith(fault.kind) else f"{fault.name}: {done}"
 
 
 def _mended(fault: PlannedFault) -> str:

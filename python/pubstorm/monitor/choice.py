@@ -36,6 +36,8 @@ class WatchedBroker:
     """Whether it is expected to publish under `$SYS`."""
     metrics_url: str | None = None
     """Where it shows counters in Prometheus' format; None if it does not."""
+    login: Login | None = None
+    """Who an observer is there; None: what a client of the load is."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,15 @@ class Watchable:
 
 
 def watched_brokers(
-    started: Sequence[BrokerResult], targets: Sequence[Target], pid_of: Callable[[str], int]
+    started: Sequence[BrokerResult],
+    targets: Sequence[Target],
+    pid_of: Callable[[str], int],
+    login_of: Callable[[str], Login | None] = lambda _: None,
 ) -> Watchable:
     """The targets on this machine, which are called `broker-0` and so on, and after them the
     brokers that the run has started, each with the target where an observer finds it; `pid_of`
-    tells the process id that a broker has now."""
+    tells the process id that a broker has now, `login_of` the observers' own login at the brokers
+    of a name, if they have one."""
     given = targets[: len(targets) - len(started)]
     found = (
         WatchedBroker(f"broker-{number}", Process(port=target.port), target, True)
@@ -79,6 +85,7 @@ def watched_brokers(
             target=target,
             speaks_sys=broker.speaks_sys,
             metrics_url=broker.metrics_url,
+            login=login_of(broker.group),
         )
         for broker, target in zip(started, targets[len(given) :], strict=True)
         if broker.group not in together
@@ -101,7 +108,7 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
         for broker in watched.brokers:
             yield ProcessMonitor(broker.source, broker.process, families)
             if broker.speaks_sys:
-                login = client_login(plan, broker.target)
+                login = broker.login or client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
             if broker.metrics_url is not None:
                 yield PrometheusMonitor(broker.source, broker.metrics_url, ("*",))

@@ -79,6 +79,7 @@ class Event(Value):
         "change",
         "fault",
         "bridge",
+        "links",
         "monitor",
         "host",
         "residue",

@@ -47,6 +47,7 @@ def check_bridges(scenario: Scenario) -> Iterator[Finding]:
         yield from _check_client_id(path, bridge, scenario)
         yield from _check_times(path, bridge)
         yield from _check_topics(path, bridge)
+        yield from _check_loops(path, bridge, scenario)
         yield from _check_words(path, bridge)
         yield from _check_tls(path, bridge, scenario)
     yield from _check_chains(scenario)
@@ -132,6 +133,18 @@ def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
             if set(getattr(topic, key)) & {"+", "#"}:
                 message = f"found a wildcard in {describe(getattr(topic, key))}"
                 yield (*place, key), f"{message}, allowed is a prefix without", None
+
+
+def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    """That a main broker of another kind gets nothing that it would send back."""
+    main = scenario.topology.brokers.get(bridge.to)
+    if main is None or main.kind == "mosquitto":
+        return
+    for number, topic in enumerate(bridge.topics):
+        if topic.direction == "both":
+            message = f"found both to a main broker of kind {main.kind}, allowed are out and in"
+            hint = "it sends a message back over the bridge by which it came"
+            yield (*path, "topics", number, "direction"), message, hint
 
 
 def _check_words(path: Path, bridge: Bridge) -> Iterator[Finding]:

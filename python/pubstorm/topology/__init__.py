@@ -18,7 +18,7 @@ from pubstorm.topology.adapters import ADAPTERS
 from pubstorm.topology.bridge_lines import state_topic
 from pubstorm.topology.bridges import TARGET, Bridges
 from pubstorm.topology.broker import BrokerProcess, Place
-from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin
+from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin, LinksDied
 from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.network import Networks
@@ -63,6 +63,7 @@ class Topology:
         self._by_name = {broker.name: broker for broker in self._brokers}
         self._bulletin = Bulletin(emit)
         self._supervision = Supervision(self._bulletin.tell)
+        self.bridges.links.tell(self._tell_of_links)
 
     def tell(self, emit: Callable[[BrokerEvent], None]) -> None:
         """From now on `emit` hears of brokers that end."""
@@ -149,6 +150,9 @@ class Topology:
             for broker in self._brokers
         )
 
+    def _tell_of_links(self, text: str) -> None:
+        self._bulletin.tell(LinksDied("links", text))
+
     async def _start(self, tell: Tell) -> None:
         await self.networks.start(self.record.note_namespace)
         for broker in self._brokers:
@@ -220,4 +224,4 @@ def _group(broker: BrokerProcess) -> str:
     return broker.name.rpartition("-")[0]
 
 
-__all__ = ["BrokerDied", "BrokerEvent", "BrokerRestarted", "Topology", "TopologyError"]
+__all__ = ["BrokerDied", "BrokerEvent", "BrokerRestarted", "LinksDied", "Topology", "TopologyError"]

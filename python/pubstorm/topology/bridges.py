@@ -46,6 +46,8 @@ SETTLE_S = 0.5
 """A bridge says that it is up, and only then subscribes; both are sent in one go."""
 NAMED_MAX = 5
 """Bridges that are named where some are missing."""
+UNKNOWN_HINT = "; a target that is no mosquitto may need try_private: false in their settings"
+"""Why none may be up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +189,9 @@ class Bridges:
             named = ", ".join(f"{bridges.spec.from_}-{n}" for n in numbers[:NAMED_MAX])
             more = ", ..." if len(numbers) > NAMED_MAX else ""
             verb = "is" if len(numbers) == 1 else "are"
-            yield (
-                f"{len(numbers)} of {bridges.count} bridges {bridges.name} {verb} not up: "
-                f"{named}{more}"
-            )
+            of = f"{len(numbers)} of {bridges.count} bridges {bridges.name} {verb} not up"
+            is_unknown = bridges.spec.to == TARGET and not bridges.up
+            yield f"{of}: {named}{more}{UNKNOWN_HINT if is_unknown else ''}"
 
     def monitors(self) -> list[BridgeMonitor]:
         """What watches them in a run."""
@@ -278,11 +279,19 @@ class Bridges:
         return Login(username, password, outside.tls())
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
+        main = self._spec.brokers.get(bridges.spec.to)
         username, password = self._keys.bridge_login(bridges.name, number)
         host, port = bridges.main_host, bridges.main.port
         if bridges.ports:
             host, port = LOOPBACK, bridges.ports[number]
-        return Access(host, port, username, password, self._tls(bridges, number))
+        return Access(
+            host=host,
+            port=port,
+            username=username,
+            password=password,
+            tls=self._tls(bridges, number),
+            knows_bridges=main is None or main.kind == "mosquitto",
+        )
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:
         spec = bridges.spec

@@ -31,7 +31,16 @@ class BrokerRestarted:
     """What happened, naming the broker."""
 
 
-BrokerEvent = BrokerDied | BrokerRestarted
+@dataclass(frozen=True)
+class LinksDied:
+    """The program that bridges go through ended before it was told to."""
+
+    name: str
+    text: str
+    """What happened."""
+
+
+BrokerEvent = BrokerDied | BrokerRestarted | LinksDied
 
 
 class Bulletin:

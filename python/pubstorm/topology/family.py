@@ -48,6 +48,13 @@ class Family:
             members |= more
         self._known = {r for r in everyone if r.pid in members and r.pid != self._leader}
 
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to all that there is of it now, the leader first."""
+        self.look()
+        for pid in (self._leader, *(relative.pid for relative in self._known)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     async def end(self) -> None:
         """After the leader's end: what is left may follow for a moment, and is killed then."""
         deadline_s = asyncio.get_running_loop().time() + FOLLOW_S

@@ -38,7 +38,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
     """Agents lost, brokers gone, an interruption, an early end."""
     for event in measured.events:
         text = f"at {event.at_s:.1f} s: {event.text}"
-        if event.kind == "agent":
+        if event.kind == "agent" or event.kind == "links":
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)

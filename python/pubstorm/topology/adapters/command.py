@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
 from pubstorm.scenario.command_words import filled
 from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.family import Family
 from pubstorm.topology.ports import free_port
+
+FORCED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT})
 
 
 class CommandBroker(BrokerProcess):
@@ -28,6 +32,14 @@ class CommandBroker(BrokerProcess):
         """Everything is on the command line."""
         self.port = self.observer_port = self.place.port or free_port()
         return self._words(self.port)
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal; those that leave it no choice go to all that it has started too, for
+        it may be a script."""
+        if number in FORCED and self._process is not None and not self.gone():
+            Family(self.pid).send(number)
+        else:
+            super().send(number)
 
     def _words(self, port: int) -> list[str]:
         values = {"port": str(port), "folder": str(self.folder.absolute())}

@@ -436,8 +436,16 @@ def test_a_loss_in_a_stage_with_a_fault_limits_nothing(measured: MeasuredMaker) 
     ]
     update = {"flows": (flow,), "stages": tuple(stages)}
     assert judge(lost.model_copy(update=update), []).limited_by == "broker"
-    stage = next(stage.name for stage in stages if stage.kind == "publish")
-    faults = (fault_result(stage=stage),)
+    stage = next(stage for stage in stages if stage.kind == "publish")
+    faults = (fault_result(stage=stage.name, at_s=stage.start_s + 1),)
     broken = judge(lost.model_copy(update={**update, "faults": faults}), [])
     assert broken.limited_by == "none"
     assert any("were lost" in fact for fact in broken.evidence)
+
+
+def test_stages_of_one_name_are_told_apart_by_their_time() -> None:
+    run = assembly(outage(20, 26), KILL, verb="hold")
+    (fault,) = fault_results(run, {}, [])
+    (first,) = (stage for stage in run.stages() if stage.kind == "hold")
+    second = first.model_copy(update={"start_s": 100.0})
+    assert fault_spans([fault], [first, second]) == [Span("kill cloud", 20.0, 60.0)]

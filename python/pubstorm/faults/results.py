@@ -38,8 +38,8 @@ def fault_spans(found: Sequence[FaultResult], stages: Sequence[StageResult]) -> 
     """Faults that begin no phase, since nothing is published, as spans of the time axis: each from
     its beginning to the next of its stage, or to the end of that."""
     spans: list[Span] = []
-    for stage in stages:
-        own = [fault for fault in found if fault.stage == stage.name and stage.kind == "hold"]
+    for stage in (stage for stage in stages if stage.kind == "hold"):
+        own = [fault for fault in found if stage.holds(fault.at_s)]
         ends = [*(fault.at_s for fault in own[1:]), stage.start_s + stage.duration_s]
         spans += [Span(f.name, f.at_s, end_s) for f, end_s in zip(own, ends, strict=False)]
     return spans

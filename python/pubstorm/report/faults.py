@@ -26,7 +26,6 @@ def faults(result: Result) -> Table:
 
 def fault_ledger(result: Result) -> Table:
     """The ledger of each stage that something was broken in, flow by flow."""
-    stages = {fault.stage for fault in result.faults}
     names = ("QoS", "owed", "received", "lost", "dup", "reordered")
     columns = (Column("stage", right=False), Column("from → to", right=False), *map(Column, names))
     rows = tuple(
@@ -46,7 +45,7 @@ def fault_ledger(result: Result) -> Table:
             ),
         )
         for stage in result.stages
-        if stage.name in stages
+        if any(stage.holds(fault.at_s) for fault in result.faults)
         for flow in stage.flows
     )
     return Table("Deliveries of stages with faults", columns, rows)

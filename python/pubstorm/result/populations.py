@@ -148,3 +148,7 @@ class StageResult(Value):
     """The ledger of its messages, flow by flow."""
     unjudged: tuple[str, ...] = ()
     """Populations that subscribe and changed in it: they are owed what they received."""
+
+    def holds(self, at_s: float) -> bool:
+        """Whether an instant of the run lies in it."""
+        return self.start_s <= at_s <= self.start_s + self.duration_s

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pubstorm.quantity import count_text, counted, span_text
 from pubstorm.result import Measured, StageFlow
-from pubstorm.verdict.findings import Finding
+from pubstorm.verdict.findings import Finding, with_faults
 
 
 def _faults(measured: Measured) -> Iterable[Finding]:
@@ -22,10 +22,9 @@ def _faults(measured: Measured) -> Iterable[Finding]:
 
 def _ledgers(measured: Measured) -> Iterable[Finding]:
     """The deliveries of stages with faults, by QoS."""
-    broken = {fault.stage for fault in measured.faults}
-    for stage in measured.stages:
+    for stage in with_faults(measured):
         levels: dict[tuple[int, ...], list[StageFlow]] = {}
-        for flow in stage.flows if stage.name in broken else ():
+        for flow in stage.flows:
             levels.setdefault(flow.qos, []).append(flow)
         for qos, flows in sorted(levels.items()):
             counts = ", ".join(

@@ -158,7 +158,7 @@ def _unready(measured: Measured) -> Iterable[Finding]:
 
 def _connections(measured: Measured) -> Iterable[Finding]:
     anybody_connected = any(p.connected_total for p in measured.populations.values())
-    broken = _with_faults(measured)
+    broken = with_faults(measured)
     for name, population in measured.populations.items():
         failed, attempts = population.connect_failed_total, population.connect_attempts_total
         if failed and anybody_connected:
@@ -184,10 +184,9 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             )
 
 
-def _with_faults(measured: Measured) -> list[StageResult]:
+def with_faults(measured: Measured) -> list[StageResult]:
     """The stages in which something was broken on purpose."""
-    names = {fault.stage for fault in measured.faults}
-    return [stage for stage in measured.stages if stage.name in names]
+    return [s for s in measured.stages if any(s.holds(fault.at_s) for fault in measured.faults)]
 
 
 def _unless_broken(
@@ -210,7 +209,7 @@ def _tls(measured: Measured) -> Iterable[Finding]:
 
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow."""
-    broken = _with_faults(measured)
+    broken = with_faults(measured)
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"

@@ -22,8 +22,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pubstorm.binaries import proxy_path
 from pubstorm.errors import BinaryError, TopologyError
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker, find_mosquitto
-from pubstorm.topology.broker import LOOPBACK, Place
+from pubstorm.topology.broker import Place
 from pubstorm.topology.links import Links, LinkState
+from pubstorm.topology.ports import LOOPBACK
 
 DELAY_S = 0.15
 PATIENCE_S = 30.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm import cli
 from pubstorm.errors import ScenarioError, TopologyError
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology.ports import check_ports, fixed_ports, free_port, is_free
@@ -49,6 +50,16 @@ def test_fixed_ports_count_up_from_the_first() -> None:
     scenario = parse_scenario(SCENARIO.format(brokers=brokers), "s.yaml")
     wanted = [("a-0", 2000), ("a-1", 2001), ("a-2", 2002)]
     assert list(fixed_ports(scenario.topology)) == wanted
+
+
+def test_check_names_who_has_a_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO.format(brokers=f"a: {{kind: embedded, port: {port}}}"))
+    assert cli.main(["check", str(path)]) == 0
+    with socket.create_server(("127.0.0.1", port)):
+        assert cli.main(["check", str(path)]) == 3
+    assert f"error: port {port} of broker a-0 is taken by " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def started(name: str, kind: str) -> BrokerResult:
         port=1,
         pid=4711,
         died=False,
+        speaks_sys=kind == "mosquitto",
     )
 
 

@@ -52,10 +52,11 @@ def planned_faults(scenario: Scenario) -> tuple[PlannedFault, ...]:
 
 
 def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults of some scenarios cut or delay, one by one."""
+    """Names of the bridges that faults of some scenarios cut or delay one by one; those that are
+    unplugged are cut together, with their network."""
     planned = (fault for scenario in scenarios for fault in planned_faults(scenario))
-    cut = (fault for fault in planned if fault.kind not in BROKER_FAULTS)
-    return frozenset(fault.group for fault in cut if fault.how != "unplug")
+    single = (fault for fault in planned if fault.how != "unplug")
+    return frozenset(fault.group for fault in single if fault.kind not in BROKER_FAULTS)
 
 
 def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:

@@ -31,9 +31,9 @@ from pubstorm.topology.bridge_lines import (
     tls_version,
     tls_words,
 )
-from pubstorm.topology.broker import LOOPBACK
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.links import Links
+from pubstorm.topology.ports import LOOPBACK
 
 NOWHERE = Target(host="", port=0)
 TARGET = "target"

@@ -21,7 +21,7 @@ from pubstorm.log_tail import last_lines, open_log
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.family import Family
-from pubstorm.topology.ports import LOOPBACK, free_port
+from pubstorm.topology.ports import LOOPBACK
 
 STOP_GRACE_S = 5.0
 """How long a broker may take to end after SIGTERM."""
@@ -282,6 +282,3 @@ def parent_death_prefix() -> tuple[str, ...]:
     """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
-
-
-__all__ = ["LOOPBACK", "BrokerProcess", "Place", "free_port", "parent_death_prefix"]

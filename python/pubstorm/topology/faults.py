@@ -1,5 +1,6 @@
 """Breaks brokers and bridges on purpose, and mends them: signals for brokers, the links of a proxy
-for bridges. What cannot be done becomes words, and ends nothing. It does not know when."""
+for bridges, or the link of their network. What cannot be done becomes words, and ends nothing. It
+does not know when."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Faults:
 
     def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
         self._brokers = brokers
-        self._networks = networks
         self._links = links
+        self._networks = networks
         self._broken: list[PlannedFault] = []
 
     async def begin(self, fault: PlannedFault) -> Problems:
@@ -56,6 +57,8 @@ class Faults:
                 return await self._kill(fault.victims)
             case "freeze":
                 return self._signal(fault.victims, signal.SIGSTOP)
+            case "cut" if fault.how == "unplug":
+                return await self._plug(fault, is_in=False)
             case "cut" | "delay":
                 return await self._set(fault, _broken_state(fault))
 
@@ -66,6 +69,8 @@ class Faults:
                 problems = await self._restart(fault.victims)
             case "freeze":
                 problems = self._signal(fault.victims, signal.SIGCONT)
+            case "cut" if fault.how == "unplug":
+                problems = await self._plug(fault, is_in=True)
             case "cut" | "delay":
                 problems = await self._set(fault, LinkState())
         self._broken.remove(fault)
@@ -114,25 +119,26 @@ class Faults:
 
     async def _set(self, fault: PlannedFault, state: LinkState) -> Problems:
         try:
-            if fault.how == "unplug":
-                await self._plug(fault.group, state)
-                return ()
             await self._links.set(fault.group, fault.numbers, state)
         except TopologyError as error:
             return (f"bridges {fault.group}: {error.message}",)
         return ()
 
-    async def _plug(self, bridge: str, state: LinkState) -> None:
-        """The link of a whole network, which passes or does not."""
-        network = None if self._networks is None else self._networks.of_bridge(bridge)
-        assert network is not None, "only bridges with a network can be unplugged"
-        await (network.plug() if state.mode == "pass" else network.unplug())
+    async def _plug(self, fault: PlannedFault, *, is_in: bool) -> Problems:
+        network = None if self._networks is None else self._networks.of_bridge(fault.group)
+        if network is None:
+            return (f"bridges {fault.group} have no network that could be unplugged",)
+        try:
+            await (network.plug() if is_in else network.unplug())
+        except TopologyError as error:
+            return (f"bridges {fault.group}: {error.message}",)
+        return ()
 
 
 def _broken_state(fault: PlannedFault) -> LinkState:
     if fault.kind == "delay":
         return LinkState("pass", fault.delay_ns)
-    return LinkState("stall" if fault.how == "unplug" else fault.how)
+    return LinkState("stall" if fault.how == "stall" else "close")
 
 
 async def _each(

@@ -120,7 +120,8 @@ SERIES = {
         "sweep={broker: same, pause: 0s, steps: [{populations.publisher.clients: 5}, "
         "{populations.publisher.clients: 10, "
         "populations.publisher.at: {brokers: boxes, choice: random}, "
-        'populations.publisher.publications.0.topic: "up/{n}"}]}',
+        'populations.publisher.publications.0.topic: "up/{n}", '
+        "populations.publisher.publications.0.rate: 100/s}]}",
     ),
     "bridges-literal": (
         "topology.brokers.boxes.count=5",

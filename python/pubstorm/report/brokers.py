@@ -39,7 +39,7 @@ def addresses_text(addresses: Sequence[tuple[str, int]]) -> str:
     by_host: dict[str, list[int]] = {}
     for host, port in addresses:
         by_host.setdefault(host, []).append(port)
-    return ", ".join(f"{host}:{_ports_text(sorted(ports))}" for host, ports in by_host.items())
+    return ", ".join(_address_text(host, sorted(ports)) for host, ports in by_host.items())
 
 
 def _broker_cells(name: str, members: Sequence[BrokerResult]) -> tuple[str, ...]:
@@ -60,15 +60,15 @@ def _bridge_cells(bridge: BridgeResult) -> tuple[str, ...]:
     return up, after
 
 
-def _ports_text(ports: Sequence[int]) -> str:
+def _address_text(host: str, ports: Sequence[int]) -> str:
     first, last = ports[0], ports[-1]
     if len(ports) == 1:
-        return str(first)
+        return f"{host}:{first}"
     if last - first == len(ports) - 1:
-        return f"{first}-{last}"
+        return f"{host}:{first}-{last}"
     if len(ports) <= PORTS_MAX:
-        return ", ".join(map(str, ports))
-    return f"{count_text(len(ports))} ports from {first} to {last}"
+        return ", ".join(f"{host}:{port}" for port in ports)
+    return f"{host}, {count_text(len(ports))} ports from {first} to {last}"
 
 
 PORTS_MAX = 4

@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
-PROGRAMS := -p pubstorm-engine -p pubstorm-broker
+PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
 
 .PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench docs \
 	requirements wheel clean programs

@@ -16,6 +16,7 @@ from pubstorm import cli
 from pubstorm.contract import SCHEMAS
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BRIDGE_METRICS,
     COUNTERS,
     HOST_METRICS,
     LATENCY_STATISTICS,
@@ -112,7 +113,8 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
         "`SUBJECT`",
         "a population; a broker (`broker-0`, or `broker` for all of that name), `host`, an engine "
         "(`agent-0`, or `agent` for all) or a source of `monitors`. A group is as bad as its worst "
-        "member. Without a subject: the sum over all populations, of times the worst",
+        "member, unless it is watched as one; `uplink` for the bridges of a name. Without a "
+        "subject: the sum over all populations, of times the worst",
     )
     yield (
         "`METRIC`",
@@ -120,7 +122,8 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
     )
     yield (
         "`STATISTIC`",
-        "of times and of monitors; for monitors the default is `.mean`",
+        "of times and of monitors; for monitors the default is `.mean`. The rates of populations "
+        "have those of monitors too, such as `backend.received_per_s.last`",
     )
     yield (
         "`@SPAN`",
@@ -165,7 +168,12 @@ def _population_metrics() -> Iterator[str]:
 def _monitor_metrics() -> Iterator[str]:
     yield "## Metrics of monitors"
     for title, metrics in (
-        ("A broker, or a process of `monitors.sources`", PROCESS_METRICS),
+        (
+            "A broker, more than 8 brokers of one name together (`boxes`), or a process of "
+            "`monitors.sources`",
+            PROCESS_METRICS,
+        ),
+        ("The bridges of a name", BRIDGE_METRICS),
         ("`host`", HOST_METRICS),
         ("`agent`", AGENT_METRICS),
     ):
@@ -178,7 +186,10 @@ def _monitor_metrics() -> Iterator[str]:
     yield "after `$SYS/`; metrics of a Prometheus source as they are there, labels included. What"
     yield "such a source does not show fails a threshold, in these words."
     yield ""
-    meanings = {"increase": "The last less the first."}
+    meanings = {
+        "increase": "The last less the first.",
+        "rate": _described(Statistics, "rate_per_s"),
+    }
     yield from _table(
         ("statistic", "meaning"),
         ((f"`.{s}`", meanings.get(s) or _described(Statistics, s)) for s in MONITOR_STATISTICS),

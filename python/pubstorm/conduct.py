@@ -29,7 +29,7 @@ from pubstorm.plan import (
 )
 from pubstorm.progress import Progress
 from pubstorm.result import Event
-from pubstorm.topology import BrokerDied
+from pubstorm.topology import BrokerDied, BrokerRestarted
 
 SECOND_NS = 10**9
 START_DELAY_NS = SECOND_NS // 10
@@ -53,7 +53,7 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerDied | Interrupt
+Happening = FleetEvent | BrokerDied | BrokerRestarted | Interrupt
 """What can happen to a run, in the order of its queue."""
 
 
@@ -337,6 +337,8 @@ class Conductor:
                 self._apply_ending(happening)
             case BrokerDied():
                 self._note("broker", happening.text)
+            case BrokerRestarted():
+                self._note("restart", happening.text)
             case Interrupt():
                 self._apply_interrupt(happening)
 

@@ -23,9 +23,13 @@ from pubstorm.plan import (
     Stage,
     Tls,
     change_name,
+    planned_targets,
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.faults import Fault
+from pubstorm.scenario.stages import Hold, Publish
+from pubstorm.scenario.topology import Bridge, Broker
 from pubstorm.units import write_bytes, write_duration, write_rate
 
 
@@ -34,11 +38,13 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
     yield f"{plan.name}: {scenario.description}" if scenario.description else plan.name
     yield ""
     yield f"targets      {_targets(scenario, plan)}"
+    for name, bridge in scenario.topology.bridges.items():
+        yield from _bridge(scenario, name, bridge)
     if plan.sources:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
     for title, lines in (
         ("populations", [line for p in plan.populations for line in _population(scenario, p)]),
-        ("stages", [line for n in range(len(plan.stages)) for line in _stage(plan, n)]),
+        ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", [threshold.source for threshold in scenario.thresholds]),
     ):
         yield ""
@@ -92,26 +98,46 @@ def need_in_words(need: Need) -> str:
 
 
 def _targets(scenario: Scenario, plan: Plan) -> str:
-    brokers = scenario.topology.brokers.values()
+    brokers = scenario.topology.brokers
+    given = list(map(str, plan.targets[: len(scenario.target)]))
     if brokers:
-        words = ", ".join(
-            _many(b.count, f"{b.kind} broker") + (" under TLS" if b.tls != "none" else "")
-            for b in brokers
-        )
-        where = f"{words}, started and stopped by the run"
-    else:
-        where = ", ".join(map(str, plan.targets))
-    if len(plan.targets) == 1:
+        count = _many(sum(broker.count for broker in brokers.values()), "broker")
+        names = ", ".join(f"{name} ({_broker(broker)})" for name, broker in brokers.items())
+        given.append(f"{count}: {names}, started and stopped by the run")
+    where = "; ".join(given)
+    if len(plan.targets) == 1 or scenario.topology.bridges:
         return where
-    return f"{where}; {'joined' if plan.targets_joined else 'separate'}, clients in turn"
+    return f"{where}; {'joined' if plan.targets_joined else 'separate'}"
+
+
+def _broker(broker: Broker) -> str:
+    many = "" if broker.count == 1 else f"{broker.count:,} × "
+    tls = "" if broker.tls == "none" else " under TLS"
+    vhosts = broker.federation and _many(broker.federation.vhosts, "virtual host")
+    return f"{many}{broker.kind}{tls}" + (f" with {vhosts}, federated" if vhosts else "")
+
+
+def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
+    """Who is bridged to whom, and what crosses."""
+    count = _many(scenario.topology.brokers[bridge.from_].count, "bridge")
+    clean = "clean" if bridge.clean_session else "persistent"
+    keep_alive = write_duration(bridge.keep_alive)
+    yield (
+        f"bridges      {count} {name}: {bridge.from_} -> {bridge.to}, {bridge.protocol}, "
+        f"{clean} session, keep-alive {keep_alive}"
+    )
+    for topic in bridge.topics:
+        local, remote = topic.local_prefix + topic.topic, topic.remote_prefix + topic.topic
+        as_what = "" if local == remote else f", {remote} at {bridge.to}"
+        yield f"             {topic.direction} {local} at QoS {topic.qos}{as_what}"
 
 
 def _population(scenario: Scenario, population: Population) -> Iterator[str]:
     session = "clean" if population.clean_session else "persistent"
-    line = (
-        f"{population.name}: {_many(population.clients, 'client')}, {session} session, "
-        f"keep-alive {population.keep_alive_s}s"
-    )
+    clients = _many(population.clients, "client") + _attached(scenario, population)
+    line = f"{population.name}: {clients}, {session} session, keep-alive {population.keep_alive_s}s"
+    if population.bridge:
+        line += ", connects as a bridge"
     if population.read_rate_per_s is not None:
         line += f", takes at most {write_rate(population.read_rate_per_s)}"
     yield line
@@ -121,6 +147,16 @@ def _population(scenario: Scenario, population: Population) -> Iterator[str]:
         yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
     for publication in population.publications:
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
+
+
+def _attached(scenario: Scenario, population: Population) -> str:
+    """Where its clients connect, where there is a choice."""
+    at = scenario.populations[population.name].at
+    if at is None:
+        return " at all in turn" if len(planned_targets(scenario)) > 1 else ""
+    among = at.brokers if at.count is None else f"{at.count:,} of {at.brokers}"
+    among += f" from {at.brokers}-{at.first} on" if at.first else ""
+    return f" at {among}" + (", at random" if at.choice == "random" else "")
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:
@@ -165,7 +201,7 @@ def _publication(publication: Publication) -> str:
     return f"{size} at QoS {publication.qos}, {rate}{retained}"
 
 
-def _stage(plan: Plan, number: int) -> Iterator[str]:
+def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     stage = plan.stages[number]
     names = ", ".join(plan.populations[index].name for index in stage.populations)
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
@@ -182,6 +218,23 @@ def _stage(plan: Plan, number: int) -> Iterator[str]:
         yield f"     {totals} in all"
     if load.has_closed_loop:
         yield "     and a closed loop, whose rate the broker sets"
+    step = scenario.stages[number].step
+    faults = step.faults if isinstance(step, Publish | Hold) else ()
+    for fault in sorted(faults, key=lambda fault: fault.at):
+        yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
+
+
+def _fault(fault: Fault) -> str:
+    """What is broken, and when it is mended."""
+    many = "" if fault.count is None else f"{fault.count:,} of "
+    by = "" if fault.by is None else f" by {write_duration(fault.by)}"
+    words = f"{fault.kind} {many}{fault.victims}{by}"
+    if fault.kind == "cut":
+        closes = "connections are closed" if fault.how == "close" else "nothing gets through"
+        words += f" ({closes})"
+    if fault.lasts is None:
+        return f"{words}, not mended in this run"
+    return f"{words}, mended after {write_duration(fault.lasts)}"
 
 
 def _changes(stage: Stage) -> tuple[Change, ...]:

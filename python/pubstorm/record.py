@@ -14,7 +14,15 @@ from pubstorm.live import Live
 from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
 from pubstorm.report import write_reports
-from pubstorm.result import BrokerResult, Environment, Event, Measured, Residue, Result
+from pubstorm.result import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    Event,
+    Measured,
+    Residue,
+    Result,
+)
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
@@ -40,6 +48,7 @@ class Brought:
 
     assembly: Assembly
     brokers: tuple[BrokerResult, ...]
+    bridges: tuple[BridgeResult, ...]
     watch: Watch
     residue: tuple[Residue, ...]
     warnings: tuple[Event, ...]
@@ -83,6 +92,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         fleet=assembly.fleet(),
         phases=found,
         brokers=brought.brokers,
+        bridges=brought.bridges,
         command=recording.command,
         monitors=watch.watched([*stages, *phase_spans(found)], load),
         observers=watch.observers(),

@@ -73,8 +73,7 @@ def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
     ],
 )
 def test_what_a_kind_does_not_know_is_a_problem(broker: str, problem: str) -> None:
-    [found] = problems(broker)
-    assert found.startswith(problem)
+    assert any(found.startswith(problem) for found in problems(broker)), problems(broker)
 
 
 def test_a_command_is_needed_for_the_kind_of_that_name() -> None:

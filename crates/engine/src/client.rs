@@ -277,6 +277,7 @@ impl Client {
             }),
             keep_alive_s: population.keep_alive_s,
             clean_session: population.clean_session,
+            bridge: population.bridge,
         };
         let version = shared.version(self.population());
         shared.out.clear();
@@ -452,8 +453,8 @@ impl Client {
 
     /// Index of its target.
     fn target(&self, shared: &Shared) -> usize {
-        let at = &shared.setup.plan.populations[self.population()].at;
-        at.first + self.global(shared) as usize % at.count
+        let (plan, population) = (&shared.setup.plan, self.population());
+        plan.populations[population].at.target(plan.seed, population, self.global(shared))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use plan::{Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard};
+use plan::{Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard, Variants};
 
 use crate::tls::{Tls, TlsError};
 
@@ -63,8 +63,8 @@ pub struct PublicationSetup {
     pub pacer: Option<Pacer>,
     /// Whether a message more than a period late is left out.
     pub skips_late: bool,
-    /// Topics that it goes through.
-    pub variants: u32,
+    /// Topics that it goes through, and in which order.
+    pub variants: Variants,
     /// Whether payloads carry a stamp.
     pub stamped: bool,
     /// The stream from which payload sizes are drawn.
@@ -134,7 +134,7 @@ fn publications(population: &Population, seed: u64, first_index: usize) -> Vec<P
             index: index as u16,
             pacer: Pacer::new(&publication.pace, seed, purpose),
             skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
-            variants: publication.topic.variants(),
+            variants: Variants::new(publication, seed, index),
             stamped: holds_stamp(&publication.payload),
             sizes: Random::new(seed, purpose + 1),
         }

@@ -60,8 +60,10 @@ pub struct Receivers {
     fan_out: FanOut,
     /// Clients of each population that receive.
     clients: Vec<u32>,
+    /// Topic, target and, if it sets the bridge bit, publisher that `deliveries` are for.
     topic: String,
     target: usize,
+    bridge: Option<(usize, u32)>,
     deliveries: Vec<u64>,
 }
 
@@ -128,8 +130,14 @@ impl Publishing {
 impl Receivers {
     fn new(fan_out: FanOut) -> Self {
         let clients = vec![0; fan_out.populations()];
-        let mut receivers =
-            Self { fan_out, clients, topic: String::new(), target: 0, deliveries: Vec::new() };
+        let mut receivers = Self {
+            fan_out,
+            clients,
+            topic: String::new(),
+            target: 0,
+            bridge: None,
+            deliveries: Vec::new(),
+        };
         (0..receivers.clients.len()).for_each(|p| receivers.set_clients(p, 0));
         receivers
     }
@@ -140,15 +148,19 @@ impl Receivers {
         self.deliveries.clear();
     }
 
-    /// Deliveries to each population of one message on `topic`, published at `target`.
-    pub fn deliveries(&mut self, topic: &str, target: usize) -> &[u64] {
-        if self.deliveries.is_empty() || self.target != target || self.topic != topic {
+    /// Deliveries to each population of one message on `topic`, published at `target`; its
+    /// publisher is named if it sets the bridge bit.
+    pub fn deliveries(
+        &mut self,
+        topic: &str,
+        target: usize,
+        bridge: Option<(usize, u32)>,
+    ) -> &[u64] {
+        let same = self.target == target && self.bridge == bridge && self.topic == topic;
+        if self.deliveries.is_empty() || !same {
             topic.clone_into(&mut self.topic);
-            self.target = target;
-            self.deliveries.clear();
-            let fan_out = &self.fan_out;
-            let counts = (0..fan_out.populations()).map(|p| fan_out.deliveries(p, topic, target));
-            self.deliveries.extend(counts);
+            (self.target, self.bridge) = (target, bridge);
+            self.fan_out.deliveries(topic, target, bridge, &mut self.deliveries);
         }
         &self.deliveries
     }

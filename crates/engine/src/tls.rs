@@ -88,7 +88,9 @@ pub enum TlsError {
 pub struct Tls {
     context: SslContext,
     verify: bool,
-    /// Whose certificate is expected, by target.
+    /// Index of the first of its targets.
+    first_target: usize,
+    /// Whose certificate is expected, by target from the first on.
     names: Vec<String>,
     identity: Identity,
 }
@@ -159,7 +161,8 @@ impl Tls {
     /// [`TlsError`]: the first file that cannot be used.
     pub fn new(plan: &Plan, population: usize, shard: Shard) -> Result<Option<Self>, TlsError> {
         let population = &plan.populations[population];
-        let (Some(tls), true) = (&population.tls, plan.targets.iter().any(|t| t.tls)) else {
+        let targets = &plan.targets[population.at.first..][..population.at.count];
+        let (Some(tls), true) = (&population.tls, targets.iter().any(|target| target.tls)) else {
             return Ok(None);
         };
         let share = shard.share(population.clients);
@@ -176,8 +179,10 @@ impl Tls {
             (None, None, None) => Identity::Shared,
         };
         let name = |target: &plan::Target| tls.server_name.as_ref().unwrap_or(&target.host).clone();
-        let names = plan.targets.iter().map(name).collect();
-        Ok(Some(Self { context: builder.build(), verify: tls.verify, names, identity }))
+        let names = targets.iter().map(name).collect();
+        let first_target = population.at.first;
+        let verify = tls.verify;
+        Ok(Some(Self { context: builder.build(), verify, first_target, names, identity }))
     }
 
     /// What a client's connection begins with; `None` where its certificate cannot be loaded,
@@ -198,7 +203,7 @@ impl Tls {
 
     fn ssl(&self, who: Who, certificate: Option<&Certificate>) -> Result<Ssl, ErrorStack> {
         let mut ssl = Ssl::new(&self.context)?;
-        let name = &self.names[who.target];
+        let name = &self.names[who.target - self.first_target];
         match name.parse::<IpAddr>() {
             Ok(address) if self.verify => ssl.param_mut().set_ip(address)?,
             Ok(_) => {}

@@ -17,6 +17,7 @@ const PERSISTENT: Connect<'static> = Connect {
     will: None,
     keep_alive_s: 0,
     clean_session: false,
+    bridge: false,
 };
 
 /// A client that is connected and subscribed with `qos`.

@@ -1,43 +1,47 @@
 //! Who ought to receive a message: for a concrete topic, how many clients of each population hold
-//! a filter that matches it. Exact and by arithmetic, so that loss at the end of a stream is seen
-//! too and no table of a million filters is needed. It knows nothing of what was received.
+//! a filter that matches it, where the message is published and wherever bridges take it. Exact and
+//! by arithmetic, so that loss at the end of a stream is seen too and no table of a million filters
+//! is needed. It knows nothing of what was received.
 
-use crate::model::{Plan, Population};
-use crate::template::{Level, Variable};
+mod crossing;
+mod numbers;
+
+use crate::attachment::Drawn;
+use crate::model::{Attachment, Plan};
+use crate::template::Level;
+use crossing::{Crossings, Targets};
+use numbers::{Numbers, count_union};
 
 /// The receivers of a population for every topic.
 #[derive(Clone, Debug)]
 pub struct FanOut {
     populations: Vec<PopulationFilters>,
-    /// Targets between which nothing passes; 1 where all are joined.
-    separate_targets: u64,
+    /// `None` where there is no bridge.
+    crossings: Option<Crossings>,
 }
 
 #[derive(Clone, Debug)]
 struct PopulationFilters {
     first: u64,
     clients: u64,
+    /// Where they are; `None` where it does not matter, since all targets are joined.
+    at: Option<Attachment>,
+    /// Who is where, if that is drawn.
+    drawn: Option<Drawn>,
     filters: Vec<Vec<Level>>,
     /// Filters of each shared group, one delivery a group [MQTT-4.8.2-4, version 5].
     shared: Vec<(String, Vec<Vec<Level>>)>,
-}
-
-/// Clients that ought to receive a message, as conditions on their number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Receivers {
-    from: u64,
-    to: u64,
-    /// `n % k == r` for each `(k, r)`.
-    remainders: Vec<(u64, u64)>,
 }
 
 impl FanOut {
     /// Compiles the filters of a plan that [`Plan::from_json`] has checked.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
-        let separate = if plan.targets_joined { 1 } else { plan.targets.len() as u64 };
-        let populations = plan.populations.iter().map(PopulationFilters::new).collect();
-        Self { populations, separate_targets: separate.max(1) }
+        let populations = 0..plan.populations.len();
+        Self {
+            populations: populations.map(|p| PopulationFilters::new(plan, p)).collect(),
+            crossings: (!plan.bridges.is_empty()).then(|| Crossings::new(plan)),
+        }
     }
 
     /// Number of populations.
@@ -51,20 +55,38 @@ impl FanOut {
         self.populations[population].clients = u64::from(clients);
     }
 
-    /// Deliveries to `population` of one message on `topic`, published at target `target`.
-    #[must_use]
-    pub fn deliveries(&self, population: usize, topic: &str, target: usize) -> u64 {
-        let filters = &self.populations[population];
-        let own = filters.union(&filters.filters, topic, target as u64, self.separate_targets);
-        let shared = filters.shared.iter().filter(|(_, group)| {
-            filters.union(group, topic, target as u64, self.separate_targets) > 0
-        });
-        own + shared.count() as u64
+    /// Puts into `counts` the deliveries to each population of one message on `topic`, published at
+    /// target `target`. Its publisher is named, by population and index, only if it sets the bridge
+    /// bit: then its broker sends it nothing of its own.
+    pub fn deliveries(
+        &self,
+        topic: &str,
+        target: usize,
+        bridge: Option<(usize, u32)>,
+        counts: &mut Vec<u64>,
+    ) {
+        counts.clear();
+        counts.resize(self.populations.len(), 0);
+        let mut add = |topic: &str, targets: &Targets| {
+            for (count, population) in counts.iter_mut().zip(&self.populations) {
+                *count += population.deliveries(topic, targets);
+            }
+        };
+        match &self.crossings {
+            None => add(topic, &Targets::one(target)),
+            Some(crossings) => {
+                crossings.reached(target, topic).iter().for_each(|p| add(&p.topic, &p.targets));
+            }
+        }
+        if let Some((population, client)) = bridge {
+            counts[population] -= u64::from(self.populations[population].has(client, topic));
+        }
     }
 }
 
 impl PopulationFilters {
-    fn new(population: &Population) -> Self {
+    fn new(plan: &Plan, index: usize) -> Self {
+        let population = &plan.populations[index];
         let mut filters = Vec::new();
         let mut shared: Vec<(String, Vec<Vec<Level>>)> = Vec::new();
         for subscription in &population.subscriptions {
@@ -81,127 +103,75 @@ impl PopulationFilters {
             }
         }
         let (first, clients) = (population.first, u64::from(population.clients));
-        Self { first, clients, filters, shared }
+        let at = (!plan.targets_joined).then_some(population.at);
+        Self { first, clients, at, drawn: Drawn::new(plan, index), filters, shared }
+    }
+
+    /// Deliveries of a message that arrives at these targets.
+    fn deliveries(&self, topic: &str, targets: &Targets) -> u64 {
+        let Some(at) = self.at else { return self.at_target(topic, None) };
+        let (from, to) = (targets.from.max(at.first), targets.to.min(at.first + at.count - 1));
+        if self.shared.is_empty() && to + 1 == from + at.count {
+            let except = targets.except.filter(|&target| at.has(target));
+            let without = except.map_or(0, |target| self.at_target(topic, Some(target)));
+            return self.at_target(topic, None) - without;
+        }
+        let targets = (from..=to).filter(|&target| targets.except != Some(target));
+        targets.map(|target| self.at_target(topic, Some(target))).sum()
+    }
+
+    /// Deliveries to the clients at one target; `None`: to all of them, as if they were at one.
+    fn at_target(&self, topic: &str, target: Option<usize>) -> u64 {
+        let own = self.union(&self.filters, topic, target);
+        let shared = self.shared.iter().filter(|(_, group)| self.union(group, topic, target) > 0);
+        own + shared.count() as u64
     }
 
     /// Clients with at least one matching filter. Brokers may send one copy for each matching
     /// filter of a client [MQTT-3.3.5-1]; one is expected, more are duplicates.
-    fn union(&self, filters: &[Vec<Level>], topic: &str, target: u64, targets: u64) -> u64 {
-        let mut sets: Vec<Receivers> = Vec::new();
+    fn union(&self, filters: &[Vec<Level>], topic: &str, target: Option<usize>) -> u64 {
+        let mut sets: Vec<Numbers> = Vec::new();
         for filter in filters {
-            let Some(mut set) = self.matching(filter, topic) else { continue };
-            if targets > 1 {
-                set.remainders.push((targets, (target + self.first) % targets));
-            }
-            if set.remainders.len() == usize::from(targets > 1) && set.is_range(self) {
-                return set.count();
+            let matching = Numbers::matching(filter, topic, self.first, self.clients);
+            let Some(set) = matching else { continue };
+            if set.is_range(self.first, self.clients) {
+                sets = vec![set];
+                break;
             }
             if !sets.contains(&set) {
                 sets.push(set);
             }
         }
-        match sets.as_slice() {
-            [] => 0,
-            [one] => one.count(),
-            many => {
-                let fresh = |(i, set): (usize, &Receivers)| {
-                    set.numbers().filter(|&n| !many[..i].iter().any(|s| s.contains(n))).count()
-                };
-                many.iter().enumerate().map(fresh).sum::<usize>() as u64
+        if let (Some(target), Some(at)) = (target, self.at) {
+            if let Some(drawn) = &self.drawn {
+                return self.count_drawn(drawn.at(target), &sets);
             }
+            let (k, place) = (at.count as u64, (target - at.first) as u64);
+            sets.iter_mut().for_each(|set| set.keep_remainder(k, (place + self.first) % k));
+        }
+        count_union(&sets)
+    }
+
+    /// How many of these clients, in rising order, are in at least one of the sets.
+    fn count_drawn(&self, clients: &[u32], sets: &[Numbers]) -> u64 {
+        let number = |client: u32| self.first + u64::from(client);
+        let from = sets.iter().map(|set| set.from).min().unwrap_or(u64::MAX);
+        let to = sets.iter().map(|set| set.to).max().unwrap_or(0);
+        let start = clients.partition_point(|&client| number(client) < from);
+        let end = clients.partition_point(|&client| number(client) <= to).max(start);
+        let in_one = |&&client: &&u32| sets.iter().any(|set| set.contains(number(client)));
+        match sets {
+            [set] if set.is_range(self.first, self.clients) => (end - start) as u64,
+            _ => clients[start..end].iter().filter(in_one).count() as u64,
         }
     }
 
-    fn matching(&self, filter: &[Level], topic: &str) -> Option<Receivers> {
-        if self.clients == 0 {
-            return None;
-        }
-        let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
-        if wild && topic.starts_with('$') {
-            return None; // [MQTT-4.7.2-1]
-        }
-        let last = self.first + (self.clients - 1);
-        let mut set = Receivers { from: self.first, to: last, remainders: Vec::new() };
-        let mut levels = topic.split('/');
-        for level in filter {
-            if *level == Level::Rest {
-                return set.some();
-            }
-            set.narrow(level, levels.next()?)?;
-        }
-        if levels.next().is_some() { None } else { set.some() }
+    /// Whether this client holds a filter that matches, outside of shared groups.
+    fn has(&self, client: u32, topic: &str) -> bool {
+        let number = self.first + u64::from(client);
+        let matches = |filter: &Vec<Level>| Numbers::matching(filter, topic, number, 1).is_some();
+        u64::from(client) < self.clients && self.filters.iter().any(matches)
     }
-}
-
-impl Receivers {
-    fn some(self) -> Option<Self> {
-        (self.from <= self.to).then_some(self)
-    }
-
-    fn is_range(&self, filters: &PopulationFilters) -> bool {
-        self.from == filters.first && self.to - self.from + 1 == filters.clients
-    }
-
-    /// Adds the condition under which `level` matches `text`; `None`: it never does.
-    fn narrow(&mut self, level: &Level, text: &str) -> Option<()> {
-        match level {
-            Level::Any | Level::Rest => Some(()),
-            Level::Exact(exact) => (**exact == *text).then_some(()),
-            Level::Variable { prefix, variable, suffix } => {
-                let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
-                self.require(*variable, canonical_decimal(middle)?)
-            }
-        }
-    }
-
-    fn require(&mut self, variable: Variable, value: u64) -> Option<()> {
-        match variable {
-            Variable::Number => self.limit(value, value),
-            Variable::Quotient(k) => {
-                let from = value.checked_mul(k)?;
-                self.limit(from, from.saturating_add(k - 1));
-            }
-            Variable::Remainder(k) if value < k => self.remainders.push((k, value)),
-            Variable::Remainder(_) => return None,
-            Variable::Range { from, to } => return (from..=to).contains(&value).then_some(()),
-        }
-        Some(())
-    }
-
-    fn limit(&mut self, from: u64, to: u64) {
-        self.from = self.from.max(from);
-        self.to = self.to.min(to);
-    }
-
-    fn contains(&self, n: u64) -> bool {
-        (self.from..=self.to).contains(&n) && self.remainders.iter().all(|&(k, r)| n % k == r)
-    }
-
-    fn count(&self) -> u64 {
-        match self.remainders.as_slice() {
-            _ if self.from > self.to => 0,
-            [] => self.to - self.from + 1,
-            &[(k, r)] => {
-                let below = |end: u64| if end > r { (end - r - 1) / k + 1 } else { 0 };
-                below(self.to + 1) - below(self.from)
-            }
-            _ => self.numbers().count() as u64,
-        }
-    }
-
-    /// The numbers themselves, walked in steps of the largest remainder condition.
-    fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
-        let (k, r) = self.remainders.iter().copied().max().unwrap_or((1, 0));
-        let offset = (r + k - self.from % k) % k;
-        (self.from + offset..=self.to).step_by(k as usize).filter(|&n| self.contains(n))
-    }
-}
-
-/// The value of a decimal as a template writes it: digits only, no leading zero.
-fn canonical_decimal(text: &str) -> Option<u64> {
-    let canonical =
-        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if canonical { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]

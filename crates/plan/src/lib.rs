@@ -3,10 +3,13 @@
 //! and how what was seen is counted and added up. Pure: no socket, clock, thread or file; time
 //! enters as nanoseconds, chance as the plan's seed.
 
+mod attachment;
+mod check;
 mod control;
 mod fan_out;
 mod histogram;
 mod model;
+mod order;
 mod pacer;
 mod random;
 mod shard;
@@ -15,14 +18,16 @@ mod stamp;
 mod template;
 mod tempo;
 
+pub use check::PlanError;
 pub use control::{Bye, Command, Failure, Hello};
 pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Order, Pace,
-    Payload, Phase, Plan, PlanError, Population, Psk, Publication, Reconnect, Route, Stage,
-    Subscription, Target, Tls, TlsVersion, Version, Will,
+    Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route, Stage, Subscription,
+    Target, Tls, TlsVersion, Version, Will,
 };
+pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;
 pub use shard::Shard;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::template::{Template, TemplateError};
+use crate::template::Template;
 use crate::tempo::Tempo;
 
 /// A scenario with every choice made; what will be done, before sharding.
@@ -426,95 +426,6 @@ pub enum ChangeAction {
     },
 }
 
-/// Why a plan cannot be played. The conductor checks more, with better words; these are what an
-/// agent must not trust.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// Not the JSON of a plan.
-    #[error("the plan is not valid: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A plan of another version of Pubstorm.
-    #[error("the plan has format {found}, this engine reads format {}", Plan::FORMAT)]
-    Format {
-        /// The format that was found.
-        found: u32,
-    },
-    /// A filter with two variables in one level.
-    #[error("{path}: {source}")]
-    Template {
-        /// Where in the plan.
-        path: String,
-        /// What is wrong with it.
-        source: TemplateError,
-    },
-    /// A value outside its range.
-    #[error("{path}: {what}")]
-    Range {
-        /// Where in the plan.
-        path: String,
-        /// What was found and what is allowed.
-        what: String,
-    },
-}
-
-impl Plan {
-    /// The format that this code reads and writes.
-    pub const FORMAT: u32 = 1;
-
-    /// Reads a plan from one line of JSON and checks what the engine relies on.
-    ///
-    /// # Errors
-    /// [`PlanError`] names the field, what was found and what is allowed.
-    pub fn from_json(json: &str) -> Result<Self, PlanError> {
-        let plan: Self = serde_json::from_str(json)?;
-        plan.check()?;
-        Ok(plan)
-    }
-
-    fn check(&self) -> Result<(), PlanError> {
-        if self.format != Self::FORMAT {
-            return Err(PlanError::Format { found: self.format });
-        }
-        require(!self.targets.is_empty(), "targets", || "at least one is needed".into())?;
-        require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
-        for (p, population) in self.populations.iter().enumerate() {
-            population.check(&format!("populations[{p}]"))?;
-        }
-        for (s, stage) in self.stages.iter().enumerate() {
-            let known = stage.populations.iter().all(|&p| p < self.populations.len());
-            require(known, &format!("stages[{s}].populations"), || {
-                format!(
-                    "found {:?}, allowed are indices below {}",
-                    stage.populations,
-                    self.populations.len()
-                )
-            })?;
-            if let Action::Publish { duration_ns, changes } = &stage.action {
-                for (c, change) in changes.iter().enumerate() {
-                    let path = format!("stages[{s}].action.changes[{c}]");
-                    change.check(&path, *duration_ns, self.populations.len())?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Change {
-    fn check(&self, path: &str, duration_ns: u64, populations: usize) -> Result<(), PlanError> {
-        require(self.population < populations, &format!("{path}.population"), || {
-            format!("found {}, allowed are indices below {populations}", self.population)
-        })?;
-        let end_ns = self.after_ns.saturating_add(self.action.over_ns());
-        require(end_ns <= duration_ns, path, || {
-            format!("found a change until {end_ns} ns, allowed is the stage's {duration_ns} ns")
-        })?;
-        require(self.action.is_possible(), &format!("{path}.action.factor"), || {
-            format!("allowed is 0 to {}", Tempo::FACTOR_MAX)
-        })
-    }
-}
-
 impl ChangeAction {
     /// Time that it takes, in nanoseconds.
     #[must_use]
@@ -535,114 +446,10 @@ impl ChangeAction {
     }
 }
 
-impl Population {
-    fn check(&self, path: &str) -> Result<(), PlanError> {
-        for (s, subscription) in self.subscriptions.iter().enumerate() {
-            let path = format!("{path}.subscriptions[{s}]");
-            check_qos(subscription.qos, &path)?;
-            subscription
-                .filter
-                .check_filter()
-                .map_err(|source| PlanError::Template { path: format!("{path}.filter"), source })?;
-        }
-        for (p, publication) in self.publications.iter().enumerate() {
-            let path = format!("{path}.publications[{p}]");
-            check_qos(publication.qos, &path)?;
-            require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
-            publication.check_sizes(&path)?;
-            if let Pace::Open { period_ns, spread, jitter, .. } = publication.pace {
-                require(period_ns > 0, &format!("{path}.pace.period_ns"), || "must be > 0".into())?;
-                require((0.0..1.0).contains(&spread), &format!("{path}.pace.spread"), || {
-                    format!("found {spread}, allowed is 0 to below 1")
-                })?;
-                require((0.0..=1.0).contains(&jitter), &format!("{path}.pace.jitter"), || {
-                    format!("found {jitter}, allowed is 0 to 1")
-                })?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Publication {
-    /// Longest topic and payload that MQTT can write, with room for the rest [MQTT-2.2.3].
-    const TOPIC_BYTES_MAX: usize = 65_535;
-    const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
-
-    fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
-        let topic = self.topic.bytes_max();
-        require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
-            format!("found up to {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
-        })?;
-        let payload = match &self.payload {
-            Payload::Fixed { bytes } => u64::from(*bytes),
-            Payload::Gaussian { mean_bytes, sd_bytes } => {
-                u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
-            }
-            Payload::Text { template } => template.bytes_max() as u64,
-        };
-        require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
-            format!("found up to {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)
-        })
-    }
-}
-
-fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
-    require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
-}
-
-fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(), PlanError> {
-    if holds { Ok(()) } else { Err(PlanError::Range { path: path.to_owned(), what: what() }) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn publication(topic: &str, payload: Payload) -> Publication {
-        let topic = Template::new(topic).unwrap();
-        Publication {
-            topic,
-            order: Order::Turn,
-            qos: 0,
-            retain: false,
-            pace: Pace::Closed,
-            window: 1,
-            payload,
-        }
-    }
-
-    #[test]
-    fn changes_outside_their_stage_are_refused() {
-        let change = |population, after_ns, action| {
-            Change { name: "c".into(), after_ns, population, action }
-                .check("c", 100, 2)
-                .map_err(|error| error.to_string())
-        };
-        let add = ChangeAction::Add { clients: 5, over_ns: 40 };
-        assert_eq!(change(1, 60, add), Ok(()));
-        assert_eq!(
-            change(2, 60, add).unwrap_err(),
-            "c.population: found 2, allowed are indices below 2"
-        );
-        assert_eq!(
-            change(1, 61, add).unwrap_err(),
-            "c: found a change until 101 ns, allowed is the stage's 100 ns"
-        );
-        for factor in [-1.0, f64::NAN, f64::INFINITY, 2e6] {
-            let wrong = change(0, 0, ChangeAction::Rate { factor }).unwrap_err();
-            assert_eq!(wrong, "c.action.factor: allowed is 0 to 1000000");
-        }
-    }
-
-    #[test]
-    fn topics_and_payloads_that_mqtt_cannot_write_are_refused() {
-        let small = Payload::Fixed { bytes: 1 };
-        assert!(publication("a/{n}", small.clone()).check_sizes("p").is_ok());
-        let long = publication(&"{n}".repeat(4000), small).check_sizes("p").unwrap_err();
-        assert_eq!(long.to_string(), "p.topic: found up to 80000 bytes, allowed are 65535");
-        let wide = Payload::Gaussian { mean_bytes: 200_000_000, sd_bytes: 20_000_000 };
-        let wide = publication("a", wide).check_sizes("p").unwrap_err();
-        assert!(wide.to_string().starts_with("p.payload: found up to 280000000 bytes"), "{wide}");
+impl Bridges {
+    /// The small brokers' targets.
+    #[must_use]
+    pub const fn small(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.count
     }
 }

@@ -30,6 +30,13 @@ impl Random {
         (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Uniform below `end`, but for a bias of `end` / 2^64 (Lemire: "Fast random integer generation
+    /// in an interval", 2019, without its rejection).
+    #[must_use]
+    pub const fn below(self, end: u64) -> u64 {
+        ((self.0 as u128 * end as u128) >> 64) as u64
+    }
+
     /// Standard normal, cut at four deviations (Box and Muller, 1958, on the two halves of
     /// the bits).
     #[must_use]

@@ -68,6 +68,14 @@ impl Template {
         Ok(Self { source: source.to_owned(), parts })
     }
 
+    /// The template of this one's text and then the other's.
+    ///
+    /// # Errors
+    /// [`TemplateError::SecondRange`] where both have a range.
+    pub fn followed_by(&self, other: &Self) -> Result<Self, TemplateError> {
+        Self::new(&(self.source.clone() + &other.source))
+    }
+
     /// The text it was compiled from.
     #[must_use]
     pub fn source(&self) -> &str {

@@ -31,6 +31,8 @@ class Metric:
     """What it is for all populations together."""
     spans: frozenset[SpanKind] = frozenset()
     """Whether it is kept for single stages and phases too."""
+    over_time: bool = False
+    """Whether its readings can be asked for too, with the statistics of monitors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Expression:
     @property
     def unit(self) -> Unit | None:
         """The unit of its value; None where only the result can tell."""
+        if self.statistic == "rate":
+            return unit_of_growth(self.metric)
         known = POPULATION_METRICS.get(self.metric)
         if known is not None:
             return known.unit
@@ -77,6 +81,8 @@ def parse_expression(source: str) -> Expression:
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
+    if metric in BRIDGE_METRICS:
+        return Expression(name, metric, statistic, span)
     if metric in POPULATION_METRICS:
         _check_statistic(metric, statistic)
     elif name in POPULATION_METRICS:
@@ -116,6 +122,12 @@ def metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) -> 
     return f"there are {', '.join(shown)}"
 
 
+def unit_of_growth(metric: str) -> Unit:
+    """The unit of a count's growth a second."""
+    counts_bytes = unit_of(metric) == "bytes" or metric.startswith(f"{SYS_PREFIX}bytes/")
+    return "bytes_per_s" if counts_bytes else "per_s"
+
+
 def full_names(metric: str) -> tuple[str, ...]:
     """What a monitor's metric may be called in a result, where its unit was left out."""
     return (metric, *(f"{metric}_{suffix}" for suffix in UNIT_SUFFIXES))
@@ -132,8 +144,12 @@ def _split_statistic(body: str) -> tuple[str, str | None]:
 
 def _check_statistic(metric: str, statistic: str | None) -> None:
     allowed = POPULATION_METRICS[metric].statistics
+    if POPULATION_METRICS[metric].over_time and statistic in MONITOR_STATISTICS:
+        return
     if statistic in allowed or (statistic is None and not allowed):
         return
+    if POPULATION_METRICS[metric].over_time:
+        raise UnfitError(statistic, f"are {metric} alone, or .{', .'.join(MONITOR_STATISTICS)}")
     if not allowed:
         raise UnfitError(statistic, f"is {metric} alone: it is one number")
     found = metric if statistic is None else f"{metric}.{statistic}"
@@ -141,7 +157,7 @@ def _check_statistic(metric: str, statistic: str | None) -> None:
 
 
 LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
-MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase")
+MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate")
 ALL_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS))
 
 COUNTERS = (
@@ -191,7 +207,7 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = Metric((name,))
     metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
     for name in RATES:
-        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere)
+        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
         for clock, spans in (("intended", everywhere), ("actual", in_stages)):
             path = (f"{name}_us", clock)
@@ -208,6 +224,7 @@ PROCESS_METRICS: Mapping[str, str] = {
     "cpu_user": "The part of it in the program.",
     "cpu_system": "The part of it in the kernel.",
     "rss_bytes": "Resident memory.",
+    "private_bytes": "Resident memory without what other processes share, such as the program.",
     "threads": "Threads.",
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",
@@ -235,6 +252,9 @@ AGENT_METRICS: Mapping[str, str] = {
     "busy": "Share of the time that its loop was not waiting.",
     "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
 }
+BRIDGE_METRICS: Mapping[str, str] = {
+    "connected": "Bridges that are up, as they say themselves on the main broker.",
+}
 SYS_PREFIX = "$SYS/"
 """What the name of a metric begins with that a broker publishes of itself."""
 UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
@@ -243,7 +263,7 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS):
+    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.metrics import POPULATION_METRICS, Expression, Metric, full_names
+from pubstorm.metrics import POPULATION_METRICS, Expression, Metric, full_names, unit_of_growth
 from pubstorm.quantity import value_text
 from pubstorm.result import Latency, Measured, Phase, StageResult, Statistics, Watched
 from pubstorm.samples import Unit, unit_of
@@ -48,6 +48,8 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     metric = POPULATION_METRICS.get(expression.metric)
     if metric is None:
         return Missing(f"populations have no metric {expression.metric}")
+    if metric.over_time and expression.statistic is not None:
+        return _of_rates(measured, expression)
     places = _places(measured, expression.span)
     if isinstance(places, Missing):
         return places
@@ -61,6 +63,19 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     if not values:
         return Missing(NOTHING_MEASURED)
     return Found(sum(values) if metric.over_all == "sum" else max(values), metric.unit)
+
+
+def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
+    """What the readings of a rate over time come to: the subject's, or the sum over all."""
+    subject, statistic = expression.subject, expression.statistic or "mean"
+    names = set(measured.populations) if subject is None else {subject}
+    watched = [w for w in measured.monitors if w.source in names and w.metric == expression.metric]
+    values = [
+        STATISTICS[statistic](span)
+        for span in (_span(each, expression.span) for each in watched)
+        if span.count
+    ]
+    return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
 
 
 def _places(measured: Measured, span: str | None) -> dict[str, object] | Missing:
@@ -94,9 +109,10 @@ def _of_monitors(measured: Measured, expression: Expression) -> Found | Missing:
     if metric is None:
         return Missing(f"{subject} shows no {expression.metric}")
     statistic = STATISTICS[expression.statistic or "mean"]
+    unit = unit_of_growth(metric) if expression.statistic == "rate" else unit_of(metric)
     spans = (_span(w, expression.span) for w in watched if w.metric == metric)
     values = [statistic(span) for span in spans if span.count]
-    return Found(max(values), unit_of(metric)) if values else Missing(NOTHING_MEASURED)
+    return Found(max(values), unit) if values else Missing(NOTHING_MEASURED)
 
 
 def _span(watched: Watched, span: str | None) -> Statistics:
@@ -118,4 +134,5 @@ STATISTICS: dict[str, Callable[[Statistics], float]] = {
     "first": lambda span: span.first,
     "last": lambda span: span.last,
     "increase": lambda span: span.last - span.first,
+    "rate": lambda span: span.rate_per_s,
 }

@@ -14,6 +14,7 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.brokers import bridges, brokers
 from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     broker_counters,
@@ -25,6 +26,9 @@ from pubstorm.report.watched import (
     symbols,
 )
 from pubstorm.result import FlowResult, LatencyPair, Phase, PhaseStatus, PopulationResult, Result
+
+TARGETS_MAX = 4
+"""Targets that are named one by one."""
 
 
 def tables(result: Result) -> list[Table]:
@@ -38,6 +42,8 @@ def tables(result: Result) -> list[Table]:
         flows(result),
         outcomes(result),
         stages(result),
+        brokers(result),
+        bridges(result),
         processes(result),
         broker_counters(result),
         observers(result),
@@ -223,9 +229,9 @@ def facts(result: Result) -> list[tuple[str, str]]:
         )
     )
     environment, late = result.environment, result.fleet.lateness_us
-    brokers = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
+    programs = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
     return [
-        ("targets", ", ".join(result.targets) + (f" ({brokers})" if brokers else "")),
+        ("targets", _targets(result) + (f" ({programs})" if programs else "")),
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
         *([("command", result.command)] if result.command else []),
         ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
@@ -236,6 +242,13 @@ def facts(result: Result) -> list[tuple[str, str]]:
             f"{bytes_text(environment.memory_bytes)}, {environment.kernel}",
         ),
     ]
+
+
+def _targets(result: Result) -> str:
+    if len(result.targets) <= TARGETS_MAX:
+        return ", ".join(result.targets)
+    shown = result.targets[: TARGETS_MAX - 1]
+    return f"{', '.join(shown)} and {count_text(len(result.targets) - len(shown))} more"
 
 
 def _table(title: str, first: str, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:

@@ -92,9 +92,8 @@ def sessions_on(
 ) -> Iterator[tuple[Population, int, int]]:
     """For each population with persistent sessions: how many of a sample of its clients have one,
     and how many were asked. A session that the question made is ended again."""
-    targets = len(plan.targets)
     for population in plan.populations:
-        clients = range(target, population.clients, targets)
+        clients = clients_at(population, target)
         if population.clean_session or not clients:
             continue
         step = max(1, len(clients) // SESSIONS_SAMPLED)
@@ -105,6 +104,15 @@ def sessions_on(
             asked += 1
             present += _has_session(plan, target, population, client, deadline)
         yield population, present, asked
+
+
+def clients_at(population: Population, target: int) -> range:
+    """Indices of the clients of a population that connect to a target; none where that is left to
+    chance, since they are not looked for."""
+    at = population.at
+    if at.choice == "random" or not at.first <= target < at.first + at.count:
+        return range(0)
+    return range(target - at.first, population.clients, at.count)
 
 
 def _has_session(

@@ -68,12 +68,18 @@ class Identity:
     @classmethod
     def of(cls, population: Population, client: int = 0) -> Identity:
         """The identity of a client of a population."""
-        number, tls = population.first + client, population.tls
+        number = population.first + client
+        return cls.numbered(population.username, population.password, population.tls, number)
+
+    @classmethod
+    def numbered(
+        cls, username: str | None, password: str | None, tls: Tls | None, number: int
+    ) -> Identity:
+        """The identity that these templates give to a number."""
         if tls is not None:
             paths = {name: _rendered(getattr(tls, name), number) for name in ("certificate", "key")}
             tls = tls.model_copy(update=paths)
-        username = _rendered(population.username, number)
-        return cls(username, _rendered(population.password, number), tls)
+        return cls(_rendered(username, number), _rendered(password, number), tls)
 
 
 @dataclass(slots=True)

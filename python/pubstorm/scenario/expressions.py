@@ -11,10 +11,12 @@ from difflib import get_close_matches
 
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BRIDGE_METRICS,
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
     SHOWN_METRICS,
+    SYS_PREFIX,
     Expression,
     SpanKind,
     check_monitor_metric,
@@ -26,6 +28,7 @@ from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.monitors import TOGETHER_ABOVE
 from pubstorm.units import UnfitError, describe
 
 STOP_WORDS = ("failed", "invalid")
@@ -63,6 +66,7 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
     for path, expression in _expressions(scenario):
+        yield from _check_together(path, expression, scenario)
         span = expression.span
         if span is None:
             continue
@@ -80,6 +84,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
+        ("bridge", root["topology"]["bridges"].entries()),
         ("source", root["monitors"]["sources"].entries()),
         ("population", root["populations"].entries()),
     ):
@@ -102,6 +107,8 @@ def subjects_of(root: At) -> Subjects:
         broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
+    for bridge in root["topology"]["bridges"].entries():
+        subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     for source in monitors["sources"].entries():
         metrics = tuple(PROCESS_METRICS) if "process" in source else None
         subjects[_name(source)] = Subject(metrics)
@@ -154,6 +161,21 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
         yield path, str(unfit), unfit.hint
 
 
+def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That nothing is asked of single brokers that are watched together, nor of their `$SYS`."""
+    name = expression.subject or ""
+    brokers = scenario.topology.brokers
+    group = name if name in brokers else name.rpartition("-")[0]
+    if group not in brokers or brokers[group].count <= TOGETHER_ABOVE:
+        return
+    why = f"{brokers[group].count} brokers {group} are watched together, without $SYS"
+    if name != group:
+        yield path, f"found {describe(name)}, allowed is {group}", why
+    elif expression.metric.startswith(SYS_PREFIX):
+        metrics = ", ".join(PROCESS_METRICS)
+        yield path, f"found {describe(expression.metric)}, allowed are {metrics}", why
+
+
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     """That a population's metric is kept for single stages, or for phases."""
     is_monitor = expression.subject is not None and expression.subject not in scenario.populations
@@ -188,9 +210,10 @@ def _group(name: str, subjects: Subjects) -> str:
 
 
 def _broker_names(root: At) -> tuple[str, ...]:
-    """Names of the brokers that are watched: those that the run starts, or that of the target."""
+    """Names of the brokers that are watched: those that the run starts, and that of a target."""
     brokers = tuple(_name(entry) for entry in root["topology"]["brokers"].entries())
-    return brokers or (TARGET_BROKER,)
+    given = (TARGET_BROKER,) if "target" in root or not brokers else ()
+    return (*given, *brokers)
 
 
 def _name(entry: At) -> str:

@@ -46,9 +46,12 @@ class Fault(Part):
         10**9, alias="for"
     )
     """How long, or `ever`: it is not mended in this run."""
-    how: Annotated[Literal["close", "stall"], BeforeValidator(one_of("close", "stall"))] = "close"
+    how: Annotated[
+        Literal["close", "stall", "unplug"], BeforeValidator(one_of("close", "stall", "unplug"))
+    ] = "close"
     """How bridges are cut: connections are closed and new ones refused, or nothing gets through
-    any more and nobody is told."""
+    any more and nobody is told. `unplug` is for bridges with a `network`: the link of all of them
+    loses every packet."""
     by: PositiveDuration | None = None
     """Delay of each direction."""
     name: Text | None = None

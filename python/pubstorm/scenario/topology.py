@@ -23,6 +23,7 @@ from pubstorm.scenario.fields import (
     TopicFilter,
     one_of,
 )
+from pubstorm.scenario.network import Network
 from pubstorm.scenario.tls import Tls
 from pubstorm.units import UnfitError
 
@@ -60,7 +61,7 @@ def _restart(value: object) -> object:
     if value == "never":
         return None
     if value is None or not isinstance(value, (dict, Restart)):
-        raise UnfitError(value, "is {at_most: 3, within: 1m} or never")
+        raise UnfitError(value, "is {at_most: 3, within: 1min} or never")
     return value
 
 
@@ -175,6 +176,9 @@ class Bridge(Part):
     """Waits between attempts to connect."""
     tls: Tls | None = None
     """TLS to a target that asks for it; for a broker that the run starts, its `tls` decides."""
+    network: Network | None = None
+    """A network of their own for the small brokers, with a link of these properties to the main
+    broker; needs root. Default: everything is on the loopback interface."""
     settings: Settings = Field(default_factory=dict)
     """More lines for the bridge in `mosquitto.conf`, such as `max_inflight_messages`."""
 
@@ -189,3 +193,9 @@ class Topology(Part):
     joined: Flag = False
     """Whether a message published at one target reaches subscribers at the others, as in a
     cluster."""
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The networks of its bridges."""
+        bridges = self.bridges.values()
+        return tuple(bridge.network for bridge in bridges if bridge.network is not None)

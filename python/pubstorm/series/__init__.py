@@ -25,8 +25,9 @@ from pubstorm.report import (
     load_series,
     write_reports,
 )
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
-from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
+from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, cut_bridges, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
@@ -118,6 +119,8 @@ class _Series:
         finally:
             if topology is not None:
                 await topology.stop()
+                for residue in await remove_bridges(topology.bridges.outside()):
+                    self._live.note(f"{residue.target}: {residue.text}")
         if self._directory.failure is not None:
             self._live.note(f"{self._directory.failure}: what is stored is not complete")
         return self._store(started)
@@ -127,8 +130,15 @@ class _Series:
         if self._sweep.broker == "fresh":
             return None
         spec = self._turns[0].step.scenario.topology
-        topology = Topology(spec, self._directory.topology, lambda _: None)
-        topology.keys.make(*(provisional_plan(turn.step.scenario) for turn in self._turns))
+        scenarios = [turn.step.scenario for turn in self._turns]
+        topology = Topology(
+            spec,
+            self._directory.topology,
+            lambda _: None,
+            targets=scenarios[0].target,
+            cut=cut_bridges(*scenarios),
+        )
+        topology.keys.make(*map(provisional_plan, scenarios))
         return topology
 
     def _kept(self, turn: _Turn) -> Result | None:

@@ -8,19 +8,20 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 from abc import ABC, abstractmethod
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.errors import TopologyError
+from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.family import Family
+from pubstorm.topology.ports import LOOPBACK, free_port
 
 STOP_GRACE_S = 5.0
 """How long a broker may take to end after SIGTERM."""
@@ -28,7 +29,8 @@ READY_TIMEOUT_S = 15.0
 """How long a broker may take until it accepts connections."""
 PORT_TRIES = 5
 """Ports tried: another process may take one between its choice and its use."""
-LOOPBACK = "127.0.0.1"
+PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
+"""Waits between two looks whether it accepts connections; each is twice the one before."""
 NO_SETPRIV = "setpriv (util-linux) is missing: this broker outlives a Pubstorm that is killed.\n"
 
 
@@ -58,8 +60,14 @@ class Place:
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
     """Address that it listens on."""
+    also_on: Sequence[str] = ()
+    """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
     """What stands before the command: the way into a network namespace."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for its process and all that it starts."""
+    note: Callable[[str, int, Sequence[str]], None] = lambda _name, _pid, _command: None
+    """Hears of each process that is started for it: its name, process id and command."""
 
 
 class BrokerProcess(ABC):
@@ -82,7 +90,6 @@ class BrokerProcess(ABC):
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.host = place.host
         self.log = place.folder / "broker.log"
         self.port = self.observer_port = place.port or 0
         self.version = ""
@@ -131,6 +138,11 @@ class BrokerProcess(ABC):
     # What is the same for all.
 
     @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.place.host
+
+    @property
     def pid(self) -> int:
         """Its process id; 0 before the start."""
         return self._process.pid if self._process else 0
@@ -139,7 +151,7 @@ class BrokerProcess(ABC):
         """Returns when it accepts connections; raises TopologyError if it does not come up."""
         program = self.program()
         self.make_folder()
-        self.version = await self.version_of(program)
+        self.version = self.version or await self.version_of(program)
         prefix = () if self.dies_with_us else parent_death_prefix()
         if not prefix and not self.dies_with_us:
             self.write("pubstorm.log", NO_SETPRIV)
@@ -203,9 +215,10 @@ class BrokerProcess(ABC):
             raise self._refused_folder(error) from error
 
     def write(self, file: str, text: str) -> Path:
-        """Writes a file into its folder."""
+        """Writes a file into its folder, for its owner only: it may hold passwords."""
         path = self.folder / file
         try:
+            path.touch(mode=PRIVATE_MODE)
             path.write_text(text)
         except OSError as error:
             raise self._refused_folder(error) from error
@@ -213,13 +226,15 @@ class BrokerProcess(ABC):
 
     async def accepts(self, port: int) -> bool:
         """Waits until the port answers while the process is alive."""
-        deadline_s = asyncio.get_running_loop().time() + self.ready_timeout_s
-        while not self.gone() and asyncio.get_running_loop().time() < deadline_s:
+        loop = asyncio.get_running_loop()
+        deadline_s, wait_s = loop.time() + self.ready_timeout_s, PROBE_AFTER_S
+        while not self.gone() and loop.time() < deadline_s:
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, PROBE_AFTER_MAX_S)
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection(self.host, port)
                 writer.close()
                 return not self.gone()
-            await asyncio.sleep(0.02)
         return False
 
     async def start_failure(self) -> TopologyError:
@@ -250,12 +265,13 @@ class BrokerProcess(ABC):
                     stdin=PIPE if talks else DEVNULL,
                     stdout=PIPE if talks else log or DEVNULL,
                     stderr=log or DEVNULL,
-                    env={**os.environ, **self.environment()},
+                    env={**os.environ, **self.place.environment, **self.environment()},
                     start_new_session=True,
                 )
             except CANNOT_START as error:
                 text, hint = start_failure(command[0], error)
                 raise TopologyError(f"broker {self.name}: {text}", hint) from error
+        self.place.note(self.name, self._process.pid, command)
 
     def _refused_folder(self, error: OSError) -> TopologyError:
         return TopologyError(f"broker {self.name}: cannot write {self.folder}: {error.strerror}")
@@ -267,9 +283,4 @@ def parent_death_prefix() -> tuple[str, ...]:
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
 
 
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+__all__ = ["LOOPBACK", "BrokerProcess", "Place", "free_port", "parent_death_prefix"]

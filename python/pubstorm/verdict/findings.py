@@ -42,7 +42,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
-        elif event.kind == "host":
+        elif event.kind in {"host", "bridge"}:
             yield Finding(event.text)
         elif event.kind == "residue":
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)
@@ -260,7 +260,10 @@ def _closed_loops(measured: Measured) -> Iterable[Finding]:
         if trips.p50 > QUEUEING_FACTOR * trips.min:
             yield Finding(f"{text}: messages queued at the broker", LimitedBy.BROKER)
         else:
-            yield Finding(f"{text}: round trips were measured", LimitedBy.WINDOW)
+            what = "round trips were measured, not what the broker carries"
+            if measured.bridges:
+                what += "; they end at the broker of the publishers, before any bridge"
+            yield Finding(f"{text}: {what}", LimitedBy.WINDOW)
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:

@@ -253,24 +253,23 @@ impl Client {
     fn balance(&mut self, shared: &mut Shared, index: usize) {
         let population = usize::from(self.population);
         let target = self.target(shared);
+        let client = self.global(shared);
         let Shared { setup, tally, judged, receivers, .. } = shared;
-        let n =
-            setup.plan.populations[population].first + u64::from(setup.shard.global(self.local));
-        let topic = &setup.plan.populations[population].publications[index].topic;
+        let plan = &setup.plan.populations[population];
+        let (n, topic) = (plan.first + u64::from(client), &plan.publications[index].topic);
+        let bridge = plan.bridge.then_some((population, client));
         let variants = setup.populations[population].publications[index].variants;
         let progress = &mut self.publications[index];
         let (from, to) = (progress.balanced, progress.sent);
         progress.balanced = to;
-        for variant in (0..variants).take_while(|_| to > from) {
-            // Numbers below `end` that fall to this variant.
-            let below =
-                |end: u32| if end > variant { (end - variant - 1) / variants + 1 } else { 0 };
+        for variant in (0..variants.count()).take_while(|_| to > from) {
+            let below = |end: u32| variants.messages(client, variant, end);
             let count = i64::from(below(to) - below(from));
             if count == 0 {
                 continue;
             }
             let text = topic.text(n, variant);
-            let deliveries = receivers.deliveries(&text, target);
+            let deliveries = receivers.deliveries(&text, target, bridge);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {
                 if judged[receiver] && deliveries > 0 {
                     let owed = count * deliveries.cast_signed();
@@ -301,7 +300,7 @@ impl Message {
         (packet_id, dup): (u16, bool),
         out: &mut Vec<u8>,
     ) {
-        let variant = self.number % ready.variants;
+        let variant = ready.variants.of(sender.client, self.number);
         let bytes = match &publication.payload {
             Payload::Text { template } => template.rendered_bytes(sender.n, variant),
             payload => {
@@ -334,7 +333,7 @@ impl Message {
             let stamp = Stamp {
                 run_tag: sender.run_tag,
                 stream,
-                sequence: self.number / ready.variants,
+                sequence: ready.variants.sequence(self.number),
                 intended_ns: self.intended_ns,
                 actual_ns: self.actual_ns,
             };

@@ -10,6 +10,8 @@ const WILL_RETAIN: u8 = 0b0010_0000;
 const PASSWORD: u8 = 0b0100_0000;
 const USERNAME: u8 = 0b1000_0000;
 const RESERVED: u8 = 0b0000_0001;
+/// Set in the protocol level by a bridge, as mosquitto's are.
+const BRIDGE: u8 = 0b1000_0000;
 const WILL_QOS_SHIFT: u8 = 3;
 const WILL_DETAILS: u8 = 0b0011_1000;
 
@@ -28,6 +30,9 @@ pub struct Connect<'a> {
     pub keep_alive_s: u16,
     /// Forget what an earlier session left, keep nothing after this one `[MQTT-3.1.2-6]`.
     pub clean_session: bool,
+    /// Whether the client says in the protocol level that it is a bridge: brokers that know this
+    /// bit, which is no part of the standard, send it nothing of what it published itself.
+    pub bridge: bool,
 }
 
 /// A will message.
@@ -55,7 +60,8 @@ impl<'a> Connect<'a> {
         }
         write_packet(PacketType::Connect, out, |out| {
             write_field(out, b"MQTT")?;
-            out.extend_from_slice(&[version.protocol_level(), self.flags()]);
+            let level = version.protocol_level() | if self.bridge { BRIDGE } else { 0 };
+            out.extend_from_slice(&[level, self.flags()]);
             out.extend_from_slice(&self.keep_alive_s.to_be_bytes());
             write_field(out, self.client_id.as_bytes())?;
             if let Some(will) = self.will {
@@ -83,7 +89,7 @@ impl<'a> Connect<'a> {
             return Err(DecodeError::BadProtocolName);
         }
         let level = body.u8()?;
-        if level != version.protocol_level() {
+        if level & !BRIDGE != version.protocol_level() {
             return Err(DecodeError::UnsupportedProtocolLevel(level));
         }
         let flags = body.u8()?;
@@ -95,7 +101,8 @@ impl<'a> Connect<'a> {
         let username = if has(USERNAME) { Some(body.text()?) } else { None };
         let password = if has(PASSWORD) { Some(body.field()?) } else { None };
         let clean_session = has(CLEAN_SESSION);
-        Ok(Self { client_id, username, password, will, keep_alive_s, clean_session })
+        let bridge = level & BRIDGE != 0;
+        Ok(Self { client_id, username, password, will, keep_alive_s, clean_session, bridge })
     }
 }
 
@@ -139,6 +146,15 @@ mod tests {
     }
 
     #[test]
+    fn a_bridge_sets_the_highest_bit_of_the_protocol_level() {
+        let connect = Connect { client_id: "ab", bridge: true, ..Connect::default() };
+        let bytes = b"\x10\x0e\0\x04MQTT\x84\0\0\0\0\x02ab";
+        assert_packet(bytes, Packet::Connect(connect));
+        let of_version_5 = b"\x10\x0e\0\x04MQTT\x85\0\0\0\0\x02ab";
+        assert_rejected(of_version_5, DecodeError::UnsupportedProtocolLevel(0x85));
+    }
+
+    #[test]
     fn will_user_name_and_password_follow_the_client_id_in_this_order() {
         let will = Will { topic: "w", payload: b"gone", qos: QoS::ExactlyOnce, retain: true };
         let connect = Connect {
@@ -148,6 +164,7 @@ mod tests {
             will: Some(will),
             keep_alive_s: 0,
             clean_session: false,
+            bridge: false,
         };
         let bytes = b"\x10\x1c\0\x04MQTT\x04\xf4\0\0\0\0\0\x01w\0\x04gone\0\x01u\0\x02\xff\0";
         assert_packet(bytes, Packet::Connect(connect));

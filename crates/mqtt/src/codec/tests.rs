@@ -149,8 +149,8 @@ fn any_connect() -> impl Strategy<Value = Vec<u8>> {
     let will = (topic_name(), vec(any::<u8>(), 0..300), qos(), any::<bool>());
     let login = (text(), proptest::option::of(vec(any::<u8>(), 0..40)));
     let options = (proptest::option::of(will), proptest::option::of(login));
-    (text(), options, any::<u16>(), any::<bool>()).prop_map(
-        |(client_id, (will, login), keep_alive_s, clean_session)| {
+    (text(), options, any::<u16>(), any::<[bool; 2]>()).prop_map(
+        |(client_id, (will, login), keep_alive_s, [clean_session, bridge])| {
             let connect = Connect {
                 client_id: &client_id,
                 username: login.as_ref().map(|(username, _)| &**username),
@@ -163,6 +163,7 @@ fn any_connect() -> impl Strategy<Value = Vec<u8>> {
                 }),
                 keep_alive_s,
                 clean_session,
+                bridge,
             };
             let bytes = encoded(&Packet::Connect(connect));
             assert_packet(&bytes, Packet::Connect(connect));

@@ -14,6 +14,7 @@ const CLEAN: Connect<'static> = Connect {
     will: None,
     keep_alive_s: 60,
     clean_session: true,
+    bridge: false,
 };
 const PERSISTENT: Connect<'static> = Connect { clean_session: false, ..CLEAN };
 

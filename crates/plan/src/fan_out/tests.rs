@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Attachment, Choice, Subscription, Target, Version};
+use crate::model::{Attachment, Choice, Population, Subscription, Target, Version};
 use crate::template::Template;
 
 fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
@@ -47,7 +47,13 @@ fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Pla
 
 fn deliveries(clients: u32, first: u64, filters: &[&str], topic: &str) -> u64 {
     let plan = plan(vec![population(clients, first, filters)], 1, true);
-    FanOut::new(&plan).deliveries(0, topic, 0)
+    counts(&FanOut::new(&plan), topic, 0)[0]
+}
+
+fn counts(fan_out: &FanOut, topic: &str, target: usize) -> Vec<u64> {
+    let mut counts = Vec::new();
+    fan_out.deliveries(topic, target, None, &mut counts);
+    counts
 }
 
 #[test]
@@ -108,13 +114,14 @@ fn holds_match(filters: &[&str], n: u64, topic: &str) -> bool {
 
 #[test]
 fn separate_targets_keep_messages_apart() {
-    let separate = FanOut::new(&plan(vec![population(100, 5, &["a/#", "b/{n}"])], 3, false));
-    let counts: Vec<u64> = (0..3).map(|t| separate.deliveries(0, "a/x", t)).collect();
-    assert_eq!(counts, [34, 33, 33]);
-    let of_seven: Vec<u64> = (0..3).map(|t| separate.deliveries(0, "b/7", t)).collect();
-    assert_eq!(of_seven, [0, 0, 1]);
-    let joined = FanOut::new(&plan(vec![population(100, 5, &["a/#"])], 3, true));
-    assert_eq!(joined.deliveries(0, "a/x", 2), 100);
+    let mut everywhere = population(100, 5, &["a/#", "b/{n}"]);
+    everywhere.at.count = 3;
+    let separate = FanOut::new(&plan(vec![everywhere.clone()], 3, false));
+    let at_each = |topic| (0..3).map(|t| counts(&separate, topic, t)[0]).collect::<Vec<u64>>();
+    assert_eq!(at_each("a/x"), [34, 33, 33]);
+    assert_eq!(at_each("b/7"), [0, 0, 1]);
+    let joined = FanOut::new(&plan(vec![everywhere], 3, true));
+    assert_eq!(counts(&joined, "a/x", 2), [100]);
 }
 
 #[test]
@@ -130,7 +137,7 @@ fn clients_that_are_not_there_receive_nothing() {
     let mut fan_out = FanOut::new(&plan);
     for (clients, of_all, of_one) in [(100, 100, 1), (20, 20, 0), (0, 0, 0), (100, 100, 1)] {
         fan_out.set_receivers(0, clients);
-        assert_eq!(fan_out.deliveries(0, "all", 0), of_all);
-        assert_eq!(fan_out.deliveries(0, "dev/30", 0), of_one);
+        assert_eq!(counts(&fan_out, "all", 0)[0], of_all);
+        assert_eq!(counts(&fan_out, "dev/30", 0)[0], of_one);
     }
 }

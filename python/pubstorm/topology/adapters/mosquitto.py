@@ -13,7 +13,11 @@ from typing import ClassVar
 
 from pubstorm.errors import TopologyError
 from pubstorm.shortage import CANNOT_START
-from pubstorm.topology.broker import BrokerProcess, free_port
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.ports import free_port
+
+CONFIGURATION = "mosquitto.conf"
+"""Its name in the folder of a broker."""
 
 
 class MosquittoBroker(BrokerProcess):
@@ -44,8 +48,13 @@ class MosquittoBroker(BrokerProcess):
         if self.place.is_under_tls:
             self.observer_port = free_port()
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
+        text += "".join(lines_of({"listener": f"{self.port} {at}"}) for at in self.place.also_on)
         text += self.place.more
-        return (program, "-c", str(self.write("mosquitto.conf", text)))
+        return (program, "-c", str(self.write(CONFIGURATION, text)))
+
+    async def ready(self) -> bool:
+        """It opens the listener of observers last."""
+        return await super().ready() and await self.accepts(self.observer_port)
 
 
 def find_mosquitto() -> str | None:

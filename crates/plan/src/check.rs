@@ -1,0 +1,299 @@
+//! What an agent relies on in a plan, looked at before anything is done with it.
+
+use crate::model::{Action, Bridges, Change, Pace, Payload, Plan, Population, Publication};
+use crate::template::TemplateError;
+use crate::tempo::Tempo;
+
+/// Why a plan cannot be played. The conductor checks more, with better words; these are what an
+/// agent must not trust.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Not the JSON of a plan.
+    #[error("the plan is not valid: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A plan of another version of Pubstorm.
+    #[error("the plan has format {found}, this engine reads format {}", Plan::FORMAT)]
+    Format {
+        /// The format that was found.
+        found: u32,
+    },
+    /// A filter with two variables in one level.
+    #[error("{path}: {source}")]
+    Template {
+        /// Where in the plan.
+        path: String,
+        /// What is wrong with it.
+        source: TemplateError,
+    },
+    /// A value outside its range.
+    #[error("{path}: {what}")]
+    Range {
+        /// Where in the plan.
+        path: String,
+        /// What was found and what is allowed.
+        what: String,
+    },
+}
+
+impl Plan {
+    /// The format that this code reads and writes.
+    pub const FORMAT: u32 = 1;
+
+    /// Reads a plan from one line of JSON and checks what the engine relies on.
+    ///
+    /// # Errors
+    /// [`PlanError`] names the field, what was found and what is allowed.
+    pub fn from_json(json: &str) -> Result<Self, PlanError> {
+        let plan: Self = serde_json::from_str(json)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check(&self) -> Result<(), PlanError> {
+        if self.format != Self::FORMAT {
+            return Err(PlanError::Format { found: self.format });
+        }
+        require(!self.targets.is_empty(), "targets", || "at least one is needed".into())?;
+        require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
+        for (p, population) in self.populations.iter().enumerate() {
+            population.check(&format!("populations[{p}]"), self.targets.len())?;
+        }
+        let apart = self.bridges.is_empty() || !self.targets_joined;
+        require(apart, "targets_joined", || {
+            "found true with bridges, allowed is false: what bridges join is known".into()
+        })?;
+        for (b, bridges) in self.bridges.iter().enumerate() {
+            bridges.check(&format!("bridges[{b}]"), self.targets.len())?;
+        }
+        for (s, stage) in self.stages.iter().enumerate() {
+            let known = stage.populations.iter().all(|&p| p < self.populations.len());
+            require(known, &format!("stages[{s}].populations"), || {
+                format!(
+                    "found {:?}, allowed are indices below {}",
+                    stage.populations,
+                    self.populations.len()
+                )
+            })?;
+            if let Action::Publish { duration_ns, changes } = &stage.action {
+                for (c, change) in changes.iter().enumerate() {
+                    let path = format!("stages[{s}].action.changes[{c}]");
+                    change.check(&path, *duration_ns, self.populations.len())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    fn check(&self, path: &str, duration_ns: u64, populations: usize) -> Result<(), PlanError> {
+        require(self.population < populations, &format!("{path}.population"), || {
+            format!("found {}, allowed are indices below {populations}", self.population)
+        })?;
+        let end_ns = self.after_ns.saturating_add(self.action.over_ns());
+        require(end_ns <= duration_ns, path, || {
+            format!("found a change until {end_ns} ns, allowed is the stage's {duration_ns} ns")
+        })?;
+        require(self.action.is_possible(), &format!("{path}.action.factor"), || {
+            format!("allowed is 0 to {}", Tempo::FACTOR_MAX)
+        })
+    }
+}
+
+impl Bridges {
+    fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
+        check_targets(self.first, self.count, targets, path)?;
+        require(self.main < targets, &format!("{path}.main"), || {
+            format!("found {}, allowed are indices below {targets}", self.main)
+        })?;
+        require(!self.small().contains(&self.main), &format!("{path}.main"), || {
+            format!("found {}, which is one of the small brokers, allowed are others", self.main)
+        })?;
+        for (r, route) in self.routes.iter().enumerate() {
+            for (name, prefix) in
+                [("local_prefix", &route.local_prefix), ("remote_prefix", &route.remote_prefix)]
+            {
+                let path = format!("{path}.routes[{r}].{name}");
+                let plain = prefix.variants() == 1 && !prefix.source().contains(['+', '#']);
+                require(plain, &path, || {
+                    let found = prefix.source();
+                    format!("found '{found}', allowed is a prefix without ranges and wildcards")
+                })?;
+                let whole = prefix.followed_by(&route.filter);
+                whole
+                    .and_then(|whole| whole.check_filter())
+                    .map_err(|source| PlanError::Template { path, source })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Population {
+    fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
+        check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
+        for (s, subscription) in self.subscriptions.iter().enumerate() {
+            let path = format!("{path}.subscriptions[{s}]");
+            check_qos(subscription.qos, &path)?;
+            subscription
+                .filter
+                .check_filter()
+                .map_err(|source| PlanError::Template { path: format!("{path}.filter"), source })?;
+        }
+        for (p, publication) in self.publications.iter().enumerate() {
+            let path = format!("{path}.publications[{p}]");
+            check_qos(publication.qos, &path)?;
+            require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
+            publication.check_sizes(&path)?;
+            if let Pace::Open { period_ns, spread, jitter, .. } = publication.pace {
+                require(period_ns > 0, &format!("{path}.pace.period_ns"), || "must be > 0".into())?;
+                require((0.0..1.0).contains(&spread), &format!("{path}.pace.spread"), || {
+                    format!("found {spread}, allowed is 0 to below 1")
+                })?;
+                require((0.0..=1.0).contains(&jitter), &format!("{path}.pace.jitter"), || {
+                    format!("found {jitter}, allowed is 0 to 1")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Publication {
+    /// Longest topic and payload that MQTT can write, with room for the rest [MQTT-2.2.3].
+    const TOPIC_BYTES_MAX: usize = 65_535;
+    const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
+
+    fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
+        let topic = self.topic.bytes_max();
+        require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
+            format!("found up to {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
+        })?;
+        let payload = match &self.payload {
+            Payload::Fixed { bytes } => u64::from(*bytes),
+            Payload::Gaussian { mean_bytes, sd_bytes } => {
+                u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
+            }
+            Payload::Text { template } => template.bytes_max() as u64,
+        };
+        require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
+            format!("found up to {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)
+        })
+    }
+}
+
+fn check_targets(first: usize, count: usize, targets: usize, path: &str) -> Result<(), PlanError> {
+    require(count > 0, &format!("{path}.count"), || "must be > 0".into())?;
+    let within = first.checked_add(count).is_some_and(|end| end <= targets);
+    require(within, path, || {
+        format!("found {count} targets from {first} on, allowed are indices below {targets}")
+    })
+}
+
+fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
+    require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
+}
+
+fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(), PlanError> {
+    if holds { Ok(()) } else { Err(PlanError::Range { path: path.to_owned(), what: what() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ChangeAction, Direction, Order, Route};
+    use crate::template::Template;
+
+    fn publication(topic: &str, payload: Payload) -> Publication {
+        let topic = Template::new(topic).unwrap();
+        Publication {
+            topic,
+            order: Order::Turn,
+            qos: 0,
+            retain: false,
+            pace: Pace::Closed,
+            window: 1,
+            payload,
+        }
+    }
+
+    #[test]
+    fn changes_outside_their_stage_are_refused() {
+        let change = |population, after_ns, action| {
+            Change { name: "c".into(), after_ns, population, action }
+                .check("c", 100, 2)
+                .map_err(|error| error.to_string())
+        };
+        let add = ChangeAction::Add { clients: 5, over_ns: 40 };
+        assert_eq!(change(1, 60, add), Ok(()));
+        assert_eq!(
+            change(2, 60, add).unwrap_err(),
+            "c.population: found 2, allowed are indices below 2"
+        );
+        assert_eq!(
+            change(1, 61, add).unwrap_err(),
+            "c: found a change until 101 ns, allowed is the stage's 100 ns"
+        );
+        for factor in [-1.0, f64::NAN, f64::INFINITY, 2e6] {
+            let wrong = change(0, 0, ChangeAction::Rate { factor }).unwrap_err();
+            assert_eq!(wrong, "c.action.factor: allowed is 0 to 1000000");
+        }
+    }
+
+    #[test]
+    fn topics_and_payloads_that_mqtt_cannot_write_are_refused() {
+        let small = Payload::Fixed { bytes: 1 };
+        assert!(publication("a/{n}", small.clone()).check_sizes("p").is_ok());
+        let long = publication(&"{n}".repeat(4000), small).check_sizes("p").unwrap_err();
+        assert_eq!(long.to_string(), "p.topic: found up to 80000 bytes, allowed are 65535");
+        let wide = Payload::Gaussian { mean_bytes: 200_000_000, sd_bytes: 20_000_000 };
+        let wide = publication("a", wide).check_sizes("p").unwrap_err();
+        assert!(wide.to_string().starts_with("p.payload: found up to 280000000 bytes"), "{wide}");
+    }
+
+    #[test]
+    fn targets_that_are_not_there_are_refused() {
+        for (first, count, wrong) in [
+            (0, 3, None),
+            (2, 1, None),
+            (1, 0, Some("at.count: must be > 0")),
+            (1, 3, Some("at: found 3 targets from 1 on, allowed are indices below 3")),
+            (
+                usize::MAX,
+                2,
+                Some(
+                    "at: found 2 targets from 18446744073709551615 on, allowed are indices below 3",
+                ),
+            ),
+        ] {
+            let found = check_targets(first, count, 3, "at").map_err(|error| error.to_string());
+            assert_eq!(found.err().as_deref(), wrong);
+        }
+    }
+
+    #[test]
+    fn bridges_that_cannot_be_followed_are_refused() {
+        let check = |main, filter, local_prefix, remote_prefix| {
+            let template = |source| Template::new(source).unwrap();
+            let route = Route {
+                filter: template(filter),
+                direction: Direction::Both,
+                local_prefix: template(local_prefix),
+                remote_prefix: template(remote_prefix),
+            };
+            let bridges = Bridges { main, first: 1, count: 4, routes: vec![route] };
+            bridges.check("b", 6).err().map(|error| error.to_string())
+        };
+        assert_eq!(check(0, "up/{n}/#", "", "box/{n}/"), None);
+        for (main, filter, local, remote, wrong) in [
+            (6, "#", "", "", "b.main: found 6, allowed are indices below 6"),
+            (3, "#", "", "", "b.main: found 3, which is one of the small brokers"),
+            (0, "#", "{1..3}/", "", "b.routes[0].local_prefix: found '{1..3}/', allowed is"),
+            (0, "#", "", "+/", "b.routes[0].remote_prefix: found '+/', allowed is"),
+            (0, "{n}/#", "", "{n}", "b.routes[0].remote_prefix: found two variables in the level"),
+        ] {
+            let found = check(main, filter, local, remote).unwrap();
+            assert!(found.starts_with(wrong), "{found}");
+        }
+    }
+}

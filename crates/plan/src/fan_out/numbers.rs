@@ -1,0 +1,126 @@
+//! A set of numbers as conditions on them, such as those of the clients whose filter matches a
+//! topic: counted without being walked. It knows neither clients nor brokers.
+
+use crate::template::{Level, Variable};
+
+/// Numbers from `from` to `to` that meet every condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    pub from: u64,
+    pub to: u64,
+    /// `n % k == r` for each `(k, r)`.
+    remainders: Vec<(u64, u64)>,
+}
+
+impl Numbers {
+    /// The `count` numbers from `first` on for which a filter matches `topic`; `None`: there is
+    /// none.
+    pub fn matching(filter: &[Level], topic: &str, first: u64, count: u64) -> Option<Self> {
+        let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
+        if count == 0 || wild && topic.starts_with('$') {
+            return None; // [MQTT-4.7.2-1]
+        }
+        let mut set = Self { from: first, to: first + (count - 1), remainders: Vec::new() };
+        let mut levels = topic.split('/');
+        for level in filter {
+            if *level == Level::Rest {
+                return set.some();
+            }
+            set.narrow(level, levels.next()?)?;
+        }
+        if levels.next().is_some() { None } else { set.some() }
+    }
+
+    /// Adds the condition `n % k == r`.
+    pub fn keep_remainder(&mut self, k: u64, r: u64) {
+        if k > 1 {
+            self.remainders.push((k, r));
+        }
+    }
+
+    /// Whether it holds all of the `count` numbers from `first` on.
+    pub fn is_range(&self, first: u64, count: u64) -> bool {
+        self.remainders.is_empty() && self.from == first && self.to - self.from + 1 == count
+    }
+
+    /// Whether it holds `n`.
+    pub fn contains(&self, n: u64) -> bool {
+        (self.from..=self.to).contains(&n) && self.remainders.iter().all(|&(k, r)| n % k == r)
+    }
+
+    /// How many it holds.
+    pub fn count(&self) -> u64 {
+        match self.remainders.as_slice() {
+            _ if self.from > self.to => 0,
+            [] => self.to - self.from + 1,
+            &[(k, r)] => {
+                let below = |end: u64| if end > r { (end - r - 1) / k + 1 } else { 0 };
+                below(self.to + 1) - below(self.from)
+            }
+            _ => self.iter().count() as u64,
+        }
+    }
+
+    /// The numbers themselves, walked in steps of the largest remainder condition.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let (k, r) = self.remainders.iter().copied().max().unwrap_or((1, 0));
+        let offset = (r + k - self.from % k) % k;
+        (self.from + offset..=self.to).step_by(k as usize).filter(|&n| self.contains(n))
+    }
+
+    fn some(self) -> Option<Self> {
+        (self.from <= self.to).then_some(self)
+    }
+
+    /// Adds the condition under which `level` matches `text`; `None`: it never does.
+    fn narrow(&mut self, level: &Level, text: &str) -> Option<()> {
+        match level {
+            Level::Any | Level::Rest => Some(()),
+            Level::Exact(exact) => (**exact == *text).then_some(()),
+            Level::Variable { prefix, variable, suffix } => {
+                let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
+                self.require(*variable, canonical_decimal(middle)?)
+            }
+        }
+    }
+
+    fn require(&mut self, variable: Variable, value: u64) -> Option<()> {
+        match variable {
+            Variable::Number => self.limit(value, value),
+            Variable::Quotient(k) => {
+                let from = value.checked_mul(k)?;
+                self.limit(from, from.saturating_add(k - 1));
+            }
+            Variable::Remainder(k) if value < k => self.keep_remainder(k, value),
+            Variable::Remainder(_) => return None,
+            Variable::Range { from, to } => return (from..=to).contains(&value).then_some(()),
+        }
+        Some(())
+    }
+
+    fn limit(&mut self, from: u64, to: u64) {
+        self.from = self.from.max(from);
+        self.to = self.to.min(to);
+    }
+}
+
+/// How many numbers at least one of the sets holds.
+pub fn count_union(sets: &[Numbers]) -> u64 {
+    match sets {
+        [] => 0,
+        [one] => one.count(),
+        many => {
+            let fresh = |(i, set): (usize, &Numbers)| {
+                set.iter().filter(|&n| !many[..i].iter().any(|s| s.contains(n))).count()
+            };
+            many.iter().enumerate().map(fresh).sum::<usize>() as u64
+        }
+    }
+}
+
+/// The value of a decimal as a template writes it: digits only, no leading zero.
+fn canonical_decimal(text: &str) -> Option<u64> {
+    let canonical =
+        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    if canonical { text.parse().ok() } else { None }
+}

@@ -16,8 +16,10 @@ from pubstorm import cli
 from pubstorm.contract import SCHEMAS
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BACK_STATISTICS,
     BRIDGE_METRICS,
     COUNTERS,
+    FAULT_METRICS,
     HOST_METRICS,
     LATENCY_STATISTICS,
     MONITOR_STATISTICS,
@@ -105,6 +107,7 @@ def threshold_reference() -> Iterator[str]:
     yield from _table(("value", "written as", "of metrics that end with"), rows)
     yield ""
     yield from _population_metrics()
+    yield from _fault_metrics()
     yield from _monitor_metrics()
 
 
@@ -127,8 +130,9 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
     )
     yield (
         "`@SPAN`",
-        "the name of a stage or of a phase of one. Without it, populations are taken over the "
-        "whole run, their rates over the steady windows, monitors over the publish stages",
+        "the name of a stage, of a phase of one, or of a fault. Without it, populations are taken "
+        "over the whole run, their rates over the steady windows, monitors over the publish "
+        "stages",
     )
 
 
@@ -161,6 +165,29 @@ def _population_metrics() -> Iterator[str]:
     yield ""
     yield from _table(
         ("statistic", "meaning"), ((f"`.{s}`", _described(Latency, s)) for s in LATENCY_STATISTICS)
+    )
+    yield ""
+
+
+def _fault_metrics() -> Iterator[str]:
+    yield "## Metrics of faults"
+    yield ""
+    yield "They have no subject, and the name of a fault as their span, such as"
+    yield "`clients_back.most@kill cloud < 30s`. What did not come back before the stage ended"
+    yield "fulfils none; where nothing was lost, it was back at once. How many messages a fault"
+    yield "cost is asked of its stage: `lost@STAGE == 0`."
+    yield ""
+    rows = (
+        (
+            " ".join(f"`{name}.{s}`" for s in metric.statistics) or f"`{name}`",
+            metric.meaning,
+        )
+        for name, metric in FAULT_METRICS.items()
+    )
+    yield from _table(("metric", "meaning"), rows)
+    yield ""
+    yield from _table(
+        ("statistic", "meaning"), ((f"`.{s}`", text) for s, text in BACK_STATISTICS.items())
     )
     yield ""
 

@@ -45,8 +45,12 @@ def raise_descriptor_limit() -> None:
 
 def watch_children_by_descriptor() -> None:
     """Has the running loop wait for each child process by a descriptor. Before Python 3.12 it would
-    start a thread for each."""
+    start a thread for each. May be called for each run of a series: to put another watcher in the
+    place of one that waits for brokers would make it forget them."""
     if sys.version_info < (3, 12):
+        present = asyncio.get_child_watcher()
+        if isinstance(present, asyncio.PidfdChildWatcher) and present.is_active():
+            return
         with contextlib.suppress(OSError):
             os.close(os.pidfd_open(os.getpid()))
             watcher = asyncio.PidfdChildWatcher()

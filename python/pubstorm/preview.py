@@ -28,9 +28,24 @@ from pubstorm.plan import (
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.faults import Fault
+from pubstorm.scenario.network import Network
 from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.topology import Bridge, Broker
-from pubstorm.units import write_bytes, write_duration, write_rate
+from pubstorm.scenario.victims import victims_of
+from pubstorm.units import (
+    write_bits_per_s,
+    write_bytes,
+    write_duration,
+    write_rate,
+    write_share,
+)
+
+CUTS = {
+    "close": "connections are closed",
+    "stall": "nothing gets through",
+    "unplug": "every packet of all of them is lost",
+}
+"""How bridges are cut."""
 
 
 def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
@@ -130,6 +145,20 @@ def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
         local, remote = topic.local_prefix + topic.topic, topic.remote_prefix + topic.topic
         as_what = "" if local == remote else f", {remote} at {bridge.to}"
         yield f"             {topic.direction} {local} at QoS {topic.qos}{as_what}"
+    if bridge.network is not None:
+        yield f"             through a network of their own{_link(bridge.network)}"
+
+
+def _link(network: Network) -> str:
+    """What its link is like, in each direction."""
+    jitter = f" ± {write_duration(network.jitter)}" if network.jitter else ""
+    properties = (
+        f"delay {write_duration(network.delay)}{jitter}" if network.delay else "",
+        f"loss {write_share(network.loss)}" if network.loss else "",
+        f"{write_bits_per_s(network.rate)} for all" if network.rate else "",
+    )
+    words = ", ".join(filter(None, properties))
+    return f", in each direction: {words}" if words else ""
 
 
 def _population(scenario: Scenario, population: Population) -> Iterator[str]:
@@ -222,6 +251,7 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     faults = step.faults if isinstance(step, Publish | Hold) else ()
     for fault in sorted(faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
+        yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
 
 
 def _fault(fault: Fault) -> str:
@@ -230,11 +260,20 @@ def _fault(fault: Fault) -> str:
     by = "" if fault.by is None else f" by {write_duration(fault.by)}"
     words = f"{fault.kind} {many}{fault.victims}{by}"
     if fault.kind == "cut":
-        closes = "connections are closed" if fault.how == "close" else "nothing gets through"
-        words += f" ({closes})"
+        words += f" ({CUTS[fault.how]})"
     if fault.lasts is None:
         return f"{words}, not mended in this run"
     return f"{words}, mended after {write_duration(fault.lasts)}"
+
+
+def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
+    """Who will not come back from it."""
+    if fault.kind == "kill" and fault.lasts is not None:
+        group, _ = victims_of(scenario.topology, fault)
+        for name, population in scenario.populations.items():
+            is_there = population.at is None or population.at.brokers == group
+            if is_there and population.reconnect is None:
+                yield f"clients of {name} do not come back: their reconnect is never"
 
 
 def _changes(stage: Stage) -> tuple[Change, ...]:

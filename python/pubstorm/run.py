@@ -20,6 +20,7 @@ from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
 from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
 from pubstorm.errors import PubstormError
+from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.host_files import check_host_files
@@ -29,6 +30,7 @@ from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
+from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.preflight import Host, agents_needed, broker_kinds, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
@@ -38,11 +40,11 @@ from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.target import Target
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix
+from pubstorm.topology.faults import Faults
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -118,6 +120,7 @@ class _Run:
         self._conducting = False
         self._warnings: list[Event] = []
         self._residue: tuple[Residue, ...] = ()
+        self._faults: Faults | None = None
 
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
@@ -128,7 +131,7 @@ class _Run:
             self._directory.topology,
             emit,
             targets=self._scenario.target,
-            cut=cut_bridges(self._scenario),
+            cut=faulty_bridges(self._scenario),
         )
         topology.tell(emit)
         with caught_signals(self._interrupt):
@@ -139,6 +142,7 @@ class _Run:
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
+                self._faults = Faults(topology, topology.bridges.links, topology.networks)
                 kept = self._older_targets(is_own)
                 clean_start = CleanStart(observed, self._scenario.clean_start, kept)
                 assembly = await self._play_cleanly(plan, watch, clean_start)
@@ -278,7 +282,7 @@ class _Run:
             watch.take(frame.snapshot)
 
         await watch.prepare()
-        conductor = Conductor(plan, fleet, self._happenings, self._live)
+        conductor = Conductor(plan, fleet, self._happenings, self._live, self._fault_play())
         self._conducting = True
         started_ns = conductor.course.started_ns
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
@@ -287,7 +291,16 @@ class _Run:
                 await conductor.play(keep, watch.enter_stage)
         finally:
             await watch.end()
+            if self._faults is not None and self._options.topology is not None:
+                await self._faults.mend_all()
         return conductor
+
+    def _fault_play(self) -> FaultPlay | None:
+        """What breaks brokers and bridges meanwhile; None where the scenario asks for nothing."""
+        planned = planned_faults(self._scenario)
+        if not planned or self._faults is None:
+            return None
+        return FaultPlay(planned, self._faults, self._happenings.put_nowait)
 
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted.set()
@@ -305,14 +318,6 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
-
-
-def cut_bridges(*scenarios: Scenario) -> frozenset[str]:
-    """Names of the bridges that faults of the scenarios cut or delay, one by one."""
-    steps = (stage.step for scenario in scenarios for stage in scenario.stages)
-    faults = (fault for s in steps if isinstance(s, Publish | Hold) for fault in s.faults)
-    single = (fault for fault in faults if fault.how != "unplug")
-    return frozenset(fault.victims for fault in single if fault.kind in ("cut", "delay"))
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

@@ -86,6 +86,7 @@ SCALED = {
         "{at: 1s, kill: boxes, count: 2, for: 1s}, {at: 8s, cut: uplink, count: 2, for: 1s}, "
         "{at: 16s, kill: cloud, for: 1s}]",
         "thresholds=[uplink.connected.first == 6, uplink.connected.last == 6]",
+        "table={back: bridges_back.most@kill cloud}",
     ),
 }
 SERIES = {

@@ -24,7 +24,8 @@ from pubstorm.binaries import broker_path
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats, rabbitmq
-from pubstorm.topology.broker import BrokerProcess, Place, free_port
+from pubstorm.topology.broker import BrokerProcess, Place
+from pubstorm.topology.ports import free_port
 
 DEADLINE_S = 60.0
 PROGRAMS: Mapping[str, Callable[[], str | None]] = {

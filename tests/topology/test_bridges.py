@@ -196,7 +196,7 @@ def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) 
     with_bridges(scenario_of(cloud=f"tls: {mode}, passwords: true"), tmp_path, look)
     assert not (tmp_path / "keys").exists()
     configuration = tmp_path / "boxes-1" / "mosquitto.conf"
-    assert "# remote_password: taken out" in configuration.read_text()
+    assert "remote_password" in configuration.read_text()
     assert not re.search(r"^(remote_password|bridge_psk) ", configuration.read_text(), re.M)
     assert configuration.stat().st_mode & 0o777 == 0o600
 
@@ -261,6 +261,22 @@ def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) 
     except BinaryError:
         pytest.skip("pubstorm-proxy is not built")
     with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look, frozenset({"uplink"}))
+
+
+def test_bridges_that_do_not_come_up_are_named_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pubstorm.topology.BRIDGES_TIMEOUT_S", 1.0)
+
+    async def look(started: Started) -> None:
+        [result] = started.bridges.results()
+        assert (result.up, result.bridges) == (0, BOXES)
+        assert list(started.bridges.missing()) == [
+            "5 of 5 bridges uplink are not up: boxes-0, boxes-1, boxes-2, boxes-3, boxes-4"
+        ]
+
+    wrong = "settings: {remote_password: wrong}"
+    with_bridges(scenario_of(cloud="passwords: true", bridge=wrong), tmp_path, look)
 
 
 def test_two_bridges_of_a_box_lead_to_different_brokers(tmp_path: Path) -> None:

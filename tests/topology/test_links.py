@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,14 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
+import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.binaries import proxy_path
 from pubstorm.errors import BinaryError, TopologyError
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker, find_mosquitto
-from pubstorm.topology.broker import LOOPBACK, Place
+from pubstorm.topology.broker import Place
 from pubstorm.topology.links import Links, LinkState
+from pubstorm.topology.ports import LOOPBACK
 
 DELAY_S = 0.15
 PATIENCE_S = 30.0
@@ -246,6 +250,26 @@ def test_a_stop_is_no_death(tmp_path: Path) -> None:
         assert not Path(f"/proc/{links.pid}").exists()
 
     play(scene)
+
+
+def test_the_program_ends_with_a_pubstorm_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, pathlib
+from pubstorm.topology.links import Links
+async def run():
+    links = Links()
+    await links.start(pathlib.Path({str(tmp_path)!r}))
+    print(links.pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(run())
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        proxy = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([proxy], timeout=PATIENCE_S)
+    assert not proxy.is_running() or proxy.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_program_that_speaks_nonsense_is_named(

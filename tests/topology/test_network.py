@@ -23,8 +23,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.errors import TopologyError
 from pubstorm.preflight.network import NetworkHost
+from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.network import Network as NetworkSpec
 from pubstorm.scenario.topology import Bridge
+from pubstorm.topology import Topology
 from pubstorm.topology import network as network_module
 from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.broker import Place
@@ -171,10 +173,15 @@ def test_a_stop_leaves_nothing_and_may_be_repeated() -> None:
     asyncio.run(run())
 
 
-def test_half_a_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "discipline", lambda _: ["nonsense"])
+@pytest.mark.parametrize(
+    ("words", "said"), [("nonsense", "this kernel has no nonsense"), ("tbf rate much", "tc qdisc")]
+)
+def test_half_a_start_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, words: str, said: str
+) -> None:
+    monkeypatch.setattr(network_module, "discipline", lambda _: words.split())
     network = Network("uplink", spec())
-    with pytest.raises(TopologyError, match="network of bridge uplink: tc"):
+    with pytest.raises(TopologyError, match=f"network of bridge uplink: {said}"):
         asyncio.run(network.start())
     assert not left_of(network.name)
 
@@ -227,6 +234,38 @@ def test_brokers_inside_die_with_pubstorm_and_the_network_can_be_removed(tmp_pat
     assert remove_namespace(name)
     assert not remove_namespace(name)
     assert not left_of(name)
+
+
+def test_a_broker_that_is_started_again_is_in_its_network_as_before(tmp_path: Path) -> None:
+    text = """
+topology:
+  brokers: {cloud: {kind: mosquitto}, boxes: {kind: mosquitto, count: 2, port: 1883}}
+  bridges:
+    uplink: {from: boxes, to: cloud, topics: [{topic: "#", direction: out}], network: {}}
+populations: {device: {clients: 1, at: boxes, publications: [{topic: a, rate: 1/s}]}}
+"""
+
+    def namespace(pid: int) -> str:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+
+    async def run() -> None:
+        topology = Topology(parse_scenario(text, "s.yaml").topology, tmp_path, lambda _: None)
+        try:
+            await topology.start()
+            boxes = [topology.broker(name) for name in topology.names("boxes")]
+            assert [box.port for box in boxes] == [1883, 1884]
+            before = namespace(boxes[0].pid)
+            assert before != namespace(os.getpid())
+            topology.expect(boxes[0].name, True)
+            boxes[0].send(signal.SIGKILL)
+            await boxes[0].ending()
+            await boxes[0].restart()
+            topology.expect(boxes[0].name, False)
+            assert namespace(boxes[0].pid) == namespace(boxes[1].pid) == before
+        finally:
+            await topology.stop()
+
+    asyncio.run(run())
 
 
 def keep(

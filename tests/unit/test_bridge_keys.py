@@ -42,6 +42,12 @@ def test_bridges_between_brokers_of_the_run_are_taken() -> None:
     assert parse_scenario(BASE, "s.yaml").topology.bridges["uplink"].to == "cloud"
 
 
+def test_the_example_of_the_guide_is_a_scenario() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guide" / "bridges.md"
+    example = guide.read_text().partition("```yaml\n")[2].partition("```")[0]
+    assert parse_scenario(example, "s.yaml").topology.brokers["boxes"].count == 100
+
+
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [

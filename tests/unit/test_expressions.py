@@ -121,8 +121,8 @@ def test_what_is_there_can_be_named(expression: str, key: str) -> None:
             "did you mean -5 device?",
         ),
         (
-            "lost@steady",
-            "found 'lost', allowed for a single stage are connect_failed,",
+            "retained@steady",
+            "found 'retained', allowed for a single stage are connect_failed,",
             None,
         ),
         (

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from pubstorm.errors import ScenarioError, TopologyError
+from pubstorm.plan import provisional_plan
 from pubstorm.preflight.network import NetworkHost, network_needs
+from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.network import Network
 from pubstorm.topology.network import RANGE, discipline, free_block, outer_ends, remove_namespace
@@ -55,14 +57,14 @@ def test_a_network_is_read_into_plain_numbers() -> None:
     [
         ("jitter: 5ms", "jitter: 51ms", "found 51ms, allowed is at most the delay"),
         ("cloud: {kind: mosquitto}", "cloud: {kind: embedded}", "leads to a broker of kind embed"),
-        ("cloud: {kind: mosquitto}", "cloud: {kind: mosquitto, tls: psk}", "brokers under TLS"),
         ("rate: 1MB/s", "rate: 1MB", "is a bandwidth such as 10Mbit/s"),
         ("rate: 1MB/s", "rate: 1bit/s", "is 8kbit/s to 100Gbit/s"),
         ("loss: 1%", "loss: 100%", "found '100%'"),
-        ("how: unplug", "how: unplug, count: 2", "found a count with unplug"),
+        ("how: unplug", "how: unplug, count: 2", "found 2, allowed is unplug for all"),
+        ("cut: uplink", "cut: uplink-1", "found a part of uplink, allowed is unplug for all"),
         ("how: unplug", "how: stall", "found stall for bridge uplink, which has a network"),
         ("cut: uplink, how: unplug", "delay: uplink, by: 1s", "found delay for bridge uplink"),
-        ("cut: uplink", "kill: cloud", "found unplug without cut"),
+        ("cut: uplink", "kill: cloud", "found how with kill"),
         (
             "network: {delay: 50ms, jitter: 5ms, loss: 1%, rate: 1MB/s}",
             "clean_session: true",
@@ -86,6 +88,14 @@ def test_what_does_not_work_is_refused_in_words(old: str, new: str, words: str) 
 def test_a_link_to_a_broker_elsewhere_is_refused() -> None:
     with pytest.raises(ScenarioError, match="a network whose link would lead to target"):
         read(("to: cloud", "to: target"), ("topology:", "target: mqtt://broker.example\ntopology:"))
+
+
+def test_a_check_tells_what_a_link_is_like_and_when_it_is_unplugged() -> None:
+    scenario = read()
+    words = "\n".join(plan_in_words(scenario, provisional_plan(scenario)))
+    link = "in each direction: delay 50ms ± 5ms, loss 1%, 8Mbit/s for all"
+    assert f"through a network of their own, {link}" in words
+    assert "at 2s: cut uplink (every packet of all of them is lost), mended after 1s" in words
 
 
 @pytest.mark.parametrize(

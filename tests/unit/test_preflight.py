@@ -187,6 +187,9 @@ def test_bridges_are_connections_of_the_main_broker() -> None:
     assert found["processes and threads of the system"] == 1001 + 3
     # Of each broker what it takes by itself, and of each connection what a broker has of it.
     assert found["memory, about"] > 1001 * 2 * 2**20 + 1507 * 40_000
+    few = replace(HOST, has_setpriv=False)
+    [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
+    assert "apt-get install util-linux" in short.fix
     few = replace(HOST, memory_bytes=2**30)
     [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
     assert "start fewer brokers" in short.fix

@@ -38,6 +38,8 @@ pub struct Link {
     pub delay_ns: u64,
     /// Indices of its connections.
     pub pairs: Vec<usize>,
+    /// Whether it waits to accept until the kernel has what a connection needs.
+    pub is_short: bool,
 }
 
 /// Links that have a name and a target in common.
@@ -76,7 +78,8 @@ impl Links {
         let opened: io::Result<Vec<_>> = (0..count).map(|_| listener::open(listen)).collect();
         let opened = opened.map_err(|error| {
             let message = format!("cannot open {count} links on {listen}: {error}");
-            Refusal::new(message, format!("they need {} descriptors: ulimit -n", 3 * count))
+            let descriptors = count.saturating_mul(3);
+            Refusal::new(message, format!("they need {descriptors} descriptors: ulimit -n"))
         })?;
         let group = self.groups.len();
         self.links.extend(opened.into_iter().map(|listener| Link {
@@ -85,6 +88,7 @@ impl Links {
             state: State::Pass,
             delay_ns: 0,
             pairs: Vec::new(),
+            is_short: false,
         }));
         let links = self.links.len() - count..self.links.len();
         let counts = Counts { name, ..Counts::default() };

@@ -19,9 +19,6 @@ pub enum Way {
     In,
 }
 
-/// Both ways.
-pub const WAYS: [Way; 2] = [Way::Out, Way::In];
-
 /// Two sockets and what goes between them.
 pub struct Pair {
     /// Index of its link.

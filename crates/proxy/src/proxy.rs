@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::clock::{Alarm, Clock};
 use crate::command::{Answer, Command, Counts, State};
 use crate::links::{Links, Refusal};
-use crate::pair::{Pair, WAYS, Way};
+use crate::pair::{Pair, Way};
 use crate::{listener, pipes};
 
 const COMMANDS: Token = Token(usize::MAX - 1);
@@ -46,6 +46,8 @@ pub struct Proxy {
     /// What could go on, had not others come first.
     again: Vec<Job>,
     buffer: Vec<u8>,
+    /// Whether the kernel has ever lacked what a connection needs.
+    is_short: bool,
 }
 
 /// Something to do later.
@@ -76,6 +78,7 @@ impl Proxy {
             timers: BinaryHeap::new(),
             again: Vec::new(),
             buffer: vec![0; READ_BYTES],
+            is_short: false,
         };
         Ok((proxy, waker))
     }
@@ -160,7 +163,8 @@ impl Proxy {
             let token = Token(index * SOCKETS + LISTENER);
             let registered = self.poll.registry().register(listener, token, Interest::READABLE);
             let address = registered.and_then(|()| listener.local_addr()).map_err(|error| {
-                Refusal::new(format!("cannot watch link {index}: {error}"), "ulimit -n")
+                let hint = "sysctl fs.epoll.max_user_watches";
+                Refusal::new(format!("cannot watch link {index}: {error}"), hint)
             })?;
             ports.push(address.port());
         }
@@ -176,7 +180,9 @@ impl Proxy {
             if before != State::Close {
                 listener::refuse(&link.listener)?;
             }
-            std::mem::take(&mut link.pairs).into_iter().for_each(|pair| self.reset(pair));
+            for pair in std::mem::take(&mut link.pairs) {
+                self.reset(pair);
+            }
             return Ok(());
         }
         if before == State::Close {
@@ -184,10 +190,9 @@ impl Proxy {
         }
         if before == State::Stall && state == State::Pass {
             // Whatever happened meanwhile will not be told again.
-            let pairs = link.pairs.clone();
-            pairs
-                .into_iter()
-                .for_each(|pair| WAYS.into_iter().for_each(|way| self.pump(pair, way)));
+            for pair in link.pairs.clone() {
+                self.pump_both(pair);
+            }
             self.accept(index, true);
         }
         Ok(())
@@ -240,14 +245,20 @@ impl Proxy {
                     ErrorKind::WouldBlock => return,
                     // One that gave up meanwhile; others may wait behind it.
                     ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
-                    _ => {
-                        pipes::log(&format!("cannot accept a connection: {error}"));
-                        let again_ns = self.clock.now_ns() + ACCEPT_AGAIN_NS;
-                        self.timers.push(Reverse((again_ns, Job::Accept(index))));
-                        return;
-                    }
+                    _ => return self.accept_later(index, &error),
                 },
             }
+        }
+    }
+
+    /// The kernel lacks what a connection needs: looks again after a while, and says so once.
+    fn accept_later(&mut self, index: usize, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            pipes::log(&format!("cannot accept a connection, now and maybe later: {error}"));
+        }
+        if !std::mem::replace(&mut self.links.link(index).is_short, true) {
+            let again_ns = self.clock.now_ns() + ACCEPT_AGAIN_NS;
+            self.timers.push(Reverse((again_ns, Job::Accept(index))));
         }
     }
 
@@ -279,11 +290,18 @@ impl Proxy {
         });
         match opened.and_then(|()| pair.connect()) {
             Ok(false) => {}
-            Ok(true) => WAYS.into_iter().for_each(|way| self.pump(index, way)),
+            Ok(true) => self.pump_both(index),
             Err(error) => self.refuse(index, &error),
         }
     }
 
+    fn pump_both(&mut self, index: usize) {
+        for way in [Way::Out, Way::In] {
+            self.pump(index, way);
+        }
+    }
+
+    /// Moves what can be moved one way, and sees to it that the rest is moved when it is due.
     fn pump(&mut self, index: usize, way: Way) {
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
         let link = self.links.link(pair.link);
@@ -304,9 +322,9 @@ impl Proxy {
         }
         let next_ns = pair.flow(way).next_ns();
         let timer_ns = &mut pair.timers_ns[way as usize];
+        // Bytes that became due just now are among them: nothing else would tell of those.
         if let Some(next_ns) = next_ns
             && next_ns != *timer_ns
-            && next_ns > clock.now_ns()
         {
             *timer_ns = next_ns;
             self.timers.push(Reverse((next_ns, Job::Pump(index, way))));
@@ -329,7 +347,10 @@ impl Proxy {
     fn take_up(&mut self, job: Job) {
         match job {
             Job::Pump(pair, way) => self.pump(pair, way),
-            Job::Accept(link) => self.accept(link, false),
+            Job::Accept(link) => {
+                self.links.link(link).is_short = false;
+                self.accept(link, false);
+            }
         }
     }
 

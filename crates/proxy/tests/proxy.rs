@@ -6,11 +6,15 @@ mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 use serde_json::json;
 use support::{Proxy, read, waits};
+use testkit::Rng;
 
 const DELAY: Duration = Duration::from_millis(60);
 const MANY_BYTES: usize = 8 << 20;
@@ -64,15 +68,9 @@ fn a_closed_link_keeps_its_port() {
     proxy.set(&[0], "close", Duration::ZERO);
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     assert_ne!(taken.local_addr().unwrap().port(), port);
-    let other = nix::sys::socket::socket(
-        nix::sys::socket::AddressFamily::Inet,
-        nix::sys::socket::SockType::Stream,
-        nix::sys::socket::SockFlag::empty(),
-        None,
-    );
-    let address = nix::sys::socket::SockaddrIn::new(127, 0, 0, 1, port);
-    let bound = nix::sys::socket::bind(std::os::fd::AsRawFd::as_raw_fd(&other.unwrap()), &address);
-    assert_eq!(bound, Err(nix::errno::Errno::EADDRINUSE));
+    let other = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+    let bound = bind(other.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, port));
+    assert_eq!(bound, Err(Errno::EADDRINUSE));
 }
 
 #[test]
@@ -137,16 +135,57 @@ fn every_byte_arrives_in_order_at_a_reader_that_is_slow_to_begin() {
         let (mut proxy, target) = (Proxy::start(), support::listen());
         let (mut near, mut far) = proxy.connect(&target);
         proxy.set(&[0], "pass", delay);
-        let sent: Vec<u8> = (0..MANY_BYTES).map(|n| (n % 251) as u8).collect();
-        let expected = sent.clone();
-        let writer = thread::spawn(move || near.write_all(&sent).unwrap());
+        let writer = thread::spawn(move || near.write_all(&support::pattern(MANY_BYTES)).unwrap());
         // A writer that is held up shows that the proxy does not take what it cannot hand on.
         let counts = proxy.counts_once(|counts| counts["out_bytes_total"].as_u64() > Some(0));
         assert!(counts["out_bytes_total"].as_u64() < Some(MANY_BYTES as u64));
-        let received = read(&mut far, MANY_BYTES);
-        assert!(received == expected);
+        assert!(read(&mut far, MANY_BYTES) == support::pattern(MANY_BYTES));
         writer.join().unwrap();
     }
+}
+
+#[test]
+fn whatever_state_links_go_through_every_byte_arrives_in_order() {
+    const LINKS: usize = 8;
+    const BYTES: usize = 1 << 20;
+    let (mut proxy, target) = (Proxy::start(), support::listen());
+    let ports = proxy.open(&target, LINKS);
+    let ends: Vec<_> = ports.iter().map(|&port| support::connect(port, &target)).collect();
+    let (mut writers, mut readers) = (Vec::new(), Vec::new());
+    for (near, far) in ends {
+        for (mut from, mut to) in
+            [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+        {
+            writers.push(thread::spawn(move || {
+                for (turn, chunk) in support::pattern(BYTES).chunks(1009).enumerate() {
+                    from.write_all(&chunk[..chunk.len().min(1 + turn)]).unwrap();
+                    from.write_all(&chunk[chunk.len().min(1 + turn)..]).unwrap();
+                }
+                from.shutdown(Shutdown::Write).unwrap();
+            }));
+            readers.push(thread::spawn(move || {
+                let mut received = Vec::new();
+                to.read_to_end(&mut received).unwrap();
+                received == support::pattern(BYTES)
+            }));
+        }
+    }
+    let mut rng = Rng::new(20_261_121);
+    for _ in 0..500 {
+        let links: Vec<_> = (0..LINKS).filter(|_| rng.chance(50)).collect();
+        let delay = Duration::from_micros(rng.below(3000) as u64);
+        match rng.below(3) {
+            0 => proxy.set(&links, "stall", Duration::ZERO),
+            1 => proxy.set(&links, "pass", Duration::ZERO),
+            _ => proxy.set(&links, "pass", delay),
+        }
+        thread::yield_now();
+    }
+    proxy.set(&(0..LINKS).collect::<Vec<_>>(), "pass", Duration::ZERO);
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert!(readers.into_iter().all(|reader| reader.join().unwrap()));
+    let counts = proxy.counts_once(|counts| counts["open"] == 0);
+    assert_eq!(counts["out_bytes_total"], LINKS * BYTES);
 }
 
 #[test]

@@ -36,6 +36,16 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultMetric:
+    """A metric of faults, which has a fault as its span and no subject."""
+
+    meaning: str
+    unit: Unit = ""
+    statistics: tuple[str, ...] = ()
+    """What can be asked of it; nothing where it is one number."""
+
+
+@dataclass(frozen=True, slots=True)
 class Expression:
     """What is asked of a result."""
 
@@ -44,13 +54,18 @@ class Expression:
     metric: str
     statistic: str | None = None
     span: str | None = None
-    """A stage or phase; None: the whole run, for monitors its load time."""
+    """A stage, phase or fault; None: the whole run, for monitors its load time."""
 
     def __str__(self) -> str:
         subject = "" if self.subject is None else f"{self.subject}."
         statistic = "" if self.statistic is None else f".{self.statistic}"
         span = "" if self.span is None else f"@{self.span}"
         return f"{subject}{self.metric}{statistic}{span}"
+
+    @property
+    def is_of_fault(self) -> bool:
+        """Whether it asks what came of a fault."""
+        return self.subject is None and self.metric in FAULT_METRICS
 
     @property
     def unit(self) -> Unit | None:
@@ -60,6 +75,8 @@ class Expression:
         known = POPULATION_METRICS.get(self.metric)
         if known is not None:
             return known.unit
+        if self.is_of_fault:
+            return FAULT_METRICS[self.metric].unit
         if self.metric in MONITOR_METRICS:
             return unit_of(MONITOR_METRICS[self.metric])
         return unit_of(self.metric) or None
@@ -75,9 +92,12 @@ def parse_expression(source: str) -> Expression:
     if metric in POPULATION_METRICS:
         _check_statistic(metric, statistic)
         return Expression(None, metric, statistic, span)
+    if metric in FAULT_METRICS:
+        _check_fault_metric(metric, statistic, span)
+        return Expression(None, metric, statistic, span)
     subject = _SUBJECT.fullmatch(body)
     if subject is None:
-        hint = metric_hint(metric, POPULATION_METRICS, SHOWN_METRICS)
+        hint = metric_hint(metric, (*POPULATION_METRICS, *FAULT_METRICS), SHOWN_METRICS)
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
@@ -142,23 +162,41 @@ def _split_statistic(body: str) -> tuple[str, str | None]:
     return body, None
 
 
+def _check_fault_metric(metric: str, statistic: str | None, span: str | None) -> None:
+    if span is None:
+        raise UnfitError(metric, f"is {metric}@FAULT, the name of a fault", FAULT_HINT)
+    _check_among(metric, statistic, FAULT_METRICS[metric].statistics)
+
+
 def _check_statistic(metric: str, statistic: str | None) -> None:
-    allowed = POPULATION_METRICS[metric].statistics
-    if POPULATION_METRICS[metric].over_time and statistic in MONITOR_STATISTICS:
+    if POPULATION_METRICS[metric].over_time:
+        if statistic is not None and statistic not in MONITOR_STATISTICS:
+            words = f"are {metric} alone, or .{', .'.join(MONITOR_STATISTICS)}"
+            raise UnfitError(statistic, words)
         return
+    _check_among(metric, statistic, POPULATION_METRICS[metric].statistics)
+
+
+def _check_among(metric: str, statistic: str | None, allowed: tuple[str, ...]) -> None:
     if statistic in allowed or (statistic is None and not allowed):
         return
-    if POPULATION_METRICS[metric].over_time:
-        raise UnfitError(statistic, f"are {metric} alone, or .{', .'.join(MONITOR_STATISTICS)}")
     if not allowed:
         raise UnfitError(statistic, f"is {metric} alone: it is one number")
     found = metric if statistic is None else f"{metric}.{statistic}"
-    raise UnfitError(found, f"are {metric}.{', .'.join(allowed)}", f"for example {metric}.p99")
+    example = "p99" if "p99" in allowed else allowed[0]
+    raise UnfitError(
+        found, f"are {metric}.{', .'.join(allowed)}", f"for example {metric}.{example}"
+    )
 
 
 LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
 MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate")
-ALL_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS))
+BACK_STATISTICS: Mapping[str, str] = {
+    "first": "Until the first one of those that were lost was back.",
+    "most": "Until 99 % of those that were there before were there again.",
+    "all": "Until all of them were.",
+}
+ALL_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS, *BACK_STATISTICS))
 
 COUNTERS = (
     "connect_attempts",
@@ -185,7 +223,19 @@ COUNTERS = (
     "bytes_received",
 )
 STAGE_COUNTERS = frozenset(
-    ("connect_failed", "disconnected", "sent", "acked", "skipped", "received", "expected")
+    (
+        "connect_failed",
+        "disconnected",
+        "sent",
+        "acked",
+        "skipped",
+        "received",
+        "expected",
+        "lost",
+        "duplicate",
+        "reordered",
+        "stale",
+    )
 )
 STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
@@ -218,6 +268,23 @@ def _population_metrics() -> dict[str, Metric]:
 
 
 POPULATION_METRICS: Mapping[str, Metric] = _population_metrics()
+
+FAULT_METRICS: Mapping[str, FaultMetric] = {
+    "clients_lost": FaultMetric("Clients that were connected before it, less those at the worst."),
+    "clients_back": FaultMetric(
+        "Time from when it was mended until they were connected again.",
+        "s",
+        tuple(BACK_STATISTICS),
+    ),
+    "bridges_lost": FaultMetric("Bridges that were up before it, less those at the worst."),
+    "bridges_back": FaultMetric(
+        "Time from when it was mended until they were up again.", "s", tuple(BACK_STATISTICS)
+    ),
+    "backlog_peak": FaultMetric(
+        "Most messages that were due and not yet received or acknowledged."
+    ),
+    "drained": FaultMetric("Time from when it was mended until they were gone.", "s"),
+}
 
 PROCESS_METRICS: Mapping[str, str] = {
     "cpu": "CPU time, as a share of one core: 150 % is one and a half cores.",
@@ -274,6 +341,7 @@ def _monitor_metrics() -> dict[str, str]:
 
 MONITOR_METRICS: Mapping[str, str] = _monitor_metrics()
 
+FAULT_HINT = "for example clients_back.most@kill cloud"
 EXAMPLES_HINT = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
 
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")

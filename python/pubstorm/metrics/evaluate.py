@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.metrics import POPULATION_METRICS, Expression, Metric, full_names, unit_of_growth
+from pubstorm.metrics import (
+    FAULT_METRICS,
+    POPULATION_METRICS,
+    Expression,
+    Metric,
+    full_names,
+    unit_of_growth,
+)
 from pubstorm.quantity import value_text
 from pubstorm.result import Latency, Measured, Phase, StageResult, Statistics, Watched
 from pubstorm.samples import Unit, unit_of
@@ -38,6 +45,8 @@ class Missing:
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
     """The value of an expression in a result."""
     subject = expression.subject
+    if expression.is_of_fault:
+        return _of_fault(measured, expression)
     if subject is None or subject in measured.populations:
         return _of_populations(measured, expression)
     return _of_monitors(measured, expression)
@@ -96,6 +105,33 @@ def _at(place: object, metric: Metric, statistic: str | None) -> float | None:
         # Stages and phases are rates themselves, and keep one clock's latencies at most.
         found = getattr(found, step, found if step in {"rates", "intended"} else None)
     return float(found) if isinstance(found, int | float) else None
+
+
+def _of_fault(measured: Measured, expression: Expression) -> Found | Missing:
+    """What came of the fault that the span names. Where none was lost, none had to come back."""
+    fault = next((f for f in measured.faults if f.name == expression.span), None)
+    if fault is None:
+        return Missing(f"{expression.span} did not happen")
+    noun, _, what = expression.metric.partition("_")
+    unit = FAULT_METRICS[expression.metric].unit
+    if noun in {"clients", "bridges"}:
+        if noun == "bridges" and all(bridge.up is None for bridge in measured.bridges):
+            return Missing("no bridges were counted")
+        found = fault.clients if noun == "clients" else fault.bridges
+        if found is None:
+            return Found(0.0, unit)
+        if what == "lost":
+            return Found(float(found.before - found.lowest), unit)
+        back_s: float | None = getattr(found, f"{expression.statistic}_s")
+        words = f"{noun} were not back before stage {fault.stage} ended"
+        return Missing(words) if back_s is None else Found(back_s, unit)
+    if fault.backlog_peak is None:
+        return Missing(NOTHING_MEASURED)
+    if expression.metric == "backlog_peak":
+        return Found(float(fault.backlog_peak), unit)
+    if fault.drained_s is None:
+        return Missing(f"what waited was not gone before stage {fault.stage} ended")
+    return Found(fault.drained_s, unit)
 
 
 def _of_monitors(measured: Measured, expression: Expression) -> Found | Missing:

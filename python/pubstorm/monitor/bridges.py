@@ -4,24 +4,22 @@ instant it comes. It knows no topology and starts nothing."""
 
 from __future__ import annotations
 
-import select
-import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from pubstorm.monitor import MonitorError, Reading
 from pubstorm.monitor.sys_topics import Login, tls_context
 from pubstorm.plan import Target
+from pubstorm.polling import OK, step
 from pubstorm.result import Observer
 
 CONNECTED = "connected"
@@ -30,7 +28,7 @@ CONNECT_TIMEOUT_S = 3.0
 RETRY_S = 0.05
 """Time between two attempts to connect: bridges take a second at least."""
 KEEP_ALIVE_S = 60
-WAIT_S = 1.0
+WAIT_S = 0.25
 """How long the observer waits for something to come before it looks whether it is to end."""
 CHANGES_MAX = 100_000
 """Changes that wait to be read."""
@@ -144,25 +142,10 @@ class BridgeStates:
         return self.watched.target.host, self.watched.target.port, keep_alive_s
 
     def _follow(self, client: Client) -> None:
-        """Takes what comes until the connection ends. It polls, since descriptors of a process with
-        a thousand brokers are beyond what `select` takes."""
-        plain = client.socket()
-        assert plain is not None, "it is connected"
-        poller = select.poll()
-        code = MQTTErrorCode.MQTT_ERR_SUCCESS
-        while code == MQTTErrorCode.MQTT_ERR_SUCCESS and not self._stopping.is_set():
-            writes = select.POLLOUT if client.want_write() else 0
-            poller.register(plain, select.POLLIN | writes)
-            if poller.poll(WAIT_S * 1000):
-                code = client.loop_read()
-                while code == MQTTErrorCode.MQTT_ERR_SUCCESS and _holds_more(plain):
-                    code = client.loop_read()
-            client.loop_write()
-            client.loop_misc()
-        with suppress(OSError):
-            client.disconnect()
-            client.loop_write()
-            plain.close()
+        """Takes what comes until the connection ends."""
+        while not self._stopping.is_set() and step(client, WAIT_S) == OK:
+            pass
+        client.disconnect()
 
     def _lose_all(self) -> None:
         """Nobody knows of a bridge while the observer is away: its main broker is."""
@@ -263,8 +246,3 @@ class BridgeMonitor:
 
     def _now(self) -> Reading:
         return Reading(time.monotonic_ns(), CONNECTED, self._states.up)
-
-
-def _holds_more(plain: object) -> bool:
-    """Whether TLS has already taken from the socket what is not read yet."""
-    return isinstance(plain, ssl.SSLSocket) and plain.pending() > 0

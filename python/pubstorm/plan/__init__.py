@@ -4,6 +4,7 @@ from pubstorm.plan.changes import Presence, change_name
 from pubstorm.plan.compile import (
     compile_plan,
     planned_targets,
+    planned_tls,
     provisional_plan,
     targets_by_name,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "change_name",
     "compile_plan",
     "planned_targets",
+    "planned_tls",
     "provisional_plan",
     "targets_by_name",
 ]

@@ -49,6 +49,7 @@ def needs(plan: Plan, host: Host, *, agents: int, brokers: Kinds) -> list[Need]:
         *_descriptors(plan, host, agents, brokers),
         *_threads(host, agents, brokers),
         *_ports(plan, host),
+        *_setpriv(host, brokers),
         *_listening(host, brokers),
         *_sources(plan, host),
         *_memory(plan, host, agents, brokers),
@@ -168,6 +169,14 @@ def _ports(plan: Plan, host: Host) -> Iterator[Need]:
         hint = f"connecting gets slow beyond {easy:,} ports: use more source addresses (sources)"
     what = "ports from a source address to a target"
     yield Need(what, per_pair, host.ports, "ports", fix, otherwise, hint)
+
+
+def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
+    """The embedded broker ends by itself when Pubstorm is gone."""
+    if set(brokers) - {"embedded"}:
+        what = "setpriv, which ends brokers with a Pubstorm that is killed"
+        fix = "apt-get install util-linux; without it, pubstorm down ends what is left of a run"
+        yield Need(what, 1, int(host.has_setpriv), "programs", otherwise=fix)
 
 
 def _listening(host: Host, brokers: Kinds) -> Iterator[Need]:

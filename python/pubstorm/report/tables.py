@@ -15,6 +15,7 @@ from pubstorm.quantity import (
     span_text,
 )
 from pubstorm.report.brokers import bridges, brokers
+from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     broker_counters,
@@ -35,6 +36,8 @@ def tables(result: Result) -> list[Table]:
     """Every table that has a row, the scenario's own first."""
     built = [
         own_table(result),
+        faults(result),
+        fault_ledger(result),
         phases(result),
         connections(result),
         deliveries(result),

@@ -16,6 +16,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from pubstorm.plan import Population, Target, Tls
+from pubstorm.polling import step
 from pubstorm.template import Template
 
 QUIET_S = 0.15
@@ -147,7 +148,7 @@ class Observer:
         trace: TracebackType | None,
     ) -> None:
         self._client.disconnect()
-        self._client.loop(STEP_S)
+        step(self._client, STEP_S)
 
     def look(self, filters: Sequence[str]) -> Look:
         """Retained messages under the filters."""
@@ -188,7 +189,7 @@ class Observer:
             self._step()
 
     def _step(self) -> None:
-        code = self._client.loop(STEP_S)
+        code = step(self._client, STEP_S)
         if code != MQTTErrorCode.MQTT_ERR_SUCCESS and self._connected is None:
             raise ObserverError("the broker closed the connection")
         if code not in {MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_CONN_REFUSED}:

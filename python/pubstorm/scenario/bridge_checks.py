@@ -53,7 +53,7 @@ def check_bridges(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_ids_of_two(scenario)
     yield from _check_populations(scenario)
     for name, broker in scenario.topology.brokers.items():
-        if broker.acl and not broker.passwords:
+        if broker.kind == "mosquitto" and broker.acl and not broker.passwords:
             path = ("topology", "brokers", name, "acl")
             hint = "without passwords everybody can be anybody"
             yield path, "found acl without passwords, needed is passwords: true", hint

@@ -20,6 +20,7 @@ from pubstorm.scenario.expressions import (
     check_subject_names,
     unknown,
 )
+from pubstorm.scenario.fault_checks import check_fault_keys, check_faults
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
@@ -49,6 +50,8 @@ def check_keys(data: object) -> Iterator[Finding]:
                 if isinstance(change["population"].data, str):
                     population = change["population"]
                     yield from _check_population(population.path, str(population.data), names)
+            for fault in verb["faults"].entries():
+                yield from check_fault_keys(fault.path, fault.data)
     yield from check_subject_names(root)
     yield from check_expressions(root)
 
@@ -63,6 +66,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
+    yield from check_faults(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
     yield from check_ports(scenario)

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pubstorm.metrics import (
     AGENT_METRICS,
     BRIDGE_METRICS,
+    FAULT_METRICS,
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
@@ -27,6 +28,7 @@ from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
+from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import TOGETHER_ABOVE
 from pubstorm.units import UnfitError, describe
@@ -70,11 +72,13 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
         span = expression.span
         if span is None:
             continue
-        if (stages or phases).count(span) > 1:
+        if (stages.count(span) or phases.count(span)) > 1:
             message = f"found the span {describe(span)}, which is the name of several"
             yield path, f"{message}, needed is a name that only one has", "give each a name"
         elif span not in (*stages, *phases):
             yield path, *unknown("span", span, (*stages, *phases))
+        elif expression.is_of_fault:
+            yield from _check_fault(path, expression, scenario)
         else:
             yield from _check_kept(path, expression, scenario)
 
@@ -176,6 +180,13 @@ def _check_together(path: Path, expression: Expression, scenario: Scenario) -> I
         yield path, f"found {describe(expression.metric)}, allowed are {metrics}", why
 
 
+def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That a metric of faults has a fault as its span."""
+    faults = [name for s in scenario.stages for name, h in s.happenings if isinstance(h, Fault)]
+    if expression.span not in faults:
+        yield path, *unknown("fault", str(expression.span), faults)
+
+
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     """That a population's metric is kept for single stages, or for phases."""
     is_monitor = expression.subject is not None and expression.subject not in scenario.populations
@@ -183,11 +194,23 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     kind: SpanKind = (
         "stage" if expression.span in {stage.name for stage in scenario.stages} else "phase"
     )
-    if is_monitor or metric is None or kind in metric.spans:
+    if is_monitor or metric is None:
+        return
+    if kind == "phase" and expression.span in _without_phases(scenario):
+        message = f"found the span {describe(expression.span)} of a hold stage, allowed are for it"
+        hint = "nothing is published in it, and so it is no phase"
+        yield path, f"{message} {', '.join(FAULT_METRICS)} and those of monitors", hint
+        return
+    if kind in metric.spans:
         return
     kept = [name for name in SHOWN_METRICS if kind in POPULATION_METRICS[name].spans]
     message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
     yield path, f"{message} {', '.join(kept)}", None
+
+
+def _without_phases(scenario: Scenario) -> set[str]:
+    """Faults that begin no phase."""
+    return {name for stage in scenario.stages if stage.hold is not None for name in stage.phases}
 
 
 def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:

@@ -18,6 +18,7 @@ from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
 from pubstorm.plan import provisional_plan
+from pubstorm.plan.faults import faulty_bridges
 from pubstorm.report import (
     SCENARIO_FILE,
     SERIES_FILE,
@@ -27,7 +28,7 @@ from pubstorm.report import (
 )
 from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
-from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, cut_bridges, play_scenario
+from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
@@ -118,7 +119,8 @@ class _Series:
                     break
         finally:
             if topology is not None:
-                await topology.stop()
+                with caught_signals(lambda _: self._interrupted.set()):
+                    await topology.stop()
                 for residue in await remove_bridges(topology.bridges.outside()):
                     self._live.note(f"{residue.target}: {residue.text}")
         if self._directory.failure is not None:
@@ -136,7 +138,7 @@ class _Series:
             self._directory.topology,
             lambda _: None,
             targets=scenarios[0].target,
-            cut=cut_bridges(*scenarios),
+            cut=faulty_bridges(*scenarios),
         )
         topology.keys.make(*map(provisional_plan, scenarios))
         return topology

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted,
 from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.network import Networks
-from pubstorm.topology.ports import LOOPBACK, check_ports
+from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
 from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Supervision
@@ -78,11 +79,7 @@ class Topology:
         if self._supervision.is_watching or not self._brokers:
             await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return
-        check_ports(
-            (broker.name, broker.place.port)
-            for broker in self._brokers
-            if broker.place.port is not None and self.networks.around(_group(broker)) is None
-        )
+        check_ports(fixed_ports(self._spec))
         self.record.open()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:
@@ -97,17 +94,17 @@ class Topology:
     async def stop(self) -> None:
         """Stops every broker; none is left when it returns, nor any of their keys. May be called
         twice."""
-        await self._supervision.end()
         self._bulletin.close()
-        try:
-            await _stop(self._others)
-            await self.bridges.close()
-        finally:
-            await _stop(self._mains)
-            await self.networks.stop()
-            self.record.close()
-            self.keys.discard()
-            forget_secrets(self._folder)
+        async with AsyncExitStack() as last:
+            # Each is done whatever comes of those below, which are done before it.
+            last.callback(forget_secrets, self._folder)
+            last.callback(self.keys.discard)
+            last.callback(self.record.close)
+            last.push_async_callback(self.networks.stop)
+            last.push_async_callback(_stop, self._mains)
+            last.push_async_callback(self.bridges.close)
+            last.push_async_callback(_stop, self._others)
+            await self._supervision.end()
 
     def broker(self, name: str) -> BrokerProcess:
         """A broker by its name, such as `boxes-7`."""

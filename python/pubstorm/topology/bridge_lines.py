@@ -3,11 +3,9 @@ Where the main broker is and which keys it asks for is given."""
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, BridgeTopic
@@ -17,8 +15,6 @@ from pubstorm.topology.adapters.mosquitto import lines_of
 SECOND_NS = 10**9
 STATES = "pubstorm/bridge"
 """Topics under it say whether a bridge is up."""
-SECRET = frozenset(("remote_password", "bridge_psk"))
-"""Words of a bridge that are followed by a secret."""
 Words = Mapping[str, object]
 """Settings in mosquitto's words."""
 
@@ -73,18 +69,6 @@ def tls_words(tls: Tls, number: int) -> Words:
 def tls_version(tls: Tls) -> Words:
     """The version of TLS, where the scenario leaves one only: mosquitto's own choice is 1.2."""
     return {"bridge_tls_version": "tlsv1.3"} if tls.min_version == "1.3" else {}
-
-
-def conceal(configuration: Path) -> None:
-    """Takes what nobody but a running broker needs to know out of its configuration, if it is
-    there."""
-    with contextlib.suppress(OSError):
-        lines = configuration.read_text().splitlines()
-        words = ((line, line.partition(" ")[0]) for line in lines)
-        kept = (
-            f"# {word}: taken out at the end" if word in SECRET else line for line, word in words
-        )
-        configuration.write_text("\n".join(kept) + "\n")
 
 
 def psk_words(identity: str, key: str) -> Words:

@@ -15,26 +15,25 @@ from pubstorm.monitor import MonitorError
 from pubstorm.monitor.bridges import BridgeMonitor, BridgeStates, WatchedBridges
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Tls as PlanTls
+from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.adapters.mosquitto import CONFIGURATION
 from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
-    conceal,
     psk_identity,
     psk_words,
     state_topic,
     tls_version,
     tls_words,
 )
-from pubstorm.topology.broker import LOOPBACK
 from pubstorm.topology.keys import RunKeys
 from pubstorm.topology.links import Links
+from pubstorm.topology.ports import LOOPBACK
 
 NOWHERE = Target(host="", port=0)
 TARGET = "target"
@@ -60,7 +59,8 @@ class BridgesOutside:
 
     def tls(self) -> PlanTls | None:
         """How a client connects as they do; None without TLS."""
-        return _plan_tls(self.spec.tls or Tls()) if self.target.tls else None
+        own_id = self.spec.client_id or f"{self.name}-{{n}}"
+        return planned_tls(self.spec.tls or Tls(), own_id) if self.target.tls else None
 
 
 @dataclass(slots=True)
@@ -211,13 +211,9 @@ class Bridges:
         )
 
     async def close(self) -> None:
-        """Ends links and listening, and takes logins and keys out of what is written of the small
-        brokers, which have ended. May be called twice."""
+        """Ends links and listening. May be called twice."""
         await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
         await self.links.stop()
-        for bridges in self._bridges.values():
-            for number in range(bridges.count):
-                conceal(self._folder / f"{bridges.spec.from_}-{number}" / CONFIGURATION)
 
     def outside(self) -> list[BridgesOutside]:
         """Bridges that have led to a target that the run did not start, and may have left something
@@ -278,8 +274,8 @@ class Bridges:
         if bridges.spec.to != TARGET:
             return self._keys.observer(bridges.spec.to) or Login()
         username, password = self._keys.bridge_login(bridges.name, 0)
-        tls = _plan_tls(bridges.spec.tls or Tls()) if bridges.main.tls else None
-        return Login(username, password, tls)
+        outside = BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
+        return Login(username, password, outside.tls())
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
         username, password = self._keys.bridge_login(bridges.name, number)
@@ -316,12 +312,3 @@ def _psk_keys(tls: Tls | None) -> Mapping[str, str]:
         return read_psk(tls.psk.file)
     except KeysError as error:
         raise TopologyError(f"keys for bridges: {error.message}", error.hint) from error
-
-
-def _plan_tls(tls: Tls) -> PlanTls:
-    """How the observer connects, as the first bridge does."""
-    values = tls.model_dump(include={"ca", "verify", "certificate", "key", "min_version"})
-    if tls.psk is not None:
-        psk = {"psk": {"file": tls.psk.file, "identity": tls.psk.identity or ""}}
-        return PlanTls.model_validate({**values, **psk})
-    return PlanTls.model_validate(values)

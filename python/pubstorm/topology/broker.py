@@ -21,7 +21,7 @@ from pubstorm.log_tail import last_lines, open_log
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.family import Family
-from pubstorm.topology.ports import LOOPBACK, free_port
+from pubstorm.topology.ports import LOOPBACK
 
 STOP_GRACE_S = 5.0
 """How long a broker may take to end after SIGTERM."""
@@ -256,7 +256,8 @@ class BrokerProcess(ABC):
 
     async def spawn(self, command: Sequence[str]) -> None:
         """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
-        reach it; with pipes as stdin and stdout if it follows us."""
+        reach it; with pipes as stdin and stdout if it follows us. The parent-death signal is that
+        of the thread that forks, which has to be the main one: asyncio forks where its loop is."""
         self._command, talks = command, self.dies_with_us
         with open_log(self.log) as log:
             try:
@@ -281,6 +282,3 @@ def parent_death_prefix() -> tuple[str, ...]:
     """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
-
-
-__all__ = ["LOOPBACK", "BrokerProcess", "Place", "free_port", "parent_death_prefix"]

@@ -29,7 +29,8 @@ from pubstorm.topology.passwords import RunPasswords
 
 VALID_DAYS = 30
 """Longer than a run."""
-SERVER_NAMES = ("127.0.0.1", "localhost")
+NAME_OF_ALL = "localhost"
+SERVER_NAMES = ("127.0.0.1", NAME_OF_ALL)
 NOTE = "The keys and passwords that this run made were deleted at its end.\n"
 
 
@@ -93,6 +94,8 @@ class RunKeys:
     def bridge_tls(self, name: str, number: int) -> Words:
         """What mosquitto's configuration says of a bridge's keys for a broker of the run."""
         bridge = self._spec.bridges[name]
+        # Certificates are made before a network has its addresses, and do not name them.
+        anywhere = {} if bridge.network is None else {"bridge_insecure": True}
         match self._spec.brokers[bridge.to].tls:
             case "none":
                 return {}
@@ -102,9 +105,9 @@ class RunKeys:
             case "mutual":
                 stem = self._folder / CLIENTS / _bridge_stem(name, number)
                 own = {"bridge_certfile": f"{stem}.crt", "bridge_keyfile": f"{stem}.key"}
-                return {"bridge_cafile": str(self._folder / CA), **own}
+                return {"bridge_cafile": str(self._folder / CA), **own, **anywhere}
             case _:
-                return {"bridge_cafile": str(self._folder / CA)}
+                return {"bridge_cafile": str(self._folder / CA), **anywhere}
 
     def discard(self) -> None:
         """Deletes them, and leaves a note that says so. May be called twice."""
@@ -178,6 +181,8 @@ class RunKeys:
         elif tls.psk is None:
             if tls.ca is None:
                 lacks["ca"] = str(self._folder / CA)
+                if tls.server_name is None and self._spec.networks:
+                    lacks["server_name"] = NAME_OF_ALL
             if tls.certificate is None and "mutual" in self._modes:
                 folder = str(self._folder / CLIENTS).replace("{", "{{").replace("}", "}}")
                 lacks["certificate"] = f"{folder}/{_stem(population)}.crt"

@@ -18,7 +18,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.snapshot import U64
-from pubstorm.topology.broker import LOOPBACK
+from pubstorm.topology.ports import LOOPBACK
 from pubstorm.value import Value
 
 LINE_BYTES_MAX = 4 << 20

@@ -31,6 +31,8 @@ RANGE = IPv4Network("198.18.0.0/15")
 """Set aside for measurements between networks [RFC 2544, RFC 6890]."""
 BLOCK_BITS = 29
 """Length of the prefix of one network: two links of four addresses."""
+ROUTE_BITS_MIN = 8
+"""Routes to more than that lead to the whole Internet by halves, as those of a VPN do."""
 NAMESPACES = Path("/run/netns")
 INTERFACES = Path("/sys/class/net")
 PROGRAM_TIMEOUT_S = 30.0
@@ -46,9 +48,9 @@ QUEUE_PACKETS = 100_000
 BURST_S = 0.01
 """How much may pass at once after a pause, as time at the rate."""
 
-NO_NETEM_HINT = (
-    "modprobe sch_netem; its package is linux-modules-extra-$(uname -r) on Ubuntu and "
-    "kernel-modules-extra on Fedora; without it a network can have a rate, and nothing else"
+MODULE_HINT = (
+    "modprobe sch_{name}; its package is linux-modules-extra-$(uname -r) on Ubuntu and "
+    "kernel-modules-extra on Fedora; a rate alone needs tbf only, and to be unplugged nothing"
 )
 _NAME = re.compile(r"pubstorm-([0-9a-f]{8})-[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -87,27 +89,35 @@ class Network:
     async def unplug(self) -> None:
         """From now on every packet between small brokers and main broker is lost, and neither
         kernel knows; clients are still served."""
-        await _to_its_end(lambda: self._put(["blackhole"]))
+        await self._change(["blackhole"])
 
     async def plug(self) -> None:
         """The link is again as it was at the start."""
-        await _to_its_end(lambda: self._put(discipline(self._spec)))
+        await self._change(discipline(self._spec))
+
+    async def _change(self, words: Sequence[str]) -> None:
+        try:
+            await _to_its_end(lambda: self._put(words))
+        except _ProgramError as error:
+            raise TopologyError(f"network of bridge {self._bridge}: {error}") from error
 
     def _make(self) -> None:
         if os.geteuid() != 0:
             hint = "run pubstorm as root, or leave network out: cut and delay work without it"
             raise self._failure("it takes root to make one", hint)
+        shape = discipline(self._spec)
         try:
             block = free_block([*_of_addresses(), *_of_routes()])
             self.main_host, self.host = str(block[5]), str(block[2])
             _run("ip", "netns", "add", self.name)
             _run("ip", "-batch", "-", text=self._links(block))
             _run("ip", "-netns", self.name, "-batch", "-", text=self._ends(block))
-            if shape := discipline(self._spec):
+            if shape:
                 self._put(shape)
         except _ProgramError as error:
-            if self._spec.needs_netem and is_unknown_discipline(str(error)):
-                raise self._failure("this kernel has no netem", NO_NETEM_HINT) from error
+            if shape and _is_unknown_discipline(str(error)):
+                hint = MODULE_HINT.format(name=shape[0])
+                raise self._failure(f"this kernel has no {shape[0]}", hint) from error
             hint = "in a container it takes the capabilities NET_ADMIN and SYS_ADMIN"
             raise self._failure(str(error), hint) from error
 
@@ -233,11 +243,6 @@ def free_block(used: Sequence[IPv4Network]) -> IPv4Network:
     raise TopologyError(f"no addresses of {RANGE} are free on this host", hint, exit_code=2)
 
 
-def is_unknown_discipline(text: str) -> bool:
-    """Whether `tc` complains of a queueing discipline that the kernel does not have."""
-    return any(words in text for words in ("qdisc kind is unknown", "No such file or directory"))
-
-
 def outer_ends(tag: str) -> tuple[str, str]:
     """Names of the interfaces outside of a namespace: to clients, and to the main broker. The
     kernel allows 15 characters."""
@@ -277,6 +282,13 @@ async def _to_its_end(work: Callable[[], object]) -> None:
         raise
 
 
+def _is_unknown_discipline(text: str) -> bool:
+    """Whether `tc` complains of a queueing discipline that the kernel does not have; old kernels
+    have fewer words."""
+    complaints = ("qdisc kind is unknown", "No such file or directory")
+    return text.startswith("tc qdisc") and any(words in text for words in complaints)
+
+
 def _of_addresses() -> Iterator[IPv4Network]:
     for interface in json.loads(_run("ip", "-json", "-4", "address", "show") or "[]"):
         for entry in interface.get("addr_info", ()):
@@ -286,8 +298,11 @@ def _of_addresses() -> Iterator[IPv4Network]:
 
 def _of_routes() -> Iterator[IPv4Network]:
     for route in json.loads(_run("ip", "-json", "-4", "route", "show") or "[]"):
-        if route["dst"] != "default":
-            yield IPv4Network(route["dst"], strict=False)
+        if route["dst"] == "default":
+            continue
+        network = IPv4Network(route["dst"], strict=False)
+        if network.prefixlen >= ROUTE_BITS_MIN:
+            yield network
 
 
 class _ProgramError(Exception):

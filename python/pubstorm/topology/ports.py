@@ -72,9 +72,11 @@ def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
 
 
 def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
-    """Ports that a scenario asks for, each with the name of its broker."""
+    """Ports of this host that a scenario asks for, each with the name of its broker. Brokers in a
+    network of their own have ports of their own."""
+    elsewhere = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
     for group, broker in spec.brokers.items():
-        if broker.port is not None:
+        if broker.port is not None and group not in elsewhere:
             yield from ((f"{group}-{n}", broker.port + n) for n in range(broker.count))
 
 
@@ -86,6 +88,8 @@ def holder(port: int) -> str:
         connections = []
     here = [each for each in connections if each.laddr and each.laddr.port == port]
     here.sort(key=lambda each: each.status != psutil.CONN_LISTEN)
+    if here and all(each.status == psutil.CONN_TIME_WAIT for each in here):
+        return "a closed connection that the kernel keeps for a minute"
     for connection in here:
         if connection.pid is not None:
             try:

@@ -136,6 +136,11 @@ pub fn connect_past_dead_ones(port: u16, target: &TcpListener) -> (TcpStream, Tc
     }
 }
 
+/// Bytes of which none can be missed or doubled unseen.
+pub fn pattern(count: usize) -> Vec<u8> {
+    (0..count).map(|n| (n % 251) as u8).collect()
+}
+
 /// So many bytes.
 pub fn read(stream: &mut TcpStream, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];

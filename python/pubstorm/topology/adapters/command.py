@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from pubstorm.scenario.command_words import filled
-from pubstorm.topology.broker import BrokerProcess, free_port
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.ports import free_port
 
 
 class CommandBroker(BrokerProcess):

@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from pubstorm.errors import TopologyError
 from pubstorm.shortage import CANNOT_START
-from pubstorm.topology.broker import BrokerProcess, free_port
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.ports import free_port
 
 
 class NatsBroker(BrokerProcess):

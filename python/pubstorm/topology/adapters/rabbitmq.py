@@ -19,7 +19,8 @@ from urllib.parse import quote
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START
-from pubstorm.topology.broker import LOOPBACK, BrokerProcess, Place, free_port
+from pubstorm.topology.broker import BrokerProcess, Place
+from pubstorm.topology.ports import LOOPBACK, free_port
 
 MAIN = "/"
 """The broker's own virtual host."""

@@ -13,7 +13,7 @@ from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Attachment
 from pubstorm.scenario.tls_checks import check_credentials
-from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Bridge, Broker
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe, write_duration
 
@@ -46,7 +46,7 @@ def check_bridges(scenario: Scenario) -> Iterator[Finding]:
         yield from _check_ends(path, bridge, scenario)
         yield from _check_client_id(path, bridge, scenario)
         yield from _check_times(path, bridge)
-        yield from _check_topics(path, bridge)
+        yield from _check_topics(path, bridge, scenario)
         yield from _check_words(path, bridge)
         yield from _check_tls(path, bridge, scenario)
     yield from _check_chains(scenario)
@@ -117,9 +117,14 @@ def _check_times(path: Path, bridge: Bridge) -> Iterator[Finding]:
             yield (*path, "reconnect", key), message, "mosquitto counts this wait in seconds"
 
 
-def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
+def _check_topics(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    main = scenario.topology.brokers.get(bridge.to)
     for number, topic in enumerate(bridge.topics):
         place = (*path, "topics", number)
+        if topic.direction == "both" and main is not None and main.kind in REFUSE_BRIDGES:
+            message = f"found both to a broker of kind {main.kind}, allowed are out and in"
+            hint = f"of main brokers only {KNOW_BRIDGES[0]} sends a bridge nothing that came by it"
+            yield (*place, "direction"), message, hint
         if Template.parse(topic.topic).has(Kind.RANGE):
             message = f"found a range in {describe(topic.topic)}, allowed are {{n}} and wildcards"
             yield (*place, "topic"), message, "write a line for each topic"

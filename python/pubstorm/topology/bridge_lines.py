@@ -29,6 +29,8 @@ class Access:
     password: str | None = None
     tls: Words = field(default_factory=dict)
     """`bridge_...` settings; none without TLS."""
+    says_bridge: bool = True
+    """Whether it first tries to connect with the bit by which a broker knows a bridge."""
 
 
 def client_id(name: str, bridge: Bridge, number: int) -> str:
@@ -43,7 +45,8 @@ def state_topic(name: str, number: int | str) -> str:
 
 def bridge_lines(name: str, bridge: Bridge, number: int, access: Access) -> str:
     """The section for one small broker; the scenario's own settings win."""
-    ours = {**_connection(name, bridge, number), **_login(access), **access.tls}
+    private = {"try_private": access.says_bridge}
+    ours = {**_connection(name, bridge, number), **private, **_login(access), **access.tls}
     topics = [_topic(topic, number) for topic in bridge.topics]
     address = {"connection": f"{name}-{number}", "address": f"{access.host}:{access.port}"}
     return "\n" + lines_of({**address, **ours, **bridge.settings, "topic": topics})
@@ -85,7 +88,6 @@ def _connection(name: str, bridge: Bridge, number: int) -> Words:
         "bridge_protocol_version": bridge.protocol,
         "cleansession": bridge.clean_session,
         "start_type": "automatic",
-        "try_private": True,
         "keepalive_interval": bridge.keep_alive // SECOND_NS,
         "restart_timeout": f"{retry.after // SECOND_NS} {longest // SECOND_NS}",
         "notifications": bridge.notifications,

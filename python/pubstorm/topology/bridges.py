@@ -19,7 +19,7 @@ from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import Bridge
+from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.bridge_lines import (
     Access,
@@ -282,7 +282,9 @@ class Bridges:
         host, port = bridges.main_host, bridges.main.port
         if bridges.ports:
             host, port = LOOPBACK, bridges.ports[number]
-        return Access(host, port, username, password, self._tls(bridges, number))
+        main = self._spec.brokers.get(bridges.spec.to)
+        says_bridge = main is None or main.kind in KNOW_BRIDGES
+        return Access(host, port, username, password, self._tls(bridges, number), says_bridge)
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:
         spec = bridges.spec

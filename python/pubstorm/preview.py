@@ -128,7 +128,8 @@ def _targets(scenario: Scenario, plan: Plan) -> str:
 def _broker(broker: Broker) -> str:
     many = "" if broker.count == 1 else f"{broker.count:,} × "
     tls = "" if broker.tls == "none" else " under TLS"
-    return f"{many}{broker.kind}{tls}"
+    vhosts = broker.federation and _many(broker.federation.vhosts, "virtual host")
+    return f"{many}{broker.kind}{tls}" + (f" with {vhosts}, federated" if vhosts else "")
 
 
 def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:

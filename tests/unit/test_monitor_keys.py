@@ -66,6 +66,7 @@ def started(name: str, kind: str) -> BrokerResult:
         pid=4711,
         died=False,
         speaks_sys=kind == "mosquitto",
+        metrics_url="http://127.0.0.1:9/metrics" if kind == "rabbitmq" else None,
     )
 
 
@@ -73,12 +74,15 @@ HOST = ("HostMonitor", "host")
 
 
 def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
-    brokers = (started("main-0", "mosquitto"), started("small-0", "embedded"))
-    assert chosen(scenario(), [HERE, HERE], *brokers) == [
+    kinds = {"main-0": "mosquitto", "small-0": "embedded", "other-0": "rabbitmq"}
+    brokers = [started(name, kind) for name, kind in kinds.items()]
+    assert chosen(scenario(), [HERE, HERE, HERE], *brokers) == [
         HOST,
         ("ProcessMonitor", "main-0"),
         ("SysTopicsMonitor", "main-0"),
         ("ProcessMonitor", "small-0"),
+        ("ProcessMonitor", "other-0"),
+        ("PrometheusMonitor", "other-0"),
     ]
 
 

@@ -13,7 +13,7 @@ from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Attachment
 from pubstorm.scenario.tls_checks import check_credentials
-from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe, write_duration
 
@@ -138,7 +138,7 @@ def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
 def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
     """That a main broker of another kind gets nothing that it would send back."""
     main = scenario.topology.brokers.get(bridge.to)
-    if main is None or main.kind == "mosquitto":
+    if main is None or main.kind in KNOW_BRIDGES:
         return
     for number, topic in enumerate(bridge.topics):
         if topic.direction == "both":

@@ -4,14 +4,14 @@ program and starts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.topology import Broker
+from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Broker
 from pubstorm.units import describe
 
 if TYPE_CHECKING:
@@ -50,8 +50,19 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         if broker.kind == "nats":
             yield from _check_blocks((*path, "settings"), broker.settings)
     for name, population in scenario.populations.items():
-        if any(scenario.topology.brokers[group].kind == "nats" for group in _at(scenario, name)):
-            yield from _check_qos(("populations", name), population)
+        path = ("populations", name)
+        kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
+        if "nats" in kinds:
+            yield from _check_qos(path, population)
+        strangers = sorted(kinds.intersection(REFUSE_BRIDGES))
+        if population.bridge and strangers:
+            message = f"found bridge with kind {strangers[0]}, allowed with {KNOW_BRIDGES[0]}"
+            yield (*path, "bridge"), message, "other brokers refuse a client that says it is one"
+    for name, bridge in scenario.topology.bridges.items():
+        main = scenario.topology.brokers.get(bridge.to)
+        if main is not None and main.kind == "nats":
+            path = ("topology", "bridges", name, "topics")
+            yield from _no_qos_2(((*path, n), each.qos) for n, each in enumerate(bridge.topics))
 
 
 def _check_kind(path: Path, broker: Broker) -> Iterator[Finding]:
@@ -106,13 +117,17 @@ def _at(scenario: Scenario, name: str) -> Iterator[str]:
 
 
 def _check_qos(path: Path, population: Population) -> Iterator[Finding]:
-    found: list[tuple[Path, int]] = [
-        *(((*path, "subscriptions", n), s.qos) for n, s in enumerate(population.subscriptions)),
-        *(((*path, "publications", n), p.qos) for n, p in enumerate(population.publications)),
-    ]
+    for key, entries in (
+        ("subscriptions", [entry.qos for entry in population.subscriptions]),
+        ("publications", [entry.qos for entry in population.publications]),
+    ):
+        yield from _no_qos_2(((*path, key, n), qos) for n, qos in enumerate(entries))
     if population.will is not None:
-        found.append(((*path, "will"), population.will.qos))
-    for place, qos in found:
+        yield from _no_qos_2([((*path, "will"), population.will.qos)])
+
+
+def _no_qos_2(found: Iterable[tuple[Path, int]]) -> Iterator[Finding]:
+    for path, qos in found:
         if qos == 2:
             message = "found QoS 2 with kind nats, allowed are 0 and 1"
-            yield (*place, "qos"), message, "NATS disconnects a client that publishes with QoS 2"
+            yield (*path, "qos"), message, "NATS disconnects a client that publishes with QoS 2"

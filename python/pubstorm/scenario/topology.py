@@ -29,6 +29,10 @@ from pubstorm.units import UnfitError
 
 SECOND_NS = 10**9
 KINDS = ("embedded", "mosquitto", "rabbitmq", "nats", "command")
+KNOW_BRIDGES = ("mosquitto",)
+"""Kinds that know a bridge by a bit of its protocol level, and send it nothing that came by it."""
+REFUSE_BRIDGES = ("embedded", "rabbitmq", "nats")
+"""Kinds that take a client with that bit for one that speaks no MQTT."""
 
 
 def plain_settings(value: object) -> object:

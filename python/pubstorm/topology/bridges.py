@@ -19,7 +19,7 @@ from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import Bridge
+from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.bridge_lines import (
     Access,
@@ -290,7 +290,7 @@ class Bridges:
             username=username,
             password=password,
             tls=self._tls(bridges, number),
-            knows_bridges=main is None or main.kind == "mosquitto",
+            knows_bridges=main is None or main.kind in KNOW_BRIDGES,
         )
 
     def _tls(self, bridges: _Bridges, number: int) -> Words:

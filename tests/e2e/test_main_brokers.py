@@ -1,0 +1,56 @@
+"""Bridges of mosquitto to a main broker of another kind, which knows no bridges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pubstorm.topology.adapters import nats, rabbitmq
+from pubstorm.topology.adapters.mosquitto import find_mosquitto
+
+pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
+
+PROGRAMS: dict[str, Callable[[], str | None]] = {
+    "embedded": lambda: "built",
+    "rabbitmq": rabbitmq.find_rabbitmq,
+    "nats": nats.find_nats,
+}
+SCENARIO = """\
+topology:
+  brokers: {{main: {{kind: {kind}}}, boxes: {{kind: mosquitto, count: 3}}}}
+  bridges:
+    uplink:
+      from: boxes
+      to: main
+      topics:
+        - {{topic: up/#, direction: out, qos: 1, remote_prefix: "box/{{n}}/"}}
+        - {{topic: down/#, direction: in, qos: 1, remote_prefix: "box/{{n}}/"}}
+populations:
+  app:
+    clients: 1
+    at: main
+    subscriptions: [{{topic: box/+/up/#, qos: 1}}]
+    publications: [{{topic: "box/{{0..2}}/down/x", rate: 30/s, qos: 1}}]
+  device:
+    clients: 3
+    at: boxes
+    subscriptions: [{{topic: down/#, qos: 1}}]
+    publications: [{{topic: "up/{{n}}", rate: 10/s, qos: 1}}]
+stages: [connect, {{publish: 1s}}]
+thresholds: [lost == 0, "uplink.connected.min == 3"]
+"""
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_messages_cross_to_a_main_broker_of_any_kind(
+    kind: str, run: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    if PROGRAMS[kind]() is None:
+        pytest.skip(f"{kind} is not installed (scripts/install-test-tools)")
+    code, result = run(SCENARIO.format(kind=kind))
+    assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
+    owed = {(f["source"], f["to"]): f["expected_total"] for f in result["flows"]}
+    assert owed.keys() == {("app", "device"), ("device", "app")}
+    assert min(owed.values()) >= 30

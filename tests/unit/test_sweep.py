@@ -58,6 +58,8 @@ def test_several_paths_make_a_grid_whose_last_path_varies_fastest() -> None:
 def test_steps_are_taken_one_by_one() -> None:
     steps = [{CLIENTS: 300, "stages.0.connect.parallelism": 100}, {}]
     assert labels(steps=steps) == ["clients 300, parallelism 100", "as written"]
+    named = [{"step": "a few", CLIENTS: 300}, {CLIENTS: 2000}]
+    assert labels(steps=named) == ["a few", "clients 2000"]
 
 
 def test_a_label_has_as_many_words_as_tell_its_path_from_the_others() -> None:
@@ -156,6 +158,11 @@ def test_what_only_some_steps_get_wrong_together_is_a_problem_of_the_step() -> N
         ("{vary: {seed: [1]}, stop_when: [broken]}", "found 'broken', allowed is"),
         ("{vary: {seed: [1]}, stop_when: [devise.lost > 0]}", "unknown population 'devise'"),
         ("{vary: {seed: [1, 2]}, repeat: 501}", "found 1002 steps with repeats, allowed are 1000"),
+        (
+            "{steps: [{step: a, seed: 1}, {step: a, seed: 2}]}",
+            "found 'a', allowed is a name for each step that no other one has",
+        ),
+        ("{steps: [{step: 5}]}", "found 5, allowed is text"),
         (
             "{vary: {topology.brokers.broker.count: [1, 2]}, broker: same}",
             "sweep.broker: found 'same' for steps with different brokers, allowed is 'fresh'",

@@ -30,6 +30,8 @@ from pubstorm.result import FlowResult, LatencyPair, Phase, PhaseStatus, Populat
 
 TARGETS_MAX = 4
 """Targets that are named one by one."""
+OWN_COLUMNS_MAX = 8
+"""Columns that a table of the scenario's own may have beside each other."""
 
 
 def tables(result: Result) -> list[Table]:
@@ -60,11 +62,12 @@ def tables(result: Result) -> list[Table]:
 
 
 def own_table(result: Result) -> Table:
-    """The table that the scenario asks for: one row."""
-    columns = tuple(map(Column, result.table))
-    return Table(
-        "The scenario's own table", columns, (tuple(result.table.values()),) * bool(columns)
-    )
+    """The table that the scenario asks for: one row, or a row for each figure where that would be
+    too wide."""
+    title, cells = "The scenario's own table", result.table
+    if len(cells) > OWN_COLUMNS_MAX:
+        return Table(title, (Column("figure", right=False), Column("found")), tuple(cells.items()))
+    return Table(title, tuple(map(Column, cells)), (tuple(cells.values()),) * bool(cells))
 
 
 def connections(result: Result) -> Table:

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import DocumentError, Path, read_document
-from pubstorm.scenario.fields import Duration, SmallCount, StopLine, Text, one_of
+from pubstorm.scenario.fields import Duration, SmallCount, StopLine, Text, one_of, text
 from pubstorm.units import KINDS, UnfitError
 
 SECOND_NS = 10**9
@@ -28,7 +28,8 @@ class Sweep(Part):
     """Lists of values by path, such as `populations.device.clients: [500, 1000]`; several paths
     make a grid, the last one varying fastest."""
     steps: tuple[Mapping[str, Any], ...] = ()
-    """Instead of `vary`: the steps one by one, each with its values by path."""
+    """Instead of `vary`: the steps one by one, each with its values by path, and under `step` its
+    name if it is to have one of its own."""
     repeat: SmallCount = 1
     """How often each step is played, one time after the other."""
     broker: Annotated[Literal["fresh", "same"], BeforeValidator(one_of("fresh", "same"))] = "fresh"
@@ -54,13 +55,23 @@ class Sweep(Part):
                     raise UnfitError(values, f"for {path} is a list of one or more values", hint)
         return value
 
+    @field_validator("steps", mode="after")
+    @classmethod
+    def check_names(cls, steps: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Keeps every name a text of its own."""
+        names = [text(step[NAME]) for step in steps if NAME in step]
+        for number, name in enumerate(names):
+            if not name or name in names[:number]:
+                raise UnfitError(name, "is a name for each step that no other one has")
+        return steps
+
     def variations(self) -> tuple[Variation, ...]:
         """What the steps change, without repeats, in the order of playing."""
         changes = self._changes()
         names = _names([path for change in changes for path in change])
         return tuple(
-            Variation(values, place, _label(values, names))
-            for values, place in zip(changes, self._places(), strict=True)
+            Variation(values, place, given or _label(values, names))
+            for values, place, given in zip(changes, self._places(), self._given(), strict=True)
         )
 
     @property
@@ -80,15 +91,19 @@ class Sweep(Part):
 
     def _changes(self) -> list[Mapping[str, Any]]:
         if not self.vary:
-            return list(self.steps)
+            return [_values(step) for step in self.steps]
         grid = itertools.product(*self.vary.values())
         return [dict(zip(self.vary, values, strict=True)) for values in grid]
+
+    def _given(self) -> list[str | None]:
+        """The names of the steps; None where one is called by what it changes."""
+        return [step.get(NAME) for step in self.steps] if not self.vary else [None] * self.size
 
     def _places(self) -> list[dict[str, Path]]:
         """Where each value of each variation was written."""
         if not self.vary:
             return [
-                {path: ("sweep", "steps", number, path) for path in step}
+                {path: ("sweep", "steps", number, path) for path in _values(step)}
                 for number, step in enumerate(self.steps)
             ]
         grid = itertools.product(*(range(len(values)) for values in self.vary.values()))
@@ -126,6 +141,10 @@ def written(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _values(step: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {path: value for path, value in step.items() if path != NAME}
+
+
 def _names(paths: Sequence[str]) -> dict[str, str]:
     """For each path the fewest last words that tell it from the others; a number is no name."""
     names: dict[str, str] = {}
@@ -160,5 +179,7 @@ def _rises(values: Sequence[object]) -> bool:
     return False
 
 
+NAME = "step"
+"""The key of a step that names it."""
 VALUE_CHARS_MAX = 40
 """Characters of a value in a label."""

@@ -23,6 +23,7 @@ from pubstorm.plan import (
     Stage,
     Tls,
     change_name,
+    targets_by_name,
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
@@ -103,13 +104,14 @@ def _targets(scenario: Scenario, plan: Plan) -> str:
         where = ", ".join(map(str, plan.targets))
     if len(plan.targets) == 1:
         return where
-    return f"{where}; {'joined' if plan.targets_joined else 'separate'}, clients in turn"
+    return f"{where}; {'joined' if plan.targets_joined else 'separate'}"
 
 
 def _population(scenario: Scenario, population: Population) -> Iterator[str]:
     session = "clean" if population.clean_session else "persistent"
     line = (
-        f"{population.name}: {_many(population.clients, 'client')}, {session} session, "
+        f"{population.name}: {_many(population.clients, 'client')}{_at(scenario, population)}, "
+        f"{session} session, "
         f"keep-alive {population.keep_alive_s}s"
     )
     if population.read_rate_per_s is not None:
@@ -121,6 +123,26 @@ def _population(scenario: Scenario, population: Population) -> Iterator[str]:
         yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
     for publication in population.publications:
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
+
+
+def _at(scenario: Scenario, population: Population) -> str:
+    """Which brokers they connect to; nothing where there is one only."""
+    at, drawn = population.at, population.at.choice == "random"
+    named = targets_by_name(scenario)
+    if sum(map(len, named.values())) == 1:
+        return ""
+    among = range(at.first, at.first + at.count)
+    name = next((name for name, indices in named.items() if at.first in indices), "")
+    indices = named.get(name, range(0))
+    if among.stop > indices.stop:
+        where = "all targets"
+    elif len(indices) == 1:
+        return f" at {name}"
+    elif among == indices:
+        where = f"all {name}"
+    else:
+        where = f"{name} {at.first - indices.start} to {among.stop - 1 - indices.start}"
+    return f" at {where} {'at random' if drawn else 'in turn'}"
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:

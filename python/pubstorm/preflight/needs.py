@@ -4,11 +4,11 @@ the plan. The peak counts: clients that join during a stage are part of their po
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from math import ceil
 
-from pubstorm.plan import ConnectAction, Plan
+from pubstorm.plan import ConnectAction, Plan, Population, most_at_a_target
 from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_that_fit, largest_share
 from pubstorm.preflight.fixes import Fix
 from pubstorm.preflight.host import Host
@@ -222,15 +222,22 @@ def _burst(plan: Plan) -> int:
     for stage in plan.stages:
         if not isinstance(stage.action, ConnectAction):
             continue
-        clients = sum(plan.populations[index].clients for index in stage.populations)
+        among = [plan.populations[index] for index in stage.populations]
+        clients = sum(population.clients for population in among)
         by_rate = (stage.action.rate_per_s or clients / ACCEPT_PAUSE_S) * ACCEPT_PAUSE_S
         at_once = min(clients, ceil(by_rate), stage.action.parallelism or clients)
-        largest = max(largest, ceil(at_once / len(plan.targets)))
+        share = _busiest(among) / clients if clients else 0
+        largest = max(largest, ceil(at_once * share))
     return largest
 
 
 def _clients_at_target(plan: Plan) -> int:
-    return sum(ceil(population.clients / len(plan.targets)) for population in plan.populations)
+    return _busiest(plan.populations)
+
+
+def _busiest(among: Sequence[Population]) -> int:
+    """Clients of these populations at the busiest target."""
+    return most_at_a_target([(population.at, population.clients) for population in among])
 
 
 def _broker_client_bytes(plan: Plan) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pubstorm.plan import Plan, Population
+from pubstorm.plan import Plan, Population, clients_at
 from pubstorm.quantity import count_text, counted
 from pubstorm.residue.observer import Deadline, Identity, Look, Observer, ObserverError
 from pubstorm.residue.topics import looked_at
@@ -92,9 +92,8 @@ def sessions_on(
 ) -> Iterator[tuple[Population, int, int]]:
     """For each population with persistent sessions: how many of a sample of its clients have one,
     and how many were asked. A session that the question made is ended again."""
-    targets = len(plan.targets)
-    for population in plan.populations:
-        clients = range(target, population.clients, targets)
+    for index, population in enumerate(plan.populations):
+        clients = clients_at(plan, index, target)
         if population.clean_session or not clients:
             continue
         step = max(1, len(clients) // SESSIONS_SAMPLED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from pubstorm.plan import Plan
+from pubstorm.plan import Plan, clients_at
 from pubstorm.quantity import count_text, counted
 from pubstorm.residue.look import retained_on, sessions_on
 from pubstorm.residue.observer import Deadline, Identity, Observer, ObserverError
@@ -46,7 +46,7 @@ def verify_sessions(
     said: list[Residue] = []
     try:
         for population, present, asked in sessions_on(plan, target, deadline):
-            ended = len(range(target, population.clients, len(plan.targets)))
+            ended = len(clients_at(plan, plan.populations.index(population), target))
             text = f"ended {counted(ended, 'session')} of {population.name}"
             text += f", none of {counted(asked, 'client')} asked has one left"
             what = "sessions"

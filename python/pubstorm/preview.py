@@ -104,7 +104,8 @@ def _targets(scenario: Scenario, plan: Plan) -> str:
         where = ", ".join(map(str, plan.targets))
     if len(plan.targets) == 1:
         return where
-    return f"{where}; {'joined' if plan.targets_joined else 'separate'}"
+    apart = "bridged" if plan.bridges else "separate"
+    return f"{where}; {'joined' if plan.targets_joined else apart}"
 
 
 def _population(scenario: Scenario, population: Population) -> Iterator[str]:
@@ -138,6 +139,8 @@ def _at(scenario: Scenario, population: Population) -> str:
         where = "all targets"
     elif len(indices) == 1:
         return f" at {name}"
+    elif len(among) == 1:
+        return f" at {name}-{at.first - indices.start}"
     elif among == indices:
         where = f"all {name}"
     else:

@@ -36,19 +36,17 @@ impl Variants {
 
     /// The variant of message `number` of `client` (its index over all agents).
     #[must_use]
+    #[inline]
     pub fn of(&self, client: u32, number: u32) -> u32 {
-        let place = number % self.count;
         match self.random {
-            None => place,
-            Some(random) => {
-                let round = round(random, client, number / self.count);
-                (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
-            }
+            None => number % self.count,
+            Some(random) => self.drawn(random, client, number),
         }
     }
 
     /// Which of its variant's messages the message `number` is.
     #[must_use]
+    #[inline]
     pub const fn sequence(&self, number: u32) -> u32 {
         number / self.count
     }
@@ -58,6 +56,12 @@ impl Variants {
     pub fn messages(&self, client: u32, variant: u32, messages: u32) -> u32 {
         let (rounds, rest) = (messages / self.count, messages % self.count);
         rounds + u32::from(rest > 0 && self.place(client, variant, rounds) < rest)
+    }
+
+    fn drawn(&self, random: Random, client: u32, number: u32) -> u32 {
+        let round = round(random, client, number / self.count);
+        let place = number % self.count;
+        (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
     }
 
     /// Where in a round a variant has its turn: each exchange undoes itself.

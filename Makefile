@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
-PROGRAMS := -p pubstorm-engine -p pubstorm-broker
+PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
 
 .PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench docs \
 	requirements wheel clean programs
@@ -16,7 +16,7 @@ build: .venv/ready programs ## Build the programs and install Pubstorm into .ven
 demo: build ## Run scenarios/quickstart.yaml on the embedded broker
 	$(BIN)/pubstorm run scenarios/quickstart.yaml
 
-test: test-rust test-python ## Run every test; installs mosquitto and Chromium when root
+test: test-rust test-python ## Run every test; installs the brokers and Chromium when root
 
 test-rust: programs
 	cargo test --locked --workspace --exclude pubstorm-broker

@@ -1,4 +1,4 @@
-"""The three programs of the benches as child processes: the sink, the floor and the engine.
+"""The programs of the benches as child processes: the sink, the floor, the engine and the proxy.
 
 Each is started, spoken to, waited for and measured here; what the numbers mean is not known here.
 None outlives the bench: all of them end with their stdin, and a watchdog ends one that hangs.
@@ -42,6 +42,11 @@ class Programs:
     def engine(self) -> Path:
         """The engine."""
         return self.directory / "pubstorm-engine"
+
+    @property
+    def proxy(self) -> Path:
+        """The proxy between brokers."""
+        return self.directory / "pubstorm-proxy"
 
     def missing(self) -> list[str]:
         """Names of the programs that are not built."""

@@ -16,7 +16,10 @@ from pubstorm import cli
 from pubstorm.contract import SCHEMAS
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BACK_STATISTICS,
+    BRIDGE_METRICS,
     COUNTERS,
+    FAULT_METRICS,
     HOST_METRICS,
     LATENCY_STATISTICS,
     MONITOR_STATISTICS,
@@ -104,6 +107,7 @@ def threshold_reference() -> Iterator[str]:
     yield from _table(("value", "written as", "of metrics that end with"), rows)
     yield ""
     yield from _population_metrics()
+    yield from _fault_metrics()
     yield from _monitor_metrics()
 
 
@@ -112,7 +116,8 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
         "`SUBJECT`",
         "a population; a broker (`broker-0`, or `broker` for all of that name), `host`, an engine "
         "(`agent-0`, or `agent` for all) or a source of `monitors`. A group is as bad as its worst "
-        "member. Without a subject: the sum over all populations, of times the worst",
+        "member, unless it is watched as one; `uplink` for the bridges of a name. Without a "
+        "subject: the sum over all populations, of times the worst",
     )
     yield (
         "`METRIC`",
@@ -120,12 +125,14 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
     )
     yield (
         "`STATISTIC`",
-        "of times and of monitors; for monitors the default is `.mean`",
+        "of times and of monitors; for monitors the default is `.mean`. The rates of populations "
+        "have those of monitors too, such as `backend.received_per_s.last`",
     )
     yield (
         "`@SPAN`",
-        "the name of a stage or of a phase of one. Without it, populations are taken over the "
-        "whole run, their rates over the steady windows, monitors over the publish stages",
+        "the name of a stage, of a phase of one, or of a fault. Without it, populations are taken "
+        "over the whole run, their rates over the steady windows, monitors over the publish "
+        "stages",
     )
 
 
@@ -162,10 +169,38 @@ def _population_metrics() -> Iterator[str]:
     yield ""
 
 
+def _fault_metrics() -> Iterator[str]:
+    yield "## Metrics of faults"
+    yield ""
+    yield "They have no subject, and the name of a fault as their span, such as"
+    yield "`clients_back.most@kill cloud < 30s`. What did not come back before the stage ended"
+    yield "fulfils none; where nothing was lost, it was back at once. How many messages a fault"
+    yield "cost is asked of its stage: `lost@STAGE == 0`."
+    yield ""
+    rows = (
+        (
+            " ".join(f"`{name}.{s}`" for s in metric.statistics) or f"`{name}`",
+            metric.meaning,
+        )
+        for name, metric in FAULT_METRICS.items()
+    )
+    yield from _table(("metric", "meaning"), rows)
+    yield ""
+    yield from _table(
+        ("statistic", "meaning"), ((f"`.{s}`", text) for s, text in BACK_STATISTICS.items())
+    )
+    yield ""
+
+
 def _monitor_metrics() -> Iterator[str]:
     yield "## Metrics of monitors"
     for title, metrics in (
-        ("A broker, or a process of `monitors.sources`", PROCESS_METRICS),
+        (
+            "A broker, more than 8 brokers of one name together (`boxes`), or a process of "
+            "`monitors.sources`",
+            PROCESS_METRICS,
+        ),
+        ("The bridges of a name", BRIDGE_METRICS),
         ("`host`", HOST_METRICS),
         ("`agent`", AGENT_METRICS),
     ):
@@ -178,7 +213,10 @@ def _monitor_metrics() -> Iterator[str]:
     yield "after `$SYS/`; metrics of a Prometheus source as they are there, labels included. What"
     yield "such a source does not show fails a threshold, in these words."
     yield ""
-    meanings = {"increase": "The last less the first."}
+    meanings = {
+        "increase": "The last less the first.",
+        "rate": _described(Statistics, "rate_per_s"),
+    }
     yield from _table(
         ("statistic", "meaning"),
         ((f"`.{s}`", meanings.get(s) or _described(Statistics, s)) for s in MONITOR_STATISTICS),

@@ -30,6 +30,7 @@ from pubstorm.result import (
     Latency,
     PopulationResult,
     Rates,
+    StageFlow,
     StagePopulation,
     StageResult,
     ValidityLimits,
@@ -156,10 +157,29 @@ class Assembly:
                 for index, population in enumerate(self.plan.populations)
                 if index in stage.populations or self._receives(span, index)
             },
+            flows=tuple(
+                self._stage_flow(source, to, flow)
+                for (source, to), flow in sorted(self.totals.stage(span.index).flows.items())
+            ),
             unjudged=tuple(
                 self.plan.populations[index].name
                 for index in unjudged(self.plan, self.course.changes, span.index)
             ),
+        )
+
+    def _stage_flow(self, source: int, to: int, totals: FlowTotals) -> StageFlow:
+        publisher, receiver = self.plan.populations[source], self.plan.populations[to]
+        levels = {
+            min(publication.qos, subscription.qos)
+            for publication in publisher.publications
+            for subscription in receiver.subscriptions
+        }
+        return StageFlow(
+            **totals.counters,
+            source=publisher.name,
+            to=receiver.name,
+            qos=tuple(sorted(levels)),
+            lost_total=_lost(totals),
         )
 
     def _asked_max(self, index: int) -> int:
@@ -187,7 +207,11 @@ class Assembly:
         return StagePopulation(
             **own,
             received_total=sum(flow.counters["received_total"] for flow in into),
-            expected_total=sum(flow.counters["expected_total"] for flow in into),
+            lost_total=sum(map(_lost, into)),
+            **{
+                f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
+                for name in ("expected", "duplicate", "reordered", "stale")
+            },
             latency_us=_delivery(into).latency_us(),
             ack_latency_us=_acknowledgements(publishing).latency_us(),
             sent_per_s=rate_per_s(steady, index, "sent"),
@@ -197,7 +221,10 @@ class Assembly:
 
     def _receives(self, span: StageSpan, index: int) -> bool:
         flows = self.totals.stage(span.index).flows.items()
-        return any(to == index and flow.counters["received_total"] for (_, to), flow in flows)
+        return any(
+            to == index and (flow.counters["received_total"] or flow.counters["expected_total"])
+            for (_, to), flow in flows
+        )
 
     def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
         totals = self.totals.agents.get(hello.agent, AgentTotals())

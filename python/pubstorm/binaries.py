@@ -1,5 +1,5 @@
-"""Where the two Rust programs are: named by the environment, packed into the wheel, or built in
-the checkout. It starts neither.
+"""Where the three Rust programs are: named by the environment, packed into the wheel, or built in
+the checkout. It starts none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ def engine_path() -> Path:
 def broker_path() -> Path:
     """The embedded broker, `pubstorm-broker`."""
     return _find("pubstorm-broker", "PUBSTORM_BROKER")
+
+
+def proxy_path() -> Path:
+    """The proxy between brokers, `pubstorm-proxy`."""
+    return _find("pubstorm-proxy", "PUBSTORM_PROXY")
 
 
 def _find(name: str, variable: str) -> Path:

@@ -18,6 +18,7 @@ from pubstorm.binaries import broker_path, engine_path
 from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, calibrate, in_words
 from pubstorm.calibrate.calibration import store
 from pubstorm.control_socket import ask
+from pubstorm.down import take_down
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.invocation import Invocation
@@ -25,7 +26,15 @@ from pubstorm.keys.command import keys
 from pubstorm.live import live_for
 from pubstorm.offered import peak_per_s
 from pubstorm.plan import provisional_plan
-from pubstorm.preflight import Host, agents_needed, broker_host_needs, needs, script
+from pubstorm.preflight import (
+    Host,
+    agents_needed,
+    broker_host_needs,
+    broker_kinds,
+    needs,
+    network_needs_here,
+    script,
+)
 from pubstorm.preview import (
     broker_needs_in_words,
     needs_in_words,
@@ -40,6 +49,7 @@ from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
 from pubstorm.series import resume_series, run_series
 from pubstorm.shipped import shipped_scenarios
+from pubstorm.topology.ports import check_ports, fixed_ports
 
 TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
@@ -160,6 +170,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     plans = [provisional_plan(each) for each in played]
     for each, plan in zip(played, plans, strict=True):
         check_host_files(each, plan)
+        check_ports(fixed_ports(each.topology))
     largest, plan = max(
         zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
     )
@@ -167,8 +178,9 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     agents = largest.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    brokers = sum(broker.count for broker in largest.topology.brokers.values())
+    brokers = broker_kinds(largest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
+    needed += network_needs_here(largest.topology.networks)
     for line in (
         *plan_in_words(played[0], plans[0]),
         *sweep_in_words(loaded),
@@ -202,6 +214,18 @@ def change(run_dir: Path, words: tuple[str, ...]) -> None:
     CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
     """
     click.echo(ask(run_dir, " ".join(words)))
+
+
+@pubstorm.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.option("--force", is_flag=True, help="End the run as well if it still goes on.")
+def down(run_dir: Path, force: bool) -> None:
+    """Take down what the run or series in RUN_DIR has left on this host.
+
+    That is for runs that were killed or cut off by a power failure: it ends processes that are
+    surely theirs, removes network namespaces, and deletes keys and passwords. Results stay.
+    """
+    take_down(run_dir, force=force, say=click.echo)
 
 
 @pubstorm.command()

@@ -1,6 +1,7 @@
 """Plays the stages of a plan on a fleet: enters each at one instant on all agents, holds the
 barrier at its end, drains, and ends the run early when an agent is lost, nothing connects or the
-user says so. One function for each kind of stage. It knows neither processes nor the result."""
+user says so. One function for each kind of stage. It knows neither processes nor the result, and of
+faults only that a stage waits until they are mended."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pubstorm.changes import AppliedChange, parse_change, unjudged
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
 from pubstorm.errors import UsageError
+from pubstorm.faults.play import AppliedFault, FaultNews, FaultPlay
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
 from pubstorm.phase_names import unique_name
@@ -29,7 +31,7 @@ from pubstorm.plan import (
 )
 from pubstorm.progress import Progress
 from pubstorm.result import Event
-from pubstorm.topology import BrokerDied
+from pubstorm.topology import BrokerDied, BrokerRestarted
 
 SECOND_NS = 10**9
 START_DELAY_NS = SECOND_NS // 10
@@ -53,7 +55,7 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerDied | Interrupt
+Happening = FleetEvent | BrokerDied | BrokerRestarted | FaultNews | Interrupt
 """What can happen to a run, in the order of its queue."""
 
 
@@ -79,6 +81,8 @@ class Course:
     spans: list[StageSpan] = field(default_factory=list)
     changes: list[AppliedChange] = field(default_factory=list)
     """Changes of populations that took effect, in the order of time."""
+    faults: list[AppliedFault] = field(default_factory=list)
+    """What was broken on purpose, in the order of time."""
     events: list[Event] = field(default_factory=list)
     endings: dict[int, str] = field(default_factory=dict)
     """How each agent ended."""
@@ -100,18 +104,24 @@ class Conductor:
     """Conducts one run."""
 
     def __init__(
-        self, plan: Plan, fleet: Fleet, happenings: asyncio.Queue[Happening], live: Live
+        self,
+        plan: Plan,
+        fleet: Fleet,
+        happenings: asyncio.Queue[Happening],
+        live: Live,
+        faults: FaultPlay | None = None,
     ) -> None:
         self._plan = plan
         self._fleet = fleet
         self._happenings = happenings
         self._live = live
+        self._faults = faults
         self._stopping = False
         self._presence = Presence(plan)
         self._upcoming: list[AppliedChange] = []
         self._load_until_ns: int | None = None
         self.progress = Progress(plan)
-        self.course = Course(time.monotonic_ns())
+        self.course = Course(time.monotonic_ns(), faults=faults.applied if faults else [])
 
     async def play(
         self, keep: Callable[[Frame], None], entered: Callable[[int, int], None] | None = None
@@ -128,6 +138,9 @@ class Conductor:
         except _RunOverError:
             course.ended_early = True
             await self._drain_interrupted()
+        finally:
+            if self._faults is not None:
+                await self._faults.stop()
         course.ended_ns = time.monotonic_ns()
         await self._stop()
 
@@ -159,6 +172,7 @@ class Conductor:
         population = names[name]
         changes = [change for change in self.course.changes if change.stage == index]
         taken = [stage.name, *(change.name for change in (*changes, *self._upcoming))]
+        taken += self._faults.names(index) if self._faults is not None else []
         change = unique_name(change_name(action, name), taken)
         asked = AppliedChange(index, at_ns, change, population, action)
         self._check_clients(asked)
@@ -186,6 +200,8 @@ class Conductor:
         await self._fleet.command(EnterStage(index=index, at_ns=at_ns))
         load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
         self._presence.enter(stage)
+        if self._faults is not None:
+            self._faults.enter(index, at_ns)
         try:
             await self._play_action(stage, at_ns)
         finally:
@@ -223,12 +239,13 @@ class Conductor:
             self._give_up("no client is connected")
 
     async def _publish(self, load_until_ns: int) -> None:
-        """Until the load is over, the backlog is out or closed, and everything owed has come or
-        nothing has moved for the drain's time."""
+        """Until the load is over and every fault mended, the backlog is out or closed, and
+        everything owed has come or nothing has moved for the drain's time."""
         progress = self.progress
         self._load_until_ns = load_until_ns
         await self._until(lambda: False, load_until_ns)
         self._load_until_ns = None
+        await self._mended()
         await self._while_moving(progress.settled)
         if not progress.settled():
             await self._fleet.command(Close())
@@ -260,10 +277,18 @@ class Conductor:
             self._live.note(change.name)
 
     async def _hold(self, until_ns: int) -> None:
-        """Until the time is over and every agent has said so."""
+        """Until the time is over, every fault is mended and every agent has said so."""
         await self._until(lambda: False, until_ns)
+        await self._mended()
         grace_ns = 2 * self._plan.snapshot_interval_ns + SECOND_NS
-        await self._until(self.progress.settled, until_ns + grace_ns)
+        deadline_ns = max(until_ns, time.monotonic_ns()) + grace_ns
+        await self._until(self.progress.settled, deadline_ns)
+
+    async def _mended(self) -> None:
+        """Until every fault of the stage that does not last for ever is mended; each step of a
+        mending has a limit of its own, and so it has an end."""
+        while self._faults is not None and not self._faults.done():
+            await self._until(self._faults.done, time.monotonic_ns() + SECOND_NS)
 
     async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
         """Until every client has left."""
@@ -337,6 +362,11 @@ class Conductor:
                 self._apply_ending(happening)
             case BrokerDied():
                 self._note("broker", happening.text)
+            case FaultNews():
+                self.course.note("fault", happening.text, happening.at_ns)
+                self._live.note(happening.text)
+            case BrokerRestarted():
+                self._note("restart", happening.text)
             case Interrupt():
                 self._apply_interrupt(happening)
 

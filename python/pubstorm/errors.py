@@ -4,7 +4,7 @@ PubstormError           exit code 3 unless said otherwise; has a message and, mo
 ├── UsageError          2   wrong arguments, or a path that cannot be used
 │   ├── ScenarioError   2   every problem of a scenario, reported together
 │   └── KeysError       2   keys or certificates that cannot be made or read
-├── BinaryError         3   engine or broker is not built
+├── BinaryError         3   engine, broker or proxy is not built
 ├── TopologyError       3   a broker that the run starts does not come up
 ├── FleetError          3   an engine does not start or breaks the contract
 └── StoredRunError      2   a run directory cannot be written or read
@@ -64,7 +64,7 @@ class KeysError(UsageError):
 
 
 class BinaryError(PubstormError):
-    """The engine or the embedded broker is not built, or not where it was said to be."""
+    """The engine, the embedded broker or the proxy is not built, or not where it was said to be."""
 
 
 class TopologyError(PubstormError):

@@ -4,18 +4,21 @@ brokers, keys and certificates."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from pubstorm.errors import Problem, ScenarioError
-from pubstorm.keys.check import key_problems
-from pubstorm.plan import Plan
+from pubstorm.keys.check import key_problems, tls_problems
+from pubstorm.plan import Plan, planned_tls
 from pubstorm.scenario import Scenario
+from pubstorm.template import Template
 
 
 def check_host_files(scenario: Scenario, plan: Plan) -> None:
     """Raises ScenarioError with everything that is wrong."""
-    problems = [*_program_problems(scenario), *key_problems(plan)]
+    problems = [*_program_problems(scenario), *key_problems(plan), *_bridge_problems(scenario)]
     if problems:
         raise ScenarioError(problems)
 
@@ -27,3 +30,23 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
             place = f"topology.brokers.{name}.binary"
             hint = "a relative path is from the folder of the scenario file"
             yield Problem(place, "", f"found {path}, allowed is a file that can be executed", hint)
+        program = broker.command[0] if broker.command else None
+        if program is not None and "{" not in program and shutil.which(program) is None:
+            place = f"topology.brokers.{name}.command.0"
+            yield Problem(place, "", f"found {program}, allowed is a program of this host", None)
+
+
+def _bridge_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Keys of bridges to a target that the run does not start."""
+    for name, bridge in scenario.topology.bridges.items():
+        if bridge.to != "target" or bridge.tls is None:
+            continue
+        tls = planned_tls(bridge.tls, bridge.client_id or f"{name}-{{n}}")
+        count = scenario.topology.brokers[bridge.from_].count
+        names = partial(_numbered, count=count)
+        yield from tls_problems(f"topology.bridges.{name}.tls", names, tls)
+
+
+def _numbered(template: str, count: int) -> list[str]:
+    compiled = Template.parse(template)
+    return [compiled.text(number) for number in range(count)]

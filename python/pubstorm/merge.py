@@ -28,6 +28,8 @@ class PopulationInterval:
     sent: int
     acked: int
     received: int
+    missing: int
+    """Deliveries to it that were passed over, less those that came after all."""
     latency_count: int
     """Deliveries to it and acknowledgements of its messages, together."""
     latency_sum_ns: int
@@ -49,9 +51,11 @@ class Interval:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Interval:
         """The time line's part of a snapshot."""
-        received, count, sum_ns = Counter[int](), Counter[int](), Counter[int]()
+        received, missing = Counter[int](), Counter[int]()
+        count, sum_ns = Counter[int](), Counter[int]()
         for flow in snapshot.flows:
             received[flow.to] += flow.counters.received_total
+            missing[flow.to] += flow.counters.missing_total
             count[flow.to] += flow.latency_intended.count
             sum_ns[flow.to] += flow.latency_intended.sum_ns
         populations = (
@@ -63,6 +67,7 @@ class Interval:
                 sent=population.counters.sent_total,
                 acked=population.counters.acked_total,
                 received=received[index],
+                missing=missing[index],
                 latency_count=count[index] + population.ack_intended.count,
                 latency_sum_ns=sum_ns[index] + population.ack_intended.sum_ns,
             )

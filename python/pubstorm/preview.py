@@ -23,11 +23,29 @@ from pubstorm.plan import (
     Stage,
     Tls,
     change_name,
-    targets_by_name,
+    planned_targets,
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
-from pubstorm.units import write_bytes, write_duration, write_rate
+from pubstorm.scenario.faults import Fault
+from pubstorm.scenario.network import Network
+from pubstorm.scenario.stages import Hold, Publish
+from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.scenario.victims import victims_of
+from pubstorm.units import (
+    write_bits_per_s,
+    write_bytes,
+    write_duration,
+    write_rate,
+    write_share,
+)
+
+CUTS = {
+    "close": "connections are closed",
+    "stall": "nothing gets through",
+    "unplug": "every packet of all of them is lost",
+}
+"""How bridges are cut."""
 
 
 def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
@@ -35,11 +53,13 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
     yield f"{plan.name}: {scenario.description}" if scenario.description else plan.name
     yield ""
     yield f"targets      {_targets(scenario, plan)}"
+    for name, bridge in scenario.topology.bridges.items():
+        yield from _bridge(scenario, name, bridge)
     if plan.sources:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
     for title, lines in (
         ("populations", [line for p in plan.populations for line in _population(scenario, p)]),
-        ("stages", [line for n in range(len(plan.stages)) for line in _stage(plan, n)]),
+        ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", [threshold.source for threshold in scenario.thresholds]),
     ):
         yield ""
@@ -93,28 +113,59 @@ def need_in_words(need: Need) -> str:
 
 
 def _targets(scenario: Scenario, plan: Plan) -> str:
-    brokers = scenario.topology.brokers.values()
+    brokers = scenario.topology.brokers
+    given = list(map(str, plan.targets[: len(scenario.target)]))
     if brokers:
-        words = ", ".join(
-            _many(b.count, f"{b.kind} broker") + (" under TLS" if b.tls != "none" else "")
-            for b in brokers
-        )
-        where = f"{words}, started and stopped by the run"
-    else:
-        where = ", ".join(map(str, plan.targets))
-    if len(plan.targets) == 1:
+        count = _many(sum(broker.count for broker in brokers.values()), "broker")
+        names = ", ".join(f"{name} ({_broker(broker)})" for name, broker in brokers.items())
+        given.append(f"{count}: {names}, started and stopped by the run")
+    where = "; ".join(given)
+    if len(plan.targets) == 1 or scenario.topology.bridges:
         return where
-    apart = "bridged" if plan.bridges else "separate"
-    return f"{where}; {'joined' if plan.targets_joined else apart}"
+    return f"{where}; {'joined' if plan.targets_joined else 'separate'}"
+
+
+def _broker(broker: Broker) -> str:
+    many = "" if broker.count == 1 else f"{broker.count:,} × "
+    tls = "" if broker.tls == "none" else " under TLS"
+    return f"{many}{broker.kind}{tls}"
+
+
+def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
+    """Who is bridged to whom, and what crosses."""
+    count = _many(scenario.topology.brokers[bridge.from_].count, "bridge")
+    clean = "clean" if bridge.clean_session else "persistent"
+    keep_alive = write_duration(bridge.keep_alive)
+    yield (
+        f"bridges      {count} {name}: {bridge.from_} -> {bridge.to}, {bridge.protocol}, "
+        f"{clean} session, keep-alive {keep_alive}"
+    )
+    for topic in bridge.topics:
+        local, remote = topic.local_prefix + topic.topic, topic.remote_prefix + topic.topic
+        as_what = "" if local == remote else f", {remote} at {bridge.to}"
+        yield f"             {topic.direction} {local} at QoS {topic.qos}{as_what}"
+    if bridge.network is not None:
+        yield f"             through a network of their own{_link(bridge.network)}"
+
+
+def _link(network: Network) -> str:
+    """What its link is like, in each direction."""
+    jitter = f" ± {write_duration(network.jitter)}" if network.jitter else ""
+    properties = (
+        f"delay {write_duration(network.delay)}{jitter}" if network.delay else "",
+        f"loss {write_share(network.loss)}" if network.loss else "",
+        f"{write_bits_per_s(network.rate)} for all" if network.rate else "",
+    )
+    words = ", ".join(filter(None, properties))
+    return f", in each direction: {words}" if words else ""
 
 
 def _population(scenario: Scenario, population: Population) -> Iterator[str]:
     session = "clean" if population.clean_session else "persistent"
-    line = (
-        f"{population.name}: {_many(population.clients, 'client')}{_at(scenario, population)}, "
-        f"{session} session, "
-        f"keep-alive {population.keep_alive_s}s"
-    )
+    clients = _many(population.clients, "client") + _attached(scenario, population)
+    line = f"{population.name}: {clients}, {session} session, keep-alive {population.keep_alive_s}s"
+    if population.bridge:
+        line += ", connects as a bridge"
     if population.read_rate_per_s is not None:
         line += f", takes at most {write_rate(population.read_rate_per_s)}"
     yield line
@@ -126,26 +177,14 @@ def _population(scenario: Scenario, population: Population) -> Iterator[str]:
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
 
 
-def _at(scenario: Scenario, population: Population) -> str:
-    """Which brokers they connect to; nothing where there is one only."""
-    at, drawn = population.at, population.at.choice == "random"
-    named = targets_by_name(scenario)
-    if sum(map(len, named.values())) == 1:
-        return ""
-    among = range(at.first, at.first + at.count)
-    name = next((name for name, indices in named.items() if at.first in indices), "")
-    indices = named.get(name, range(0))
-    if among.stop > indices.stop:
-        where = "all targets"
-    elif len(indices) == 1:
-        return f" at {name}"
-    elif len(among) == 1:
-        return f" at {name}-{at.first - indices.start}"
-    elif among == indices:
-        where = f"all {name}"
-    else:
-        where = f"{name} {at.first - indices.start} to {among.stop - 1 - indices.start}"
-    return f" at {where} {'at random' if drawn else 'in turn'}"
+def _attached(scenario: Scenario, population: Population) -> str:
+    """Where its clients connect, where there is a choice."""
+    at = scenario.populations[population.name].at
+    if at is None:
+        return " at all in turn" if len(planned_targets(scenario)) > 1 else ""
+    among = at.brokers if at.count is None else f"{at.count:,} of {at.brokers}"
+    among += f" from {at.brokers}-{at.first} on" if at.first else ""
+    return f" at {among}" + (", at random" if at.choice == "random" else "")
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:
@@ -190,7 +229,7 @@ def _publication(publication: Publication) -> str:
     return f"{size} at QoS {publication.qos}, {rate}{retained}"
 
 
-def _stage(plan: Plan, number: int) -> Iterator[str]:
+def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     stage = plan.stages[number]
     names = ", ".join(plan.populations[index].name for index in stage.populations)
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
@@ -207,6 +246,33 @@ def _stage(plan: Plan, number: int) -> Iterator[str]:
         yield f"     {totals} in all"
     if load.has_closed_loop:
         yield "     and a closed loop, whose rate the broker sets"
+    step = scenario.stages[number].step
+    faults = step.faults if isinstance(step, Publish | Hold) else ()
+    for fault in sorted(faults, key=lambda fault: fault.at):
+        yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
+        yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
+
+
+def _fault(fault: Fault) -> str:
+    """What is broken, and when it is mended."""
+    many = "" if fault.count is None else f"{fault.count:,} of "
+    by = "" if fault.by is None else f" by {write_duration(fault.by)}"
+    words = f"{fault.kind} {many}{fault.victims}{by}"
+    if fault.kind == "cut":
+        words += f" ({CUTS[fault.how]})"
+    if fault.lasts is None:
+        return f"{words}, not mended in this run"
+    return f"{words}, mended after {write_duration(fault.lasts)}"
+
+
+def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
+    """Who will not come back from it."""
+    if fault.kind == "kill" and fault.lasts is not None:
+        group, _ = victims_of(scenario.topology, fault)
+        for name, population in scenario.populations.items():
+            is_there = population.at is None or population.at.brokers == group
+            if is_there and population.reconnect is None:
+                yield f"clients of {name} do not come back: their reconnect is never"
 
 
 def _changes(stage: Stage) -> tuple[Change, ...]:

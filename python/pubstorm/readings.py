@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pubstorm.result import Statistics, Watched
 from pubstorm.samples import Sample
@@ -30,15 +31,23 @@ class Kept:
     at_s: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
 
-    def within(self, spans: Iterable[Span]) -> Sequence[float]:
-        """The values read in some spans."""
-        return [
-            value
+    def within(self, spans: Iterable[Span]) -> list[Kept]:
+        """What was read in each of some spans."""
+        places = [
+            slice(bisect_left(self.at_s, span.from_s), bisect_right(self.at_s, span.to_s))
             for span in spans
-            for value in self.values[
-                bisect_left(self.at_s, span.from_s) : bisect_right(self.at_s, span.to_s)
-            ]
         ]
+        return [Kept(self.at_s[place], self.values[place]) for place in places]
+
+    def growth(self) -> float:
+        """By how much a count has grown; one that fell began anew at zero."""
+        pairs = pairwise(self.values)
+        return math.fsum(value - before if value >= before else value for before, value in pairs)
+
+    @property
+    def length_s(self) -> float:
+        """Time from the first reading to the last."""
+        return self.at_s[-1] - self.at_s[0] if self.at_s else 0.0
 
 
 class Readings:
@@ -70,10 +79,13 @@ def group_of(source: str) -> str:
     return re.sub(r"-\d+$", "", source)
 
 
-def statistics(values: Sequence[float]) -> Statistics:
-    """Some readings in short."""
+def statistics(parts: Sequence[Kept]) -> Statistics:
+    """Readings of some spans in short."""
+    values = [value for part in parts for value in part.values]
     if not values:
         return Statistics()
+    length_s = sum(part.length_s for part in parts)
+    growth = sum(part.growth() for part in parts)
     return Statistics(
         count=len(values),
         first=values[0],
@@ -81,6 +93,7 @@ def statistics(values: Sequence[float]) -> Statistics:
         min=min(values),
         mean=float(f"{math.fsum(values) / len(values):.6g}"),
         max=max(values),
+        rate_per_s=float(f"{growth / length_s:.6g}") if length_s else 0.0,
     )
 
 
@@ -91,7 +104,7 @@ def _watched(
     spans: tuple[Mapping[str, Sequence[Span]], Sequence[Span]],
 ) -> Watched:
     by_name, load = spans
-    whole = statistics(track.values)
+    whole = statistics([track])
     return Watched(
         source=source,
         group=group_of(source),

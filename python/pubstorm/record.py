@@ -10,11 +10,20 @@ from datetime import datetime
 from pubstorm.assemble import Assembly
 from pubstorm.calibrate.headroom import headroom_of
 from pubstorm.environment import read_environment
+from pubstorm.faults.results import fault_results, fault_spans
 from pubstorm.live import Live
 from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
 from pubstorm.report import write_reports
-from pubstorm.result import BrokerResult, Environment, Event, Measured, Residue, Result
+from pubstorm.result import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    Event,
+    Measured,
+    Residue,
+    Result,
+)
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
@@ -40,6 +49,7 @@ class Brought:
 
     assembly: Assembly
     brokers: tuple[BrokerResult, ...]
+    bridges: tuple[BridgeResult, ...]
     watch: Watch
     residue: tuple[Residue, ...]
     warnings: tuple[Event, ...]
@@ -65,8 +75,12 @@ def record(recording: Recording, brought: Brought) -> Result:
 def _measured(recording: Recording, brought: Brought, environment: Environment) -> Measured:
     assembly, watch, course = brought.assembly, brought.watch, brought.assembly.course
     headroom, word = headroom_of(assembly, environment)
-    found = phases(assembly, _tracks(recording.directory))
+    tracks = _tracks(recording.directory)
+    found = phases(assembly, tracks)
+    faults = fault_results(assembly, tracks, tuple(recording.scenario.topology.bridges))
+    played = assembly.stages()
     stages, load = assembly.named_spans()
+    spans = [*stages, *phase_spans(found), *fault_spans(faults, played)]
     duration_s = round((course.ended_ns - course.started_ns) / 1e9, 3)
     return Measured(
         name=recording.scenario.name,
@@ -79,12 +93,14 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         ended_early=course.ended_early,
         populations=assembly.populations(),
         flows=assembly.flows(),
-        stages=assembly.stages(),
+        stages=played,
         fleet=assembly.fleet(),
+        faults=faults,
         phases=found,
         brokers=brought.brokers,
+        bridges=brought.bridges,
         command=recording.command,
-        monitors=watch.watched([*stages, *phase_spans(found)], load),
+        monitors=watch.watched(spans, load),
         observers=watch.observers(),
         monitor_problems=watch.problems,
         profile=watch.profile,

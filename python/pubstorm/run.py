@@ -7,7 +7,7 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,8 +18,9 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit
+from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
 from pubstorm.errors import PubstormError
+from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.host_files import check_host_files
@@ -28,12 +29,14 @@ from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
-from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan
-from pubstorm.preflight import Host, agents_needed, needs
+from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
+from pubstorm.plan.faults import faulty_bridges, planned_faults
+from pubstorm.preflight import Host, agents_needed, broker_kinds, needs
 from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
 from pubstorm.record import Brought, Recording, record
 from pubstorm.residue import CleanStart
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
@@ -41,6 +44,7 @@ from pubstorm.scenario.target import Target
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix
+from pubstorm.topology.faults import Faults
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -76,6 +80,7 @@ def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
 async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
     """The same, for a loop that plays several runs."""
     raise_descriptor_limit()
+    watch_children_by_descriptor()
     check_host_files(scenario, provisional_plan(scenario))
     run = _Run(scenario, options, live)
     live.begin(scenario.name)
@@ -115,28 +120,36 @@ class _Run:
         self._conducting = False
         self._warnings: list[Event] = []
         self._residue: tuple[Residue, ...] = ()
+        self._faults: Faults | None = None
 
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
         emit = self._happenings.put_nowait
         is_own = self._options.topology is None
         topology = self._options.topology or Topology(
-            self._scenario.topology, self._directory.topology, emit
+            self._scenario.topology,
+            self._directory.topology,
+            emit,
+            targets=self._scenario.target,
+            cut=faulty_bridges(self._scenario),
         )
         topology.tell(emit)
         with caught_signals(self._interrupt):
             try:
                 topology.keys.make(provisional_plan(self._scenario))
-                await self._unless_interrupted(topology.start())
+                await self._unless_interrupted(topology.start(self._live.starting))
+                self._note_bridges(topology)
                 plan = self._compile(topology)
                 observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
                 watch = self._watch(observed, topology)
-                is_fresh = is_own and not self._scenario.target
-                mode = "skip" if is_fresh else self._scenario.clean_start
-                assembly = await self._play_cleanly(plan, watch, CleanStart(observed, mode))
+                self._faults = Faults(topology, topology.bridges.links, topology.networks)
+                kept = self._older_targets(is_own)
+                clean_start = CleanStart(observed, self._scenario.clean_start, kept)
+                assembly = await self._play_cleanly(plan, watch, clean_start)
             finally:
                 if is_own:
                     await topology.stop()
+                    self._residue += await self._clean_outside(topology)
         return record(
             Recording(
                 scenario=self._scenario,
@@ -145,12 +158,27 @@ class _Run:
                 started=self._started,
                 command=self._options.command,
             ),
-            Brought(assembly, topology.results(), watch, self._residue, tuple(self._warnings)),
+            Brought(
+                assembly=assembly,
+                brokers=topology.results(),
+                bridges=topology.bridges.results(),
+                watch=watch,
+                residue=self._residue,
+                warnings=tuple(self._warnings),
+            ),
         )
 
     def close(self) -> None:
         """Closes the files of its directory."""
         self._directory.close()
+
+    def _older_targets(self, is_own: bool) -> Sequence[int]:
+        """Indices of the targets that may hold what earlier runs left: not those that this run has
+        started, and not the many small ones of bridges."""
+        named = targets_by_name(self._scenario)
+        small = {bridge.from_ for bridge in self._scenario.topology.bridges.values()}
+        older = [name for name in named if name == "target" or not (is_own or name in small)]
+        return [index for name in older for index in named[name]]
 
     async def _play_cleanly(self, plan: Plan, watch: Watch, clean_start: CleanStart) -> Assembly:
         self._residue = await self._unless_interrupted(clean_start.before())
@@ -188,6 +216,12 @@ class _Run:
         except PubstormError:
             self._residue += (clean_start.interrupted(),)
 
+    async def _clean_outside(self, topology: Topology) -> tuple[Residue, ...]:
+        """Removes what bridges left on a target that is not the run's own."""
+        if self._scenario.clean_start == "skip":
+            return ()
+        return await remove_bridges(topology.bridges.outside())
+
     def _compile(self, topology: Topology) -> Plan:
         given = self._scenario.target
         planned = planned_targets(self._scenario)[len(given) :]
@@ -205,7 +239,7 @@ class _Run:
         agents = self._scenario.fleet.agents or agents_needed(
             plan, descriptors=host.descriptors, cores=host.cores
         )
-        brokers = sum(broker.count for broker in self._scenario.topology.brokers.values())
+        brokers = broker_kinds(self._scenario.topology)
         for need in needs(plan, host, agents=agents, brokers=brokers):
             if not need.is_met:
                 text = f"short of {need_in_words(need)}: {need.fix}"
@@ -219,19 +253,28 @@ class _Run:
 
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
         """What watches, from where observers find the brokers."""
-        scenario, brokers = self._scenario, watched_brokers(topology.results(), plan.targets)
+        scenario = self._scenario
+        watched = watched_brokers(
+            topology.results(), plan.targets, lambda name: topology.broker(name).pid
+        )
         profiler = None
-        if (spec := profile_spec(scenario, plan, brokers)) is not None:
+        if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
         return Watch(
-            tuple(monitors_for(scenario, plan, brokers)),
+            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,
             profiler,
         )
+
+    def _note_bridges(self, topology: Topology) -> None:
+        """Says which bridges are not up; the run goes on, since a part of them is a finding."""
+        for text in topology.bridges.missing():
+            self._live.note(text)
+            self._warnings.append(Event(at_s=0.0, kind="bridge", text=text))
 
     async def _conduct(self, plan: Plan, fleet: Fleet, watch: Watch) -> Conductor:
         def keep(frame: Frame) -> None:
@@ -239,7 +282,7 @@ class _Run:
             watch.take(frame.snapshot)
 
         await watch.prepare()
-        conductor = Conductor(plan, fleet, self._happenings, self._live)
+        conductor = Conductor(plan, fleet, self._happenings, self._live, self._fault_play())
         self._conducting = True
         started_ns = conductor.course.started_ns
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
@@ -248,7 +291,16 @@ class _Run:
                 await conductor.play(keep, watch.enter_stage)
         finally:
             await watch.end()
+            if self._faults is not None and self._options.topology is not None:
+                await self._faults.mend_all()
         return conductor
+
+    def _fault_play(self) -> FaultPlay | None:
+        """What breaks brokers and bridges meanwhile; None where the scenario asks for nothing."""
+        planned = planned_faults(self._scenario)
+        if not planned or self._faults is None:
+            return None
+        return FaultPlay(planned, self._faults, self._happenings.put_nowait)
 
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted.set()

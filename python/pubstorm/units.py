@@ -1,5 +1,5 @@
-"""Quantities as people write them: `500B`, `10k`, `6s`, `1/6 Hz`, `10%`. Each parser gives one
-number in one fixed unit, or says what it found and what is allowed. It knows no scenario key.
+"""Quantities as people write them: `500B`, `10k`, `6s`, `1/6 Hz`, `10%`, `1MB/s`. Each parser gives
+one number in one fixed unit, or says what it found and what is allowed. It knows no scenario key.
 """
 
 from __future__ import annotations
@@ -118,6 +118,18 @@ def rate_per_s(value: object) -> float:
     return float(_bounded(number, value, RATE))
 
 
+def bits_per_s(value: object) -> int:
+    """What a link carries, in bits a second: `10Mbit/s`, `1MB/s`."""
+    text = value.strip() if isinstance(value, str) else ""
+    found = _BANDWIDTH.fullmatch(text)
+    if found is None or found[2] not in BANDWIDTH_FACTORS:
+        meant = _BANDWIDTH.fullmatch(f"{text}/s")
+        hint = f"write {text}/s" if meant and meant[2] in BANDWIDTH_FACTORS else None
+        raise UnfitError(value, BANDWIDTH.allowed, hint)
+    number = _decimal(found[1], value, BANDWIDTH) * BANDWIDTH_FACTORS[found[2]]
+    return _whole(_bounded(number, value, BANDWIDTH), value, BANDWIDTH)
+
+
 def share(value: object) -> float:
     """A share: `10%` or `0.1`."""
     number, unit = _split(value, SHARE, SHARE_FACTORS)
@@ -179,6 +191,15 @@ def write_rate(number_per_s: Number) -> str:
     if 0 < number_per_s < 1:
         return f"1/{1 / number_per_s:.6g} Hz"
     return f"{number_per_s:.6g}/s" if number_per_s < 1e6 else f"{number_per_s / 1e6:.6g}M/s"
+
+
+def write_bits_per_s(number_per_s: Number) -> str:
+    """What a link carries as people write it, in the largest unit that leaves it whole."""
+    for unit in ("Gbit", "Mbit", "kbit"):
+        factor = int(BANDWIDTH_FACTORS[unit])
+        if number_per_s >= factor and number_per_s % factor == 0:
+            return f"{number_per_s / factor:.0f}{unit}/s"
+    return f"{number_per_s:.0f}bit/s"
 
 
 def write_share(number: Number) -> str:
@@ -259,6 +280,13 @@ SIZE_FACTORS = {
     "MiB": Decimal(2**20),
 }
 SHARE_FACTORS = {"": Decimal(1), "%": Decimal("0.01")}
+BANDWIDTH_FACTORS = {
+    "bit": Decimal(1),
+    "kbit": Decimal(10**3),
+    "Mbit": Decimal(10**6),
+    "Gbit": Decimal(10**9),
+    **{unit: 8 * factor for unit, factor in SIZE_FACTORS.items()},
+}
 DURATION_FACTORS = {
     "ns": 1,
     "us": 10**3,
@@ -298,6 +326,13 @@ RATE = Kind(
     ("string",),
     write_rate,
 )
+BANDWIDTH = Kind(
+    "bandwidth",
+    "is a bandwidth such as 10Mbit/s, 500kbit/s or 1MB/s",
+    ("10Mbit/s", "500kbit/s", "1MB/s"),
+    ("string",),
+    write_bits_per_s,
+)
 SHARE = Kind(
     "share", "is a share such as 10% or 0.1", ("10%", 0.1), ("string", "number"), write_share
 )
@@ -309,6 +344,7 @@ KINDS: dict[Callable[[Any], Number], Kind] = {
     size_bytes: SIZE,
     duration_ns: DURATION,
     rate_per_s: RATE,
+    bits_per_s: BANDWIDTH,
     share: SHARE,
     factor: FACTOR,
 }
@@ -318,4 +354,5 @@ _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\W\d_]*|%)", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|min|s|h|d)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+", re.ASCII)
 _HERTZ = re.compile(rf"({_NUMBER})(?:\s*/\s*({_NUMBER}))?\s*([kM]?)Hz", re.ASCII)
+_BANDWIDTH = re.compile(rf"({_NUMBER})\s*([a-zA-Z]+)\s*/\s*s", re.ASCII)
 _PER = re.compile(rf"({_NUMBER})\s*([kM]?)\s*/\s*(ns|us|ms|s|min|h|d)", re.ASCII)

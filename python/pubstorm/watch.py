@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from pubstorm.live import Live
+from pubstorm.metrics import RATES
 from pubstorm.monitor import Monitor, MonitorError, Reading
+from pubstorm.monitor.bridges import BridgeMonitor
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
 from pubstorm.readings import Readings, Span
@@ -100,7 +102,8 @@ class Watch:
 
     def observers(self) -> tuple[Observer, ...]:
         """The clients that only watch."""
-        return tuple(m.observer() for m in self._monitors if isinstance(m, SysTopicsMonitor))
+        clients = (SysTopicsMonitor, BridgeMonitor)
+        return tuple(m.observer() for m in self._monitors if isinstance(m, clients))
 
     @property
     def problems(self) -> tuple[MonitorProblem, ...]:
@@ -109,7 +112,11 @@ class Watch:
 
     def _add_load(self, samples: Sequence[Sample]) -> None:
         self._keep(samples)
-        self._readings.add(sample for sample in samples if sample.source.startswith("agent-"))
+        self._readings.add(
+            sample
+            for sample in samples
+            if sample.source.startswith("agent-") or sample.metric in RATES
+        )
 
     def _outbox(self, loop: asyncio.AbstractEventLoop) -> _Outbox:
         """Hands what a reader has over to the loop; nothing happens once that is closed."""

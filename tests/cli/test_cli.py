@@ -208,31 +208,6 @@ net.netfilter.nf_conntrack_max=4096, or no filter that tracks connections)
     )
 
 
-@pytest.mark.parametrize(
-    ("at", "words"),
-    [
-        ("main", "at main"),
-        ("boxes", "at all boxes in turn"),
-        ("{brokers: boxes, choice: random}", "at all boxes at random"),
-        ("{brokers: boxes, first: 1}", "at boxes 1 to 2 in turn"),
-        ("{brokers: boxes, first: 1, count: 1}", "at boxes-1"),
-    ],
-)
-def test_check_tells_where_clients_are(shell: Shell, at: str, words: str) -> None:
-    text = f"""\
-topology: {{brokers: {{main: embedded, boxes: {{kind: embedded, count: 3}}}}}}
-populations:
-  here: {{clients: 6, at: {at}}}
-  there: {{clients: 6}}
-stages: [connect]
-"""
-    Path("at.yaml").write_text(text)
-    lines = shell("check", "at.yaml").stdout.splitlines()
-    assert lines[2].endswith("started and stopped by the run; separate")
-    assert f"  here: 6 clients {words}, clean session, keep-alive 60s" in lines
-    assert "  there: 6 clients at all targets in turn, clean session, keep-alive 60s" in lines
-
-
 def test_check_ends_with_3_where_the_host_has_too_little(shell: Shell) -> None:
     outcome = shell("check", "good.yaml", "--set", "populations.device.clients=100M")
     assert outcome.code == 3

@@ -1,4 +1,5 @@
-"""Python's side of `contract/golden`; Rust's is `crates/plan/tests/golden.rs`."""
+"""Python's side of `contract/golden`; Rust's is `crates/plan/tests/golden.rs`,
+and that of the proxy `crates/proxy/src/command.rs`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from pubstorm.plan import Attachment, Plan, clients_at, target_of
 from pubstorm.preflight import largest_share
 from pubstorm.snapshot import Snapshot
 from pubstorm.template import Template, TemplateError
+from pubstorm.topology.links import LINKS_ANSWER, LINKS_COMMAND
 
 GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
 
@@ -101,3 +103,14 @@ def test_agent_lines_are_read_as_agreed() -> None:
     for line in golden("control.json")["agent_lines"]:
         said = AGENT_LINE.validate_json(json.dumps(line))
         assert json.loads(said.model_dump_json()) == line
+
+
+def test_lines_to_and_from_the_proxy_are_read_written_and_refused_as_agreed() -> None:
+    agreed = golden("proxy.json")
+    for adapter, lines in ((LINKS_COMMAND, "commands"), (LINKS_ANSWER, "answers")):
+        for line in agreed[lines]:
+            read = adapter.validate_json(json.dumps(line))
+            assert json.loads(read.model_dump_json()) == line
+    for line in agreed["commands_refused"]:
+        with pytest.raises(ValidationError):
+            LINKS_COMMAND.validate_json(json.dumps(line))

@@ -131,6 +131,22 @@ def test_the_end_of_a_process_is_told_once(child: ChildMaker) -> None:
     assert read(watched) == {}
 
 
+def test_a_process_that_is_followed_goes_on_under_another_id(
+    child: ChildMaker, eventually: Eventually
+) -> None:
+    first = child(BUSY)
+    now = {"pid": first.pid}
+    watched = ProcessMonitor("it", lambda: now["pid"], Families())
+    read(watched)
+    eventually(lambda: read(watched).get("cpu", 0) > 0)
+    first.kill()
+    first.wait()
+    assert read(watched) == {}, "that is for whoever started it to tell"
+    now["pid"] = child(WAITING).pid
+    assert "cpu" not in read(watched), "nothing is known of it yet"
+    assert read(watched)["cpu"] >= 0
+
+
 def test_a_zombie_has_ended(child: ChildMaker, eventually: Eventually) -> None:
     started = child(WAITING)
     watched = monitor(pid=started.pid)
@@ -157,6 +173,11 @@ def test_a_process_of_another_user_is_told_as_far_as_it_can_be_seen(
     watched = monitor(pid=started.pid)
     monkeypatch.setattr(Path, "stat", refuse)
     readings = watched.read()
-    assert [next(readings).metric for _ in range(3)] == ["rss_bytes", "threads", "processes"]
+    assert [next(readings).metric for _ in range(4)] == [
+        "rss_bytes",
+        "private_bytes",
+        "threads",
+        "processes",
+    ]
     with pytest.raises(MonitorError, match=r"descriptors of process .* hidden"):
         next(readings)

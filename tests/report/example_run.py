@@ -1,5 +1,6 @@
 """Makes run directories without a run: a broker that carries 3000 clients and not 4000, watched at
-1 Hz. How long it is and how much is watched can be chosen, for what a report costs."""
+1 Hz, with a thousand bridged brokers behind it of which fifty are killed. How long it is and how
+much is watched can be chosen, for what a report costs."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from pubstorm.histogram import Histogram
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import (
     AgentResult,
+    BridgeResult,
     BrokerResult,
     BrokerVersion,
     Environment,
     Event,
+    FaultResult,
     FleetResult,
     FlowResult,
     HistogramPair,
@@ -31,6 +34,7 @@ from pubstorm.result import (
     ProfiledSymbol,
     ProfileResult,
     Rates,
+    Recovery,
     Residue,
     Result,
     StagePopulation,
@@ -54,7 +58,15 @@ SYSTEM_COUNTERS = {
     "$SYS/messages/sent": 1.5,
     "$SYS/publish/messages/received": 1.0,
     "$SYS/publish/messages/sent": 0.5,
+    "$SYS/bytes/received": 530.0,
+    "$SYS/bytes/sent": 540.0,
 }
+BOXES = 1000
+"""Small brokers, each with a bridge to the broker."""
+KILLED = 50
+"""How many of them are killed."""
+FAULT = (0.15, 0.05)
+"""When they are killed, and how long they are away: shares of the run."""
 FUNCTIONS = ("mux_poll__handle", "packet__read", "handle__publish", "sub__messages_queue")
 
 
@@ -118,7 +130,9 @@ def _samples(shape: Shape) -> Iterator[Sample]:
         for source in _names(shape):
             for metric, value in _of_population(source, due, strain, chance):
                 yield Sample(at_s, source, metric, value)
-        for metric, value in _of_machine(due / 650, strain, second, chance):
+        away = KILLED if FAULT[0] <= at_s / shape.duration_s < sum(FAULT) else 0
+        machine = _of_machine(due / 650, strain, second, chance)
+        for metric, value in (*machine, *_of_boxes(due / 650, away, chance)):
             source, _, name = metric.partition(" ")
             yield Sample(at_s, source, name, value)
         for topic, factor in SYSTEM_COUNTERS.items():
@@ -179,6 +193,18 @@ def _of_machine(
     yield "agent-0 busy", 0.04 + 0.2 * share
     yield "agent-0 rss_bytes", 4e6
     yield "agent-0 lateness_p99_us", 90 + 60 * chance.random()
+
+
+def _of_boxes(share: float, away: int, chance: random.Random) -> Iterator[tuple[str, float]]:
+    cpu = 0.04 + 0.3 * share + 0.01 * chance.random()
+    yield "boxes cpu", cpu
+    yield "boxes cpu_user", 0.4 * cpu
+    yield "boxes cpu_system", 0.6 * cpu
+    yield "boxes rss_bytes", 5.4e6 * (BOXES - away)
+    yield "boxes private_bytes", 0.9e6 * (BOXES - away)
+    yield "boxes processes", BOXES - away
+    yield "boxes threads", BOXES - away
+    yield "uplink connected", BOXES - away
 
 
 def _stacks(chance: random.Random) -> Iterator[str]:
@@ -249,7 +275,9 @@ def _result(folder: Path, shape: Shape) -> Result:
         flows=flows,
         stages=_stages(shape, populations),
         fleet=_fleet(shape),
-        brokers=(_broker(),),
+        brokers=tuple(_brokers()),
+        bridges=(_bridges(),),
+        faults=(_fault(shape),),
         phases=tuple(_phases(shape, pair.latency_us().intended)),
         monitors=_watched(folder),
         observers=_observers(),
@@ -380,7 +408,9 @@ def _phases(shape: Shape, latency: Latency) -> Iterator[Phase]:
 
 def _events(shape: Shape) -> tuple[Event, ...]:
     spans = _spans(shape)
+    at_s = FAULT[0] * shape.duration_s
     return (
+        Event(at_s=at_s, kind="fault", text=f"kill {KILLED} boxes"),
         Event(at_s=spans["more"][0], kind="change", text="+1000 clients of device-0"),
         Event(at_s=spans["less"][0], kind="change", text="-1000 clients of device-0"),
     )
@@ -403,15 +433,44 @@ def _fleet(shape: Shape) -> FleetResult:
     return FleetResult(agents=(agent,), lateness_us=late, load_intervals_total=shape.duration_s)
 
 
-def _broker() -> BrokerResult:
-    return BrokerResult(
-        name="broker-0",
-        kind="mosquitto",
-        version="2.0.11",
-        host="127.0.0.1",
-        port=18830,
-        pid=4700,
-        died=False,
+def _brokers() -> Iterator[BrokerResult]:
+    for group, number, port in (
+        ("broker", 0, 18830),
+        *(("boxes", number, 20_000 + number) for number in range(BOXES)),
+    ):
+        yield BrokerResult(
+            name=f"{group}-{number}",
+            group=group,
+            kind="mosquitto",
+            version="2.0.11",
+            host="127.0.0.1",
+            port=port,
+            pid=port,
+            died=False,
+        )
+
+
+def _bridges() -> BridgeResult:
+    return BridgeResult(
+        name="uplink", main="broker", small="boxes", bridges=BOXES, up=BOXES, up_after_s=31.4
+    )
+
+
+def _fault(shape: Shape) -> FaultResult:
+    at_s = FAULT[0] * shape.duration_s
+    mended_at_s = at_s + FAULT[1] * shape.duration_s
+    lost = BOXES - KILLED
+    return FaultResult(
+        stage="load",
+        name=f"kill {KILLED} boxes",
+        kind="kill",
+        victims=tuple(f"boxes-{number}" for number in range(KILLED)),
+        at_s=at_s,
+        mended_at_s=mended_at_s,
+        bridges=Recovery(before=BOXES, lowest=lost, first_s=1.2, most_s=5.6, all_s=6.1),
+        backlog_peak=310,
+        drained_s=2.5,
+        evidence=(f"{KILLED} of {BOXES} bridges were lost",),
     )
 
 

@@ -43,4 +43,10 @@ def test_headroom_is_told_where_the_host_was_calibrated(result: Result) -> None:
 
 def test_a_broker_that_the_run_did_not_start_counts_where_it_is_watched(result: Result) -> None:
     assert broker_sources(result) == {"broker-0"}
-    assert broker_sources(result.model_copy(update={"brokers": ()})) == {"broker-0", "redis"}
+    none_started = result.model_copy(update={"brokers": ()})
+    assert broker_sources(none_started) == {"broker-0", "boxes", "redis"}
+
+
+def test_brokers_that_are_watched_together_count_where_there_are_no_others(result: Result) -> None:
+    boxes = tuple(broker for broker in result.brokers if broker.group == "boxes")
+    assert broker_sources(result.model_copy(update={"brokers": boxes})) == {"boxes"}

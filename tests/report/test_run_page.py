@@ -92,9 +92,12 @@ def test_every_plot_has_its_place_and_names_axes_with_units(page: Page) -> None:
 
 def test_stages_are_bands_and_happenings_are_numbered_lines(page: Page) -> None:
     layout = page.figures["load"]["layout"]
-    assert [shape["type"] for shape in layout["shapes"]] == ["rect"] * 3 + ["line"] * 4
+    assert [shape["type"] for shape in layout["shapes"]] == ["rect"] * 3 + ["line"] * 5
     assert "load" in [note["text"] for note in layout["annotations"]]
-    words = "What happened 1:45 change: +1000 clients of device-0 1:57 collapse:"
+    words = (
+        "What happened 45.0 s fault: kill 50 boxes 1:45 change: +1000 clients of device-0 1:57 "
+        "collapse:"
+    )
     assert words in page.text
 
 

@@ -38,6 +38,7 @@ def watched(
             min=min(readings),
             mean=sum(readings) / len(readings),
             max=max(readings),
+            rate_per_s=(readings[-1] - readings[0]) / max(len(readings) - 1, 1),
         )
 
     return Watched(
@@ -76,6 +77,10 @@ def run(measured: MeasuredMaker) -> Measured:
             watched("broker-1", "cpu", 0.9, 0.1),
             watched("broker-0", "rss_bytes", 5e6, 7e6),
             watched("broker-0", "$SYS/messages/dropped", 10, 30),
+            watched("broker-0", "$SYS/bytes/sent", 1e6, 3e6),
+            watched("backend", "received_per_s", 110, 90),
+            watched("device", "received_per_s", 1, 2),
+            watched("uplink", "connected", 1000, 997),
             watched("host", "cpu", 0.4),
             watched("host", "net_sent_bytes_per_s", 2e6),
             watched("idle", "cpu"),
@@ -115,6 +120,11 @@ def run(measured: MeasuredMaker) -> Measured:
         ("broker.$SYS/messages/dropped.first", 10, "10"),
         ("host.net_sent", 2e6, "2.00 MB/s"),
         ('node.up{job="a"}.min', 1, "1"),
+        ("broker.$SYS/messages/dropped.rate", 20, "20.0/s"),
+        ("broker.$SYS/bytes/sent.rate", 2e6, "2.00 MB/s"),
+        ("backend.received_per_s.last", 90, "90.0/s"),
+        ("received_per_s.last", 92, "92.0/s"),
+        ("uplink.connected.min", 997, "997"),
     ],
 )
 def test_an_expression_has_its_value(

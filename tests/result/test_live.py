@@ -54,11 +54,13 @@ def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     live.begin("quickstart")
     live.show(STARTING)
     live.note("something happened")
+    live.starting("7 of 9 brokers up")
     live.end()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines()[0] == "run quickstart"
     assert captured.err.splitlines()[2] == "! something happened"
+    assert captured.err.splitlines()[3] == "7 of 9 brokers up"
 
 
 def test_the_terminal_shows_stage_populations_and_errors() -> None:
@@ -66,12 +68,14 @@ def test_the_terminal_shows_stage_populations_and_errors() -> None:
     console = Console(file=file, force_terminal=True, width=100, color_system=None)
     live = TerminalLive(console)
     live.begin("quick[b]start")
+    live.starting("7 of 9 brokers up")
     live.show(UNDER_WAY)
     live.note("something [b]happened")
     live.end()
     live.end()
     drawn = file.getvalue()
     for words in (
+        "quick[b]start: 7 of 9 brokers up",
         "2/3",
         "publish",
         "58 %",

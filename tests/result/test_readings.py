@@ -19,17 +19,29 @@ def test_each_figure_is_told_over_the_run_the_load_and_each_span() -> None:
     spans = (Span("connect", 0, 0.9), Span("publish", 1, 3), Span("leave", 3.5, 3.9))
     (found,) = readings(1, 5, 3, 4, 0.5).watched(spans, (Span("", 1, 2.5),))
     assert (found.source, found.group, found.metric) == ("broker-0", "broker", "cpu")
-    assert found.whole == Statistics(count=5, first=1, last=0.5, min=0.5, mean=2.7, max=5)
-    assert found.load == Statistics(count=2, first=5, last=3, min=3, mean=4, max=5)
+    whole, load = found.whole, found.load
+    assert (whole.count, whole.first, whole.last) == (5, 1, 0.5)
+    assert (whole.min, whole.mean, whole.max) == (0.5, 2.7, 5)
+    assert (load.count, load.first, load.last, load.min, load.mean) == (2, 5, 3, 3, 4)
     assert found.spans["connect"].mean == 1
-    assert found.spans["publish"] == Statistics(count=3, first=5, last=4, min=3, mean=4, max=5)
+    publish = found.spans["publish"]
+    assert (publish.count, publish.first, publish.last, publish.max) == (3, 5, 4, 5)
     assert found.spans["leave"] == Statistics()
 
 
 def test_spans_of_one_name_are_taken_together() -> None:
     spans = (Span("publish", 0, 1), Span("publish", 3, 4))
     (found,) = readings(1, 2, 100, 3, 4).watched(spans, ())
-    assert found.spans["publish"] == Statistics(count=4, first=1, last=4, min=1, mean=2.5, max=4)
+    publish = found.spans["publish"]
+    assert (publish.count, publish.first, publish.last, publish.mean) == (4, 1, 4, 2.5)
+    assert publish.rate_per_s == 1, "what grew between them belongs to neither"
+
+
+def test_a_count_that_falls_began_anew() -> None:
+    (found,) = readings(10, 16, 2, 5).watched((), ())
+    assert found.whole.rate_per_s == pytest.approx((6 + 2 + 3) / 3, rel=1e-5)
+    (single,) = readings(7).watched((), ())
+    assert single.whole.rate_per_s == 0
 
 
 def test_without_load_the_whole_run_stands_for_it() -> None:

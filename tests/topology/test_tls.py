@@ -18,7 +18,7 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.topology import BrokerDied, Topology
+from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import mosquitto
 
 CONNECT = bytes.fromhex("100c00044d5154540402003c0000")
@@ -54,7 +54,7 @@ def with_brokers(scenario: Scenario, folder: Path, look: Look) -> None:
     """Starts the brokers with keys, looks, and stops them."""
 
     async def run() -> None:
-        died: list[BrokerDied] = []
+        died: list[BrokerEvent] = []
         topology = Topology(scenario.topology, folder, died.append)
         try:
             topology.keys.make(planned(scenario))

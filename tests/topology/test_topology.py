@@ -14,7 +14,7 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Broker
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology import BrokerDied, Topology, broker
+from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import EmbeddedBroker, embedded, mosquitto
 
 Specs = Mapping[str, dict[str, Any]]
@@ -26,7 +26,7 @@ def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
 
     async def run() -> None:
         brokers = {name: Broker.model_validate({**given, **spec}) for name, spec in specs.items()}
-        died: list[BrokerDied] = []
+        died: list[BrokerEvent] = []
         topology = Topology(TopologySpec(brokers=brokers), folder, died.append)
         try:
             await topology.start()
@@ -40,8 +40,8 @@ def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
 def test_started_brokers_serve_the_next_run_unless_one_has_ended(tmp_path: Path) -> None:
     async def run() -> None:
         brokers = {"main": Broker(kind="mosquitto")}
-        first: asyncio.Queue[BrokerDied] = asyncio.Queue()
-        second: asyncio.Queue[BrokerDied] = asyncio.Queue()
+        first: asyncio.Queue[BrokerEvent] = asyncio.Queue()
+        second: asyncio.Queue[BrokerEvent] = asyncio.Queue()
         topology = Topology(TopologySpec(brokers=brokers), tmp_path, first.put_nowait)
         try:
             await topology.start()
@@ -143,7 +143,7 @@ def test_a_broker_that_talks_nonsense_is_stopped(tmp_path: Path) -> None:
 def test_a_broker_that_ignores_the_stop_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "STOP_GRACE_S", 0.1)
+    monkeypatch.setattr(EmbeddedBroker, "stop_grace_s", 0.1)
     ready = '{"kind": "ready", "port": 1, "pid": 1, "version": "stubborn"}'
     binary = script(tmp_path, f"trap '' TERM; echo '{ready}'; while read -r _; do :; done")
     start({"main": {"kind": "embedded", "count": 2}}, tmp_path / "run", binary)
@@ -151,8 +151,11 @@ def test_a_broker_that_ignores_the_stop_is_killed(
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(TopologyError, match=r"cannot write .*main-0"):
+    with pytest.raises(TopologyError, match=r"cannot write .*started\.jsonl"):
         start({"main": {"kind": "embedded"}}, tmp_path / "file")
+    (tmp_path / "main-0").touch()
+    with pytest.raises(TopologyError, match=r"cannot write .*main-0"):
+        start({"main": {"kind": "embedded"}}, tmp_path)
 
 
 def test_one_broker_that_fails_stops_the_others(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finding the two programs."""
+"""Finding the three programs."""
 
 from pathlib import Path
 
@@ -17,6 +17,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     monkeypatch.setattr(binaries, "CHECKOUT", checkout)
     monkeypatch.delenv("PUBSTORM_ENGINE", raising=False)
     monkeypatch.delenv("PUBSTORM_BROKER", raising=False)
+    monkeypatch.delenv("PUBSTORM_PROXY", raising=False)
     return packaged, checkout
 
 
@@ -37,6 +38,21 @@ def test_the_environment_comes_first_then_the_package_then_the_checkout(
     named = program(tmp_path / "mine")
     monkeypatch.setenv("PUBSTORM_ENGINE", str(named))
     assert binaries.engine_path() == named
+
+
+def test_each_program_has_its_own_name_and_variable(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for find, name in (
+        (binaries.engine_path, "engine"),
+        (binaries.broker_path, "broker"),
+        (binaries.proxy_path, "proxy"),
+    ):
+        built = program(folders[1] / f"pubstorm-{name}")
+        assert find() == built
+        named = program(tmp_path / name)
+        monkeypatch.setenv(f"PUBSTORM_{name.upper()}", str(named))
+        assert find() == named
 
 
 def test_what_is_not_built_says_how_to_build_it(folders: tuple[Path, Path]) -> None:

@@ -66,6 +66,9 @@ def problems(expression: str, key: str = "thresholds") -> list[Problem]:
         "stats.$SYS/heap/current",
         "node.anything_at_all",
         'node.up{job="a.b"}.last',
+        "main.$SYS/messages/sent.rate@twice",
+        "backend.received_per_s.last@steady",
+        "received_per_s.max",
     ],
 )
 @pytest.mark.parametrize("key", ["thresholds", "table", "stop_when"])
@@ -118,8 +121,8 @@ def test_what_is_there_can_be_named(expression: str, key: str) -> None:
             "did you mean -5 device?",
         ),
         (
-            "lost@steady",
-            "found 'lost', allowed for a single stage are connect_failed,",
+            "retained@steady",
+            "found 'retained', allowed for a single stage are connect_failed,",
             None,
         ),
         (
@@ -216,3 +219,49 @@ def test_phases_are_called_after_their_changes_each_by_a_name_of_its_own() -> No
         "-5 device (2)",
         "0.5 × device",
     )
+
+
+BRIDGED = """
+topology:
+  brokers: {cloud: mosquitto, boxes: {kind: mosquitto, count: 9}}
+  bridges:
+    uplink: {from: boxes, to: cloud, topics: [{topic: "up/#", direction: out}]}
+populations:
+  device: {clients: 9, at: boxes, publications: [{topic: up/a, rate: 1/s}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["uplink.connected.min == 9", "uplink.connected@publish == 9", "boxes.cpu < 50%"],
+)
+def test_bridges_and_brokers_that_are_watched_together_can_be_named(line: str) -> None:
+    assert parse_scenario(f"{BRIDGED}thresholds: ['{line}']\n", "s.yaml").thresholds
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("boxes-3.cpu", "found 'boxes-3', allowed is boxes"),
+        ("boxes.$SYS/bytes/sent", "found '$SYS/bytes/sent', allowed are cpu, "),
+    ],
+)
+def test_nothing_is_asked_of_single_brokers_that_are_watched_together(
+    expression: str, message: str
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(f"{BRIDGED}thresholds: ['{expression} < 1']\n", "s.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(message)
+    assert problem.hint == "9 brokers boxes are watched together, without $SYS"
+
+
+def test_bridges_have_no_other_figure() -> None:
+    with pytest.raises(ScenarioError, match="found 'cpu', allowed are the metrics"):
+        parse_scenario(f"{BRIDGED}thresholds: ['uplink.cpu < 1']\n", "s.yaml")
+
+
+def test_a_bridge_and_a_population_cannot_share_a_name() -> None:
+    text = BRIDGED.replace("device:", "uplink:")
+    with pytest.raises(ScenarioError, match="uplink', which is also a bridge"):
+        parse_scenario(text, "s.yaml")

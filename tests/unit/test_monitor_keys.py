@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import yaml
 
 from pubstorm.errors import ScenarioError
-from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
+from pubstorm.monitor.choice import (
+    WatchedBroker,
+    monitors_for,
+    profile_spec,
+    watched_brokers,
+)
 from pubstorm.plan import Plan, compile_plan
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.monitors import Process
+from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process
 from pubstorm.scenario.target import Target
 
 SECOND_NS = 10**9
@@ -35,7 +41,8 @@ def problem(**keys: Any) -> str:
 def chosen(asked: Scenario, targets: list[Target], *brokers: BrokerResult) -> list[tuple[str, str]]:
     """Class and source of each monitor."""
     compiled = compiled_for(asked, targets)
-    found = monitors_for(asked, compiled, watched_brokers(brokers, targets))
+    pids = {broker.name: broker.pid for broker in brokers}
+    found = monitors_for(asked, compiled, watched_brokers(brokers, targets, pids.__getitem__))
     return [(type(monitor).__name__, monitor.source) for monitor in found]
 
 
@@ -43,9 +50,22 @@ def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:
     return compile_plan(asked, targets, run_tag=1)
 
 
+def given(targets: Sequence[Target]) -> Sequence[WatchedBroker]:
+    pids: dict[str, int] = {}
+    return watched_brokers((), targets, pids.__getitem__).brokers
+
+
 def started(name: str, kind: str) -> BrokerResult:
     return BrokerResult(
-        name=name, kind=kind, version="1", host="127.0.0.1", port=1, pid=4711, died=False
+        name=name,
+        group=name.rpartition("-")[0],
+        kind=kind,
+        version="1",
+        host="127.0.0.1",
+        port=1,
+        pid=4711,
+        died=False,
+        speaks_sys=kind == "mosquitto",
     )
 
 
@@ -111,10 +131,25 @@ def test_a_source_has_a_name_of_its_own(name: str) -> None:
     assert f"monitors.sources.{name}: found the name '{name}', allowed is one that nothing" in found
 
 
+def test_many_brokers_of_a_name_are_watched_together_and_without_observers() -> None:
+    brokers = (
+        started("cloud-0", "mosquitto"),
+        *(started(f"boxes-{n}", "mosquitto") for n in range(TOGETHER_ABOVE + 1)),
+        *(started(f"few-{n}", "nats") for n in range(TOGETHER_ABOVE)),
+    )
+    assert chosen(scenario(), [HERE] * len(brokers), *brokers) == [
+        HOST,
+        ("ProcessMonitor", "cloud-0"),
+        ("SysTopicsMonitor", "cloud-0"),
+        *(("ProcessMonitor", f"few-{n}") for n in range(TOGETHER_ABOVE)),
+        ("GroupMonitor", "boxes"),
+    ]
+
+
 def test_the_first_publish_stage_of_the_first_broker_is_profiled() -> None:
     asked = scenario(stages=["connect", {"publish": "5s"}], profile={"for": "2s"})
     compiled = compiled_for(asked, [HERE])
-    found = profile_spec(asked, compiled, watched_brokers((), compiled.targets))
+    found = profile_spec(asked, compiled, given(compiled.targets))
     assert found is not None
     assert (found.broker, found.process, found.stage) == ("broker-0", Process(port=1883), 1)
     assert (found.after_ns, found.duration_ns) == (SECOND_NS, 2 * SECOND_NS)
@@ -128,9 +163,10 @@ def test_stage_and_process_of_a_profile_can_be_chosen() -> None:
         profile={"stage": "idle", "broker": "redis"},
     )
     compiled = compiled_for(asked, [THERE])
-    found = profile_spec(asked, compiled, watched_brokers((), compiled.targets))
+    found = profile_spec(asked, compiled, given(compiled.targets))
     assert found is not None
-    assert (found.broker, found.process.name, found.stage) == ("redis", "redis-server", 2)
+    process = Process(name="redis-server")
+    assert (found.broker, found.process, found.stage) == ("redis", process, 2)
 
 
 def test_a_scenario_without_a_profile_has_none() -> None:

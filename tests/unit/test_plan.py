@@ -222,7 +222,7 @@ topology:
     up: {from: b, to: a, topics: [{topic: "#", direction: out, remote_prefix: "up/"}]}
     down: {from: b, to: a, topics: [{topic: "#", direction: in, local_prefix: "down/{n}/"}]}
 populations:
-  c: {clients: 3, subscriptions: ["#"], publications: [{topic: t, rate: 1/s}]}
+  c: {clients: 3, at: b, subscriptions: ["#"], publications: [{topic: t, rate: 1/s}]}
 """
     plan = plan_of(text)
     found = {(place.targets.start, place.topic) for place in reached(plan, 1, "t")}

@@ -13,15 +13,18 @@ from pubstorm.preflight import (
     Need,
     agents_needed,
     broker_host_needs,
+    broker_kinds,
     largest_share,
     needs,
     script,
 )
+from pubstorm.preflight.brokers import Kinds
 from pubstorm.preflight.host import UNLIMITED
 from pubstorm.scenario import parse_scenario
 
 HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
 FAR = "mqtt://broker.example"
+ONE: Kinds = {"embedded": 1}
 
 
 def plan_of(clients: int, rate: str = "1/h", targets: int = 1, *, more: str = "") -> Plan:
@@ -37,7 +40,7 @@ populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: {rate}}
     return compile_plan(scenario, planned_targets(scenario), run_tag=0)
 
 
-def short(plan: Plan, host: Host, *, brokers: int = 1) -> dict[str, Need]:
+def short(plan: Plan, host: Host, *, brokers: Kinds = ONE) -> dict[str, Need]:
     found = needs(plan, host, agents=1, brokers=brokers)
     return {need.what: need for need in found if not need.is_met}
 
@@ -98,7 +101,12 @@ def test_a_large_enough_host_meets_every_need() -> None:
         (
             replace(HOST, system_descriptors=100),
             "open files of the system",
-            "sysctl -w fs.file-max=4400",
+            "sysctl -w fs.file-max=4440",
+        ),
+        (
+            replace(HOST, listen_ports=0),
+            "ports for brokers to listen on",
+            'sysctl -w net.ipv4.ip_local_port_range="32768 60999"',
         ),
         (
             replace(HOST, user_threads=100, user_threads_used=95),
@@ -158,8 +166,37 @@ def test_what_is_short_comes_with_its_fix(host: Host, what: str, fix: str) -> No
     assert short(plan_of(1000), host)[what].fix == fix
 
 
+BRIDGED = """\
+topology:
+  brokers: {cloud: {kind: mosquitto}, boxes: {kind: mosquitto, count: 1000}}
+  bridges: {up: {from: boxes, to: cloud, topics: [{topic: a/#, direction: out}]}}
+populations: {c: {clients: 500, at: boxes, subscriptions: [a]}, d: {clients: 7, at: cloud}}
+stages: [connect]
+"""
+
+
+def test_bridges_are_connections_of_the_main_broker() -> None:
+    scenario = parse_scenario(BRIDGED, "s.yaml")
+    plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    brokers = broker_kinds(scenario.topology)
+    assert brokers == {"mosquitto": 1001}
+    found = {n.what: n.needed for n in needs(plan, HOST, agents=1, brokers=brokers)}
+    assert found["open files of a broker"] == 1000 + 7 + 200
+    assert found["open files of Pubstorm itself"] == 1001 + 200
+    assert found["ports for brokers to listen on"] == 1001
+    assert found["processes and threads of the system"] == 1001 + 3
+    # Of each broker what it takes by itself, and of each connection what a broker has of it.
+    assert found["memory, about"] > 1001 * 2 * 2**20 + 1507 * 40_000
+    few = replace(HOST, has_setpriv=False)
+    [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
+    assert "apt-get install util-linux" in short.fix
+    few = replace(HOST, memory_bytes=2**30)
+    [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
+    assert "start fewer brokers" in short.fix
+
+
 def test_brokers_elsewhere_need_nothing_here() -> None:
-    found = needs(plan_of(1000, more=f"target: {FAR}"), HOST, agents=1, brokers=0)
+    found = needs(plan_of(1000, more=f"target: {FAR}"), HOST, agents=1, brokers={})
     assert not any("broker" in need.what or "accepted" in need.what for need in found)
 
 
@@ -174,7 +211,7 @@ def test_the_host_of_a_broker_elsewhere_gets_advice() -> None:
 
 
 def test_connection_tracking_counts_only_where_it_is_loaded() -> None:
-    found = needs(plan_of(1000), HOST, agents=1, brokers=1)
+    found = needs(plan_of(1000), HOST, agents=1, brokers=ONE)
     assert not any("packet filter" in need.what for need in found)
 
 
@@ -201,7 +238,7 @@ def test_addresses_of_other_machines_are_named() -> None:
 
 def test_beyond_half_of_the_ports_connecting_gets_slow() -> None:
     plan = plan_of(15_000, more="sources: [127.0.0.1]")
-    found = needs(plan, HOST, agents=1, brokers=1)
+    found = needs(plan, HOST, agents=1, brokers=ONE)
     ports = next(need for need in found if need.what.startswith("ports"))
     assert ports.is_met
     assert ports.hint.startswith("connecting gets slow beyond 14,000 ports")
@@ -214,7 +251,7 @@ def test_tls_takes_more_memory() -> None:
     )
 
     def memory(plan: Plan) -> int:
-        found = needs(plan, HOST, agents=1, brokers=0)
+        found = needs(plan, HOST, agents=1, brokers={})
         return next(need.needed for need in found if need.what == "memory, about")
 
     assert memory(secured) - memory(plain) == 1000 * 30_000
@@ -262,9 +299,10 @@ ulimit -n 9000
 
 def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> None:
     nothing = Host(
-        descriptors=300,
+        descriptors=200,
         system_descriptors=0,
         ports=1,
+        listen_ports=0,
         memory_bytes=0,
         cores=1,
         nr_open=0,
@@ -278,7 +316,7 @@ def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> N
         syn_backlog=0,
     )
     plan = plan_of(1000, more="sources: [10.1.2.3]")
-    found = needs(plan, nothing, agents=1, brokers=1)
+    found = needs(plan, nothing, agents=1, brokers=ONE)
     assert not any(need.is_met for need in found)
     text = script("all", found)
     checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True)
@@ -287,4 +325,4 @@ def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> N
 
 
 def test_nothing_short_makes_a_script_without_commands() -> None:
-    assert "# Nothing is short." in script("fine", needs(plan_of(1), HOST, agents=1, brokers=1))
+    assert "# Nothing is short." in script("fine", needs(plan_of(1), HOST, agents=1, brokers=ONE))

@@ -150,8 +150,8 @@ def test_paths_are_from_the_folder_of_the_scenario() -> None:
         ),
         (
             OURS.replace("mosquitto", "embedded"),
-            "s.yaml:1: topology.brokers.main.tls: found psk for the embedded broker, allowed is "
-            "none",
+            "s.yaml:1: topology.brokers.main.tls: found tls with kind embedded, allowed with "
+            "mosquitto alone",
         ),
         (
             OURS.replace("tls: psk}", "tls: psk}, other: {kind: mosquitto, tls: server}"),

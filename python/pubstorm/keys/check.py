@@ -4,41 +4,49 @@ be read, is in force, and is enough for every client."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from pubstorm.errors import KeysError, Problem
 from pubstorm.keys.certificates import check_authorities, check_credential
 from pubstorm.keys.clients import names_of
 from pubstorm.keys.files import PATH_HINT
 from pubstorm.keys.psk import read_psk
-from pubstorm.plan import Plan, Population, Tls
+from pubstorm.plan import Plan, Tls
+
+Names = Callable[[str], Sequence[str]]
+"""A template's text for every client."""
 
 
 def key_problems(plan: Plan) -> Iterator[Problem]:
     """What is wrong with them: at most one problem for each kind of each population."""
     for population in plan.populations:
-        if population.tls is None:
-            continue
-        for kind, check in CHECKS.items():
-            try:
-                check(population, population.tls)
-            except KeysError as error:
-                place = f"populations.{population.name}.tls.{kind}"
-                yield Problem(place, "", error.message, error.hint)
+        if population.tls is not None:
+            place = f"populations.{population.name}.tls"
+            yield from tls_problems(place, partial(names_of, population), population.tls)
 
 
-def _check_authorities(population: Population, tls: Tls) -> None:
-    del population
+def tls_problems(place: str, names: Names, tls: Tls) -> Iterator[Problem]:
+    """What is wrong with the keys of some clients, which stand at a place of the scenario."""
+    for kind, check in CHECKS.items():
+        try:
+            check(names, tls)
+        except KeysError as error:
+            yield Problem(f"{place}.{kind}", "", error.message, error.hint)
+
+
+def _check_authorities(names: Names, tls: Tls) -> None:
+    del names
     if tls.ca is not None:
         check_authorities(tls.ca)
 
 
-def _check_certificates(population: Population, tls: Tls) -> None:
+def _check_certificates(names: Names, tls: Tls) -> None:
     """All files must be there; those of the first and the last client are read."""
     if tls.certificate is None or tls.key is None:
         return
-    certificates = names_of(population, tls.certificate)
-    keys = names_of(population, tls.key)
+    certificates = names(tls.certificate)
+    keys = names(tls.key)
     for paths in (certificates, keys):
         different = dict.fromkeys(paths)
         missing = [path for path in different if not os.access(path, os.R_OK)]
@@ -50,11 +58,11 @@ def _check_certificates(population: Population, tls: Tls) -> None:
         check_credential(certificates[client], keys[client])
 
 
-def _check_psk(population: Population, tls: Tls) -> None:
+def _check_psk(names: Names, tls: Tls) -> None:
     if tls.psk is None:
         return
     keys = read_psk(tls.psk.file)
-    identities = names_of(population, tls.psk.identity)
+    identities = names(tls.psk.identity)
     missing = [identity for identity in identities if identity not in keys]
     if missing:
         of = f"{len(missing)} of {len(identities)}"
@@ -62,7 +70,7 @@ def _check_psk(population: Population, tls: Tls) -> None:
         raise KeysError(message, "pubstorm keys psk --scenario FILE makes keys for all clients")
 
 
-CHECKS: dict[str, Callable[[Population, Tls], None]] = {
+CHECKS: dict[str, Callable[[Names, Tls], None]] = {
     "ca": _check_authorities,
     "certificate": _check_certificates,
     "psk": _check_psk,

@@ -58,6 +58,9 @@ class Live(Protocol):
     def step(self, text: str) -> None:
         """One line about a step of a series."""
 
+    def starting(self, text: str) -> None:
+        """How far the start of the run is, about once a second where it takes that long."""
+
     def show(self, summary: Summary) -> None:
         """The state of the run, about once a second."""
 
@@ -75,6 +78,9 @@ class SilentLive:
         """Ignored."""
 
     def step(self, text: str) -> None:
+        """Ignored."""
+
+    def starting(self, text: str) -> None:
         """Ignored."""
 
     def show(self, summary: Summary) -> None:

@@ -19,6 +19,10 @@ class PlainLive:
         """Prints the line."""
         _say(text)
 
+    def starting(self, text: str) -> None:
+        """Prints the line."""
+        _say(text)
+
     def show(self, summary: Summary) -> None:
         """Prints one line."""
         _say(line_of(summary))

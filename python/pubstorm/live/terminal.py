@@ -31,7 +31,7 @@ class TerminalLive:
         """Opens the display."""
         self._name = name
         self._live = RichLive(
-            Text(f"{name}: starting", style="dim"),
+            _start(name, "starting"),
             console=self._console,
             auto_refresh=False,
             transient=True,
@@ -41,6 +41,11 @@ class TerminalLive:
     def step(self, text: str) -> None:
         """Prints a line that stays."""
         self._console.print(Text(text, style="bold"), soft_wrap=True)
+
+    def starting(self, text: str) -> None:
+        """Draws how far the start is."""
+        if self._live is not None:
+            self._live.update(_start(self._name, text), refresh=True)
 
     def show(self, summary: Summary) -> None:
         """Draws a summary."""
@@ -78,6 +83,10 @@ def drawn(name: str, summary: Summary) -> RenderableType:
         subtitle_align="right",
         border_style="cyan",
     )
+
+
+def _start(name: str, text: str) -> RenderableType:
+    return Text(f"{name}: {text}", style="dim")
 
 
 def _stage(summary: Summary) -> RenderableType:

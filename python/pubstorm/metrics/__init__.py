@@ -31,6 +31,18 @@ class Metric:
     """What it is for all populations together."""
     spans: frozenset[SpanKind] = frozenset()
     """Whether it is kept for single stages and phases too."""
+    over_time: bool = False
+    """Whether its readings can be asked for too, with the statistics of monitors."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMetric:
+    """A metric of faults, which has a fault as its span and no subject."""
+
+    meaning: str
+    unit: Unit = ""
+    statistics: tuple[str, ...] = ()
+    """What can be asked of it; nothing where it is one number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,7 @@ class Expression:
     metric: str
     statistic: str | None = None
     span: str | None = None
-    """A stage or phase; None: the whole run, for monitors its load time."""
+    """A stage, phase or fault; None: the whole run, for monitors its load time."""
 
     def __str__(self) -> str:
         subject = "" if self.subject is None else f"{self.subject}."
@@ -51,11 +63,20 @@ class Expression:
         return f"{subject}{self.metric}{statistic}{span}"
 
     @property
+    def is_of_fault(self) -> bool:
+        """Whether it asks what came of a fault."""
+        return self.subject is None and self.metric in FAULT_METRICS
+
+    @property
     def unit(self) -> Unit | None:
         """The unit of its value; None where only the result can tell."""
+        if self.statistic == "rate":
+            return unit_of_growth(self.metric)
         known = POPULATION_METRICS.get(self.metric)
         if known is not None:
             return known.unit
+        if self.is_of_fault:
+            return FAULT_METRICS[self.metric].unit
         if self.metric in MONITOR_METRICS:
             return unit_of(MONITOR_METRICS[self.metric])
         return unit_of(self.metric) or None
@@ -71,12 +92,17 @@ def parse_expression(source: str) -> Expression:
     if metric in POPULATION_METRICS:
         _check_statistic(metric, statistic)
         return Expression(None, metric, statistic, span)
+    if metric in FAULT_METRICS:
+        _check_fault_metric(metric, statistic, span)
+        return Expression(None, metric, statistic, span)
     subject = _SUBJECT.fullmatch(body)
     if subject is None:
-        hint = metric_hint(metric, POPULATION_METRICS, SHOWN_METRICS)
+        hint = metric_hint(metric, (*POPULATION_METRICS, *FAULT_METRICS), SHOWN_METRICS)
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
+    if metric in BRIDGE_METRICS:
+        return Expression(name, metric, statistic, span)
     if metric in POPULATION_METRICS:
         _check_statistic(metric, statistic)
     elif name in POPULATION_METRICS:
@@ -116,6 +142,12 @@ def metric_hint(name: str, metrics: Collection[str], shown: Collection[str]) -> 
     return f"there are {', '.join(shown)}"
 
 
+def unit_of_growth(metric: str) -> Unit:
+    """The unit of a count's growth a second."""
+    counts_bytes = unit_of(metric) == "bytes" or metric.startswith(f"{SYS_PREFIX}bytes/")
+    return "bytes_per_s" if counts_bytes else "per_s"
+
+
 def full_names(metric: str) -> tuple[str, ...]:
     """What a monitor's metric may be called in a result, where its unit was left out."""
     return (metric, *(f"{metric}_{suffix}" for suffix in UNIT_SUFFIXES))
@@ -130,19 +162,41 @@ def _split_statistic(body: str) -> tuple[str, str | None]:
     return body, None
 
 
+def _check_fault_metric(metric: str, statistic: str | None, span: str | None) -> None:
+    if span is None:
+        raise UnfitError(metric, f"is {metric}@FAULT, the name of a fault", FAULT_HINT)
+    _check_among(metric, statistic, FAULT_METRICS[metric].statistics)
+
+
 def _check_statistic(metric: str, statistic: str | None) -> None:
-    allowed = POPULATION_METRICS[metric].statistics
+    if POPULATION_METRICS[metric].over_time:
+        if statistic is not None and statistic not in MONITOR_STATISTICS:
+            words = f"are {metric} alone, or .{', .'.join(MONITOR_STATISTICS)}"
+            raise UnfitError(statistic, words)
+        return
+    _check_among(metric, statistic, POPULATION_METRICS[metric].statistics)
+
+
+def _check_among(metric: str, statistic: str | None, allowed: tuple[str, ...]) -> None:
     if statistic in allowed or (statistic is None and not allowed):
         return
     if not allowed:
         raise UnfitError(statistic, f"is {metric} alone: it is one number")
     found = metric if statistic is None else f"{metric}.{statistic}"
-    raise UnfitError(found, f"are {metric}.{', .'.join(allowed)}", f"for example {metric}.p99")
+    example = "p99" if "p99" in allowed else allowed[0]
+    raise UnfitError(
+        found, f"are {metric}.{', .'.join(allowed)}", f"for example {metric}.{example}"
+    )
 
 
 LATENCY_STATISTICS = ("mean", "min", "p50", "p90", "p99", "p999", "max")
-MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase")
-ALL_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS))
+MONITOR_STATISTICS = ("mean", "min", "max", "first", "last", "increase", "rate")
+BACK_STATISTICS: Mapping[str, str] = {
+    "first": "Until the first one of those that were lost was back.",
+    "most": "Until 99 % of those that were there before were there again.",
+    "all": "Until all of them were.",
+}
+ALL_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS, *BACK_STATISTICS))
 
 COUNTERS = (
     "connect_attempts",
@@ -169,7 +223,19 @@ COUNTERS = (
     "bytes_received",
 )
 STAGE_COUNTERS = frozenset(
-    ("connect_failed", "disconnected", "sent", "acked", "skipped", "received", "expected")
+    (
+        "connect_failed",
+        "disconnected",
+        "sent",
+        "acked",
+        "skipped",
+        "received",
+        "expected",
+        "lost",
+        "duplicate",
+        "reordered",
+        "stale",
+    )
 )
 STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
@@ -191,7 +257,7 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = Metric((name,))
     metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
     for name in RATES:
-        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere)
+        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
         for clock, spans in (("intended", everywhere), ("actual", in_stages)):
             path = (f"{name}_us", clock)
@@ -203,11 +269,29 @@ def _population_metrics() -> dict[str, Metric]:
 
 POPULATION_METRICS: Mapping[str, Metric] = _population_metrics()
 
+FAULT_METRICS: Mapping[str, FaultMetric] = {
+    "clients_lost": FaultMetric("Clients that were connected before it, less those at the worst."),
+    "clients_back": FaultMetric(
+        "Time from when it was mended until they were connected again.",
+        "s",
+        tuple(BACK_STATISTICS),
+    ),
+    "bridges_lost": FaultMetric("Bridges that were up before it, less those at the worst."),
+    "bridges_back": FaultMetric(
+        "Time from when it was mended until they were up again.", "s", tuple(BACK_STATISTICS)
+    ),
+    "backlog_peak": FaultMetric(
+        "Most messages that were due and not yet received or acknowledged."
+    ),
+    "drained": FaultMetric("Time from when it was mended until they were gone.", "s"),
+}
+
 PROCESS_METRICS: Mapping[str, str] = {
     "cpu": "CPU time, as a share of one core: 150 % is one and a half cores.",
     "cpu_user": "The part of it in the program.",
     "cpu_system": "The part of it in the kernel.",
     "rss_bytes": "Resident memory.",
+    "private_bytes": "Resident memory without what other processes share, such as the program.",
     "threads": "Threads.",
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",
@@ -235,6 +319,9 @@ AGENT_METRICS: Mapping[str, str] = {
     "busy": "Share of the time that its loop was not waiting.",
     "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
 }
+BRIDGE_METRICS: Mapping[str, str] = {
+    "connected": "Bridges that are up, as they say themselves on the main broker.",
+}
 SYS_PREFIX = "$SYS/"
 """What the name of a metric begins with that a broker publishes of itself."""
 UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
@@ -243,7 +330,7 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS):
+    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):
@@ -254,6 +341,7 @@ def _monitor_metrics() -> dict[str, str]:
 
 MONITOR_METRICS: Mapping[str, str] = _monitor_metrics()
 
+FAULT_HINT = "for example clients_back.most@kill cloud"
 EXAMPLES_HINT = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
 
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")

@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.metrics import POPULATION_METRICS, Expression, Metric, full_names
+from pubstorm.metrics import (
+    FAULT_METRICS,
+    POPULATION_METRICS,
+    Expression,
+    Metric,
+    full_names,
+    unit_of_growth,
+)
 from pubstorm.quantity import value_text
 from pubstorm.result import Latency, Measured, Phase, StageResult, Statistics, Watched
 from pubstorm.samples import Unit, unit_of
@@ -38,6 +45,8 @@ class Missing:
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
     """The value of an expression in a result."""
     subject = expression.subject
+    if expression.is_of_fault:
+        return _of_fault(measured, expression)
     if subject is None or subject in measured.populations:
         return _of_populations(measured, expression)
     return _of_monitors(measured, expression)
@@ -48,6 +57,8 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     metric = POPULATION_METRICS.get(expression.metric)
     if metric is None:
         return Missing(f"populations have no metric {expression.metric}")
+    if metric.over_time and expression.statistic is not None:
+        return _of_rates(measured, expression)
     places = _places(measured, expression.span)
     if isinstance(places, Missing):
         return places
@@ -61,6 +72,19 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     if not values:
         return Missing(NOTHING_MEASURED)
     return Found(sum(values) if metric.over_all == "sum" else max(values), metric.unit)
+
+
+def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
+    """What the readings of a rate over time come to: the subject's, or the sum over all."""
+    subject, statistic = expression.subject, expression.statistic or "mean"
+    names = set(measured.populations) if subject is None else {subject}
+    watched = [w for w in measured.monitors if w.source in names and w.metric == expression.metric]
+    values = [
+        STATISTICS[statistic](span)
+        for span in (_span(each, expression.span) for each in watched)
+        if span.count
+    ]
+    return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
 
 
 def _places(measured: Measured, span: str | None) -> dict[str, object] | Missing:
@@ -83,6 +107,33 @@ def _at(place: object, metric: Metric, statistic: str | None) -> float | None:
     return float(found) if isinstance(found, int | float) else None
 
 
+def _of_fault(measured: Measured, expression: Expression) -> Found | Missing:
+    """What came of the fault that the span names. Where none was lost, none had to come back."""
+    fault = next((f for f in measured.faults if f.name == expression.span), None)
+    if fault is None:
+        return Missing(f"{expression.span} did not happen")
+    noun, _, what = expression.metric.partition("_")
+    unit = FAULT_METRICS[expression.metric].unit
+    if noun in {"clients", "bridges"}:
+        if noun == "bridges" and all(bridge.up is None for bridge in measured.bridges):
+            return Missing("no bridges were counted")
+        found = fault.clients if noun == "clients" else fault.bridges
+        if found is None:
+            return Found(0.0, unit)
+        if what == "lost":
+            return Found(float(found.before - found.lowest), unit)
+        back_s: float | None = getattr(found, f"{expression.statistic}_s")
+        words = f"{noun} were not back before stage {fault.stage} ended"
+        return Missing(words) if back_s is None else Found(back_s, unit)
+    if fault.backlog_peak is None:
+        return Missing(NOTHING_MEASURED)
+    if expression.metric == "backlog_peak":
+        return Found(float(fault.backlog_peak), unit)
+    if fault.drained_s is None:
+        return Missing(f"what waited was not gone before stage {fault.stage} ended")
+    return Found(fault.drained_s, unit)
+
+
 def _of_monitors(measured: Measured, expression: Expression) -> Found | Missing:
     """The worst value of the sources that the subject means."""
     subject = expression.subject
@@ -94,9 +145,10 @@ def _of_monitors(measured: Measured, expression: Expression) -> Found | Missing:
     if metric is None:
         return Missing(f"{subject} shows no {expression.metric}")
     statistic = STATISTICS[expression.statistic or "mean"]
+    unit = unit_of_growth(metric) if expression.statistic == "rate" else unit_of(metric)
     spans = (_span(w, expression.span) for w in watched if w.metric == metric)
     values = [statistic(span) for span in spans if span.count]
-    return Found(max(values), unit_of(metric)) if values else Missing(NOTHING_MEASURED)
+    return Found(max(values), unit) if values else Missing(NOTHING_MEASURED)
 
 
 def _span(watched: Watched, span: str | None) -> Statistics:
@@ -118,4 +170,5 @@ STATISTICS: dict[str, Callable[[Statistics], float]] = {
     "first": lambda span: span.first,
     "last": lambda span: span.last,
     "increase": lambda span: span.last - span.first,
+    "rate": lambda span: span.rate_per_s,
 }

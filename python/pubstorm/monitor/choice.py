@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pubstorm.monitor import Monitor
+from pubstorm.monitor.group import GroupMonitor
 from pubstorm.monitor.host import HostMonitor
-from pubstorm.monitor.process import Families, ProcessMonitor
+from pubstorm.monitor.process import Families, PidNow, ProcessMonitor
 from pubstorm.monitor.profiling import ProfileSpec
 from pubstorm.monitor.prometheus import PrometheusMonitor
 from pubstorm.monitor.sys_topics import Login, SysTopicsMonitor
 from pubstorm.plan import Plan, PublishAction, Target
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.monitors import Process, SysTopics
+from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, SysTopics
 from pubstorm.scenario.target import parse_target
 from pubstorm.template import Template
 
@@ -25,57 +28,92 @@ class WatchedBroker:
 
     source: str
     """What its readings are called after."""
-    process: Process
+    process: Process | PidNow
     """Where its process is found."""
     target: Target
     """Where an observer finds it."""
     speaks_sys: bool
     """Whether it is expected to publish under `$SYS`."""
+    metrics_url: str | None = None
+    """Where it shows counters in Prometheus' format; None if it does not."""
+
+
+@dataclass(frozen=True)
+class WatchedGroup:
+    """Brokers of one name, too many to be watched one by one."""
+
+    source: str
+    """What their readings together are called after."""
+    pids: Callable[[], Sequence[int]]
+    """The ids of their processes, as they are now."""
+
+
+@dataclass(frozen=True)
+class Watchable:
+    """The brokers that can be watched from this machine."""
+
+    brokers: tuple[WatchedBroker, ...] = ()
+    """Those that are watched one by one."""
+    groups: tuple[WatchedGroup, ...] = ()
+    """Those that are watched together."""
 
 
 def watched_brokers(
-    started: Sequence[BrokerResult], targets: Sequence[Target]
-) -> tuple[WatchedBroker, ...]:
+    started: Sequence[BrokerResult], targets: Sequence[Target], pid_of: Callable[[str], int]
+) -> Watchable:
     """The targets on this machine, which are called `broker-0` and so on, and after them the
-    brokers that the run has started, each with the target where an observer finds it."""
+    brokers that the run has started, each with the target where an observer finds it; `pid_of`
+    tells the process id that a broker has now."""
     given = targets[: len(targets) - len(started)]
     found = (
         WatchedBroker(f"broker-{number}", Process(port=target.port), target, True)
         for number, target in enumerate(given)
         if target.is_loopback
     )
+    sizes = Counter(broker.group for broker in started)
+    together = [group for group, size in sizes.items() if group and size > TOGETHER_ABOVE]
     own = (
         WatchedBroker(
             source=broker.name,
-            process=Process(pid=broker.pid),
+            process=partial(pid_of, broker.name),
             target=target,
-            speaks_sys=broker.kind == "mosquitto",
+            speaks_sys=broker.speaks_sys,
+            metrics_url=broker.metrics_url,
         )
         for broker, target in zip(started, targets[len(given) :], strict=True)
+        if broker.group not in together
     )
-    return (*found, *own)
+    members = {group: [b.name for b in started if b.group == group] for group in together}
+    groups = (WatchedGroup(group, _pids(names, pid_of)) for group, names in members.items())
+    return Watchable((*found, *own), tuple(groups))
 
 
-def monitors_for(
-    scenario: Scenario, plan: Plan, brokers: Sequence[WatchedBroker]
-) -> Iterator[Monitor]:
+def _pids(names: Sequence[str], pid_of: Callable[[str], int]) -> Callable[[], Sequence[int]]:
+    return lambda: [pid_of(name) for name in names]
+
+
+def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator[Monitor]:
     """The monitors of a run."""
     families = Families()
     if scenario.monitors.host:
         yield HostMonitor()
     if scenario.monitors.brokers:
-        for broker in brokers:
+        for broker in watched.brokers:
             yield ProcessMonitor(broker.source, broker.process, families)
             if broker.speaks_sys:
                 login = client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
+            if broker.metrics_url is not None:
+                yield PrometheusMonitor(broker.source, broker.metrics_url, ("*",))
+        for group in watched.groups:
+            yield GroupMonitor(group.source, group.pids, families)
     for name, source in scenario.monitors.sources.items():
         if source.process is not None:
             yield ProcessMonitor(name, source.process, families)
         if source.prometheus is not None:
             yield PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
         if source.sys is not None:
-            first = plan.targets[0] if scenario.target else brokers[0].target
+            first = plan.targets[0] if scenario.target else watched.brokers[0].target
             yield _observer(name, source.sys, plan, first)
 
 
@@ -86,7 +124,9 @@ def profile_spec(
     wanted = scenario.profile
     if wanted is None:
         return None
-    named = {name: s.process for name, s in scenario.monitors.sources.items() if s.process}
+    named: dict[str, Process | PidNow] = {
+        name: s.process for name, s in scenario.monitors.sources.items() if s.process
+    }
     for broker in reversed(brokers):
         named[broker.source] = broker.process
     first = brokers[0].source if brokers else next(iter(named), None)
@@ -107,8 +147,10 @@ def profile_spec(
 
 
 def client_login(plan: Plan, target: Target) -> Login:
-    """The login of the first population's first client."""
-    population = plan.populations[0]
+    """The login of a client that connects there: the first of the first such population."""
+    index = plan.targets.index(target) if target in plan.targets else 0
+    fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
+    population = next(fits, plan.populations[0])
     username, password = (
         None if template is None else Template.parse(template).text(population.first)
         for template in (population.username, population.password)

@@ -13,7 +13,7 @@ import psutil
 
 from pubstorm.monitor import MonitorError
 from pubstorm.monitor.perf import FOLDED_FILE, Perf, PerfError, Profile
-from pubstorm.monitor.process import find
+from pubstorm.monitor.process import PidNow, find
 from pubstorm.plan import HoldAction, Plan, PublishAction
 from pubstorm.result import ProfileResult
 from pubstorm.scenario.monitors import Process
@@ -29,7 +29,7 @@ class ProfileSpec:
 
     broker: str
     """Its name."""
-    process: Process
+    process: Process | PidNow
     """Where its process is found."""
     stage: int
     """Index of the stage."""

@@ -19,11 +19,14 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from pubstorm.monitor import MonitorError, Reading
 from pubstorm.plan import Target, Tls
+from pubstorm.polling import OK, step
 from pubstorm.result import Observer
 from pubstorm.template import Template
 
 CONNECT_TIMEOUT_S = 3.0
 KEEP_ALIVE_S = 10
+WAIT_S = 0.5
+"""How long it waits for something to come before it looks whether it is to end."""
 RETRY_S = (1, 10)
 """Shortest and longest time between two attempts to connect."""
 SILENCE_S = 15.0
@@ -75,16 +78,17 @@ class SysTopicsMonitor:
         self._first_problem: str | None = None
         self._received_total = self._received_bytes = 0
         self._client: Client | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name=f"$SYS {source}", daemon=True)
 
     def start(self) -> None:
-        """Begins to connect; the client goes on trying by itself."""
+        """Begins to connect, and goes on trying."""
         try:
             self._client = self._new_client()
         except MonitorError as error:
             self._first_problem = str(error)
             raise
-        self._client.connect_async(self._target.host, self._target.port, KEEP_ALIVE_S)
-        self._client.loop_start()
+        self._thread.start()
 
     def read(self) -> Iterator[Reading]:
         """What came since the last reading, with the instant at which it came. A broker says only
@@ -108,9 +112,9 @@ class SysTopicsMonitor:
 
     def stop(self) -> None:
         """Disconnects; raises MonitorError where no number ever came and nothing said why."""
-        if self._client is not None:
-            self._client.disconnect()
-            self._client.loop_stop()
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * WAIT_S)
         if not self._latest and self._first_problem is None:
             raise MonitorError(self._silence())
 
@@ -133,16 +137,34 @@ class SysTopicsMonitor:
         text = f"{self._target} published no number under {topics}"
         return f"{text}: allow the observer to read it, or the broker has no such topics"
 
+    def _listen(self) -> None:
+        """Connects and takes what comes, until it is stopped; waits longer each time that it does
+        not come to a subscription."""
+        assert self._client is not None, "it is made before this begins"
+        wait_s = RETRY_S[0]
+        while not self._stopping.is_set():
+            subscribed_s = self._subscribed_s
+            try:
+                self._client.connect(self._target.host, self._target.port, KEEP_ALIVE_S)
+            except (OSError, ValueError):
+                self._note(
+                    f"{self._target} cannot be reached by the observer: check address and TLS"
+                )
+            while not self._stopping.is_set() and step(self._client, WAIT_S) == OK:
+                pass
+            self._client.disconnect()
+            has_come = self._subscribed_s != subscribed_s
+            wait_s = RETRY_S[0] if has_come else min(2 * wait_s, RETRY_S[1])
+            self._stopping.wait(wait_s)
+
     def _new_client(self) -> Client:
-        client = Client(CallbackAPIVersion.VERSION2)
+        client = Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
         client.connect_timeout = CONNECT_TIMEOUT_S
-        client.reconnect_delay_set(*RETRY_S)
         if self._login.username is not None:
             client.username_pw_set(self._login.username, self._login.password)
         if self._login.tls is not None:
             client.tls_set_context(tls_context(self._login.tls, self._login.number))
         client.on_connect = self._on_connect
-        client.on_connect_fail = self._on_connect_fail
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
@@ -156,9 +178,6 @@ class SysTopicsMonitor:
             self._note(f"{text}: give username and password of the source")
             return
         client.subscribe([(topic, 0) for topic in self._topics])
-
-    def _on_connect_fail(self, _: Client, __: Any) -> None:
-        self._note(f"{self._target} cannot be reached by the observer: check address and TLS")
 
     def _on_disconnect(
         self, _: Client, __: Any, ___: DisconnectFlags, code: ReasonCode, ____: Properties | None

@@ -1,6 +1,6 @@
-"""Phases: publish stages cut where a change was made, each measured over its settled part and
-judged by itself, from the collapse of one to the recovery in another. It knows how a phase is
-measured; what counts as a collapse is in `collapse`."""
+"""Phases: publish stages cut where a change was made or a fault began, each measured over its
+settled part and judged by itself, from the collapse of one to the recovery in another. It knows how
+a phase is measured; what counts as a collapse is in `collapse`."""
 
 from __future__ import annotations
 
@@ -53,6 +53,23 @@ def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Something that happened, and that a phase begins with."""
+
+    name: str
+    at_ns: int
+    change: AppliedChange | None = None
+    """What changed in the load due; None: nothing, as in a fault."""
+
+    @property
+    def ramp_ns(self) -> int:
+        """Time over which clients join or leave."""
+        if self.change is None or isinstance(self.change.action, ChangeRate):
+            return 0
+        return self.change.action.over_ns
+
+
+@dataclass(frozen=True, slots=True)
 class _Cut:
     """Where a phase lies, and what is due in it."""
 
@@ -75,9 +92,8 @@ class _Stage:
         self._width_ns = run.plan.snapshot_interval_ns
         self._end_ns = min(span.load_until_ns, span.to_ns)
         self._intervals = [i for i in run.totals.time_line() if i.stage == span.index]
-        own = [change for change in self._changes if change.stage == span.index]
-        self._own = [change for change in own if change.at_ns < self._end_ns]
-        changed = {change.population for change in self._own}
+        self._beginnings = self._all_beginnings()
+        changed = {b.change.population for b in self._beginnings if b.change is not None}
         self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
         # Who joins or leaves, or reads slowly by design, tells nothing of the load as a whole.
         self._receivers = [
@@ -91,28 +107,41 @@ class _Stage:
         """Each phase, judged; none where the stage is one short or closed loop."""
         cuts = list(self._cuts())
         intervals = (self._end_ns - self._span.from_ns) // self._width_ns
-        if not self._own and (intervals < MIN_INTERVALS or not cuts[0].due.is_open):
+        if not self._beginnings and (intervals < MIN_INTERVALS or not cuts[0].due.is_open):
             return
         before = Before()
         for cut in cuts:
             phase, before = self._phase(cut, before)
             yield phase
 
+    def _all_beginnings(self) -> list[_Beginning]:
+        """The changes and faults of the stage, in the order of time. The mending of a fault is none
+        of them: what the fault did is judged as a whole."""
+        started = [
+            *(_Beginning(c.name, c.at_ns, c) for c in self._changes if c.stage == self._span.index),
+            *(
+                _Beginning(fault.name, fault.began_ns)
+                for fault in self._run.course.faults
+                if fault.stage == self._span.index
+            ),
+        ]
+        in_time = sorted(started, key=lambda beginning: beginning.at_ns)
+        return [beginning for beginning in in_time if beginning.at_ns < self._end_ns]
+
     def _cuts(self) -> Iterator[_Cut]:
         plan, stage = self._run.plan, self._span.index
         publishing = Publishing.at_start_of(plan, stage, self._changes)
         each = fan_out(self._run.totals, stage, self._receivers)
-        starts = [max(change.at_ns, self._span.from_ns) for change in self._own]
+        starts = [max(beginning.at_ns, self._span.from_ns) for beginning in self._beginnings]
         edges = [self._span.from_ns, *starts, self._end_ns]
         for n, (from_ns, to_ns) in enumerate(pairwise(edges)):
-            change = self._own[n - 1] if n else None
-            if change is not None:
-                publishing.apply(change, plan)
-            ramp_ns = _ramp_ns(change)
+            begins = self._beginnings[n - 1] if n else _Beginning(plan.stages[stage].name, from_ns)
+            if begins.change is not None:
+                publishing.apply(begins.change, plan)
             yield _Cut(
-                name=plan.stages[stage].name if change is None else change.name,
+                name=begins.name,
                 from_ns=from_ns,
-                settled_ns=min(from_ns + ramp_ns + self._width_ns, to_ns),
+                settled_ns=min(from_ns + begins.ramp_ns + self._width_ns, to_ns),
                 to_ns=to_ns,
                 due=load_due(plan, publishing, self._publishers, each),
             )
@@ -247,19 +276,13 @@ class _Stage:
 
 
 def phase_spans(found: Sequence[Phase]) -> list[Span]:
-    """The phases that begin with a change, as spans of the time axis; the first of a stage is
-    called like the stage, which has a span of its own."""
+    """The phases that begin with a change or a fault, as spans of the time axis; the first of a
+    stage is called like the stage, which has a span of its own."""
     return [
         Span(phase.name, phase.start_s, phase.start_s + phase.duration_s)
         for phase in found
         if phase.name != phase.stage
     ]
-
-
-def _ramp_ns(change: AppliedChange | None) -> int:
-    if change is None or isinstance(change.action, ChangeRate):
-        return 0
-    return change.action.over_ns
 
 
 def _status(before: Before, outcome: Outcome) -> PhaseStatus:

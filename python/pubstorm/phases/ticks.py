@@ -23,12 +23,16 @@ class Tick:
     """Messages acknowledged."""
     received: float = 0.0
     """Messages received by those who are judged."""
+    missing: float = 0.0
+    """Messages to them that were passed over, less those that came after all."""
     latency_count: float = 0.0
     """Deliveries and acknowledgements together."""
     latency_sum_ns: float = 0.0
     """Their latencies from the intended send."""
     queue: int = 0
     """Messages due and unsent, or sent and unacknowledged, at its end."""
+    unsent: int = 0
+    """Those of them that are due and unsent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
                 tick.acked += share * population.acked
             if index in frame.receivers:
                 tick.received += share * population.received
+                tick.missing += share * population.missing
             tick.latency_count += share * population.latency_count
             tick.latency_sum_ns += share * population.latency_sum_ns
 
@@ -89,13 +94,15 @@ def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
 def _add_queue(made: Sequence[Tick], own: Sequence[Interval], frame: Frame) -> None:
     """Adds what an agent had waiting at the end of each tick."""
     place = 0
-    waiting = 0
+    waiting = unsent = 0
     for tick in made:
         while place < len(own) and own[place].to_ns <= tick.to_ns + frame.width_ns // 2:
             populations = own[place].populations
             waiting = sum(_waiting(populations[index]) for index in frame.publishers)
+            unsent = sum(populations[index].backlog for index in frame.publishers)
             place += 1
         tick.queue += waiting
+        tick.unsent += unsent
 
 
 def _waiting(population: PopulationInterval) -> int:

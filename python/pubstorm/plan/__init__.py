@@ -5,6 +5,7 @@ from pubstorm.plan.changes import Presence, change_name
 from pubstorm.plan.compile import (
     compile_plan,
     planned_targets,
+    planned_tls,
     provisional_plan,
     targets_by_name,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "most_at_a_target",
     "most_at_one",
     "planned_targets",
+    "planned_tls",
     "provisional_plan",
     "target_of",
     "targets_by_name",

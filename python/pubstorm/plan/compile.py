@@ -118,7 +118,7 @@ def _population(
         client_id=client_id,
         username=population.username,
         password=population.password,
-        tls=_tls(population.tls or Tls(), client_id) if tls else None,
+        tls=planned_tls(population.tls or Tls(), client_id) if tls else None,
         keep_alive_s=population.keep_alive // SECOND_NS,
         clean_session=population.session == "clean",
         will=None if will is None else _will(will),
@@ -133,7 +133,8 @@ def _population(
     )
 
 
-def _tls(tls: Tls, client_id: str) -> plan.Tls:
+def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
+    """TLS with every default filled in; `client_id` is the identity where none is given."""
     psk = tls.psk
     return plan.Tls(
         ca=tls.ca,
@@ -209,7 +210,7 @@ def _action(stage: Stage, names: list[str]) -> plan.Action:
                 rate_per_s=step.rate, parallelism=parallelism, timeout_ns=step.timeout
             )
         case Publish() as step:
-            changes = tuple(_changes(stage, step, names))
+            changes = tuple(_changes(stage, names))
             return plan.PublishAction(duration_ns=step.duration, changes=changes)
         case Hold() as step:
             return plan.HoldAction(duration_ns=step.duration)
@@ -217,15 +218,16 @@ def _action(stage: Stage, names: list[str]) -> plan.Action:
             return plan.DisconnectAction(rate_per_s=step.rate)
 
 
-def _changes(stage: Stage, step: Publish, names: list[str]) -> Iterator[plan.Change]:
+def _changes(stage: Stage, names: list[str]) -> Iterator[plan.Change]:
     """In the order of time, each with a name of its own among the phases of the stage."""
-    for name, change in zip(stage.phases, step.changes_in_time, strict=True):
-        yield plan.Change(
-            name=name,
-            after_ns=change.at,
-            population=names.index(change.population),
-            action=_change_action(change),
-        )
+    for name, change in stage.happenings:
+        if isinstance(change, Change):
+            yield plan.Change(
+                name=name,
+                after_ns=change.at,
+                population=names.index(change.population),
+                action=_change_action(change),
+            )
 
 
 def _change_action(change: Change) -> plan.ChangeAction:

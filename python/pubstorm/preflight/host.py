@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import psutil
 
 UNLIMITED = 2**63
 """A limit that is none."""
+PORTS_FROM, PORTS_END = 10_000, 65_536
+"""Where brokers listen, outside of the range for outgoing connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,10 @@ class Host:
     """Memory that is available now."""
     cores: int
     """Processors that this process may use."""
+    has_setpriv: bool = True
+    """Whether there is the program that ends brokers together with Pubstorm."""
+    listen_ports: int = UNLIMITED
+    """Ports for brokers that no outgoing connection takes."""
     nr_open: int = UNLIMITED
     """Largest hard limit of open files that may be set."""
     user_threads: int = UNLIMITED
@@ -69,6 +76,8 @@ class Host:
             descriptors=_limit(resource.RLIMIT_NOFILE),
             system_descriptors=_number("fs/file-max"),
             ports=high - low + 1,
+            has_setpriv=shutil.which("setpriv") is not None,
+            listen_ports=max(0, low - PORTS_FROM) + max(0, PORTS_END - 1 - high),
             memory_bytes=_available_memory(),
             cores=len(os.sched_getaffinity(0)),
             nr_open=_number("fs/nr_open"),

@@ -4,11 +4,13 @@ the plan. The peak counts: clients that join during a stage are part of their po
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from ipaddress import ip_address
 from math import ceil
 
-from pubstorm.plan import ConnectAction, Plan, Population, most_at_a_target
+from pubstorm.plan import ConnectAction, Plan, most_at_a_target
+from pubstorm.preflight.brokers import Kinds, broker_bytes, broker_threads, descriptors_for
+from pubstorm.preflight.connections import bridges_of, connections_at
 from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_that_fit, largest_share
 from pubstorm.preflight.fixes import Fix
 from pubstorm.preflight.host import Host
@@ -28,23 +30,27 @@ SOCKET_BUFFER_BYTES = 4096
 """One page for each end of a connection, as under load where messages are on their way."""
 ENGINE_THREADS = 3
 """The loop, and one for each of its pipes."""
-BROKER_THREADS_KEPT = 4
-"""Threads of a broker beside one for each core."""
+BROKER_FILES = 20
+"""Open files of a broker without clients."""
 ACCEPT_PAUSE_S = 0.1
 """How long a busy broker may leave new connections waiting."""
 PORTS_SHARE_EASY = 0.5
 """Share of the port range up to which connect() is fast: it looks at every second port first."""
+FEW_BROKERS = 10
+"""Brokers whose own memory is no matter."""
 TRACKED_LATER = 2
 """Entries of the packet filter for each connection: closed ones stay for two minutes."""
 
 
-def needs(plan: Plan, host: Host, *, agents: int, brokers: int) -> list[Need]:
+def needs(plan: Plan, host: Host, *, agents: int, brokers: Kinds) -> list[Need]:
     """What the plan needs from the host when `agents` engines play it and the run starts
-    `brokers` brokers beside them."""
+    `brokers` beside them."""
     return [
         *_descriptors(plan, host, agents, brokers),
         *_threads(host, agents, brokers),
         *_ports(plan, host),
+        *_setpriv(host, brokers),
+        *_listening(host, brokers),
         *_sources(plan, host),
         *_memory(plan, host, agents, brokers),
         *_tracked(plan, host),
@@ -79,7 +85,7 @@ def broker_host_needs(plan: Plan) -> list[Need]:
     ]
 
 
-def _descriptors(plan: Plan, host: Host, agents: int, brokers: int) -> Iterator[Need]:
+def _descriptors(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
     per_agent = largest_share(plan, agents) + DESCRIPTORS_KEPT
     per_broker = _clients_at_target(plan) + DESCRIPTORS_KEPT if brokers else 0
     fitting = agents_that_fit(plan, descriptors=host.descriptors)
@@ -100,18 +106,22 @@ def _descriptors(plan: Plan, host: Host, agents: int, brokers: int) -> Iterator[
             Fix("ulimit", "n", per_broker),
             "more brokers: raise count in topology.brokers",
         )
+        own = descriptors_for(brokers) + DESCRIPTORS_KEPT
+        fix = Fix("ulimit", "n", own)
+        yield Need("open files of Pubstorm itself", own, host.descriptors, "files", fix)
     largest = max(per_agent, per_broker)
     if largest > host.descriptors:
         fix = Fix("sysctl", "fs.nr_open", _round_up(largest))
         yield Need("open files that a limit may allow", largest, host.nr_open, "files", fix)
     files = plan.clients * (2 if brokers else 1) + agents * DESCRIPTORS_KEPT
+    files += 2 * bridges_of(plan) + BROKER_FILES * sum(brokers.values())
     fix = Fix("sysctl", "fs.file-max", files * 2)
     yield Need("open files of the system", files, host.system_descriptors, "files", fix)
 
 
-def _threads(host: Host, agents: int, brokers: int) -> Iterator[Need]:
+def _threads(host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
     """Every thread counts as a process: to the user's limit, the system's and the group's."""
-    own = agents * ENGINE_THREADS + brokers * (host.cores + BROKER_THREADS_KEPT)
+    own = agents * ENGINE_THREADS + broker_threads(brokers, host.cores)
     user = host.user_threads_used + own
     system = host.system_threads_used + own
     rows = (
@@ -161,6 +171,22 @@ def _ports(plan: Plan, host: Host) -> Iterator[Need]:
     yield Need(what, per_pair, host.ports, "ports", fix, otherwise, hint)
 
 
+def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
+    """The embedded broker ends by itself when Pubstorm is gone."""
+    if set(brokers) - {"embedded"}:
+        what = "setpriv, which ends brokers with a Pubstorm that is killed"
+        fix = "apt-get install util-linux; without it, pubstorm down ends what is left of a run"
+        yield Need(what, 1, int(host.has_setpriv), "programs", otherwise=fix)
+
+
+def _listening(host: Host, brokers: Kinds) -> Iterator[Need]:
+    """Ports for brokers, apart from those that outgoing connections may take meanwhile."""
+    if brokers:
+        fix = Fix("sysctl", "net.ipv4.ip_local_port_range", "32768 60999")
+        needed = sum(brokers.values())
+        yield Need("ports for brokers to listen on", needed, host.listen_ports, "ports", fix)
+
+
 def _sources(plan: Plan, host: Host) -> Iterator[Need]:
     """Whether this host has the addresses that clients are to connect from."""
     if not plan.sources:
@@ -176,13 +202,17 @@ def _sources(plan: Plan, host: Host) -> Iterator[Need]:
     )
 
 
-def _memory(plan: Plan, host: Host, agents: int, brokers: int) -> Iterator[Need]:
+def _memory(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
     engine_client_bytes = ENGINE_CLIENT_BYTES + (ENGINE_TLS_BYTES if _has_tls(plan) else 0)
     bytes_needed = plan.clients * engine_client_bytes + agents * ENGINE_BYTES
-    bytes_needed += plan.clients * _broker_client_bytes(plan) if brokers else 0
+    if brokers:
+        bytes_needed += (plan.clients + bridges_of(plan)) * _broker_client_bytes(plan)
+        bytes_needed += broker_bytes(brokers)
     fix = "play fewer clients, or give the host more memory"
+    if sum(brokers.values()) > FEW_BROKERS:
+        fix = "play fewer clients, start fewer brokers, or give the host more memory"
     yield Need("memory, about", bytes_needed, host.memory_bytes, "bytes", otherwise=fix)
-    ends = plan.clients * (2 if brokers or _all_loopback(plan) else 1)
+    ends = plan.clients * (2 if brokers or _all_loopback(plan) else 1) + 2 * bridges_of(plan)
     buffered = ends * SOCKET_BUFFER_BYTES
     pages = _round_up(ceil(buffered / PAGE_BYTES))
     tcp_mem = Fix("sysctl", "net.ipv4.tcp_mem", f"{pages // 2} {pages // 4 * 3} {pages}")
@@ -193,7 +223,7 @@ def _tracked(plan: Plan, host: Host) -> Iterator[Need]:
     """Entries of connection tracking, only where the kernel has it loaded."""
     if host.tracked_connections is None:
         return
-    needed = TRACKED_LATER * plan.clients
+    needed = TRACKED_LATER * (plan.clients + bridges_of(plan))
     yield Need(
         "connections that the packet filter tracks",
         needed,
@@ -226,18 +256,15 @@ def _burst(plan: Plan) -> int:
         clients = sum(population.clients for population in among)
         by_rate = (stage.action.rate_per_s or clients / ACCEPT_PAUSE_S) * ACCEPT_PAUSE_S
         at_once = min(clients, ceil(by_rate), stage.action.parallelism or clients)
-        share = _busiest(among) / clients if clients else 0
+        busiest = most_at_a_target([(population.at, population.clients) for population in among])
+        share = busiest / clients if clients else 0
         largest = max(largest, ceil(at_once * share))
     return largest
 
 
 def _clients_at_target(plan: Plan) -> int:
-    return _busiest(plan.populations)
-
-
-def _busiest(among: Sequence[Population]) -> int:
-    """Clients of these populations at the busiest target."""
-    return most_at_a_target([(population.at, population.clients) for population in among])
+    """Of the target that has the most, bridges among them."""
+    return max(connections_at(plan))
 
 
 def _broker_client_bytes(plan: Plan) -> int:

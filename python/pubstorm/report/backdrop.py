@@ -16,7 +16,11 @@ MARK_LABEL_SHARE = 0.015
 """Share of the time axis that the number of a line needs."""
 BAND_LABEL_SHARE = 0.05
 """Share of the time axis that a band needs to have its name written above it."""
-MARK_COLOURS: Mapping[str, str] = {"collapse": "#d24f57", "recovery": "#2b9a66"}
+MARK_COLOURS: Mapping[str, str] = {
+    "collapse": "#d24f57",
+    "recovery": "#2b9a66",
+    "fault": "#cf6d17",
+}
 
 
 @dataclass(frozen=True)

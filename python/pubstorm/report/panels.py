@@ -7,7 +7,7 @@ from typing import Literal
 
 from pubstorm.samples import Unit
 
-Kind = Literal["population", "host", "agent", "watched"]
+Kind = Literal["population", "host", "agent", "bridge", "group", "watched"]
 """Whose tracks a panel shows."""
 
 
@@ -95,9 +95,27 @@ PANELS = (
         (Pick("connected", "connected"), Pick("ready", "ready")),
     ),
     Panel(
+        "bridges",
+        "Bridges up",
+        "Bridges that told the main broker that they are up. While nobody can hear them, because "
+        "the main broker is away, all count as down.",
+        "bridges",
+        "bridge",
+        (Pick("connected", "up"),),
+    ),
+    Panel(
+        "group-processes",
+        "Brokers that run",
+        "Processes of the brokers that are watched together.",
+        "processes",
+        "group",
+        (Pick("processes", "processes"),),
+    ),
+    Panel(
         "process-cpu",
         "CPU of brokers and other watched processes",
-        "100 % is one core. A broker that uses one thread ends at 100 %.",
+        "100 % is one core. A broker that uses one thread ends at 100 %; brokers that are watched "
+        "together are added up.",
         "CPU (% of one core)",
         "watched",
         (Pick("cpu", "all"), Pick("cpu_user", "user"), Pick("cpu_system", "system")),
@@ -105,10 +123,10 @@ PANELS = (
     Panel(
         "process-memory",
         "Memory of brokers and other watched processes",
-        "Resident memory, as the kernel counts it.",
+        "Resident memory, as the kernel counts it, and the part that no other process shares.",
         "memory (MB)",
         "watched",
-        (Pick("rss_bytes", "resident"),),
+        (Pick("rss_bytes", "resident"), Pick("private_bytes", "private")),
     ),
     Panel(
         "host-cpu",
@@ -162,6 +180,17 @@ PANELS = (
             Pick(r"\$SYS/messages/sent", "sent", counter=True),
             Pick(r"\$SYS/publish/messages/received", "PUBLISH received", counter=True),
             Pick(r"\$SYS/publish/messages/sent", "PUBLISH sent", counter=True),
+        ),
+    ),
+    Panel(
+        "sys-bytes",
+        "$SYS: bytes",
+        "What the broker itself counts, as growth a second between two of its reports.",
+        "traffic (MB/s)",
+        "watched",
+        (
+            Pick(r"\$SYS/bytes/received", "received", counter=True, unit="bytes_per_s"),
+            Pick(r"\$SYS/bytes/sent", "sent", counter=True, unit="bytes_per_s"),
         ),
     ),
     Panel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pubstorm.quantity import span_text
 from pubstorm.report.backdrop import MARKS_MAX, marks
+from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.flame import flame_tree
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.page import figures, library, page, script_json
@@ -36,7 +37,8 @@ def run_page(run: StoredRun) -> str:
     over_time, others = timeline(result, run.tracks), other_tracks(result, run.tracks)
     percentiles = percentile_plot(result)
     plots = [*over_time, *others, *([percentiles] if percentiles else [])]
-    first, profiled = [own_table(result), phases(result)], symbols(result)
+    first = [own_table(result), phases(result), faults(result), fault_ledger(result)]
+    profiled = symbols(result)
     return page(
         "run.html.j2",
         title=result.name,

@@ -14,6 +14,8 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.brokers import bridges, brokers
+from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     broker_counters,
@@ -26,11 +28,16 @@ from pubstorm.report.watched import (
 )
 from pubstorm.result import FlowResult, LatencyPair, Phase, PhaseStatus, PopulationResult, Result
 
+TARGETS_MAX = 4
+"""Targets that are named one by one."""
+
 
 def tables(result: Result) -> list[Table]:
     """Every table that has a row, the scenario's own first."""
     built = [
         own_table(result),
+        faults(result),
+        fault_ledger(result),
         phases(result),
         connections(result),
         deliveries(result),
@@ -38,6 +45,8 @@ def tables(result: Result) -> list[Table]:
         flows(result),
         outcomes(result),
         stages(result),
+        brokers(result),
+        bridges(result),
         processes(result),
         broker_counters(result),
         observers(result),
@@ -223,9 +232,9 @@ def facts(result: Result) -> list[tuple[str, str]]:
         )
     )
     environment, late = result.environment, result.fleet.lateness_us
-    brokers = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
+    programs = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
     return [
-        ("targets", ", ".join(result.targets) + (f" ({brokers})" if brokers else "")),
+        ("targets", _targets(result) + (f" ({programs})" if programs else "")),
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
         *([("command", result.command)] if result.command else []),
         ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
@@ -236,6 +245,13 @@ def facts(result: Result) -> list[tuple[str, str]]:
             f"{bytes_text(environment.memory_bytes)}, {environment.kernel}",
         ),
     ]
+
+
+def _targets(result: Result) -> str:
+    if len(result.targets) <= TARGETS_MAX:
+        return ", ".join(result.targets)
+    shown = result.targets[: TARGETS_MAX - 1]
+    return f"{', '.join(shown)} and {count_text(len(result.targets) - len(shown))} more"
 
 
 def _table(title: str, first: str, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:

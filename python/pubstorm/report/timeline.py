@@ -25,6 +25,7 @@ from pubstorm.report.plot import (
     time_axis,
     value_axis,
 )
+from pubstorm.report.watched import groups
 from pubstorm.result import Result
 from pubstorm.samples import Track, Tracks, Unit, unit_of
 
@@ -70,7 +71,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
         (source, metric)
         for panel in PANELS
         for source, metric in tracks
-        if _kind(source, result) == panel.kind
+        if panel.kind in _kinds(source, result)
         and any(re.fullmatch(pick.pattern, metric) for pick in panel.picks)
     }
     groups: dict[tuple[str, Unit], list[_Line]] = {}
@@ -84,17 +85,24 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
     for (source, unit), lines in groups.items():
         for start in range(0, len(lines), UNIFIED_MAX):
             title = f"{source}: {AXES[unit]}" + (f", from {start + 1}" if start else "")
-            panel = Panel(f"other-{len(plots)}", title, "", AXES[unit], _kind(source, result), ())
+            panel = Panel(
+                f"other-{len(plots)}", title, "", AXES[unit], _kinds(source, result)[0], ()
+            )
             plots.append(_plot(panel, lines[start : start + UNIFIED_MAX], result, behind))
     return plots
 
 
-def _kind(source: str, result: Result) -> Kind:
+def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
+    """Which panels show it."""
     if source in result.populations:
-        return "population"
+        return ("population",)
     if source == "host":
-        return "host"
-    return "agent" if re.fullmatch(r"agent-\d+", source) else "watched"
+        return ("host",)
+    if source in {bridges.name for bridges in result.bridges}:
+        return ("bridge",)
+    if source in groups(result):
+        return ("watched", "group")
+    return ("agent",) if re.fullmatch(r"agent-\d+", source) else ("watched",)
 
 
 def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
@@ -102,7 +110,7 @@ def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
     found = [
         (source, place, metric)
         for source, metric in tracks
-        if _kind(source, result) == panel.kind
+        if panel.kind in _kinds(source, result)
         for place, pick in enumerate(panel.picks)
         if re.fullmatch(pick.pattern, metric)
     ]
@@ -110,7 +118,7 @@ def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
     for source, place, metric in sorted(found, key=lambda each: (order[each[0]], each[1])):
         pick, track = panel.picks[place], tracks[source, metric]
         unit = pick.unit or unit_of(metric)
-        shown = _growth(track) if pick.counter else _scaled(track, unit)
+        shown = _scaled(_growth(track) if pick.counter else track, unit)
         if shown.values:
             yield _Line(source, place, pick.label or metric.removeprefix("$SYS/"), shown)
 

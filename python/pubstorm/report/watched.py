@@ -27,11 +27,19 @@ SYMBOLS_MAX = 25
 
 
 def broker_sources(result: Result) -> set[str]:
-    """The brokers that the run started; where it started none, whatever else was watched."""
+    """The brokers that the run started, those that are watched together only where there are no
+    others; where it started none, whatever else was watched."""
     started = {broker.name for broker in result.brokers}
     watched = {each.source for each in result.monitors}
     generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
-    return started or watched - generator - {"host", *result.populations}
+    bridges = {each.name for each in result.bridges}
+    others = watched - generator - bridges - {"host", *result.populations}
+    return started & watched or groups(result) & watched or others
+
+
+def groups(result: Result) -> set[str]:
+    """Names under which the run started brokers."""
+    return {broker.group for broker in result.brokers if broker.group}
 
 
 def processes(result: Result) -> Table:

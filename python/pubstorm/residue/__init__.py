@@ -34,19 +34,23 @@ Work = Callable[[int, Deadline], list[Residue]]
 class CleanStart:
     """The residue on the targets of one plan."""
 
-    def __init__(self, plan: Plan, mode: Literal["report", "require", "skip"]) -> None:
+    def __init__(
+        self, plan: Plan, mode: Literal["report", "require", "skip"], targets: Sequence[int]
+    ) -> None:
         self._plan = plan
         self._mode = mode
-        self._targets = range(min(len(plan.targets), TARGETS_MAX)) if mode != "skip" else range(0)
+        self._all = targets if mode != "skip" else ()
+        """Indices of the targets that may hold anything."""
+        self._targets = self._all[:TARGETS_MAX]
         self._found: dict[int, Findings] = {}
 
     async def before(self) -> tuple[Residue, ...]:
         """What earlier runs left."""
         found = await self._at_each_target("before", self._look, LOOK_S)
-        left_out = len(self._plan.targets) - len(self._targets)
-        if self._mode != "skip" and left_out:
-            text = f"{left_out} more targets were not looked at"
-            name = str(self._plan.targets[TARGETS_MAX])
+        left_out = self._all[TARGETS_MAX:]
+        if left_out:
+            text = f"{len(left_out)} more targets were not looked at"
+            name = str(self._plan.targets[left_out[0]])
             found.append(Residue(target=name, when="before", what="unknown", total=0, text=text))
         return tuple(found)
 

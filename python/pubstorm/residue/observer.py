@@ -16,6 +16,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from pubstorm.plan import Population, Target, Tls
+from pubstorm.polling import step
 from pubstorm.template import Template
 
 QUIET_S = 0.15
@@ -68,12 +69,18 @@ class Identity:
     @classmethod
     def of(cls, population: Population, client: int = 0) -> Identity:
         """The identity of a client of a population."""
-        number, tls = population.first + client, population.tls
+        number = population.first + client
+        return cls.numbered(population.username, population.password, population.tls, number)
+
+    @classmethod
+    def numbered(
+        cls, username: str | None, password: str | None, tls: Tls | None, number: int
+    ) -> Identity:
+        """The identity that these templates give to a number."""
         if tls is not None:
             paths = {name: _rendered(getattr(tls, name), number) for name in ("certificate", "key")}
             tls = tls.model_copy(update=paths)
-        username = _rendered(population.username, number)
-        return cls(username, _rendered(population.password, number), tls)
+        return cls(_rendered(username, number), _rendered(password, number), tls)
 
 
 @dataclass(slots=True)
@@ -141,7 +148,7 @@ class Observer:
         trace: TracebackType | None,
     ) -> None:
         self._client.disconnect()
-        self._client.loop(STEP_S)
+        step(self._client, STEP_S)
 
     def look(self, filters: Sequence[str]) -> Look:
         """Retained messages under the filters."""
@@ -182,7 +189,7 @@ class Observer:
             self._step()
 
     def _step(self) -> None:
-        code = self._client.loop(STEP_S)
+        code = step(self._client, STEP_S)
         if code != MQTTErrorCode.MQTT_ERR_SUCCESS and self._connected is None:
             raise ObserverError("the broker closed the connection")
         if code not in {MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_CONN_REFUSED}:

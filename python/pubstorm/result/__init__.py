@@ -32,7 +32,13 @@ from pubstorm.result.monitors import (
     Watched,
 )
 from pubstorm.result.phases import Phase, PhasePopulation, PhaseStatus
-from pubstorm.result.populations import FlowResult, PopulationResult, StagePopulation, StageResult
+from pubstorm.result.populations import (
+    FlowResult,
+    PopulationResult,
+    StageFlow,
+    StagePopulation,
+    StageResult,
+)
 from pubstorm.result.series import Series, SeriesStep
 
 __all__ = [
@@ -65,6 +71,7 @@ __all__ = [
     "Result",
     "Series",
     "SeriesStep",
+    "StageFlow",
     "StagePopulation",
     "StageResult",
     "Statistics",

@@ -82,6 +82,10 @@ class BrokerResult(Value):
     """Process id."""
     died: bool
     """Whether it ended before it was told to, and was not started again."""
+    speaks_sys: bool = False
+    """Whether it publishes counters under `$SYS`."""
+    metrics_url: str | None = None
+    """Where it shows counters in Prometheus' format; null if it does not."""
     restarts: int = 0
     """How often it was started again after it had ended unasked."""
 

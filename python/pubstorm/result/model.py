@@ -71,6 +71,7 @@ class Event(Value):
     kind: Literal[
         "agent",
         "broker",
+        "restart",
         "interrupt",
         "target",
         "storage",
@@ -193,5 +194,5 @@ def _to_pretty_json(value: object, indent: str = "") -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-STATISTICS_MAX = 6
+STATISTICS_MAX = 7
 """Figures that are written on one line."""

@@ -25,13 +25,16 @@ class Statistics(Value):
     """Arithmetic mean."""
     max: float = 0.0
     """The largest."""
+    rate_per_s: float = 0.0
+    """Growth a second between readings, of a count; one that falls began anew at zero."""
 
 
 class Watched(Value):
     """One figure of one source."""
 
     source: str
-    """A broker (`broker-0`), `host`, `agent-0`, or a source of the monitors."""
+    """A broker (`broker-0`) or many of one name (`boxes`), `host`, `agent-0`, bridges, a source of
+    the monitors, or for its rates a population."""
     group: str
     """What a threshold may call it: the source without its number."""
     metric: str

@@ -1,5 +1,5 @@
-"""Phases: the spans between the changes of a publish stage, each judged by itself. It judges
-nothing."""
+"""Phases: the spans between the changes and faults of a publish stage, each judged by itself. It
+judges nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Phase(Value):
     stage: str
     """Name of the stage."""
     name: str
-    """Its own name: that of the stage, or of the change that it begins with."""
+    """Its own name: that of the stage, or of the change or fault that it begins with."""
     start_s: float
     """Its start, after that of the run."""
     duration_s: float

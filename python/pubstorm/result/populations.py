@@ -99,10 +99,32 @@ class StagePopulation(Rates):
     """Messages received."""
     expected_total: int
     """Messages owed."""
+    lost_total: int = 0
+    """Messages owed and not seen."""
+    duplicate_total: int = 0
+    """Deliveries of a message that the receiver already had."""
+    reordered_total: int = 0
+    """Deliveries after a later message of the same stream."""
+    stale_total: int = 0
+    """Deliveries too far behind their stream to be told from duplicates."""
     latency_us: LatencyPair = LatencyPair()
     """From send to delivery."""
     ack_latency_us: LatencyPair = LatencyPair()
     """From send to acknowledgement."""
+
+
+class StageFlow(FlowCounters):
+    """The ledger of the messages from one population to another, of one stage."""
+
+    source: str
+    """The publishing population."""
+    to: str
+    """The receiving population."""
+    qos: tuple[int, ...]
+    """Levels at which the clients publish or subscribe, the lower of both; several where they
+    differ."""
+    lost_total: int
+    """Deliveries owed and not seen."""
 
 
 class StageResult(Value):
@@ -122,5 +144,7 @@ class StageResult(Value):
     """Whether every agent had done all that it could."""
     populations: dict[str, StagePopulation]
     """By population."""
+    flows: tuple[StageFlow, ...] = ()
+    """The ledger of its messages, flow by flow."""
     unjudged: tuple[str, ...] = ()
     """Populations that subscribe and changed in it: they are owed what they received."""

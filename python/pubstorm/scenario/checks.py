@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
+from pubstorm.scenario.bridge_checks import check_bridges
+from pubstorm.scenario.broker_checks import check_brokers
 from pubstorm.scenario.change_checks import check_change_keys, check_changes
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
@@ -18,8 +20,11 @@ from pubstorm.scenario.expressions import (
     check_subject_names,
     unknown,
 )
+from pubstorm.scenario.fault_checks import check_fault_keys, check_faults
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
+from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.tls_checks import check_tls
@@ -45,6 +50,8 @@ def check_keys(data: object) -> Iterator[Finding]:
                 if isinstance(change["population"].data, str):
                     population = change["population"]
                     yield from _check_population(population.path, str(population.data), names)
+            for fault in verb["faults"].entries():
+                yield from check_fault_keys(fault.path, fault.data)
     yield from check_subject_names(root)
     yield from check_expressions(root)
 
@@ -53,11 +60,16 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     """What can be said once every value is right by itself."""
     yield from _check_client_ids(scenario)
     yield from _check_stages(scenario)
+    yield from check_brokers(scenario)
     yield from check_tls(scenario)
+    yield from check_networks(scenario)
+    yield from check_bridges(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
+    yield from check_faults(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
+    yield from check_ports(scenario)
     streams = sum(len(population.publications) for population in scenario.populations.values())
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
@@ -68,8 +80,9 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
 
 def _check_target(root: At) -> Iterator[Finding]:
     brokers = root["topology"]["brokers"].data
-    if "target" in root and brokers:
-        hint = "leave target out: the brokers that the run starts are the targets"
+    leads_to_it = any(b["to"].data == "target" for b in root["topology"]["bridges"].entries())
+    if "target" in root and brokers and not leads_to_it:
+        hint = "leave target out, or bridge the brokers that the run starts to it"
         yield ("target",), "found a target and topology.brokers, allowed is one of them", hint
     if "target" not in root and not brokers:
         hint = "write target: mqtt://localhost:1883, or start a broker with topology.brokers"
@@ -191,7 +204,8 @@ def _brokers_here(scenario: Scenario) -> list[str]:
     """What the brokers that are watched by default are called."""
     started = [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
     targets = enumerate(scenario.target)
-    return started or [f"broker-{number}" for number, target in targets if target.is_loopback]
+    given = [f"broker-{number}" for number, target in targets if target.is_loopback]
+    return [*given, *started]
 
 
 def _check_profile(scenario: Scenario) -> Iterator[Finding]:

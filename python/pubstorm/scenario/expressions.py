@@ -11,10 +11,13 @@ from difflib import get_close_matches
 
 from pubstorm.metrics import (
     AGENT_METRICS,
+    BRIDGE_METRICS,
+    FAULT_METRICS,
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
     SHOWN_METRICS,
+    SYS_PREFIX,
     Expression,
     SpanKind,
     check_monitor_metric,
@@ -25,7 +28,9 @@ from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.document import Path
+from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.monitors import TOGETHER_ABOVE
 from pubstorm.units import UnfitError, describe
 
 STOP_WORDS = ("failed", "invalid")
@@ -63,14 +68,17 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
     for path, expression in _expressions(scenario):
+        yield from _check_together(path, expression, scenario)
         span = expression.span
         if span is None:
             continue
-        if (stages or phases).count(span) > 1:
+        if (stages.count(span) or phases.count(span)) > 1:
             message = f"found the span {describe(span)}, which is the name of several"
             yield path, f"{message}, needed is a name that only one has", "give each a name"
         elif span not in (*stages, *phases):
             yield path, *unknown("span", span, (*stages, *phases))
+        elif expression.is_of_fault:
+            yield from _check_fault(path, expression, scenario)
         else:
             yield from _check_kept(path, expression, scenario)
 
@@ -80,6 +88,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
+        ("bridge", root["topology"]["bridges"].entries()),
         ("source", root["monitors"]["sources"].entries()),
         ("population", root["populations"].entries()),
     ):
@@ -102,6 +111,8 @@ def subjects_of(root: At) -> Subjects:
         broker = Subject(tuple(PROCESS_METRICS), is_group=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
+    for bridge in root["topology"]["bridges"].entries():
+        subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     for source in monitors["sources"].entries():
         metrics = tuple(PROCESS_METRICS) if "process" in source else None
         subjects[_name(source)] = Subject(metrics)
@@ -154,6 +165,28 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
         yield path, str(unfit), unfit.hint
 
 
+def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That nothing is asked of single brokers that are watched together, nor of their `$SYS`."""
+    name = expression.subject or ""
+    brokers = scenario.topology.brokers
+    group = name if name in brokers else name.rpartition("-")[0]
+    if group not in brokers or brokers[group].count <= TOGETHER_ABOVE:
+        return
+    why = f"{brokers[group].count} brokers {group} are watched together, without $SYS"
+    if name != group:
+        yield path, f"found {describe(name)}, allowed is {group}", why
+    elif expression.metric.startswith(SYS_PREFIX):
+        metrics = ", ".join(PROCESS_METRICS)
+        yield path, f"found {describe(expression.metric)}, allowed are {metrics}", why
+
+
+def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That a metric of faults has a fault as its span."""
+    faults = [name for s in scenario.stages for name, h in s.happenings if isinstance(h, Fault)]
+    if expression.span not in faults:
+        yield path, *unknown("fault", str(expression.span), faults)
+
+
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     """That a population's metric is kept for single stages, or for phases."""
     is_monitor = expression.subject is not None and expression.subject not in scenario.populations
@@ -161,11 +194,23 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
     kind: SpanKind = (
         "stage" if expression.span in {stage.name for stage in scenario.stages} else "phase"
     )
-    if is_monitor or metric is None or kind in metric.spans:
+    if is_monitor or metric is None:
+        return
+    if kind == "phase" and expression.span in _without_phases(scenario):
+        message = f"found the span {describe(expression.span)} of a hold stage, allowed are for it"
+        hint = "nothing is published in it, and so it is no phase"
+        yield path, f"{message} {', '.join(FAULT_METRICS)} and those of monitors", hint
+        return
+    if kind in metric.spans:
         return
     kept = [name for name in SHOWN_METRICS if kind in POPULATION_METRICS[name].spans]
     message = f"found {describe(expression.metric)}, allowed for a single {kind} are"
     yield path, f"{message} {', '.join(kept)}", None
+
+
+def _without_phases(scenario: Scenario) -> set[str]:
+    """Faults that begin no phase."""
+    return {name for stage in scenario.stages if stage.hold is not None for name in stage.phases}
 
 
 def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
@@ -188,9 +233,10 @@ def _group(name: str, subjects: Subjects) -> str:
 
 
 def _broker_names(root: At) -> tuple[str, ...]:
-    """Names of the brokers that are watched: those that the run starts, or that of the target."""
+    """Names of the brokers that are watched: those that the run starts, and that of a target."""
     brokers = tuple(_name(entry) for entry in root["topology"]["brokers"].entries())
-    return brokers or (TARGET_BROKER,)
+    given = (TARGET_BROKER,) if "target" in root or not brokers else ()
+    return (*given, *brokers)
 
 
 def _name(entry: At) -> str:

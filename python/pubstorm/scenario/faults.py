@@ -12,7 +12,10 @@ from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import Duration, PositiveDuration, SmallCount, Text, one_of
 from pubstorm.units import UnfitError, duration_ns
 
-FAULT_KINDS = ("kill", "freeze", "cut", "delay")
+FaultKind = Literal["kill", "freeze", "cut", "delay"]
+FAULT_KINDS: tuple[FaultKind, ...] = ("kill", "freeze", "cut", "delay")
+BROKER_FAULTS = frozenset[FaultKind]({"kill", "freeze"})
+"""Kinds that hit brokers; the others hit bridges."""
 
 
 def _lasts(value: object) -> object:
@@ -33,29 +36,35 @@ class Fault(Part):
     at: Duration
     """When, after the start of the stage."""
     kill: Text | None = None
-    """Brokers of this name are killed with SIGKILL, and started again after `for`."""
+    """Brokers of this name, or the one broker NAME-N, are killed with SIGKILL, and started again
+    after `for`."""
     freeze: Text | None = None
-    """Brokers of this name are stopped with SIGSTOP, and go on after `for`."""
+    """Brokers of this name, or the one broker NAME-N, are stopped with SIGSTOP, and go on after
+    `for`."""
     cut: Text | None = None
-    """Bridges of this name are cut for a time."""
+    """Bridges of this name, or the one bridge NAME-N, are cut for a time."""
     delay: Text | None = None
-    """Everything on bridges of this name is delayed by `by` for a time, in both directions."""
+    """Everything on bridges of this name, or on the one bridge NAME-N, is delayed by `by` for a
+    time, in both directions."""
     count: SmallCount | None = None
     """How many of them, chosen at random. Default: all."""
     lasts: Annotated[PositiveDuration | None, BeforeValidator(_lasts), OrWord("ever")] = Field(
         10**9, alias="for"
     )
     """How long, or `ever`: it is not mended in this run."""
-    how: Annotated[Literal["close", "stall"], BeforeValidator(one_of("close", "stall"))] = "close"
+    how: Annotated[
+        Literal["close", "stall", "unplug"], BeforeValidator(one_of("close", "stall", "unplug"))
+    ] = "close"
     """How bridges are cut: connections are closed and new ones refused, or nothing gets through
-    any more and nobody is told."""
+    any more and nobody is told. `unplug` is for bridges with a `network`: the link of all of them
+    loses every packet."""
     by: PositiveDuration | None = None
     """Delay of each direction."""
     name: Text | None = None
     """Name of the phase. Default: what happens, such as `kill cloud`."""
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> FaultKind:
         """Which of the four it is."""
         return next(kind for kind in FAULT_KINDS if getattr(self, kind) is not None)
 

@@ -16,6 +16,7 @@ from pubstorm.template import Kind, Template, TemplateError
 from pubstorm.units import (
     Quantity,
     UnfitError,
+    bits_per_s,
     count,
     describe,
     duration_ns,
@@ -172,6 +173,7 @@ Duration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS)]
 PositiveDuration = Annotated[int, Quantity(duration_ns, 0, CENTURY_NS, above_low=True)]
 Interval = Annotated[int, Quantity(duration_ns, 10**7, 3600 * SECOND_NS)]
 Rate = Annotated[float, Quantity(rate_per_s, 0, 1e9, above_low=True)]
+Bandwidth = Annotated[int, Quantity(bits_per_s, 8_000, 10**11)]
 Share = Annotated[float, Quantity(share, 0, 1)]
 ShareBelowOne = Annotated[float, Quantity(share, 0, 0.999)]
 KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECOND_NS)]

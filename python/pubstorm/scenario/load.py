@@ -18,6 +18,7 @@ from pubstorm.scenario.model import Scenario, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
 from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
+from pubstorm.scenario.retarget import retargeted
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.sweep import Sweep, Variation, written
 from pubstorm.units import UnfitError
@@ -28,7 +29,8 @@ def load_scenario(
 ) -> Scenario:
     """Reads a scenario file; raises `ScenarioError` with every problem.
 
-    `overrides` are `a.b.c=value` each. A `target` replaces the file's and its brokers.
+    `overrides` are `a.b.c=value` each. A `target` replaces the file's and its brokers, but for
+    those that are bridged to it.
     """
     return parse_scenario(_read(path), str(path), overrides, target)
 
@@ -135,9 +137,7 @@ class _Loading:
     def _retarget(self, target: str) -> None:
         if not isinstance(self.data, dict):
             return
-        topology = self.data.get("topology")
-        kept = {k: v for k, v in topology.items() if k != "brokers"} if topology else {}
-        self.data = {**self.data, "target": target, "topology": kept}
+        self.data = retargeted(self.data, target)
         self.overridden[("target",)] = f"--target {target}"
 
     def _validate(self) -> Scenario | None:

@@ -25,6 +25,8 @@ from pubstorm.scenario.target import parse_target
 from pubstorm.units import UnfitError
 
 SECOND_NS = 10**9
+TOGETHER_ABOVE = 8
+"""Brokers of one name, if there are more of them, are watched together, as one source."""
 
 
 class Process(Part):
@@ -122,7 +124,8 @@ class Monitors(Part):
     """Whether this machine is watched: CPU, memory, network."""
     brokers: Flag = True
     """Whether the brokers that the run starts, and a broker of this machine that is the target,
-    are watched: process and `$SYS`."""
+    are watched: process and `$SYS`. More than 8 brokers of one name are watched together, as one
+    source with that name, and without `$SYS`."""
     sources: Mapping[Name, Source] = Field(default_factory=dict)
     """What else is watched, by name."""
 

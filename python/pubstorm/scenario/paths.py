@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.topology import Broker
+from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.topology import Bridge, Broker
 
 
 def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
@@ -17,14 +18,25 @@ def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
         name: _population(population, folder) for name, population in scenario.populations.items()
     }
     brokers = {n: _broker(broker, folder) for n, broker in scenario.topology.brokers.items()}
-    topology = scenario.topology.model_copy(update={"brokers": brokers})
+    bridges = {n: _bridge(bridge, folder) for n, bridge in scenario.topology.bridges.items()}
+    started = {"brokers": brokers, "bridges": bridges}
+    topology = scenario.topology.model_copy(update=started)
     return scenario.model_copy(update={"populations": populations, "topology": topology})
 
 
 def _population(population: Population, folder: Path) -> Population:
-    tls = population.tls
-    if tls is None:
+    if population.tls is None:
         return population
+    return population.model_copy(update={"tls": _tls(population.tls, folder)})
+
+
+def _bridge(bridge: Bridge, folder: Path) -> Bridge:
+    if bridge.tls is None:
+        return bridge
+    return bridge.model_copy(update={"tls": _tls(bridge.tls, folder)})
+
+
+def _tls(tls: Tls, folder: Path) -> Tls:
     in_template = str(folder).replace("{", "{{").replace("}", "}}")
     paths: dict[str, object] = {
         "ca": _joined(str(folder), tls.ca),
@@ -33,11 +45,16 @@ def _population(population: Population, folder: Path) -> Population:
     }
     if tls.psk is not None:
         paths["psk"] = tls.psk.model_copy(update={"file": _joined(str(folder), tls.psk.file)})
-    return population.model_copy(update={"tls": tls.model_copy(update=paths)})
+    return tls.model_copy(update=paths)
 
 
 def _broker(broker: Broker, folder: Path) -> Broker:
-    return broker.model_copy(update={"binary": _joined(str(folder), broker.binary)})
+    program, *words = broker.command or ("",)
+    if "/" in program:
+        program = str(Path(str(folder).replace("{", "{{").replace("}", "}}"), program))
+    command = (program, *words) if broker.command else ()
+    binary = _joined(str(folder), broker.binary)
+    return broker.model_copy(update={"binary": binary, "command": command})
 
 
 def _joined(folder: str, path: str | None) -> str | None:

@@ -89,11 +89,6 @@ class Publish(Step):
     faults: tuple[Fault, ...] = ()
     """What is broken meanwhile."""
 
-    @property
-    def changes_in_time(self) -> list[Change]:
-        """The changes in the order of time."""
-        return sorted(self.changes, key=lambda change: change.at)
-
 
 class Hold(Step):
     """Keeps the connections and publishes nothing; a plain duration is the time."""
@@ -164,13 +159,27 @@ class Stage(Part):
         return self.step.name or self.verb
 
     @property
+    def happenings(self) -> tuple[tuple[str, Change | Fault], ...]:
+        """Its changes and faults in the order of time, each with a name of its own; one that is
+        taken gets a number."""
+        changes: tuple[Change, ...] = () if self.publish is None else self.publish.changes
+        both: list[Change | Fault] = [*changes, *self.faults]
+        in_time = sorted(both, key=lambda happening: happening.at)
+        named: list[tuple[str, Change | Fault]] = []
+        for happening in in_time:
+            taken = [self.name, *(name for name, _ in named)]
+            named.append((unique_name(happening.phase, taken), happening))
+        return tuple(named)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is broken in it, as written."""
+        return self.step.faults if isinstance(self.step, Publish | Hold) else ()
+
+    @property
     def phases(self) -> tuple[str, ...]:
-        """Names of the phases that its changes begin, in the order of time; a name that is taken
-        gets a number."""
-        taken = [self.name]
-        for change in self.publish.changes_in_time if self.publish is not None else ():
-            taken.append(unique_name(change.phase, taken))
-        return tuple(taken[1:])
+        """Names of what begins with its changes and faults, in the order of time."""
+        return tuple(name for name, _ in self.happenings)
 
     @property
     def populations(self) -> tuple[str, ...] | None:

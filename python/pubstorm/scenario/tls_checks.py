@@ -29,7 +29,7 @@ def check_tls(scenario: Scenario) -> Iterator[Finding]:
         if not is_used:
             hint = "set tls of a broker in topology.brokers" if brokers else "write mqtts://"
             yield path, "found tls, and no target that is under TLS", hint
-        yield from _check_credentials(path, population.tls)
+        yield from check_credentials(path, population.tls)
         if population.tls.min_version > population.tls.max_version:
             found = f"found {population.tls.min_version}"
             message = f"{found}, allowed is at most max_version: {population.tls.max_version}"
@@ -42,9 +42,6 @@ def _check_brokers(scenario: Scenario) -> Iterator[Finding]:
         path = ("topology", "brokers", name, "tls")
         if broker.tls == "none":
             continue
-        if broker.kind == "embedded":
-            message = f"found {broker.tls} for the embedded broker, allowed is none"
-            yield path, message, "the embedded broker speaks plain TCP: use kind: mosquitto"
         modes.setdefault("psk" if broker.tls == "psk" else "certificates", name)
         if len(modes) > 1:
             message = f"found {broker.tls} beside {' and '.join(_others(scenario, name))}"
@@ -58,7 +55,8 @@ def _others(scenario: Scenario, name: str) -> list[str]:
     return sorted({b.tls for other, b in brokers if other != name and b.tls != "none"})
 
 
-def _check_credentials(path: Path, tls: Tls) -> Iterator[Finding]:
+def check_credentials(path: Path, tls: Tls) -> Iterator[Finding]:
+    """That keys and certificates are whole, and of one kind."""
     for one, other in (("certificate", "key"), ("key", "certificate")):
         if getattr(tls, one) is not None and getattr(tls, other) is None:
             yield (*path, one), f"found {one} without {other}, needed are both or neither", None

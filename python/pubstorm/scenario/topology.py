@@ -23,6 +23,7 @@ from pubstorm.scenario.fields import (
     TopicFilter,
     one_of,
 )
+from pubstorm.scenario.network import Network
 from pubstorm.scenario.tls import Tls
 from pubstorm.units import UnfitError
 
@@ -60,8 +61,20 @@ def _restart(value: object) -> object:
     if value == "never":
         return None
     if value is None or not isinstance(value, (dict, Restart)):
-        raise UnfitError(value, "is {at_most: 3, within: 1m} or never")
+        raise UnfitError(value, "is {at_most: 3, within: 1min} or never")
     return value
+
+
+class Federation(Part):
+    """Virtual hosts of a RabbitMQ broker beside its own one, and federation of messages between
+    them: `customer-0`, `customer-1` and so on. A client chooses one by its user name, such as
+    `customer-{n}:guest` with the password `guest`; without, it is in the broker's own."""
+
+    vhosts: SmallCount
+    """How many virtual hosts."""
+    direction: Annotated[Literal["out", "in", "both"], BeforeValidator(one_of("out", "in", "both"))]
+    """`out`: what clients of a virtual host publish reaches subscribers of the broker's own; `in`:
+    the other way."""
 
 
 class Broker(Part):
@@ -83,8 +96,8 @@ class Broker(Part):
     """Path of the program, to compare two builds; a relative one is from the folder of the scenario
     file. Default: the one that is installed."""
     command: tuple[Text, ...] = ()
-    """For kind `command`: the program and its arguments, with `{port}` and `{folder}` in them. It
-    listens on 127.0.0.1 and stays in the foreground."""
+    """For kind `command`: the program and its arguments, with `{port}` and `{folder}` in them;
+    `{{` and `}}` are braces. It listens on 127.0.0.1 and stays in the foreground."""
     tls: Annotated[
         Literal["none", "server", "mutual", "psk"],
         BeforeValidator(one_of("none", "server", "mutual", "psk")),
@@ -97,6 +110,11 @@ class Broker(Part):
     acl: tuple[Text, ...] = ()
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
+    plugins: tuple[Text, ...] = ()
+    """For kind `rabbitmq`: plugins beside that for MQTT. The figures of `rabbitmq_prometheus` are
+    among the broker's readings."""
+    federation: Federation | None = None
+    """For kind `rabbitmq`: a virtual host for each customer, federated. Default: none."""
     restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
     """Whether one that ends unasked is started again. Default: never, and the run fails."""
     settings: Settings = Field(default_factory=dict)
@@ -158,6 +176,9 @@ class Bridge(Part):
     """Waits between attempts to connect."""
     tls: Tls | None = None
     """TLS to a target that asks for it; for a broker that the run starts, its `tls` decides."""
+    network: Network | None = None
+    """A network of their own for the small brokers, with a link of these properties to the main
+    broker; needs root. Default: everything is on the loopback interface."""
     settings: Settings = Field(default_factory=dict)
     """More lines for the bridge in `mosquitto.conf`, such as `max_inflight_messages`."""
 
@@ -172,3 +193,9 @@ class Topology(Part):
     joined: Flag = False
     """Whether a message published at one target reaches subscribers at the others, as in a
     cluster."""
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The networks of its bridges."""
+        bridges = self.bridges.values()
+        return tuple(bridge.network for bridge in bridges if bridge.network is not None)

@@ -18,6 +18,7 @@ from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
 from pubstorm.plan import provisional_plan
+from pubstorm.plan.faults import faulty_bridges
 from pubstorm.report import (
     SCENARIO_FILE,
     SERIES_FILE,
@@ -25,6 +26,7 @@ from pubstorm.report import (
     load_series,
     write_reports,
 )
+from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
 from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path
@@ -117,7 +119,10 @@ class _Series:
                     break
         finally:
             if topology is not None:
-                await topology.stop()
+                with caught_signals(lambda _: self._interrupted.set()):
+                    await topology.stop()
+                for residue in await remove_bridges(topology.bridges.outside()):
+                    self._live.note(f"{residue.target}: {residue.text}")
         if self._directory.failure is not None:
             self._live.note(f"{self._directory.failure}: what is stored is not complete")
         return self._store(started)
@@ -127,8 +132,15 @@ class _Series:
         if self._sweep.broker == "fresh":
             return None
         spec = self._turns[0].step.scenario.topology
-        topology = Topology(spec, self._directory.topology, lambda _: None)
-        topology.keys.make(*(provisional_plan(turn.step.scenario) for turn in self._turns))
+        scenarios = [turn.step.scenario for turn in self._turns]
+        topology = Topology(
+            spec,
+            self._directory.topology,
+            lambda _: None,
+            targets=scenarios[0].target,
+            cut=faulty_bridges(*scenarios),
+        )
+        topology.keys.make(*map(provisional_plan, scenarios))
         return topology
 
     def _kept(self, turn: _Turn) -> Result | None:

@@ -1,33 +1,34 @@
-"""The brokers that a run starts and stops itself: each with a folder and a free port of its own, up
+"""The brokers that a run starts and stops itself: each with a folder and a port of its own, up
 before the first stage, watched while the run goes on, gone after it. It knows no scenario file,
 and of clients only that they need keys."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from pubstorm.errors import TopologyError
 from pubstorm.result import BrokerResult
 from pubstorm.scenario.target import Target
-from pubstorm.scenario.topology import Broker as BrokerSpec
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.adapters import ADAPTERS
+from pubstorm.topology.bridge_lines import state_topic
+from pubstorm.topology.bridges import TARGET, Bridges
 from pubstorm.topology.broker import BrokerProcess, Place
+from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin
+from pubstorm.topology.forget import forget_secrets
 from pubstorm.topology.keys import RunKeys
+from pubstorm.topology.network import Networks
+from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
+from pubstorm.topology.start import Tell, paced, start_all
+from pubstorm.topology.started import StartRecord
+from pubstorm.topology.supervision import Supervision
 
-STARTS_AT_ONCE = 16
-
-
-@dataclass(frozen=True)
-class BrokerDied:
-    """A broker ended before it was told to."""
-
-    name: str
-    text: str
-    """What happened, naming the broker."""
+BRIDGES_TIMEOUT_S = 30.0
+"""How long the number of bridges that are up may stand still until the run goes on without."""
 
 
 class Topology:
@@ -37,50 +38,86 @@ class Topology:
         self,
         spec: TopologySpec,
         folder: Path,
-        emit: Callable[[BrokerDied], None],
+        emit: Callable[[BrokerEvent], None],
+        *,
+        targets: Sequence[Target] = (),
+        cut: frozenset[str] = frozenset(),
     ) -> None:
-        self.keys = RunKeys(spec.brokers, folder / "keys")
+        self.keys = RunKeys(spec, folder / "keys")
         """Keys for brokers under TLS; to be made before the start."""
-        self._brokers = tuple(_brokers(spec.brokers, folder, self.keys))
-        self._emit = emit
-        self._watchers: list[asyncio.Task[None]] = []
-        self._died: dict[str, str] = {}
+        self.bridges = Bridges(spec, folder, self.keys, cut, targets)
+        """The bridges between them, and to the first of `targets`; those of the names in `cut` can
+        be cut and delayed."""
+        self.networks = Networks(spec.bridges)
+        """The networks that small brokers live in."""
+        self.record = StartRecord(folder)
+        """What was started, for `pubstorm down`."""
+        self._spec = spec
+        self._folder = folder
+        self._targets = targets
+        self._groups = {
+            group: tuple(self._made(group, number, folder) for number in range(broker.count))
+            for group, broker in spec.brokers.items()
+        }
+        self._brokers = tuple(broker for group in self._groups.values() for broker in group)
+        self._by_name = {broker.name: broker for broker in self._brokers}
+        self._bulletin = Bulletin(emit)
+        self._supervision = Supervision(self._bulletin.tell)
 
-    def tell(self, emit: Callable[[BrokerDied], None]) -> None:
+    def tell(self, emit: Callable[[BrokerEvent], None]) -> None:
         """From now on `emit` hears of brokers that end."""
-        self._emit = emit
+        self._bulletin.close()
+        self._bulletin = Bulletin(emit)
+        self._supervision.tell = self._bulletin.tell
 
-    async def start(self) -> None:
-        """Starts every broker; returns when all accept connections, else raises TopologyError.
-        Once they are started it only looks whether all are still there."""
-        if self._died:
-            raise TopologyError(f"{'; '.join(self._died.values())}, in a run before this one")
-        if self._watchers:
+    async def start(self, tell: Tell = lambda _: None) -> None:
+        """Starts every broker, those that bridges lead to before the others; returns when all
+        accept connections and bridges are up, else raises TopologyError. `tell` hears how far it
+        is. Once they are started it only looks whether all are still there."""
+        if died := [text for b in self._brokers if (text := self._supervision.died(b.name))]:
+            raise TopologyError(f"{'; '.join(died)}, in a run before this one")
+        if self._supervision.is_watching or not self._brokers:
+            await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return
-        places = asyncio.Semaphore(STARTS_AT_ONCE)
-
-        async def start_one(broker: BrokerProcess) -> None:
-            async with places:
-                await broker.start()
-
-        starts = [asyncio.create_task(start_one(broker)) for broker in self._brokers]
+        check_ports(fixed_ports(self._spec))
+        self.record.open()
+        for name, bridge in self._spec.bridges.items():
+            if bridge.to == TARGET and bridge.notifications:
+                self.record.note_bridged(self._targets[0], state_topic(name, "+"))
         try:
-            await asyncio.gather(*starts)
+            await self._start(tell)
         except BaseException:
-            for start in starts:
-                start.cancel()
-            await asyncio.wait(starts)
             await self.stop()
             raise
-        self._watchers = [asyncio.create_task(self._watch(broker)) for broker in self._brokers]
+        self._supervision.watch((b, self._spec.brokers[_group(b)].restart) for b in self._brokers)
 
     async def stop(self) -> None:
         """Stops every broker; none is left when it returns, nor any of their keys. May be called
         twice."""
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*(broker.stop() for broker in self._brokers))
-        self.keys.discard()
+        self._bulletin.close()
+        async with AsyncExitStack() as last:
+            # Each is done whatever comes of those below, which are done before it.
+            last.callback(forget_secrets, self._folder)
+            last.callback(self.keys.discard)
+            last.callback(self.record.close)
+            last.push_async_callback(self.networks.stop)
+            last.push_async_callback(_stop, self._mains)
+            last.push_async_callback(self.bridges.close)
+            last.push_async_callback(_stop, self._others)
+            await self._supervision.end()
+
+    def broker(self, name: str) -> BrokerProcess:
+        """A broker by its name, such as `boxes-7`."""
+        return self._by_name[name]
+
+    def names(self, group: str) -> list[str]:
+        """Names of the brokers that the scenario calls `group`, by number."""
+        return [broker.name for broker in self._groups[group]]
+
+    def expect(self, name: str, ending: bool) -> None:
+        """Whether the end of a broker is expected: then there is neither event nor restart, and
+        whoever expects it starts it again before no end is expected any more."""
+        self._supervision.expect(name, ending)
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
@@ -97,39 +134,89 @@ class Topology:
         return tuple(
             BrokerResult(
                 name=broker.name,
-                group=broker.name.rpartition("-")[0],
+                group=_group(broker),
                 kind=broker.kind,
                 version=broker.version,
                 host=broker.host,
                 port=broker.port,
                 pid=broker.pid,
-                died=broker.name in self._died,
+                died=bool(self._supervision.died(broker.name)),
+                restarts=self._supervision.restarts(broker.name),
+                speaks_sys=broker.speaks_sys,
+                metrics_url=broker.metrics_url,
             )
             for broker in self._brokers
         )
 
-    async def _watch(self, broker: BrokerProcess) -> None:
-        ending = await broker.ending()
-        self._died[broker.name] = ending
-        self._emit(BrokerDied(broker.name, ending))
+    async def _start(self, tell: Tell) -> None:
+        await self.networks.start(self.record.note_namespace)
+        for broker in self._brokers:
+            broker.place = self.networks.settled(_group(broker), broker.place)
+        await self._state_versions()
+        await start_all(self._mains, tell)
+        await self.bridges.open(
+            {_group(broker): (broker.host, broker.port) for broker in self._mains},
+            {_group(broker): (broker.host, broker.observer_port) for broker in self._mains},
+            self.networks.main_hosts,
+        )
+        for broker in self._others:
+            group, number = _group(broker), int(broker.name.rpartition("-")[2])
+            broker.place = replace(broker.place, more=self.bridges.lines(group, number))
+        await start_all(self._others, tell, len(self._mains))
+        await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
+        for broker in self._brokers:
+            if broker.gone():
+                raise await broker.start_failure()
+
+    async def _state_versions(self) -> None:
+        """Asks each program once, before any broker starts."""
+        versions: dict[tuple[str, str], str] = {}
+        for broker in self._brokers:
+            program = broker.program()
+            key = broker.kind, program
+            if key not in versions:
+                versions[key] = await broker.version_of(program)
+            broker.version = versions[key]
+
+    @property
+    def _mains(self) -> Sequence[BrokerProcess]:
+        return [broker for broker in self._brokers if self.bridges.is_main(_group(broker))]
+
+    @property
+    def _others(self) -> Sequence[BrokerProcess]:
+        return [broker for broker in self._brokers if not self.bridges.is_main(_group(broker))]
+
+    def _made(self, group: str, number: int, folder: Path) -> BrokerProcess:
+        spec = self._spec.brokers[group]
+        name = f"{group}-{number}"
+        place = Place(
+            name=name,
+            folder=folder / name,
+            settings={
+                **self.keys.settings(spec.tls),
+                **self.bridges.settings(group),
+                **spec.settings,
+            },
+            port=None if spec.port is None else spec.port + number,
+            binary=spec.binary,
+            command=spec.command,
+            plugins=spec.plugins,
+            federation=spec.federation,
+            is_under_tls=spec.tls != "none",
+            host=LOOPBACK,
+            environment=self.record.mark,
+            note=self.record.note_process,
+        )
+        return ADAPTERS[spec.kind](place)
 
 
-def _brokers(specs: Mapping[str, BrokerSpec], folder: Path, keys: RunKeys) -> list[BrokerProcess]:
-    brokers: list[BrokerProcess] = []
-    for group, spec in specs.items():
-        for number in range(spec.count):
-            name = f"{group}-{number}"
-            place = Place(
-                name=name,
-                folder=folder / name,
-                settings={**keys.settings(spec.tls), **spec.settings},
-                port=None if spec.port is None else spec.port + number,
-                binary=spec.binary,
-                command=spec.command,
-                is_under_tls=spec.tls != "none",
-            )
-            brokers.append(ADAPTERS[spec.kind](place))
-    return brokers
+async def _stop(brokers: Sequence[BrokerProcess]) -> None:
+    """All at once, with one grace for all."""
+    await asyncio.gather(*(broker.stop() for broker in brokers))
 
 
-__all__ = ["BrokerDied", "Topology", "TopologyError"]
+def _group(broker: BrokerProcess) -> str:
+    return broker.name.rpartition("-")[0]
+
+
+__all__ = ["BrokerDied", "BrokerEvent", "BrokerRestarted", "Topology", "TopologyError"]

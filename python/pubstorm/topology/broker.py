@@ -8,17 +8,20 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 from abc import ABC, abstractmethod
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from pubstorm.errors import TopologyError
+from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.topology.family import Family
+from pubstorm.topology.ports import LOOPBACK
 
 STOP_GRACE_S = 5.0
 """How long a broker may take to end after SIGTERM."""
@@ -26,7 +29,8 @@ READY_TIMEOUT_S = 15.0
 """How long a broker may take until it accepts connections."""
 PORT_TRIES = 5
 """Ports tried: another process may take one between its choice and its use."""
-LOOPBACK = "127.0.0.1"
+PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
+"""Waits between two looks whether it accepts connections; each is twice the one before."""
 NO_SETPRIV = "setpriv (util-linux) is missing: this broker outlives a Pubstorm that is killed.\n"
 
 
@@ -46,14 +50,24 @@ class Place:
     """The program; None: the one that is installed."""
     command: Sequence[str] = ()
     """The whole command, for a program that nothing else is known of."""
+    plugins: Sequence[str] = ()
+    """Plugins of a broker that has some."""
+    federation: Federation | None = None
+    """Virtual hosts that it federates."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
     """Address that it listens on."""
+    also_on: Sequence[str] = ()
+    """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
     """What stands before the command: the way into a network namespace."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for its process and all that it starts."""
+    note: Callable[[str, int, Sequence[str]], None] = lambda _name, _pid, _command: None
+    """Hears of each process that is started for it: its name, process id and command."""
 
 
 class BrokerProcess(ABC):
@@ -63,15 +77,19 @@ class BrokerProcess(ABC):
     kind: ClassVar[str] = ""
     speaks_sys: ClassVar[bool] = False
     """Whether it publishes counters under `$SYS`."""
+    has_helpers: ClassVar[bool] = False
+    """Whether it may start processes of its own, which have to be gone with it."""
+    says_taken: ClassVar[str] = "Address already in use"
+    """What its log says where another process has its port."""
     dies_with_us: ClassVar[bool] = False
     """Whether it ends by itself when Pubstorm is gone; others get the parent-death signal."""
-    ready_timeout_s: ClassVar[float] = READY_TIMEOUT_S
+    stop_grace_s: ClassVar[float] = STOP_GRACE_S
+    ready_timeout_s: float = READY_TIMEOUT_S
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.host = place.host
         self.log = place.folder / "broker.log"
         self.port = self.observer_port = place.port or 0
         self.version = ""
@@ -102,9 +120,27 @@ class BrokerProcess(ABC):
 
     def port_was_taken(self) -> bool:
         """Whether it ended because another process has its port."""
-        return "Address already in use" in _text_of(self.log)
+        return self.says_taken in self.log_text()
+
+    def last_words(self) -> str:
+        """What its log says of a start that failed; empty if it says nothing."""
+        return last_lines(self.log)
+
+    def not_ready(self) -> str:
+        """What is missing where it took too long to become ready, as the end of a sentence."""
+        return "accepted no connection"
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where it shows counters in Prometheus' format; None if it does not."""
+        return None
 
     # What is the same for all.
+
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.place.host
 
     @property
     def pid(self) -> int:
@@ -115,7 +151,7 @@ class BrokerProcess(ABC):
         """Returns when it accepts connections; raises TopologyError if it does not come up."""
         program = self.program()
         self.make_folder()
-        self.version = await self.version_of(program)
+        self.version = self.version or await self.version_of(program)
         prefix = () if self.dies_with_us else parent_death_prefix()
         if not prefix and not self.dies_with_us:
             self.write("pubstorm.log", NO_SETPRIV)
@@ -140,17 +176,24 @@ class BrokerProcess(ABC):
                 self._process.send_signal(number)
 
     async def stop(self) -> None:
-        """It is gone when this returns: SIGTERM, then SIGKILL after a grace."""
+        """It is gone when this returns, with what it started: SIGTERM, then SIGKILL after a
+        grace."""
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is None:
             return
-        self.send(signal.SIGCONT)
-        self.send(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE_S)
-        except TimeoutError:
-            self.send(signal.SIGKILL)
-            await process.wait()
+        family = Family(process.pid) if self.has_helpers else None
+        if process.returncode is None:
+            if family is not None:
+                family.look()
+            self.send(signal.SIGCONT)
+            self.send(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), self.stop_grace_s)
+            except TimeoutError:
+                self.send(signal.SIGKILL)
+                await process.wait()
+        if family is not None:
+            await family.end()
 
     async def ending(self) -> str:
         """Waits for its end and says how it came, naming the broker."""
@@ -172,9 +215,10 @@ class BrokerProcess(ABC):
             raise self._refused_folder(error) from error
 
     def write(self, file: str, text: str) -> Path:
-        """Writes a file into its folder."""
+        """Writes a file into its folder, for its owner only: it may hold passwords."""
         path = self.folder / file
         try:
+            path.touch(mode=PRIVATE_MODE)
             path.write_text(text)
         except OSError as error:
             raise self._refused_folder(error) from error
@@ -182,13 +226,15 @@ class BrokerProcess(ABC):
 
     async def accepts(self, port: int) -> bool:
         """Waits until the port answers while the process is alive."""
-        deadline_s = asyncio.get_running_loop().time() + self.ready_timeout_s
-        while not self.gone() and asyncio.get_running_loop().time() < deadline_s:
+        loop = asyncio.get_running_loop()
+        deadline_s, wait_s = loop.time() + self.ready_timeout_s, PROBE_AFTER_S
+        while not self.gone() and loop.time() < deadline_s:
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, PROBE_AFTER_MAX_S)
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection(self.host, port)
                 writer.close()
                 return not self.gone()
-            await asyncio.sleep(0.02)
         return False
 
     async def start_failure(self) -> TopologyError:
@@ -196,14 +242,22 @@ class BrokerProcess(ABC):
         if self.gone():
             text = await self.ending()
         else:
-            text = f"broker {self.name} accepted no connection for {self.ready_timeout_s:.0f} s"
+            text = f"broker {self.name} {self.not_ready()} for {self.ready_timeout_s:.0f} s"
             await self.stop()
-        words = last_lines(self.log)
+        words = self.last_words()
         return TopologyError(text, f"its log {self.log} ends with:\n{words}" if words else None)
+
+    def log_text(self) -> str:
+        """Its log as far as it can be read."""
+        try:
+            return self.log.read_text(errors="replace")
+        except OSError:
+            return ""
 
     async def spawn(self, command: Sequence[str]) -> None:
         """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
-        reach it; with pipes as stdin and stdout if it follows us."""
+        reach it; with pipes as stdin and stdout if it follows us. The parent-death signal is that
+        of the thread that forks, which has to be the main one: asyncio forks where its loop is."""
         self._command, talks = command, self.dies_with_us
         with open_log(self.log) as log:
             try:
@@ -212,12 +266,13 @@ class BrokerProcess(ABC):
                     stdin=PIPE if talks else DEVNULL,
                     stdout=PIPE if talks else log or DEVNULL,
                     stderr=log or DEVNULL,
-                    env={**os.environ, **self.environment()},
+                    env={**os.environ, **self.place.environment, **self.environment()},
                     start_new_session=True,
                 )
             except CANNOT_START as error:
                 text, hint = start_failure(command[0], error)
                 raise TopologyError(f"broker {self.name}: {text}", hint) from error
+        self.place.note(self.name, self._process.pid, command)
 
     def _refused_folder(self, error: OSError) -> TopologyError:
         return TopologyError(f"broker {self.name}: cannot write {self.folder}: {error.strerror}")
@@ -227,18 +282,3 @@ def parent_death_prefix() -> tuple[str, ...]:
     """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()
-
-
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

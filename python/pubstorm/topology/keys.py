@@ -1,5 +1,5 @@
-"""Keys that a run makes for its own brokers and all its clients, so that TLS is one word in the
-scenario. They live as long as the run."""
+"""Keys and passwords that a run makes for its own brokers, their bridges and all clients, so that
+TLS and logins are one word each in the scenario. They live as long as the run."""
 
 from __future__ import annotations
 
@@ -21,23 +21,30 @@ from pubstorm.keys.listener import (
     psk_settings,
 )
 from pubstorm.keys.psk import new_keys, psk_text
-from pubstorm.plan import Plan, Population, Psk, Tls
-from pubstorm.scenario.topology import Broker as BrokerSpec
+from pubstorm.monitor.sys_topics import Login
+from pubstorm.plan import Plan, Population, Psk
+from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology.bridge_lines import Words, client_id, psk_words
+from pubstorm.topology.passwords import RunPasswords
 
 VALID_DAYS = 30
 """Longer than a run."""
-SERVER_NAMES = ("127.0.0.1", "localhost")
-NOTE = "The keys that this run made for its brokers and clients were deleted at its end.\n"
+NAME_OF_ALL = "localhost"
+SERVER_NAMES = ("127.0.0.1", NAME_OF_ALL)
+NOTE = "The keys and passwords that this run made were deleted at its end.\n"
 
 
 class RunKeys:
-    """The keys of a run, in a folder of their own. What a population says of itself wins: it gets
-    only what it lacks."""
+    """The keys and passwords of a run, in a folder of their own. What a population or a bridge says
+    of itself wins: it gets only what it lacks."""
 
-    def __init__(self, specs: Mapping[str, BrokerSpec], folder: Path) -> None:
-        self._modes = {spec.tls for spec in specs.values()} - {"none"}
+    def __init__(self, spec: TopologySpec, folder: Path) -> None:
+        self._spec = spec
+        self._modes = {broker.tls for broker in spec.brokers.values()} - {"none"}
         self._folder = folder.absolute()
-        self._made = not self._modes
+        self._passwords = RunPasswords(spec, self._folder)
+        self._psk_keys: dict[str, str] = {}
+        self._made = not (self._modes or self._passwords.groups)
 
     def make(self, *plans: Plan) -> None:
         """Makes the keys of all clients of the plans; raises TopologyError where that fails. Done
@@ -45,8 +52,10 @@ class RunKeys:
         if self._made:
             return
         populations = [population for plan in plans for population in plan.populations]
+        logged_in = [p for plan in plans for p in plan.populations if self._logs_in(plan, p)]
         try:
-            write_files([*self._psk(populations), *self._certificates(populations)])
+            files = [*self._psk(populations), *self._certificates(populations)]
+            write_files([*files, *self._passwords.files(logged_in)])
         except KeysError as error:
             raise TopologyError(f"keys for the run: {error.message}", error.hint) from error
         self._made = True
@@ -62,12 +71,43 @@ class RunKeys:
                 mutual = mode == "mutual"
                 return certificate_settings(self._folder, require_client=mutual, as_username=False)
 
+    def access_settings(self, group: str) -> Mapping[str, object]:
+        """What mosquitto's configuration says of passwords and rights."""
+        return self._passwords.settings(group)
+
     def equip(self, plan: Plan) -> Plan:
-        """The plan with the paths of the keys that its populations lack."""
-        if not self._modes:
-            return plan
-        populations = tuple(self._equipped(population) for population in plan.populations)
+        """The plan with the paths of the keys and with the logins that its populations lack."""
+        populations = tuple(
+            self._passwords.equipped(keyed) if self._logs_in(plan, keyed) else keyed
+            for keyed in map(self._equipped, plan.populations)
+        )
         return plan.model_copy(update={"populations": populations})
+
+    def observer(self, group: str) -> Login | None:
+        """Who an observer of these brokers is; None where they ask for no password."""
+        return self._passwords.observer if group in self._passwords.groups else None
+
+    def bridge_login(self, name: str, number: int) -> tuple[str | None, str | None]:
+        """User name and password of a bridge; None where it has or needs none."""
+        return self._passwords.bridge(name, number)
+
+    def bridge_tls(self, name: str, number: int) -> Words:
+        """What mosquitto's configuration says of a bridge's keys for a broker of the run."""
+        bridge = self._spec.bridges[name]
+        # Certificates are made before a network has its addresses, and do not name them.
+        anywhere = {} if bridge.network is None else {"bridge_insecure": True}
+        match self._spec.brokers[bridge.to].tls:
+            case "none":
+                return {}
+            case "psk":
+                identity = client_id(name, bridge, number)
+                return psk_words(identity, self._psk_keys[identity])
+            case "mutual":
+                stem = self._folder / CLIENTS / _bridge_stem(name, number)
+                own = {"bridge_certfile": f"{stem}.crt", "bridge_keyfile": f"{stem}.key"}
+                return {"bridge_cafile": str(self._folder / CA), **own, **anywhere}
+            case _:
+                return {"bridge_cafile": str(self._folder / CA), **anywhere}
 
     def discard(self) -> None:
         """Deletes them, and leaves a note that says so. May be called twice."""
@@ -77,14 +117,37 @@ class RunKeys:
         with contextlib.suppress(OSError):
             self._folder.with_name("keys-deleted.txt").write_text(NOTE)
 
+    def _logs_in(self, plan: Plan, population: Population) -> bool:
+        """Whether clients of the population may meet a broker that asks for a password."""
+        counts = [(name, broker.count) for name, broker in self._spec.brokers.items()]
+        first = len(plan.targets) - sum(count for _, count in counts)
+        for name, count in counts:
+            is_met = population.at.first < first + count
+            is_met = is_met and first < population.at.first + population.at.count
+            if is_met and name in self._passwords.groups:
+                return True
+            first += count
+        return False
+
+    def _bridges_under(self, mode: str) -> Iterator[tuple[str, int]]:
+        """Names and numbers of bridges to brokers under this mode of TLS."""
+        brokers = self._spec.brokers
+        for name, bridge in self._spec.bridges.items():
+            if bridge.to in brokers and brokers[bridge.to].tls == mode:
+                yield from ((name, number) for number in range(brokers[bridge.from_].count))
+
     @property
     def _psk_file(self) -> Path:
         return self._folder / "psk.txt"
 
     def _psk(self, populations: Sequence[Population]) -> Iterator[NewFile]:
         if "psk" in self._modes:
-            ids = (each for p in populations for each in names_of(p, p.client_id))
-            yield NewFile(self._psk_file, psk_text(new_keys(dict.fromkeys(ids)).items()))
+            keyed = (p for p in populations if p.tls is not None)
+            ids = [each for p in keyed for each in names_of(p, p.client_id)]
+            bridges = self._spec.bridges
+            ids += [client_id(name, bridges[name], n) for name, n in self._bridges_under("psk")]
+            self._psk_keys = new_keys(dict.fromkeys(ids))
+            yield NewFile(self._psk_file, psk_text(self._psk_keys.items()))
 
     def _certificates(self, populations: Sequence[Population]) -> Iterator[NewFile]:
         if not self._modes & {"server", "mutual"}:
@@ -97,14 +160,19 @@ class RunKeys:
         yield NewFile(self._folder / SERVER_KEY, server.key)
         if "mutual" not in self._modes:
             return
-        for stem in dict.fromkeys(each for p in populations for each in names_of(p, _stem(p))):
+        keyed = (p for p in populations if p.tls is not None)
+        stems = [each for p in keyed for each in names_of(p, _stem(p))]
+        stems += [_bridge_stem(name, n) for name, n in self._bridges_under("mutual")]
+        for stem in dict.fromkeys(stems):
             client = authority.client(stem[-SUBJECT_MAX:], validity)
             folder = self._folder / CLIENTS
             yield NewFile(folder / f"{stem}.crt", client.certificate, private=False)
             yield NewFile(folder / f"{stem}.key", client.key)
 
     def _equipped(self, population: Population) -> Population:
-        tls = population.tls or Tls()
+        tls = population.tls
+        if tls is None or not self._modes:
+            return population
         lacks: dict[str, object] = {}
         if "psk" in self._modes:
             if tls.psk is None and tls.certificate is None:
@@ -113,6 +181,8 @@ class RunKeys:
         elif tls.psk is None:
             if tls.ca is None:
                 lacks["ca"] = str(self._folder / CA)
+                if tls.server_name is None and self._spec.networks:
+                    lacks["server_name"] = NAME_OF_ALL
             if tls.certificate is None and "mutual" in self._modes:
                 folder = str(self._folder / CLIENTS).replace("{", "{{").replace("}", "}}")
                 lacks["certificate"] = f"{folder}/{_stem(population)}.crt"
@@ -122,3 +192,8 @@ class RunKeys:
 
 def _stem(population: Population) -> str:
     return f"{population.name}-{{n}}"
+
+
+def _bridge_stem(name: str, number: int) -> str:
+    """What the files of a bridge are called."""
+    return f"bridge-{name}-{number}"

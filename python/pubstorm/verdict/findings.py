@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pubstorm.quantity import count_text, counted, duration_text, share_text
-from pubstorm.result import LimitedBy, Measured, PopulationResult
+from pubstorm.result import LimitedBy, Measured, PopulationResult, StageResult
 from pubstorm.snapshot import Reason
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
@@ -42,13 +42,13 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
-        elif event.kind == "host":
+        elif event.kind in {"host", "bridge"}:
             yield Finding(event.text)
         elif event.kind == "residue":
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
-        elif event.kind != "change":
+        elif event.kind not in {"change", "fault"}:
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
         yield Finding("the ledger lacks what a lost agent did after its last snapshot")
@@ -158,6 +158,7 @@ def _unready(measured: Measured) -> Iterable[Finding]:
 
 def _connections(measured: Measured) -> Iterable[Finding]:
     anybody_connected = any(p.connected_total for p in measured.populations.values())
+    broken = _with_faults(measured)
     for name, population in measured.populations.items():
         failed, attempts = population.connect_failed_total, population.connect_attempts_total
         if failed and anybody_connected:
@@ -165,7 +166,7 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 f"{name}: {count_text(failed)} of {counted(attempts, 'connection attempt')} "
                 f"failed: {reasons}",
-                LimitedBy.BROKER,
+                _unless_broken(measured, broken, name, "connect_failed_total"),
             )
         if population.subscribe_failed_total:
             asked = population.subscribe_failed_total + population.subscribed_total
@@ -179,8 +180,24 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             yield Finding(
                 f"{name}: {count_text(population.disconnected_total)} of "
                 f"{counted(population.connected_total, 'connection')} were lost: {reasons}",
-                LimitedBy.BROKER,
+                _unless_broken(measured, broken, name, "disconnected_total"),
             )
+
+
+def _with_faults(measured: Measured) -> list[StageResult]:
+    """The stages in which something was broken on purpose."""
+    names = {fault.stage for fault in measured.faults}
+    return [stage for stage in measured.stages if stage.name in names]
+
+
+def _unless_broken(
+    measured: Measured, broken: Iterable[StageResult], population: str, counter: str
+) -> LimitedBy:
+    """The broker, unless all that a population counts came in stages with faults."""
+    there = [s.populations[population] for s in broken if population in s.populations]
+    counted_there = sum(getattr(part, counter) for part in there)
+    total = getattr(measured.populations[population], counter)
+    return LimitedBy.NONE if counted_there >= total else LimitedBy.BROKER
 
 
 def _tls(measured: Measured) -> Iterable[Finding]:
@@ -193,12 +210,16 @@ def _tls(measured: Measured) -> Iterable[Finding]:
 
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow."""
+    broken = _with_faults(measured)
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
         if flow.lost_total:
             text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
-            yield Finding(text, LimitedBy.BROKER)
+            pair = (flow.source, flow.to)
+            there = (f for stage in broken for f in stage.flows if (f.source, f.to) == pair)
+            by_faults = sum(f.lost_total for f in there) >= flow.lost_total
+            yield Finding(text, LimitedBy.NONE if by_faults else LimitedBy.BROKER)
         facts = (
             (flow.duplicate_total, "duplicates came beside"),
             (flow.reordered_total, "came out of order,"),
@@ -260,18 +281,21 @@ def _closed_loops(measured: Measured) -> Iterable[Finding]:
         if trips.p50 > QUEUEING_FACTOR * trips.min:
             yield Finding(f"{text}: messages queued at the broker", LimitedBy.BROKER)
         else:
-            yield Finding(f"{text}: round trips were measured", LimitedBy.WINDOW)
+            what = "round trips were measured, not what the broker carries"
+            if measured.bridges:
+                what += "; they end at the broker of the publishers, before any bridge"
+            yield Finding(f"{text}: {what}", LimitedBy.WINDOW)
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:
-    """Sends of open loops that socket, window or connection held up."""
+    """Sends of open loops that socket, window or connection held up, which a fault explains."""
     blocked = measured.fleet.blocked_us
     sent = sum(population.sent_total for population in measured.populations.values())
     if blocked.count > MIN_HELD_UP_SHARE * sent and blocked.p99 > measured.validity.lateness_p99_us:
         yield Finding(
             f"{count_text(blocked.count)} of {counted(sent, 'message')} waited for window, socket "
             f"or connection, p99 {duration_text(blocked.p99)}",
-            LimitedBy.BROKER,
+            LimitedBy.NONE if measured.faults else LimitedBy.BROKER,
         )
 
 

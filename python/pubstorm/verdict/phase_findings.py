@@ -1,6 +1,7 @@
 """What the phases of a run bear on its verdict: a load that was not carried to the end of a phase
 fails it, one that was carried again is evidence, and what a generator problem may explain says
-nothing. Pure functions of measured values."""
+nothing. After a fault the load has to be carried again before the stage ends, not the phase. Pure
+functions of measured values."""
 
 from __future__ import annotations
 
@@ -12,13 +13,26 @@ from pubstorm.verdict.findings import Finding
 
 
 def _phases(measured: Measured) -> Iterable[Finding]:
-    for phase in measured.phases:
+    faults = {(fault.stage, fault.name) for fault in measured.faults}
+    for number, phase in enumerate(measured.phases):
         if phase.status in _WORDS:
             facts = f": {'; '.join(phase.evidence)}" if phase.evidence else ""
             text = f"phase {phase.name} {_WORDS[phase.status]}{_times(phase)}{facts}"
             broke = phase.status in {PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED}
+            lasted = broke and phase.recovered_after_s is None
+            if (phase.stage, phase.name) in faults:
+                broke = lasted = lasted and not _made_up_for(measured.phases[number + 1 :], phase)
             limited_by = LimitedBy.BROKER if broke else LimitedBy.NONE
-            yield Finding(text, limited_by, failed=broke and phase.recovered_after_s is None)
+            yield Finding(text, limited_by, failed=lasted)
+
+
+def _made_up_for(later: Iterable[Phase], phase: Phase) -> bool:
+    """Whether a later phase of the same stage began to carry the load again: the first one that
+    tells."""
+    telling = (
+        p.status for p in later if p.stage == phase.stage and p.status is not PhaseStatus.UNKNOWN
+    )
+    return any(status is not PhaseStatus.NEVER_RECOVERED for status in telling)
 
 
 def _times(phase: Phase) -> str:

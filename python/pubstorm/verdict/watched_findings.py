@@ -35,8 +35,10 @@ def _processors(measured: Measured) -> Iterable[Finding]:
 
 
 def _processes_at_limit(measured: Measured) -> Iterator[str]:
-    own = {"host", "agent"}
-    for source in (w.source for w in measured.monitors if w.metric == "cpu" and w.group not in own):
+    """Brokers that are watched together have a thread each: they are the host's limit."""
+    others = {"host", *(broker.group for broker in measured.brokers)}
+    watched = (w for w in measured.monitors if w.metric == "cpu" and w.group != "agent")
+    for source in (w.source for w in watched if w.source not in others):
         threads = round(_whole(measured, source, "threads").max)
         cores = min(max(threads, 1), measured.environment.cores)
         for used, span in _busiest(measured, source, "cpu"):

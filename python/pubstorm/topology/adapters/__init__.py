@@ -5,13 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pubstorm.topology.adapters.command import CommandBroker
 from pubstorm.topology.adapters.embedded import EmbeddedBroker
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker
+from pubstorm.topology.adapters.nats import NatsBroker
+from pubstorm.topology.adapters.rabbitmq import RabbitmqBroker
 from pubstorm.topology.broker import BrokerProcess
 
 ADAPTERS: Mapping[str, type[BrokerProcess]] = {
-    adapter.kind: adapter for adapter in (EmbeddedBroker, MosquittoBroker)
+    adapter.kind: adapter
+    for adapter in (EmbeddedBroker, MosquittoBroker, RabbitmqBroker, NatsBroker, CommandBroker)
 }
 """By the word in the scenario."""
 
-__all__ = ["ADAPTERS", "EmbeddedBroker", "MosquittoBroker"]
+__all__ = [
+    "ADAPTERS",
+    "CommandBroker",
+    "EmbeddedBroker",
+    "MosquittoBroker",
+    "NatsBroker",
+    "RabbitmqBroker",
+]

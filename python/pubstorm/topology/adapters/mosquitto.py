@@ -13,7 +13,16 @@ from typing import ClassVar
 
 from pubstorm.errors import TopologyError
 from pubstorm.shortage import CANNOT_START
-from pubstorm.topology.broker import BrokerProcess, free_port
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.ports import free_port
+
+OF_A_LISTENER = {
+    *("cafile", "capath", "certfile", "keyfile", "crlfile", "dhparamfile", "psk_hint"),
+    *("ciphers", "ciphers_tls1.3", "tls_version", "require_certificate"),
+    *("use_identity_as_username", "use_subject_as_username", "use_username_as_clientid"),
+    *("max_connections", "max_qos", "max_topic_alias"),
+}
+"""Settings that hold for the listener that they stand under, and for no other."""
 
 
 class MosquittoBroker(BrokerProcess):
@@ -44,8 +53,15 @@ class MosquittoBroker(BrokerProcess):
         if self.place.is_under_tls:
             self.observer_port = free_port()
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
+        own = {word: self.place.settings[word] for word in OF_A_LISTENER & {*self.place.settings}}
+        for address in self.place.also_on:
+            text += lines_of({"listener": f"{self.port} {address}", **dict(sorted(own.items()))})
         text += self.place.more
         return (program, "-c", str(self.write("mosquitto.conf", text)))
+
+    async def ready(self) -> bool:
+        """It opens the listener of observers last."""
+        return await super().ready() and await self.accepts(self.observer_port)
 
 
 def find_mosquitto() -> str | None:

@@ -1,0 +1,388 @@
+//! The loop: one thread that owns all links and connections. It waits for sockets, commands and
+//! the next instant at which delayed bytes are due, and moves what can be moved.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use anyhow::Result;
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use crate::clock::{Alarm, Clock};
+use crate::command::{Answer, Command, Counts, State};
+use crate::links::{Links, Refusal};
+use crate::pair::{Pair, Way};
+use crate::{listener, pipes};
+
+const COMMANDS: Token = Token(usize::MAX - 1);
+const ALARM: Token = Token(usize::MAX - 2);
+/// A token is the index of a link or a pair times this, and which of its sockets it is.
+const SOCKETS: usize = 3;
+const LISTENER: usize = 0;
+const NEAR: usize = 1;
+const FAR: usize = 2;
+const READ_BYTES: usize = 64 * 1024;
+/// When to try again to accept where the kernel had no descriptor.
+const ACCEPT_AGAIN_NS: u64 = 100_000_000;
+
+/// The proxy.
+pub struct Proxy {
+    poll: Poll,
+    alarm: Alarm,
+    clock: Clock,
+    links: Links,
+    /// At the number of their token.
+    pairs: Vec<Option<Pair>>,
+    /// Indices of pairs that are free.
+    free: Vec<usize>,
+    /// What is to be done at which instant.
+    timers: BinaryHeap<Reverse<(u64, Job)>>,
+    /// What could go on, had not others come first.
+    again: Vec<Job>,
+    buffer: Vec<u8>,
+    /// Whether the kernel has ever lacked what a connection needs.
+    is_short: bool,
+}
+
+/// Something to do later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Job {
+    Pump(usize, Way),
+    Accept(usize),
+}
+
+impl Proxy {
+    /// A proxy without links, and what wakes it after a line was sent.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no descriptors left for the poll and the timer.
+    pub fn new() -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), COMMANDS)?;
+        let alarm = Alarm::new()?;
+        let mut source = SourceFd(&alarm.descriptor());
+        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
+        let proxy = Self {
+            poll,
+            alarm,
+            clock: Clock::new(),
+            links: Links::default(),
+            pairs: Vec::new(),
+            free: Vec::new(),
+            timers: BinaryHeap::new(),
+            again: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            is_short: false,
+        };
+        Ok((proxy, waker))
+    }
+
+    /// Serves until the sender of lines is gone.
+    ///
+    /// # Errors
+    /// The poll's and those of stdout, which leave nothing to go on with.
+    pub fn serve(mut self, lines: &Receiver<String>) -> Result<()> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let timeout = if self.again.is_empty() { None } else { Some(Duration::ZERO) };
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+            let again = std::mem::take(&mut self.again);
+            for event in &events {
+                if event.token() < ALARM {
+                    self.handle(event);
+                }
+            }
+            again.into_iter().for_each(|job| self.take_up(job));
+            if !self.obey(lines)? {
+                return Ok(());
+            }
+            self.fire()?;
+        }
+    }
+
+    /// Carries out every command that has come; `false`: no more will come.
+    fn obey(&mut self, lines: &Receiver<String>) -> Result<bool> {
+        loop {
+            let line = match lines.try_recv() {
+                Ok(line) => line,
+                Err(TryRecvError::Empty) => return Ok(true),
+                Err(TryRecvError::Disconnected) => return Ok(false),
+            };
+            let answer = self.answer(&line).unwrap_or_else(|refusal| Answer::Failure {
+                message: refusal.message,
+                hint: refusal.hint,
+            });
+            pipes::write_line(&serde_json::to_string(&answer)?)?;
+        }
+    }
+
+    fn answer(&mut self, line: &str) -> Result<Answer, Refusal> {
+        let command = serde_json::from_str(line).map_err(|error| {
+            Refusal::new(format!("cannot read a command: {error}"), "see pubstorm-proxy --help")
+        })?;
+        match command {
+            Command::Open { name, to, count, listen } => self.open(name, &to, count, listen),
+            Command::Set { name, links, state, delay_ns } => {
+                if delay_ns > 0 && state != State::Pass {
+                    return Err(Refusal::new(
+                        "found a delay of links that do not pass",
+                        "leave it out",
+                    ));
+                }
+                for link in self.links.find(&name, &links)? {
+                    self.set(link, state, delay_ns).map_err(|error| {
+                        Refusal::new(format!("cannot set a link of '{name}': {error}"), "try again")
+                    })?;
+                }
+                Ok(Answer::Set { name })
+            }
+            Command::Count => Ok(Answer::Counts { links: self.counts() }),
+        }
+    }
+
+    fn open(
+        &mut self,
+        name: String,
+        to: &str,
+        count: usize,
+        listen: IpAddr,
+    ) -> Result<Answer, Refusal> {
+        let indices = self.links.open(name.clone(), to, listen, count)?;
+        let mut ports = Vec::with_capacity(count);
+        for index in indices {
+            let listener = &mut self.links.link(index).listener;
+            let token = Token(index * SOCKETS + LISTENER);
+            let registered = self.poll.registry().register(listener, token, Interest::READABLE);
+            let address = registered.and_then(|()| listener.local_addr()).map_err(|error| {
+                let hint = "sysctl fs.epoll.max_user_watches";
+                Refusal::new(format!("cannot watch link {index}: {error}"), hint)
+            })?;
+            ports.push(address.port());
+        }
+        Ok(Answer::Opened { name, ports })
+    }
+
+    /// Puts a link into a state.
+    fn set(&mut self, index: usize, state: State, delay_ns: u64) -> io::Result<()> {
+        let link = self.links.link(index);
+        let before = std::mem::replace(&mut link.state, state);
+        link.delay_ns = delay_ns;
+        if state == State::Close {
+            if before != State::Close {
+                listener::refuse(&link.listener)?;
+            }
+            for pair in std::mem::take(&mut link.pairs) {
+                self.reset(pair);
+            }
+            return Ok(());
+        }
+        if before == State::Close {
+            listener::resume(&link.listener)?;
+        }
+        if before == State::Stall && state == State::Pass {
+            // Whatever happened meanwhile will not be told again.
+            for pair in link.pairs.clone() {
+                self.pump_both(pair);
+            }
+            self.accept(index, true);
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> Vec<Counts> {
+        let mut counts = self.links.counts();
+        for pair in self.pairs.iter().flatten() {
+            let counts = &mut counts[self.links.group_index(pair.link)];
+            counts.open += 1;
+            add_bytes(counts, pair);
+        }
+        counts
+    }
+
+    fn handle(&mut self, event: &Event) {
+        let Token(token) = event.token();
+        let index = token / SOCKETS;
+        let (comes, goes) = match token % SOCKETS {
+            LISTENER => return self.accept(index, false),
+            NEAR => (Way::Out, Way::In),
+            _ => (Way::In, Way::Out),
+        };
+        let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
+        if event.is_read_closed() {
+            pair.closing(comes);
+        }
+        if !pair.is_connected {
+            return self.connect(index);
+        }
+        let holds = pair.flow(goes).holds();
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            self.pump(index, comes);
+        }
+        if event.is_writable() && holds {
+            self.pump(index, goes);
+        }
+    }
+
+    /// Accepts every connection that waits, if the link lets any in.
+    fn accept(&mut self, index: usize, waited: bool) {
+        loop {
+            let link = self.links.link(index);
+            if link.state != State::Pass {
+                return;
+            }
+            match link.listener.accept() {
+                Ok((near, _)) => self.add(index, near, waited),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return,
+                    // One that gave up meanwhile; others may wait behind it.
+                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                    _ => return self.accept_later(index, &error),
+                },
+            }
+        }
+    }
+
+    /// The kernel lacks what a connection needs: looks again after a while, and says so once.
+    fn accept_later(&mut self, index: usize, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            pipes::log(&format!("cannot accept a connection, now and maybe later: {error}"));
+        }
+        if !std::mem::replace(&mut self.links.link(index).is_short, true) {
+            let again_ns = self.clock.now_ns() + ACCEPT_AGAIN_NS;
+            self.timers.push(Reverse((again_ns, Job::Accept(index))));
+        }
+    }
+
+    /// Takes a connection in; the poll's first word about it begins the far side.
+    fn add(&mut self, link: usize, near: TcpStream, waited: bool) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.pairs.push(None);
+            self.pairs.len() - 1
+        });
+        let pair = self.pairs[index].insert(Pair::new(link, near, waited));
+        let registered = register(&self.poll, pair.near(), index * SOCKETS + NEAR);
+        self.links.link(link).pairs.push(index);
+        self.links.group_of(link).counts.accepted_total += 1;
+        if let Err(error) = registered {
+            self.refuse(index, &error);
+        }
+    }
+
+    /// Begins the far side, or finds out whether it stands.
+    fn connect(&mut self, index: usize) {
+        let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
+        if self.links.link(pair.link).state != State::Pass {
+            return;
+        }
+        let target = self.links.group_of(pair.link).target;
+        let opened = pair.open_far(target).and_then(|far| match far {
+            Some(far) => register(&self.poll, far, index * SOCKETS + FAR),
+            None => Ok(()),
+        });
+        match opened.and_then(|()| pair.connect()) {
+            Ok(false) => {}
+            Ok(true) => self.pump_both(index),
+            Err(error) => self.refuse(index, &error),
+        }
+    }
+
+    fn pump_both(&mut self, index: usize) {
+        for way in [Way::Out, Way::In] {
+            self.pump(index, way);
+        }
+    }
+
+    /// Moves what can be moved one way, and sees to it that the rest is moved when it is due.
+    fn pump(&mut self, index: usize, way: Way) {
+        let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
+        let link = self.links.link(pair.link);
+        if link.state != State::Pass {
+            return;
+        }
+        if !pair.is_connected {
+            return self.connect(index);
+        }
+        let clock = self.clock;
+        match pair.pump(way, link.delay_ns, || clock.now_ns(), &mut self.buffer) {
+            Err(_) => return self.reset(index),
+            Ok(true) => self.again.push(Job::Pump(index, way)),
+            Ok(false) => {}
+        }
+        if pair.is_over() {
+            return self.remove(index, drop);
+        }
+        let next_ns = pair.flow(way).next_ns();
+        let timer_ns = &mut pair.timers_ns[way as usize];
+        // Bytes that became due just now are among them: nothing else would tell of those.
+        if let Some(next_ns) = next_ns
+            && next_ns != *timer_ns
+        {
+            *timer_ns = next_ns;
+            self.timers.push(Reverse((next_ns, Job::Pump(index, way))));
+        }
+    }
+
+    /// Does what is due by the clock, and sets the alarm for what comes next.
+    fn fire(&mut self) -> io::Result<()> {
+        while let Some(&Reverse((at_ns, job))) = self.timers.peek() {
+            let now_ns = self.clock.now_ns();
+            if at_ns > now_ns {
+                return self.alarm.set(at_ns, now_ns);
+            }
+            self.timers.pop();
+            self.take_up(job);
+        }
+        Ok(())
+    }
+
+    fn take_up(&mut self, job: Job) {
+        match job {
+            Job::Pump(pair, way) => self.pump(pair, way),
+            Job::Accept(link) => {
+                self.links.link(link).is_short = false;
+                self.accept(link, false);
+            }
+        }
+    }
+
+    /// Ends a connection that the target did not take.
+    fn refuse(&mut self, index: usize, error: &io::Error) {
+        if let Some(Some(pair)) = self.pairs.get(index)
+            && error.kind() != ErrorKind::ConnectionAborted
+        {
+            self.links.group_of(pair.link).counts.refused_total += 1;
+        }
+        self.reset(index);
+    }
+
+    fn reset(&mut self, index: usize) {
+        self.remove(index, Pair::reset);
+    }
+
+    /// Takes a connection out; dropping its sockets takes them out of the poll.
+    fn remove(&mut self, index: usize, end: impl FnOnce(Pair)) {
+        let Some(pair) = self.pairs.get_mut(index).and_then(Option::take) else { return };
+        add_bytes(&mut self.links.group_of(pair.link).counts, &pair);
+        self.links.link(pair.link).pairs.retain(|&other| other != index);
+        self.free.push(index);
+        end(pair);
+    }
+}
+
+fn register(poll: &Poll, stream: &mut TcpStream, token: usize) -> io::Result<()> {
+    poll.registry().register(stream, Token(token), Interest::READABLE | Interest::WRITABLE)
+}
+
+fn add_bytes(counts: &mut Counts, pair: &Pair) {
+    counts.out_bytes_total += pair.flow(Way::Out).bytes_total;
+    counts.in_bytes_total += pair.flow(Way::In).bytes_total;
+}

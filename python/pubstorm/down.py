@@ -1,0 +1,83 @@
+"""What a run has left on this host, taken down by what its run directory says of it: processes,
+network namespaces, keys and passwords. Where nothing is left it does nothing."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.report import SCENARIO_FILE
+from pubstorm.topology.forget import forget_secrets
+from pubstorm.topology.leftovers import Leftover, end, leftovers
+from pubstorm.topology.network import remove_namespace
+from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
+
+TOPOLOGIES = ("topology", "steps/*/topology")
+"""Folders of topologies, in that of a run or a series."""
+RUN_GRACE_S = 30.0
+"""How long a run may take to end by itself, brokers and all."""
+NAMED_MAX = 3
+"""Processes that are named."""
+
+
+def take_down(path: Path, *, force: bool, say: Callable[[str], None]) -> None:
+    """Takes down what the run or series in a folder has left; `say` hears what was done. Raises
+    UsageError while the run goes on, unless it is to be ended by `force`."""
+    if not (path / SCENARIO_FILE).is_file():
+        hint = "name a folder that `pubstorm run` has made"
+        raise StoredRunError(f"found no run in {path}", hint)
+    folders = sorted(folder for pattern in TOPOLOGIES for folder in path.glob(pattern))
+    records = {folder: read_record(folder / STARTED_FILE) for folder in folders}
+    runs = {s.pid: s for record in records.values() for s in record if _goes_on(s)}
+    if runs and not force:
+        pid = min(runs)
+        hint = f"end it with Ctrl-C or kill {pid}, or give --force"
+        raise UsageError(f"the run in {path} goes on: pubstorm has pid {pid}", hint)
+    if runs:
+        end([Leftover(r.pid, r.name, partial(is_alive, r)) for r in runs.values()], RUN_GRACE_S)
+        say(f"ended the run itself (pid {', '.join(map(str, runs))})")
+    for folder, record in records.items():
+        for words in _taken_down(folder, record):
+            say(words)
+    say("nothing is left of this run")
+
+
+def _goes_on(started: Started) -> bool:
+    return started.kind == "run" and is_alive(started)
+
+
+def _taken_down(folder: Path, record: Sequence[Started]) -> Iterator[str]:
+    if processes := leftovers(folder, record):
+        end(processes)
+        yield f"ended {_named(processes)}"
+    for started in record:
+        if started.kind == "namespace" and remove_namespace(started.name):
+            yield f"removed the network namespace {started.name}"
+    if files := forget_secrets(folder):
+        yield f"deleted keys and passwords, in {_many(files, 'file')} of {folder}"
+    for started in record:
+        if started.kind == "bridged":
+            yield _retained_words(started)
+
+
+def _retained_words(started: Started) -> str:
+    """How to remove what bridges have told a broker that is not the run's own."""
+    command = (*started.command, "--retained-only", "--remove-retained", "-W", "3")
+    return (
+        f"bridges of this run told {started.name} whether they are up, which it may keep; "
+        f"this removes it, with the login of the bridges: {shlex.join(command)}"
+    )
+
+
+def _named(processes: Sequence[Leftover]) -> str:
+    named = ", ".join(f"{each.name} (pid {each.pid})" for each in processes[:NAMED_MAX])
+    more = f" and {len(processes) - NAMED_MAX} more" if len(processes) > NAMED_MAX else ""
+    return f"{_many(len(processes), 'process')}: {named}{more}"
+
+
+def _many(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

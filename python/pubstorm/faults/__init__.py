@@ -1,0 +1,1 @@
+"""Faults: played in a run, and what came of each."""

@@ -1,0 +1,78 @@
+"""Faults with every choice made: when each begins and ends, and which brokers or bridges it hits.
+It follows from the scenario and its seed alone, and knows nothing of what really happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from pubstorm.scenario.faults import BROKER_FAULTS, Fault, FaultKind
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.victims import victims_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """Something that will be broken, and what exactly."""
+
+    stage: int
+    """Index of the stage."""
+    name: str
+    """Name of the phase that begins with it."""
+    kind: FaultKind
+    """What is done."""
+    after_ns: int
+    """When, after the start of the stage."""
+    lasts_ns: int | None
+    """How long; None: it is not mended."""
+    group: str
+    """Name of the brokers or bridges that the victims are of."""
+    numbers: tuple[int, ...]
+    """Their numbers, in order."""
+    how: Literal["close", "stall", "unplug"] = "close"
+    """How bridges are cut."""
+    delay_ns: int = 0
+    """Delay of each direction of bridges that are delayed."""
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """Names of the brokers or bridges that it hits."""
+        return tuple(f"{self.group}-{number}" for number in self.numbers)
+
+
+def planned_faults(scenario: Scenario) -> tuple[PlannedFault, ...]:
+    """Every fault of the scenario, by stage and then in the order of time."""
+    return tuple(
+        _planned(scenario, index, name, fault)
+        for index, stage in enumerate(scenario.stages)
+        for name, fault in stage.happenings
+        if isinstance(fault, Fault)
+    )
+
+
+def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
+    """Names of the bridges that faults of some scenarios cut or delay one by one; those that are
+    unplugged are cut together, with their network."""
+    planned = (fault for scenario in scenarios for fault in planned_faults(scenario))
+    single = (fault for fault in planned if fault.how != "unplug")
+    return frozenset(fault.group for fault in single if fault.kind not in BROKER_FAULTS)
+
+
+def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:
+    group, among = victims_of(scenario.topology, fault)
+    numbers = tuple(among)
+    if fault.count is not None:
+        chance = Random(f"{scenario.seed} {stage} {name}")
+        numbers = tuple(sorted(chance.sample(among, fault.count)))
+    return PlannedFault(
+        stage=stage,
+        name=name,
+        kind=fault.kind,
+        after_ns=fault.at,
+        lasts_ns=fault.lasts,
+        group=group,
+        numbers=numbers,
+        how=fault.how,
+        delay_ns=fault.by or 0,
+    )

@@ -1,0 +1,215 @@
+"""What bridges ask of the brokers, of one another and of the populations. It reads no file: whether
+keys are there is asked of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from pubstorm.scenario.at import Finding
+from pubstorm.scenario.document import Path
+from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Attachment
+from pubstorm.scenario.tls_checks import check_credentials
+from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.template import Kind, Template
+from pubstorm.units import describe, write_duration
+
+TARGET = "target"
+SECOND_NS = 10**9
+KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
+"""mosquitto's own bound."""
+KEYS_OF_SETTINGS = {
+    "connection": "from",
+    "address": "to",
+    "addresses": "to",
+    "topic": "topics",
+    "notifications": "notifications",
+    "notification_topic": "notifications",
+    "notifications_local_only": "notifications",
+    "remote_clientid": "client_id",
+    "clientid": "client_id",
+    "local_clientid": "client_id",
+}
+"""mosquitto's words for what the scenario has to know, and its keys for them."""
+NOT_OF_BRIDGES = ("server_name", "ciphers")
+"""Keys of `tls` that mosquitto's bridges have no word for."""
+
+
+def check_bridges(scenario: Scenario) -> Iterator[Finding]:
+    """What does not fit together."""
+    bridges = scenario.topology.bridges
+    for name, bridge in bridges.items():
+        path: Path = ("topology", "bridges", name)
+        yield from _check_ends(path, bridge, scenario)
+        yield from _check_client_id(path, bridge, scenario)
+        yield from _check_times(path, bridge)
+        yield from _check_topics(path, bridge)
+        yield from _check_words(path, bridge)
+        yield from _check_tls(path, bridge, scenario)
+    yield from _check_chains(scenario)
+    yield from _check_ids_of_two(scenario)
+    yield from _check_populations(scenario)
+    for name, broker in scenario.topology.brokers.items():
+        if broker.kind == "mosquitto" and broker.acl and not broker.passwords:
+            path = ("topology", "brokers", name, "acl")
+            hint = "without passwords everybody can be anybody"
+            yield path, "found acl without passwords, needed is passwords: true", hint
+    if bridges and scenario.topology.joined:
+        hint = "bridges say themselves what crosses"
+        yield ("topology", "joined"), "found joined and bridges, allowed is one of them", hint
+
+
+def _check_ends(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    brokers = scenario.topology.brokers
+    small = brokers.get(bridge.from_)
+    if small is None:
+        yield (*path, "from"), *unknown("broker", bridge.from_, list(brokers))
+    elif small.kind != "mosquitto":
+        message = f"found bridges from {bridge.from_} of kind {small.kind}, allowed is mosquitto"
+        yield (*path, "from"), message, "the main broker may be of any kind"
+    if bridge.to == TARGET:
+        count = len(scenario.target)
+        if count != 1:
+            message = f"found a bridge to target and {count or 'no'} targets, needed is one"
+            yield (*path, "to"), message, "write target: mqtt://HOST:PORT"
+        return
+    main = brokers.get(bridge.to)
+    if main is None:
+        yield (*path, "to"), *unknown("broker", bridge.to, [*brokers, TARGET])
+    elif bridge.to == bridge.from_:
+        message = f"found bridges from {bridge.from_} to itself, allowed is another broker"
+        yield (*path, "to"), message, None
+    elif main.count != 1:
+        message = f"found bridges to {bridge.to}, which stands for {main.count} brokers"
+        yield (*path, "to"), f"{message}, allowed is one main broker", None
+
+
+def _check_client_id(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    small = scenario.topology.brokers.get(bridge.from_, Broker(kind="mosquitto"))
+    if bridge.client_id is not None:
+        template = Template.parse(bridge.client_id)
+        if len({template.text(number) for number in range(small.count)}) < small.count:
+            message = f"found the same client id for some of {small.count} bridges"
+            hint = "a broker disconnects the first when the second comes: use {n}"
+            yield (*path, "client_id"), f"{message}, allowed is one each", hint
+    if bridge.password is not None and bridge.username is None and not _wants(bridge, scenario):
+        message = "found a password without a username, needed are both or neither"
+        yield (*path, "password"), message, None
+
+
+def _wants(bridge: Bridge, scenario: Scenario) -> bool:
+    """Whether the main broker wants a password."""
+    main = scenario.topology.brokers.get(bridge.to)
+    return main is not None and main.passwords
+
+
+def _check_times(path: Path, bridge: Bridge) -> Iterator[Finding]:
+    if bridge.keep_alive < KEEP_ALIVE_MIN_NS:
+        found = f"found {write_duration(bridge.keep_alive)}"
+        yield (*path, "keep_alive"), f"{found}, allowed are 5s and more", "mosquitto's own bound"
+    for key in ("after", "up_to"):
+        value = getattr(bridge.reconnect, key)
+        if value % SECOND_NS:
+            message = f"found {write_duration(value)}, allowed are whole seconds"
+            yield (*path, "reconnect", key), message, "mosquitto counts this wait in seconds"
+
+
+def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
+    for number, topic in enumerate(bridge.topics):
+        place = (*path, "topics", number)
+        if Template.parse(topic.topic).has(Kind.RANGE):
+            message = f"found a range in {describe(topic.topic)}, allowed are {{n}} and wildcards"
+            yield (*place, "topic"), message, "write a line for each topic"
+        for key in ("topic", "local_prefix", "remote_prefix"):
+            text = getattr(topic, key)
+            if any(character.isspace() for character in text):
+                message = f"found {describe(text)}, allowed is a text without spaces"
+                yield (*place, key), message, "mosquitto divides a line at its spaces"
+        for key in ("local_prefix", "remote_prefix"):
+            if set(getattr(topic, key)) & {"+", "#"}:
+                message = f"found a wildcard in {describe(getattr(topic, key))}"
+                yield (*place, key), f"{message}, allowed is a prefix without", None
+
+
+def _check_words(path: Path, bridge: Bridge) -> Iterator[Finding]:
+    for key in bridge.settings:
+        if key in KEYS_OF_SETTINGS:
+            message = f"found {key} in settings, allowed are mosquitto's other words for a bridge"
+            hint = f"{KEYS_OF_SETTINGS[key]} of the bridge says it"
+            yield (*path, "settings", key), message, hint
+    for key in ("client_id", "username", "password"):
+        text = getattr(bridge, key)
+        if text is not None and ("\n" in text or "\r" in text):
+            yield (*path, key), f"found a line break in {describe(text)}, allowed is one line", None
+
+
+def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    if bridge.tls is None:
+        return
+    place = (*path, "tls")
+    if bridge.to != TARGET:
+        message = "found tls for a broker that the run starts, allowed is tls to target"
+        yield place, message, f"set tls of {bridge.to} in topology.brokers: keys are made"
+        return
+    if scenario.target and not scenario.target[0].tls:
+        yield place, "found tls, and a target that is not under TLS", "write mqtts://"
+    for key in NOT_OF_BRIDGES:
+        if getattr(bridge.tls, key) is not None:
+            message = f"found {key}, which mosquitto's bridges cannot be told"
+            yield (*place, key), message, "leave it out"
+    yield from check_credentials(place, bridge.tls)
+
+
+def _check_chains(scenario: Scenario) -> Iterator[Finding]:
+    mains = {bridge.to for bridge in scenario.topology.bridges.values()}
+    for name, bridge in scenario.topology.bridges.items():
+        if bridge.from_ in mains and bridge.from_ != bridge.to:
+            message = f"found bridges from {bridge.from_}, to which other bridges lead"
+            hint = "a broker is a main one or a small one"
+            yield ("topology", "bridges", name, "from"), f"{message}, allowed is one step", hint
+
+
+def _check_ids_of_two(scenario: Scenario) -> Iterator[Finding]:
+    """That two bridges to one main broker have client identifiers of their own."""
+    brokers = scenario.topology.brokers
+
+    def ids(name: str, bridge: Bridge) -> set[str]:
+        template = Template.parse(bridge.client_id or f"{name}-{{n}}")
+        count = brokers[bridge.from_].count if bridge.from_ in brokers else 0
+        return {template.text(number) for number in range(count)}
+
+    for (name, one), (other_name, other) in combinations(scenario.topology.bridges.items(), 2):
+        twice = ids(name, one) & ids(other_name, other) if one.to == other.to else None
+        if twice:
+            message = f"found the client id {describe(min(twice))} of bridge {name} again"
+            path = ("topology", "bridges", other_name, "client_id")
+            yield path, f"{message}, allowed is one bridge each", "set client_id"
+
+
+def _check_populations(scenario: Scenario) -> Iterator[Finding]:
+    topology = scenario.topology
+    sizes = {name: broker.count for name, broker in topology.brokers.items()}
+    if scenario.target:
+        sizes = {TARGET: len(scenario.target), **sizes}
+    for name, population in scenario.populations.items():
+        path = ("populations", name)
+        if population.at is not None:
+            yield from _check_attachment((*path, "at"), population.at, sizes)
+        elif topology.bridges:
+            message = "found no at, needed with bridges is where the clients connect"
+            yield path, message, f"write at: and one of {', '.join(sizes)}"
+
+
+def _check_attachment(path: Path, at: Attachment, sizes: dict[str, int]) -> Iterator[Finding]:
+    size = sizes.get(at.brokers)
+    if size is None:
+        yield (*path, "brokers"), *unknown("broker", at.brokers, list(sizes))
+    elif at.first >= size:
+        message = f"found first {at.first}, allowed are 0 to {size - 1}"
+        yield (*path, "first"), message, f"there are {size} of {at.brokers}"
+    elif at.count is not None and at.first + at.count > size:
+        message = f"found {at.count} from number {at.first} on, allowed are {size - at.first}"
+        yield (*path, "count"), message, f"there are {size} of {at.brokers}"

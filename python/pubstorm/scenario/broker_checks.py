@@ -1,0 +1,118 @@
+"""What the keys of a broker ask of its kind, and what a kind asks of the clients. It knows no
+program and starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
+from pubstorm.scenario.document import Path
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population
+from pubstorm.scenario.topology import Broker
+from pubstorm.units import describe
+
+if TYPE_CHECKING:
+    from pubstorm.scenario.at import Finding
+
+ONLY_FOR: Mapping[str, tuple[str, ...]] = {
+    "tls": ("mosquitto",),
+    "passwords": ("mosquitto",),
+    "acl": ("mosquitto",),
+    "plugins": ("rabbitmq",),
+    "federation": ("rabbitmq",),
+    "command": ("command",),
+    "binary": ("embedded", "mosquitto", "rabbitmq", "nats"),
+    "settings": ("embedded", "mosquitto", "rabbitmq", "nats"),
+}
+"""Keys that only some kinds know."""
+HINTS: Mapping[str, str] = {
+    "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
+    "passwords": "the run makes passwords for mosquitto only: use kind: mosquitto",
+    "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
+    "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
+    "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
+    "command": "binary names another program of this kind",
+    "binary": "the program is the first word of command",
+    "settings": "what the program is told stands in command",
+}
+
+
+def check_brokers(scenario: Scenario) -> Iterator[Finding]:
+    """What does not fit together."""
+    for name, broker in scenario.topology.brokers.items():
+        path: Path = ("topology", "brokers", name)
+        yield from _check_kind(path, broker)
+        if broker.kind == "command":
+            yield from _check_command((*path, "command"), broker)
+        if broker.kind == "nats":
+            yield from _check_blocks((*path, "settings"), broker.settings)
+    for name, population in scenario.populations.items():
+        if any(scenario.topology.brokers[group].kind == "nats" for group in _at(scenario, name)):
+            yield from _check_qos(("populations", name), population)
+
+
+def _check_kind(path: Path, broker: Broker) -> Iterator[Finding]:
+    for key, kinds in ONLY_FOR.items():
+        value = getattr(broker, key)
+        default = Broker.model_fields[key].get_default(call_default_factory=True)
+        if broker.kind not in kinds and value != default:
+            allowed = ", ".join(kinds) + (" alone" if len(kinds) == 1 else "")
+            message = f"found {key} with kind {broker.kind}, allowed with {allowed}"
+            yield (*path, key), message, HINTS[key]
+
+
+def _check_command(path: Path, broker: Broker) -> Iterator[Finding]:
+    if not broker.command:
+        hint = 'write command: [PROGRAM, --port, "{port}"]'
+        yield path[:-1], "found kind command without command, needed is the program", hint
+        return
+    values: set[str] = set()
+    for number, word in enumerate(broker.command):
+        try:
+            asked = asked_for(word)
+        except ValueError:
+            message = f"found {describe(word)}, allowed are {{port}} and {{folder}}"
+            yield (*path, number), message, "write {{ and }} for braces"
+            return
+        values |= {*asked}
+        for value in asked:
+            if value not in COMMAND_VALUES:
+                found = describe("{" + value + "}")
+                message = f"found {found}, allowed are {{port}} and {{folder}}"
+                yield (*path, number), message, "write {{ and }} for braces"
+                return
+    if "port" not in values and (broker.port is None or broker.count > 1):
+        message = "found a command without {port}, needed is {port}, or port and a count of 1"
+        yield path, message, "it has to listen on the port that it is told"
+
+
+def _check_blocks(path: Path, settings: Mapping[str, object]) -> Iterator[Finding]:
+    for key in settings:
+        inner = next((other for other in settings if other.startswith(f"{key}.")), None)
+        if inner is not None:
+            message = f"found {key} beside {inner}, allowed is one of them"
+            yield (*path, key), message, "a dot stands for a block"
+
+
+def _at(scenario: Scenario, name: str) -> Iterator[str]:
+    """Groups of brokers that clients of a population may connect to."""
+    at = scenario.populations[name].at
+    for group in scenario.topology.brokers:
+        if at is None or at.brokers == group:
+            yield group
+
+
+def _check_qos(path: Path, population: Population) -> Iterator[Finding]:
+    found: list[tuple[Path, int]] = [
+        *(((*path, "subscriptions", n), s.qos) for n, s in enumerate(population.subscriptions)),
+        *(((*path, "publications", n), p.qos) for n, p in enumerate(population.publications)),
+    ]
+    if population.will is not None:
+        found.append(((*path, "will"), population.will.qos))
+    for place, qos in found:
+        if qos == 2:
+            message = "found QoS 2 with kind nats, allowed are 0 and 1"
+            yield (*place, "qos"), message, "NATS disconnects a client that publishes with QoS 2"

@@ -1,0 +1,121 @@
+"""What the faults of stages ask of the rest of a scenario: one kind of fault each, victims that the
+run owns, within the stage's time, and not two at once on the same. It reads no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from pubstorm.scenario.at import Finding
+from pubstorm.scenario.document import Path
+from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.faults import BROKER_FAULTS, FAULT_KINDS, Fault
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.stages import Hold, Publish, Stage
+from pubstorm.scenario.victims import group_sizes, victims_of
+from pubstorm.units import write_duration
+
+
+def check_fault_keys(path: Path, fault: object) -> Iterator[Finding]:
+    """What can be said of a fault as it stands in the file."""
+    if not isinstance(fault, dict):
+        return
+    kinds = [kind for kind in FAULT_KINDS if kind in fault]
+    if len(kinds) != 1:
+        found = " and ".join(kinds) or f"none of {', '.join(FAULT_KINDS)}"
+        yield path, f"found {found}, needed is one of {', '.join(FAULT_KINDS)}", None
+        return
+    (kind,) = kinds
+    if kind == "delay" and "by" not in fault:
+        message = "found delay without by, needed is by: the delay of each direction"
+        yield (*path, "by"), message, "for example by: 200ms"
+    for key, owner in (("by", "delay"), ("how", "cut")):
+        if key in fault and kind != owner:
+            yield (*path, key), f"found {key} with {kind}, allowed is {key} with {owner}", None
+
+
+def check_faults(scenario: Scenario) -> Iterator[Finding]:
+    """What can be said once every value is right by itself."""
+    spans: list[_Span] = []
+    for n, stage in enumerate(scenario.stages):
+        for m, fault in enumerate(stage.faults):
+            path: Path = ("stages", n, stage.verb, "faults", m)
+            yield from _check_time(path, stage, fault)
+            wrong = list(_check_victims(path, scenario, fault))
+            yield from wrong
+            if not wrong:
+                group, numbers = victims_of(scenario.topology, fault)
+                spans.append(_Span(path, n, fault, group, frozenset(numbers)))
+    yield from _check_overlaps(spans)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """When a fault goes on, and what it may hit."""
+
+    path: Path
+    stage: int
+    fault: Fault
+    group: str
+    numbers: frozenset[int]
+
+    def goes_on_at_start_of(self, later: _Span) -> bool:
+        """Whether it is not mended when a later one begins."""
+        if self.fault.lasts is None:
+            return True
+        return self.stage == later.stage and self.fault.at + self.fault.lasts > later.fault.at
+
+    def meets(self, other: _Span) -> bool:
+        """Whether both may hit the same brokers, or the same bridges."""
+        kinds = {self.fault.kind, other.fault.kind}
+        same_noun = kinds <= BROKER_FAULTS or not kinds & BROKER_FAULTS
+        return same_noun and self.group == other.group and bool(self.numbers & other.numbers)
+
+
+def _check_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Finding]:
+    assert isinstance(stage.step, Publish | Hold), "no other stage has faults"
+    duration = stage.step.duration
+    end = write_duration(duration)
+    if fault.at >= duration:
+        message = f"found a fault at {write_duration(fault.at)}, allowed is before the end of the"
+        yield (*path, "at"), f"{message} stage at {end}", None
+    elif fault.lasts is not None and fault.at + fault.lasts > duration:
+        until = write_duration(fault.at + fault.lasts)
+        message = f"found a fault until {until}, allowed is until the end of the stage at {end}"
+        hint = "make the stage longer, or write for: ever where it is not to be mended"
+        yield (*path, "for"), message, hint
+
+
+def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Finding]:
+    topology, kind = scenario.topology, fault.kind
+    try:
+        _, among = victims_of(topology, fault)
+    except KeyError:
+        names = list(group_sizes(topology, kind))
+        noun = "broker" if kind in BROKER_FAULTS else "bridge"
+        message, hint = unknown(noun, fault.victims, names)
+        if noun == "broker" and (fault.victims == "target" or not names):
+            hint = "a run breaks brokers that it starts itself, under topology.brokers"
+        yield (*path, kind), message, hint
+        return
+    if fault.count is not None and fault.count > len(among):
+        message = f"found {fault.count}, allowed is up to {len(among)}"
+        yield (*path, "count"), message, f"there are so many of {fault.victims}"
+
+
+def _check_overlaps(spans: list[_Span]) -> Iterator[Finding]:
+    """Two faults at once on the same: nobody could say which of them is mended."""
+    in_time = sorted(spans, key=lambda span: (span.stage, span.fault.at))
+    for one, other in combinations(in_time, 2):
+        if one.meets(other) and one.goes_on_at_start_of(other):
+            until = "for ever"
+            if one.fault.lasts is not None:
+                until = f"until {write_duration(one.fault.at + one.fault.lasts)}"
+            message = (
+                f"found {other.fault.phase} at {write_duration(other.fault.at)} while "
+                f"{one.fault.phase} goes on {until}, allowed is one fault at a time on the same "
+                f"{'brokers' if one.fault.kind in BROKER_FAULTS else 'bridges'}"
+            )
+            yield (*other.path, "at"), message, "begin it later, or choose others"

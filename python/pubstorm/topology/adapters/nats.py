@@ -1,0 +1,98 @@
+"""NATS with its MQTT gateway, which keeps sessions and messages in JetStream, in the broker's
+folder. Clients of its own protocol find it on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from pubstorm.errors import TopologyError
+from pubstorm.shortage import CANNOT_START
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.ports import free_port
+
+
+class NatsBroker(BrokerProcess):
+    """`nats-server` as a child process."""
+
+    kind: ClassVar[str] = "nats"
+    says_taken: ClassVar[str] = "address already in use"
+
+    def program(self) -> str:
+        """The one that is given, or that is installed."""
+        program = self.place.binary or find_nats()
+        if program is None:
+            raise TopologyError(
+                f"broker {self.name}: nats-server is not installed",
+                "apt-get install nats-server, or use kind: mosquitto",
+                exit_code=2,
+            )
+        return program
+
+    async def version_of(self, program: str) -> str:
+        """The version that the program states; empty if it states none or does not start: the
+        start of the broker tells why."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program, "--version", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+            )
+        except CANNOT_START:
+            return ""
+        output, _ = await process.communicate()
+        found = re.search(r"v(\d\S*)", output.decode(errors="replace"))
+        return found[1] if found else ""
+
+    def configure(self, program: str) -> Sequence[str]:
+        """Writes nats.conf. Port -1 of its own protocol is any free one."""
+        self.port = self.observer_port = self.place.port or free_port()
+        ours: dict[str, object] = {
+            "server_name": json.dumps(self.name),
+            "host": json.dumps(self.host),
+            "port": -1,
+            "jetstream.store_dir": json.dumps(str(self.folder.absolute())),
+            "mqtt.host": json.dumps(self.host),
+            "mqtt.port": self.port,
+        }
+        path = self.write("nats.conf", configuration(self.place.settings, ours))
+        return (program, "-c", str(path))
+
+
+def find_nats() -> str | None:
+    """The program; Debian keeps it outside a user's PATH."""
+    return shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+
+
+def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:
+    """The text of nats.conf: the user's settings win but for names, addresses and ports. A dot in a
+    key stands for a block."""
+    tree: dict[str, object] = {}
+    for key, value in {**settings, **ours}.items():
+        *blocks, last = key.split(".")
+        place = tree
+        for block in blocks:
+            inner = place.setdefault(block, {})
+            assert isinstance(inner, dict), "the scenario's check refuses a key that is a block too"
+            place = inner
+        place[last] = value
+    return "\n".join(_lines(tree)) + "\n"
+
+
+def _lines(tree: Mapping[str, object], indent: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key} {{"
+            yield from _lines(value, indent + "  ")
+            yield f"{indent}}}"
+        else:
+            yield f"{indent}{key}: {_written(value)}"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

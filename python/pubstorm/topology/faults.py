@@ -1,0 +1,162 @@
+"""Breaks brokers and bridges on purpose, and mends them: signals for brokers, the links of a proxy
+for bridges, or the link of their network. What cannot be done becomes words, and ends nothing. It
+does not know when."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from pubstorm.errors import TopologyError
+from pubstorm.plan.faults import PlannedFault
+from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.links import LinkState
+from pubstorm.topology.network import Networks
+
+RESTARTS_AT_ONCE = 16
+KILLED_TIMEOUT_S = 10.0
+"""How long the kernel may take to end a process that was killed."""
+
+Problems = tuple[str, ...]
+"""What could not be done, in words."""
+
+
+class Brokers(Protocol):
+    """The brokers of a run, as far as faults know them."""
+
+    def broker(self, name: str) -> BrokerProcess:
+        """The broker of this name."""
+
+    def expect(self, name: str, ending: bool) -> None:
+        """Whether the end of a broker is meant, so that nobody takes it for a failure."""
+
+
+class Links(Protocol):
+    """The links of bridges that faults cut or delay."""
+
+    async def set(self, name: str, numbers: Sequence[int], state: LinkState) -> None:
+        """From now on links of the bridges of a name do this; raises TopologyError."""
+
+
+class Faults:
+    """Begins faults and mends them."""
+
+    def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
+        self._brokers = brokers
+        self._links = links
+        self._networks = networks
+        self._broken: list[PlannedFault] = []
+
+    async def begin(self, fault: PlannedFault) -> Problems:
+        """Breaks all its victims at once; done when they are broken."""
+        self._broken.append(fault)
+        match fault.kind:
+            case "kill":
+                return await self._kill(fault.victims)
+            case "freeze":
+                return self._signal(fault.victims, signal.SIGSTOP)
+            case "cut" if fault.how == "unplug":
+                return await self._plug(fault, is_in=False)
+            case "cut" | "delay":
+                return await self._set(fault, _broken_state(fault))
+
+    async def mend(self, fault: PlannedFault) -> Problems:
+        """Undoes it; done when brokers accept connections again, and bridges may connect."""
+        match fault.kind:
+            case "kill":
+                problems = await self._restart(fault.victims)
+            case "freeze":
+                problems = self._signal(fault.victims, signal.SIGCONT)
+            case "cut" if fault.how == "unplug":
+                problems = await self._plug(fault, is_in=True)
+            case "cut" | "delay":
+                problems = await self._set(fault, LinkState())
+        self._broken.remove(fault)
+        return problems
+
+    async def mend_all(self) -> Problems:
+        """Undoes whatever is not mended, also what was to last for ever."""
+        problems = [await self.mend(fault) for fault in tuple(self._broken)]
+        return tuple(text for found in problems for text in found)
+
+    async def _kill(self, names: Sequence[str]) -> Problems:
+        brokers = [self._brokers.broker(name) for name in names]
+        gone = [f"broker {b.name} was gone before it could be killed" for b in brokers if b.gone()]
+        for broker in brokers:
+            self._brokers.expect(broker.name, True)
+        for broker in brokers:
+            broker.send(signal.SIGKILL)
+
+        async def end(broker: BrokerProcess) -> None:
+            try:
+                await asyncio.wait_for(broker.ending(), KILLED_TIMEOUT_S)
+            except TimeoutError:
+                text = f"broker {broker.name} did not end within {KILLED_TIMEOUT_S:.0f} s"
+                raise TopologyError(f"{text} of SIGKILL") from None
+
+        return (*gone, *await _each(brokers, end, at_once=len(brokers)))
+
+    async def _restart(self, names: Sequence[str]) -> Problems:
+        async def restart(broker: BrokerProcess) -> None:
+            if broker.gone():
+                await broker.restart()
+            self._brokers.expect(broker.name, False)
+
+        brokers = [self._brokers.broker(name) for name in names]
+        return await _each(brokers, restart, at_once=RESTARTS_AT_ONCE)
+
+    def _signal(self, names: Sequence[str], number: signal.Signals) -> Problems:
+        brokers = [self._brokers.broker(name) for name in names]
+        for broker in brokers:
+            broker.send(number)
+        return tuple(
+            f"broker {broker.name} is gone and takes no {number.name}"
+            for broker in brokers
+            if broker.gone()
+        )
+
+    async def _set(self, fault: PlannedFault, state: LinkState) -> Problems:
+        try:
+            await self._links.set(fault.group, fault.numbers, state)
+        except TopologyError as error:
+            return (f"bridges {fault.group}: {error.message}",)
+        return ()
+
+    async def _plug(self, fault: PlannedFault, *, is_in: bool) -> Problems:
+        network = None if self._networks is None else self._networks.of_bridge(fault.group)
+        if network is None:
+            return (f"bridges {fault.group} have no network that could be unplugged",)
+        try:
+            await (network.plug() if is_in else network.unplug())
+        except TopologyError as error:
+            return (f"bridges {fault.group}: {error.message}",)
+        return ()
+
+
+def _broken_state(fault: PlannedFault) -> LinkState:
+    if fault.kind == "delay":
+        return LinkState("pass", fault.delay_ns)
+    return LinkState("stall" if fault.how == "stall" else "close")
+
+
+async def _each(
+    brokers: Iterable[BrokerProcess],
+    step: Callable[[BrokerProcess], Awaitable[None]],
+    *,
+    at_once: int,
+) -> Problems:
+    """Takes a step with every broker, so many at once; what went wrong with some."""
+    places = asyncio.Semaphore(at_once)
+
+    async def take(broker: BrokerProcess) -> str | None:
+        async with places:
+            try:
+                await step(broker)
+            except TopologyError as error:
+                return error.message
+        return None
+
+    found = await asyncio.gather(*map(take, brokers))
+    return tuple(text for text in found if text is not None)

@@ -1,0 +1,128 @@
+"""Ports for brokers of this host: free ones below those that the kernel gives to outgoing
+connections, and who has one that is taken. It starts no broker."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import psutil
+
+from pubstorm.errors import TopologyError
+from pubstorm.scenario.topology import Topology
+
+LOOPBACK = "127.0.0.1"
+FIRST_PORT = 10_000
+"""Below are ports of well-known services."""
+LAST_PORT = 65_535
+ROOM_MIN = 2_000
+"""Fewer ports than these below the kernel's range are too few to choose from."""
+TRIES = 200
+"""Ports tried in the range before the kernel chooses."""
+
+_given: set[int] = set()
+"""Ports that this process has chosen: a broker takes a moment until it listens on its own."""
+
+
+def free_port() -> int:
+    """A port of the loopback address that was free a moment ago, and that no outgoing connection
+    takes meanwhile where there is room for such ports. Not one of those that it gave before."""
+    room = _room()
+    if len(_given) > len(room) // 2:
+        _given.clear()
+    for port in random.choices(room, k=TRIES) if room else ():
+        if port not in _given and is_free(port):
+            _given.add(port)
+            return port
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def is_free(port: int) -> bool:
+    """Whether a program could listen there."""
+    with socket.socket() as probe:
+        # As servers do: a connection of before that is being forgotten is no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.errno not in (errno.EADDRINUSE, errno.EACCES)
+    return True
+
+
+def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
+    """Raises TopologyError if any of the ports, each with the name of its broker, is taken or may
+    not be used."""
+    short = [(name, port) for name, port in wanted if not is_free(port)]
+    if not short:
+        return
+    name, port = short[0]
+    more = f", and {len(short) - 1} more ports are taken" if len(short) > 1 else ""
+    raise TopologyError(
+        f"port {port} of broker {name} is taken by {holder(port)}{more}",
+        "stop that program, choose another port in topology.brokers, or leave port out: "
+        "then free ones are taken",
+    )
+
+
+def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
+    """Ports of this host that a scenario asks for, each with the name of its broker. Brokers in a
+    network of their own have ports of their own."""
+    elsewhere = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
+    for group, broker in spec.brokers.items():
+        if broker.port is not None and group not in elsewhere:
+            yield from ((f"{group}-{n}", broker.port + n) for n in range(broker.count))
+
+
+def holder(port: int) -> str:
+    """Who has a port: name and process id, as far as this user may see them."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.Error:
+        connections = []
+    here = [each for each in connections if each.laddr and each.laddr.port == port]
+    here.sort(key=lambda each: each.status != psutil.CONN_LISTEN)
+    if here and all(each.status == psutil.CONN_TIME_WAIT for each in here):
+        return "a closed connection that the kernel keeps for a minute"
+    for connection in here:
+        if connection.pid is not None:
+            try:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+            except psutil.Error:
+                return f"a process (pid {connection.pid})"
+    if port < _number("ip_unprivileged_port_start", 1024) and not here:
+        return "the kernel, which keeps it for root"
+    return "a process hidden from this user"
+
+
+def _room() -> Sequence[int]:
+    """Ports that the kernel gives to no outgoing connection; nothing where there are too few."""
+    low, high = _outgoing()
+    below, above = range(FIRST_PORT, low), range(high + 1, LAST_PORT + 1)
+    if len(below) >= ROOM_MIN:
+        return below
+    if len(below) + len(above) >= ROOM_MIN:
+        return (*below, *above)
+    return ()
+
+
+def _outgoing() -> tuple[int, int]:
+    """First and last port of the kernel's range."""
+    try:
+        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    except (OSError, ValueError):
+        return 32_768, 60_999
+    return int(low), int(high)
+
+
+def _number(name: str, fallback: int) -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4", name).read_text())
+    except (OSError, ValueError):
+        return fallback

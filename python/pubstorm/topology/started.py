@@ -1,0 +1,174 @@
+"""The record of what a run has started on this host, in its run directory: written before anything
+can go wrong with it, so that `pubstorm down` can end what a run has left that was itself killed.
+A process is known again by boot, process id and start time; ids alone are used again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from pydantic import ValidationError
+
+from pubstorm.errors import TopologyError
+from pubstorm.scenario.target import Target
+from pubstorm.value import Value
+
+STARTED_FILE = "started.jsonl"
+"""The record, in the folder of the topology."""
+MARK = "PUBSTORM_TOPOLOGY"
+"""Variable that every process of a topology inherits: the folder of the topology. It finds what
+the brokers themselves have started."""
+STAT_STATE, STAT_START = 0, 19
+"""Fields of /proc/PID/stat behind the name: field 3 and field 22."""
+
+
+class Started(Value):
+    """Something that a run has started or made on this host."""
+
+    kind: Literal["run", "process", "namespace", "bridged"]
+    """The run itself, a process of it, a network namespace, or a target elsewhere that its bridges
+    are connected to."""
+    name: str
+    """Name of the broker or of the namespace, or URL of the target."""
+    boot: str = ""
+    """Since which start of the kernel it is there."""
+    pid: int = 0
+    """Process id."""
+    ticks: int = 0
+    """When the process started, in clock ticks since the boot."""
+    session: int = 0
+    """Session of the process."""
+    command: tuple[str, ...] = ()
+    """Command of the process; for a target, the one that reads what bridges have told it."""
+
+
+class StartRecord:
+    """The record while its run goes on; every line is written as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: BinaryIO | None = None
+
+    @property
+    def mark(self) -> Mapping[str, str]:
+        """Variables for every process of the run."""
+        return {MARK: str(self._folder.absolute())}
+
+    def open(self) -> None:
+        """Makes the record and puts the run itself into it; raises TopologyError where it cannot
+        be written."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = (self._folder / STARTED_FILE).open("ab", buffering=0)
+            self._add(_process("run", "pubstorm", os.getpid(), sys.argv))
+        except OSError as error:
+            text = f"cannot write {self._folder / STARTED_FILE}: {error.strerror}"
+            raise TopologyError(text, "choose another place with --out") from error
+
+    def note_process(self, name: str, pid: int, command: Sequence[str]) -> None:
+        """A process was started."""
+        self._try_add(_process("process", name, pid, command))
+
+    def note_namespace(self, name: str) -> None:
+        """A network namespace is about to be made."""
+        self._try_add(Started(kind="namespace", name=name, boot=boot_id()))
+
+    def note_bridged(self, target: Target, topic: str) -> None:
+        """Bridges are about to tell a target that is not the run's own, under `topic`, whether
+        they are up."""
+        reading = ("mosquitto_sub", "-h", target.host, "-p", str(target.port), "-t", topic)
+        self._try_add(Started(kind="bridged", name=str(target), command=reading))
+
+    def close(self) -> None:
+        """Nothing more comes. The file stays."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _try_add(self, started: Started) -> None:
+        """A disk that has filled up meanwhile ends no run: processes die with it all the same."""
+        with contextlib.suppress(OSError):
+            self._add(started)
+
+    def _add(self, started: Started) -> None:
+        if self._file is not None:
+            self._file.write(started.model_dump_json(exclude_defaults=True).encode() + b"\n")
+
+
+def read_record(path: Path) -> tuple[Started, ...]:
+    """What a record says; a line that was cut off says nothing."""
+    return tuple(_entries(path))
+
+
+def is_alive(started: Started) -> bool:
+    """Whether it is surely the same process that is there now."""
+    now = stat_of(started.pid)
+    same = now is not None and now[1] == started.ticks and now[0] not in "ZX"
+    return same and started.boot == boot_id()
+
+
+def marked(folder: Path) -> Iterator[int]:
+    """Process ids of everything that the brokers of a topology, or their children, have started;
+    those that this user may not look into are left out."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and is_marked(int(entry.name), folder):
+            yield int(entry.name)
+
+
+def is_marked(pid: int, folder: Path) -> bool:
+    """Whether a process was started by a broker of a topology, or is one."""
+    mark = f"{MARK}={folder.absolute()}".encode()
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def stat_of(pid: int) -> tuple[str, int] | None:
+    """State of a process and when it started, in clock ticks since the boot; None: it is gone."""
+    try:
+        # The name stands in parentheses and may have some itself.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[STAT_STATE], int(fields[STAT_START])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def boot_id() -> str:
+    """What the kernel calls the time since its start."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _process(
+    kind: Literal["run", "process"], name: str, pid: int, command: Sequence[str]
+) -> Started:
+    now = stat_of(pid)
+    session = 0
+    with contextlib.suppress(OSError):
+        session = os.getsid(pid)
+    return Started(
+        kind=kind,
+        name=name,
+        boot=boot_id(),
+        pid=pid,
+        ticks=0 if now is None else now[1],
+        session=session,
+        command=tuple(command),
+    )
+
+
+def _entries(path: Path) -> Iterator[Started]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            yield Started.model_validate_json(line)

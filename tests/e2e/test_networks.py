@@ -1,0 +1,121 @@
+"""Small brokers in a network of their own, in whole runs: what crosses its link, what an unplugged
+one does, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pubstorm.preflight.network import NetworkHost
+from pubstorm.topology.network import NAMESPACES, RANGE, outer_ends
+from pubstorm.topology.started import STARTED_FILE, read_record
+
+Play = Callable[..., tuple[int, dict[str, Any]]]
+RunMaker = Callable[..., Any]
+
+HOST = NetworkHost.here(("netem", "tbf"))
+HAS = HOST.disciplines or frozenset()
+
+pytestmark = pytest.mark.skipif(
+    not HOST.makes_namespaces or "tbf" not in HAS,
+    reason="this host or user makes no network namespaces with tbf",
+)
+
+BRIDGED = """
+topology:
+  brokers:
+    cloud: {kind: mosquitto}
+    boxes: {kind: mosquitto, count: 3}
+  bridges:
+    uplink:
+      from: boxes
+      to: cloud
+      keep_alive: 5s
+      reconnect: {after: 1s, up_to: 1s}
+      topics: [{topic: "up/#", direction: out, qos: 1, remote_prefix: "box/{n}/"}]
+      network: {rate: 10Mbit/s}
+populations:
+  device: {clients: 3, at: boxes, publications: [{topic: "up/{n}", rate: 10/s, qos: 1}]}
+  observer: {clients: 1, at: cloud, subscriptions: [{topic: "box/#", qos: 1}]}
+stages:
+  - connect
+  - publish: {for: 20s, faults: [{at: 1s, cut: uplink, how: unplug, for: 9s}]}
+"""
+
+
+def networks_of(directory: Path) -> list[str]:
+    """Names of the networks that a run has made."""
+    record = read_record(directory / "topology" / STARTED_FILE)
+    return [started.name for started in record if started.kind == "namespace"]
+
+
+def left_of(names: Sequence[str]) -> list[str]:
+    """What there is of networks."""
+    ends = [end for name in names for end in outer_ends(name.split("-")[1])]
+    interfaces = [end for end in ends if end in psutil.net_if_addrs()]
+    return interfaces + [name for name in names if (NAMESPACES / name).exists()]
+
+
+def test_what_an_unplugged_link_holds_up_comes_later(start: RunMaker) -> None:
+    played = start(BRIDGED)
+    played.finish()
+    result = played.result()
+    boxes = [broker for broker in result["brokers"] if broker["group"] == "boxes"]
+    assert all(ip_address(box["host"]) in RANGE for box in boxes)
+    assert [bridge["up"] for bridge in result["bridges"]] == [3]
+    (fault,) = result["faults"]
+    assert fault["kind"] == "cut"
+    assert fault["bridges"]["lowest"] == 0
+    assert fault["bridges"]["most_s"] is not None
+    sent = result["populations"]["device"]["sent_total"]
+    assert sent == 600
+    assert result["populations"]["observer"]["received_total"] >= sent
+    (name,) = networks_of(played.directory)
+    assert not left_of([name])
+
+
+@pytest.mark.parametrize("mode", ["mutual", "psk"])
+def test_networks_and_keys_go_together(run: Play, mode: str) -> None:
+    scenario = BRIDGED.partition("  - publish")[0] + "  - publish: 2s\n"
+    _, result = run(scenario.replace("kind: mosquitto", f"kind: mosquitto, tls: {mode}"))
+    assert [bridge["up"] for bridge in result["bridges"]] == [3]
+    populations = result["populations"]
+    assert populations["device"]["connected_max"] == 3
+    assert populations["observer"]["received_total"] == populations["device"]["sent_total"] == 60
+
+
+def test_a_run_that_was_killed_leaves_a_network_and_down_removes_it(
+    start: RunMaker, gone: Callable[[Sequence[int]], None]
+) -> None:
+    played = start(BRIDGED)
+    played.wait_for("publish")
+    children = played.children()
+    played.process.send_signal(signal.SIGKILL)
+    played.process.wait()
+    gone(children)
+    (name,) = networks_of(played.directory)
+    assert len(left_of([name])) == 3
+    command = [sys.executable, "-m", "pubstorm", "down", str(played.directory)]
+    for said in (f"removed the network namespace {name}\n", ""):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert f"{said}nothing is left of this run" in done.stdout
+        assert not left_of([name])
+
+
+@pytest.mark.skipif("netem" in HAS, reason="this kernel has netem")
+def test_without_netem_a_run_ends_before_any_broker_starts(start: RunMaker) -> None:
+    played = start(BRIDGED.replace("rate: 10Mbit/s", "delay: 50ms"))
+    assert played.finish() == 2
+    assert "network of bridge uplink: this kernel has no netem" in played.stderr
+    assert "hint: modprobe sch_netem" in played.stderr
+    record = read_record(played.directory / "topology" / STARTED_FILE)
+    assert not [started for started in record if started.kind == "process"]
+    assert not left_of(networks_of(played.directory))

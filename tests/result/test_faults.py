@@ -1,0 +1,443 @@
+"""What came of faults, from readings and intervals made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pubstorm.assemble import Assembly
+from pubstorm.conduct import Course, StageSpan
+from pubstorm.faults.backlog import Waiting, backlog
+from pubstorm.faults.play import AppliedFault
+from pubstorm.faults.recovery import Times, recovery, summed
+from pubstorm.faults.results import fault_results, fault_spans
+from pubstorm.histogram import Histogram
+from pubstorm.merge import merge
+from pubstorm.metrics import parse_expression
+from pubstorm.metrics.evaluate import Found, Missing, evaluate
+from pubstorm.phases import phases
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan.faults import planned_faults
+from pubstorm.readings import Span
+from pubstorm.result import (
+    BridgeResult,
+    FaultResult,
+    Measured,
+    Phase,
+    PhaseStatus,
+    Recovery,
+    StageFlow,
+    StageResult,
+    ValidityLimits,
+)
+from pubstorm.samples import Track, Tracks
+from pubstorm.scenario import parse_scenario
+from pubstorm.snapshot import (
+    Counters,
+    EngineLoad,
+    FlowCounters,
+    FlowSnapshot,
+    Gauges,
+    PopulationSnapshot,
+    Snapshot,
+)
+from pubstorm.verdict import judge
+
+MeasuredMaker = Callable[..., Measured]
+SECOND_NS = 10**9
+START_NS = 1000 * SECOND_NS
+EMPTY = Histogram()
+SCENARIO = """\
+topology:
+  brokers: {{cloud: {{kind: mosquitto}}, boxes: {{kind: mosquitto, count: 4}}}}
+  bridges: {{up: {{from: boxes, to: cloud, topics: [{{topic: "up/#", direction: out}}]}}}}
+populations:
+  device:
+    clients: 100
+    at: cloud
+    publications: [{{topic: "d/{{n}}", rate: 10/s, qos: 1}}]
+  backend:
+    clients: 2
+    at: cloud
+    subscriptions: [{{topic: "d/#", qos: 1}}]
+stages:
+  - connect
+  - {verb}: {{for: 60s, name: load, faults: [{faults}]}}
+"""
+KILL = "{at: 20s, kill: cloud, for: 5s}"
+
+
+def times(began: float, mended: float | None, end: float, then: float | None = None) -> Times:
+    return Times(began, mended, end if then is None else then, end)
+
+
+# Seconds with numbers of connections.
+FALL_AND_RISE = [(0, 100), (10, 100), (11, 40), (12, 0), (16, 1), (18, 60), (22, 99), (31, 100)]
+
+
+def test_a_recovery_is_timed_from_the_mending() -> None:
+    found = recovery(FALL_AND_RISE, times(10.5, 15.0, 60.0))
+    assert found == Recovery(before=100, lowest=0, first_s=1.0, most_s=7.0, all_s=16.0)
+
+
+def test_what_does_not_come_back_in_time_has_no_time() -> None:
+    found = recovery(FALL_AND_RISE, times(10.5, 15.0, 20.0))
+    assert found == Recovery(before=100, lowest=0, first_s=1.0)
+    found = recovery(FALL_AND_RISE, times(10.5, 15.0, 15.5))
+    assert found == Recovery(before=100, lowest=0)
+
+
+def test_a_fault_that_is_never_mended_has_no_times() -> None:
+    assert recovery(FALL_AND_RISE, times(10.5, None, 60.0)) == Recovery(before=100, lowest=0)
+
+
+def test_who_was_back_before_the_mending_was_back_at_once() -> None:
+    found = recovery(FALL_AND_RISE, times(10.5, 20.0, 60.0))
+    assert found == Recovery(before=100, lowest=0, first_s=0.0, most_s=2.0, all_s=11.0)
+
+
+def test_nobody_lost_is_no_recovery() -> None:
+    assert recovery([(0, 100), (30, 100)], times(10, 15, 60)) is None
+    assert recovery([], times(10, 15, 60)) is None
+    assert recovery([(0, 100), (40, 0)], times(10, 15, 60, then=39)) is None
+
+
+def test_the_worst_moment_is_that_before_the_next_fault() -> None:
+    steps = [(0, 100), (11, 50), (16, 60), (31, 0), (40, 100)]
+    found = recovery(steps, times(10, 15, 60, then=30))
+    assert found == Recovery(before=100, lowest=50, first_s=1.0, most_s=25.0, all_s=25.0)
+
+
+def test_bridges_of_several_names_are_counted_together() -> None:
+    tracks = [Track([0.0, 10.0], [3.0, 0.0]), Track([0.0, 10.0, 12.5], [5.0, 2.0, 5.0])]
+    assert summed(tracks) == [(0.0, 8), (10.0, 2), (12.5, 5)]
+
+
+def waits(counts: Sequence[float], came_per_s: float = 100.0) -> list[Waiting]:
+    return [Waiting(float(n + 1), came_per_s, count) for n, count in enumerate(counts)]
+
+
+def test_a_backlog_is_gone_with_no_more_than_a_second_of_messages() -> None:
+    found = backlog(waits([5] * 10 + [200, 400, 600, 300, 100, 5]), times(10, 13, 16), lost=0)
+    assert found is not None
+    assert (found.peak, found.drained_s) == (600, 2.0)
+
+
+def test_a_backlog_that_stays_is_never_drained() -> None:
+    found = backlog(waits([5] * 10 + [200, 400, 600, 500]), times(10, 13, 14), lost=0)
+    assert found is not None
+    assert (found.peak, found.drained_s) == (600, None)
+
+
+def test_lost_deliveries_are_waited_for_until_others_overtake_them() -> None:
+    usual, missing = waits([5] * 10), (0, 0, 0, 0, 400, 400)
+    counts = (400, 600, 600, 600, 600, 450)
+    passed = zip(waits([5] * 10 + list(counts))[10:], missing, strict=True)
+    seen = [*usual, *(replace(each, missing=over) for each, over in passed)]
+    found = backlog(seen, times(10, 12, 16), lost=400)
+    assert found is not None
+    assert found.drained_s == 4.0
+    found = backlog(seen, times(10, 12, 16), lost=0)
+    assert found is not None
+    assert found.drained_s is None
+
+
+def test_without_any_messages_there_is_no_backlog() -> None:
+    assert backlog(waits([0] * 20, came_per_s=0), times(10, 12, 20), lost=0) is None
+    assert backlog([], times(10, 12, 20), lost=0) is None
+
+
+def test_silence_is_no_recovery_of_a_closed_loop() -> None:
+    silent = [*waits([1] * 10), *(Waiting(float(n), 0.0, 1) for n in range(11, 20))]
+    found = backlog(silent, times(10, 12, 20), lost=0)
+    assert found is not None
+    assert found.drained_s is None
+
+
+def snapshot(second: int, connected: int, sent: int, received: int, unsent: int) -> Snapshot:
+    def population(**values: Any) -> PopulationSnapshot:
+        return PopulationSnapshot(
+            gauges=Gauges(connected=values["connected"], backlog=values.get("backlog", 0)),
+            counters=Counters(sent_total=values.get("sent", 0), acked_total=values.get("sent", 0)),
+            outcomes={},
+            connect_time=EMPTY,
+            ack_intended=EMPTY,
+            ack_actual=EMPTY,
+        )
+
+    from_ns = START_NS + second * SECOND_NS
+    owed = FlowCounters(
+        expected_total=2 * sent, received_total=received, duplicate_total=3 * (second == 30)
+    )
+    flow = FlowSnapshot.model_validate(
+        {"from": 0, "to": 1, "counters": owed, "latency_intended": EMPTY, "latency_actual": EMPTY}
+    )
+    load = EngineLoad(
+        busy_ns=0,
+        cpu_ns=0,
+        rss_bytes=0,
+        lateness=EMPTY,
+        blocked=EMPTY,
+        ledger_pairs=0,
+        unfollowed_total=0,
+    )
+    return Snapshot(
+        agent=0,
+        sequence=second,
+        stage=1,
+        from_ns=from_ns,
+        to_ns=from_ns + SECOND_NS,
+        settled=True,
+        populations=(
+            population(connected=connected, sent=sent, backlog=unsent),
+            population(connected=2 if connected else 0),
+        ),
+        flows=(flow,),
+        engine=load,
+    )
+
+
+def outage(from_s: int, to_s: int, then: int = 1000) -> list[Snapshot]:
+    """A minute of 1000 messages a second to two receivers, none of them in the outage; what waited
+    goes out after it, `then` beside 1000 a second."""
+    made: list[Snapshot] = []
+    unsent = 0
+    for second in range(60):
+        if from_s <= second < to_s:
+            unsent += 1000
+            made.append(snapshot(second, 0, 0, 0, unsent))
+            continue
+        more = min(then, unsent)
+        unsent -= more
+        made.append(snapshot(second, 100, 1000 + more, 2 * (1000 + more), unsent))
+    return made
+
+
+def assembly(seconds: Sequence[Snapshot], faults: str = KILL, verb: str = "publish") -> Assembly:
+    scenario = parse_scenario(SCENARIO.format(faults=faults, verb=verb), "s.yaml")
+    plan = compile_plan(scenario, planned_targets(scenario), run_tag=1)
+    end_ns = START_NS + 60 * SECOND_NS
+    course = Course(START_NS, end_ns)
+    course.spans = [
+        StageSpan(0, START_NS, START_NS, START_NS, settled=True),
+        StageSpan(1, START_NS, end_ns, end_ns, settled=True),
+    ]
+    for fault in planned_faults(scenario):
+        began_ns = START_NS + fault.after_ns
+        mended_ns = None if fault.lasts_ns is None else began_ns + fault.lasts_ns
+        course.faults.append(AppliedFault(fault, began_ns, mended_ns))
+    limits = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
+    return Assembly(plan, [], course, merge(seconds), limits)
+
+
+def bridges_up(*steps: tuple[float, float]) -> Tracks:
+    return {("up", "connected"): Track([at for at, _ in steps], [value for _, value in steps])}
+
+
+def test_a_killed_broker_is_told_with_clients_bridges_and_backlog() -> None:
+    run = assembly(outage(20, 26))
+    tracks = bridges_up((0.0, 4.0), (20.01, 0.0), (27.5, 1.0), (29.25, 4.0))
+    (fault,) = fault_results(run, tracks, ["up"])
+    assert (fault.stage, fault.name, fault.kind) == ("load", "kill cloud", "kill")
+    assert (fault.at_s, fault.mended_at_s, fault.victims) == (20.0, 25.0, ("cloud-0",))
+    assert fault.clients == Recovery(before=102, lowest=0, first_s=2.0, most_s=2.0, all_s=2.0)
+    assert fault.bridges == Recovery(before=4, lowest=0, first_s=2.5, most_s=4.25, all_s=4.25)
+    # Two receivers are owed each message that is due.
+    assert (fault.backlog_peak, fault.drained_s) == (12_000, 6.0)
+    assert fault.evidence == (
+        "102 of 102 clients were lost, first back after 2.0 s, 99 % back after 2.0 s, all back "
+        "after 2.0 s",
+        "4 of 4 bridges were lost, first back after 2.5 s, 99 % back after 4.2 s, all back after "
+        "4.2 s",
+        "up to 12\u202f000 messages waited, gone 6.0 s after it was mended",
+    )
+
+
+def test_clients_that_never_come_back_are_told() -> None:
+    run = assembly(outage(20, 60))
+    (fault,) = fault_results(run, {}, ["up"])
+    assert fault.clients == Recovery(before=102, lowest=0)
+    assert fault.bridges is None
+    assert (fault.backlog_peak, fault.drained_s) == (80_000, None)
+    assert "102 of 102 clients were lost, none back before the stage ended" in fault.evidence
+    assert "up to 80\u202f000 messages waited, not gone before the stage ended" in fault.evidence
+
+
+def test_only_bridges_that_were_cut_count_for_a_cut() -> None:
+    run = assembly(outage(0, 0), "{at: 20s, cut: up, for: ever}")
+    tracks = {**bridges_up((0.0, 4.0), (21.0, 1.0)), ("other", "connected"): Track([0.0], [9.0])}
+    (fault,) = fault_results(run, tracks, ["up", "other"])
+    assert fault.bridges == Recovery(before=4, lowest=1)
+    assert fault.clients is None
+    assert fault.evidence[0] == "3 of 4 bridges were lost"
+
+
+def test_what_could_not_be_done_is_told() -> None:
+    run = assembly(outage(0, 0))
+    run.course.faults[0].problems += [f"broker cloud-{n} did not come up" for n in range(5)]
+    (fault,) = fault_results(run, {}, [])
+    assert fault.evidence[-3:] == (
+        "broker cloud-1 did not come up",
+        "broker cloud-2 did not come up",
+        "and 2 problems more",
+    )
+
+
+def test_a_fault_of_a_hold_stage_has_neither_backlog_nor_phase() -> None:
+    run = assembly(outage(20, 26), KILL + ", {at: 40s, freeze: boxes}", verb="hold")
+    found = fault_results(run, {}, [])
+    assert [fault.backlog_peak for fault in found] == [None, None]
+    assert phases(run, {}) == ()
+    assert fault_spans(found, run.stages()) == [
+        Span("kill cloud", 20.0, 40.0),
+        Span("freeze boxes", 40.0, 60.0),
+    ]
+
+
+def test_a_fault_begins_a_phase_that_is_judged_as_a_whole() -> None:
+    before, broken = phases(assembly(outage(20, 26)), {})
+    assert (before.name, before.status) == ("load", PhaseStatus.HELD)
+    assert (broken.name, broken.status) == ("kill cloud", PhaseStatus.COLLAPSED)
+    assert (broken.start_s, broken.duration_s) == (20, 40)
+    assert broken.due_per_s == pytest.approx(1000)
+    assert broken.recovered_after_s is not None
+    _, broken = phases(assembly(outage(20, 60)), {})
+    assert (broken.status, broken.recovered_after_s) == (PhaseStatus.COLLAPSED, None)
+
+
+def phase(name: str, status: PhaseStatus, recovered_after_s: float | None = None) -> Phase:
+    return Phase(
+        stage="load",
+        name=name,
+        start_s=0,
+        duration_s=10,
+        clients=1,
+        due_per_s=1,
+        sent_per_s=1,
+        acked_per_s=1,
+        received_per_s=1,
+        queue_growth_per_s=0,
+        status=status,
+        recovered_after_s=recovered_after_s,
+    )
+
+
+def fault_result(name: str = "kill cloud", **values: Any) -> FaultResult:
+    return FaultResult(
+        stage="load", name=name, kind="kill", victims=("cloud-0",), at_s=20, mended_at_s=25
+    ).model_copy(update=values)
+
+
+@pytest.mark.parametrize(
+    ("later", "passes"),
+    [
+        ([], False),
+        ([phase("kill boxes", PhaseStatus.RECOVERED, 3)], True),
+        ([phase("kill boxes", PhaseStatus.UNKNOWN)], False),
+        ([phase("kill boxes", PhaseStatus.NEVER_RECOVERED)], False),
+        (
+            [
+                phase("kill boxes", PhaseStatus.NEVER_RECOVERED),
+                phase("kill boxes (2)", PhaseStatus.RECOVERED, 3),
+            ],
+            True,
+        ),
+    ],
+)
+def test_what_a_fault_broke_has_to_be_made_up_for_before_the_stage_ends(
+    measured: MeasuredMaker, later: list[Phase], passes: bool
+) -> None:
+    names = ("kill cloud", "kill boxes", "kill boxes (2)")
+    faults = tuple(map(fault_result, names))
+    found = (phase("load", PhaseStatus.HELD), phase("kill cloud", PhaseStatus.COLLAPSED), *later)
+    verdict = judge(measured(phases=found, faults=faults), [])
+    assert (verdict.status == "pass") is passes
+    assert (verdict.limited_by == "none") is passes
+
+
+def test_a_fault_alone_is_evidence(measured: MeasuredMaker) -> None:
+    facts = ("100 of 100 clients were lost",)
+    verdict = judge(measured(faults=(fault_result(evidence=facts),)), [])
+    assert verdict.status == "pass"
+    assert verdict.evidence == (
+        "kill cloud at 20.0 s: mended after 5.0 s; 100 of 100 clients were lost",
+    )
+
+
+BACK = Recovery(before=100, lowest=20, first_s=1.5, most_s=9.0)
+UP = BridgeResult(name="up", main="cloud", small="boxes", bridges=4, up=4, up_after_s=1.0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("clients_lost@kill cloud", 80),
+        ("clients_back.first@kill cloud", 1.5),
+        ("clients_back.most@kill cloud", 9),
+        ("bridges_lost@kill cloud", 0),
+        ("bridges_back.all@kill cloud", 0),
+        ("backlog_peak@kill cloud", 500),
+        ("drained@kill cloud", 4.5),
+    ],
+)
+def test_expressions_find_what_came_of_a_fault(
+    measured: MeasuredMaker, expression: str, value: float
+) -> None:
+    fault = fault_result(clients=BACK, backlog_peak=500, drained_s=4.5)
+    found = evaluate(measured(faults=(fault,), bridges=(UP,)), parse_expression(expression))
+    assert isinstance(found, Found)
+    assert found.value == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("clients_back.all@kill cloud", "clients were not back before stage load ended"),
+        ("bridges_back.all@kill cloud", "no bridges were counted"),
+        ("backlog_peak@kill cloud", "nothing was measured"),
+        ("drained@kill boxes", "what waited was not gone before stage load ended"),
+        ("drained@freeze cloud", "freeze cloud did not happen"),
+    ],
+)
+def test_what_did_not_come_back_has_no_value(
+    measured: MeasuredMaker, expression: str, reason: str
+) -> None:
+    faults = (fault_result(clients=BACK), fault_result("kill boxes", backlog_peak=9))
+    found = evaluate(measured(faults=faults), parse_expression(expression))
+    assert isinstance(found, Missing)
+    assert found.reason == reason
+
+
+def test_deliveries_are_told_of_the_stage_once_whatever_happened_in_it(
+    measured: MeasuredMaker,
+) -> None:
+    run = assembly(outage(20, 26))
+    faults = (fault_result(), fault_result("kill boxes"))
+    found = measured(faults=faults).model_copy(update={"stages": run.stages()})
+    told = [fact for fact in judge(found, []).evidence if "with its faults" in fact]
+    assert told == [
+        "stage load, with its faults: 0 lost, 3 duplicated, 0 out of order of 120\u202f000 "
+        "deliveries at QoS 1"
+    ]
+
+
+def test_a_loss_in_a_stage_with_a_fault_limits_nothing(measured: MeasuredMaker) -> None:
+    lost = measured()
+    (flow,) = lost.flows
+    flow = flow.model_copy(update={"lost_total": 7})
+    counters = {name: getattr(flow, name) for name in FlowCounters.model_fields}
+    ledger = StageFlow(**counters, source=flow.source, to=flow.to, qos=(0,), lost_total=7)
+    stages: list[StageResult] = [
+        stage.model_copy(update={"flows": (ledger,)}) if stage.kind == "publish" else stage
+        for stage in lost.stages
+    ]
+    update = {"flows": (flow,), "stages": tuple(stages)}
+    assert judge(lost.model_copy(update=update), []).limited_by == "broker"
+    stage = next(stage.name for stage in stages if stage.kind == "publish")
+    faults = (fault_result(stage=stage),)
+    broken = judge(lost.model_copy(update={**update, "faults": faults}), [])
+    assert broken.limited_by == "none"
+    assert any("were lost" in fact for fact in broken.evidence)

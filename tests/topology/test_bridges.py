@@ -1,0 +1,408 @@
+"""Bridges between real mosquittos: they come up and are counted, carry messages both ways, log in
+with what the run made, and are down and up again when the main broker is."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import re
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+
+from pubstorm.binaries import proxy_path
+from pubstorm.errors import BinaryError
+from pubstorm.keys.listener import psk_settings
+from pubstorm.keys.psk import new_keys, psk_text
+from pubstorm.monitor.bridges import BridgeMonitor
+from pubstorm.monitor.sys_topics import Login
+from pubstorm.plan import Plan, provisional_plan
+from pubstorm.residue.bridges import remove_bridges
+from pubstorm.residue.observer import Deadline, Identity, Observer
+from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.target import Target
+from pubstorm.topology import BrokerEvent, Topology
+from pubstorm.topology.adapters import MosquittoBroker, mosquitto
+from pubstorm.topology.bridges import Bridges
+from pubstorm.topology.broker import Place
+from pubstorm.topology.links import LinkState
+
+pytestmark = pytest.mark.skipif(
+    mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
+)
+
+BOXES = 5
+NOBODY = Login()
+SCENARIO = """\
+{target}
+topology:
+  brokers:
+    {cloud}
+    boxes: {{kind: mosquitto, count: 5}}
+  bridges:
+    uplink:
+      from: boxes
+      to: {to}
+      topics:
+        - {{topic: up/#, direction: out, qos: 2, remote_prefix: "box/{{n}}/"}}
+        - {{topic: down/#, direction: in, qos: 2, remote_prefix: "box/{{n}}/"}}
+      reconnect: {{after: 1s, up_to: 1s}}
+      {bridge}
+populations:
+  client: {{clients: 2, at: {to}, subscriptions: ["box/#"]}}
+stages: [connect]
+"""
+
+
+def scenario_of(cloud: str = "", bridge: str = "", to: str = "cloud", target: str = "") -> Scenario:
+    main = "" if target else f"cloud: {{kind: mosquitto, {cloud}}}"
+    text = SCENARIO.format(cloud=main, bridge=bridge, to=to, target=target)
+    return parse_scenario(text, "s.yaml")
+
+
+@dataclass
+class Started:
+    """Brokers of a scenario, with their bridges."""
+
+    topology: Topology
+    plan: Plan
+
+    @property
+    def bridges(self) -> Bridges:
+        return self.topology.bridges
+
+    def port(self, name: str) -> int:
+        return self.topology.broker(name).observer_port
+
+    def login(self) -> Login:
+        population = self.plan.populations[0]
+        return Login(population.username, population.password)
+
+
+Look = Callable[[Started], Awaitable[None]]
+
+
+def with_bridges(
+    scenario: Scenario, folder: Path, look: Look, cut: frozenset[str] = frozenset()
+) -> Bridges:
+    """Starts brokers and bridges, looks, and stops all."""
+
+    async def run() -> Bridges:
+        events: list[BrokerEvent] = []
+        topology = Topology(
+            scenario.topology, folder, events.append, targets=scenario.target, cut=cut
+        )
+        try:
+            topology.keys.make(provisional_plan(scenario))
+            await topology.start()
+            await look(Started(topology, topology.keys.equip(provisional_plan(scenario))))
+        finally:
+            await topology.stop()
+        assert events == []
+        return topology.bridges
+
+    return asyncio.run(run())
+
+
+class Heard:
+    """A client of a test, and what it got."""
+
+    def __init__(self) -> None:
+        self.client = Client(CallbackAPIVersion.VERSION2)
+        self.messages: queue.Queue[MQTTMessage] = queue.Queue()
+        self.ready: queue.Queue[int] = queue.Queue()
+        self.client.on_message = lambda _c, _d, message: self.messages.put(message)
+        self.client.on_connect = lambda *_: self.ready.put(0)
+        self.client.on_subscribe = lambda *_: self.ready.put(0)
+
+    def subscribe(self, topic: str, qos: int) -> None:
+        self.client.subscribe(topic, qos)
+        self.ready.get(timeout=5)
+
+    def next(self) -> tuple[str, bytes, int]:
+        message = self.messages.get(timeout=5)
+        return message.topic, bytes(message.payload), message.qos
+
+
+@contextmanager
+def client(port: int, login: Login = NOBODY) -> Iterator[Heard]:
+    heard = Heard()
+    if login.username is not None:
+        heard.client.username_pw_set(login.username, login.password)
+    heard.client.connect("127.0.0.1", port)
+    heard.client.loop_start()
+    try:
+        heard.ready.get(timeout=5)
+        yield heard
+    finally:
+        heard.client.disconnect()
+        heard.client.loop_stop()
+
+
+def all_up(started: Started) -> bool:
+    return [(result.up, result.bridges) for result in started.bridges.results()] == [(BOXES, BOXES)]
+
+
+def crosses(started: Started, number: int, qos: int) -> None:
+    """A message goes up from a box and down to it, each once."""
+    cloud, box = started.port("cloud-0"), started.port(f"boxes-{number}")
+    with client(cloud, started.login()) as main, client(box) as small:
+        main.subscribe(f"box/{number}/up/#", 2)
+        small.subscribe("down/#", 2)
+        small.client.publish("up/x", b"hello", qos)
+        assert main.next() == (f"box/{number}/up/x", b"hello", qos)
+        main.client.publish(f"box/{number}/down/y", b"there", qos)
+        assert small.next() == ("down/y", b"there", qos)
+        assert main.messages.empty()
+
+
+def test_all_bridges_come_up_are_counted_and_carry_every_qos(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def look(started: Started) -> None:
+        assert all_up(started)
+        assert list(started.bridges.missing()) == []
+        await started.bridges.up(1.0, said.append)
+        for qos in (0, 1, 2):
+            await asyncio.to_thread(crosses, started, 3, qos)
+
+    with_bridges(scenario_of(), tmp_path, look)
+    assert said == ["5 of 5 bridges up"]
+
+
+@pytest.mark.parametrize("protocol", ["mqttv31", "mqttv311", "mqttv50"])
+def test_every_protocol_version_comes_up(tmp_path: Path, protocol: str) -> None:
+    async def look(started: Started) -> None:
+        assert all_up(started)
+        await asyncio.to_thread(crosses, started, 0, 1)
+
+    scenario = scenario_of(bridge=f"protocol: {protocol}\n      clean_session: true")
+    with_bridges(scenario, tmp_path, look)
+
+
+@pytest.mark.parametrize("mode", ["server", "mutual", "psk"])
+def test_bridges_come_up_with_keys_that_the_run_made(tmp_path: Path, mode: str) -> None:
+    async def look(started: Started) -> None:
+        assert all_up(started)
+        await asyncio.to_thread(crosses, started, 1, 1)
+
+    with_bridges(scenario_of(cloud=f"tls: {mode}, passwords: true"), tmp_path, look)
+    assert not (tmp_path / "keys").exists()
+    configuration = tmp_path / "boxes-1" / "mosquitto.conf"
+    assert "remote_password" in configuration.read_text()
+    assert not re.search(r"^(remote_password|bridge_psk) ", configuration.read_text(), re.M)
+    assert configuration.stat().st_mode & 0o777 == 0o600
+
+
+def test_with_passwords_and_rights_a_box_has_its_own_topics_only(tmp_path: Path) -> None:
+    rights = 'passwords: true, acl: ["pattern readwrite box/%u/#"]'
+    prefix = 'username: "{n}"'
+
+    async def look(started: Started) -> None:
+        assert all_up(started)
+        await asyncio.to_thread(crosses, started, 2, 1)
+        login, cloud = started.topology.keys.bridge_login("uplink", 2), started.port("cloud-0")
+        with client(cloud, started.login()) as main, client(cloud, Login(*login)) as box:
+            main.subscribe("box/#", 1)
+            for topic in ("box/3/up/x", "box/2/up/x"):
+                box.client.publish(topic, b"mine", 1)
+            assert main.next()[0] == "box/2/up/x"
+        for path in (tmp_path / "keys").iterdir():
+            assert path.stat().st_mode & 0o777 == 0o600
+
+    with_bridges(scenario_of(cloud=rights, bridge=prefix), tmp_path, look)
+
+
+@pytest.mark.parametrize("persistence", ["true", "false"])
+def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
+    tmp_path: Path, persistence: str
+) -> None:
+    async def look(started: Started) -> None:
+        [monitor] = started.bridges.monitors()
+        monitor.start()
+        assert [reading.value for reading in monitor.read()] == [BOXES, BOXES]
+        broker = started.topology.broker("cloud-0")
+        started.topology.expect("cloud-0", ending=True)
+        killed_ns = time.monotonic_ns()
+        broker.send(signal.SIGKILL)
+        await broker.ending()
+        down_ns = await changed(monitor, 0)
+        assert [reading.value for reading in monitor.read()] == [0]
+        await broker.restart()
+        back_ns = time.monotonic_ns()
+        started.topology.expect("cloud-0", ending=False)
+        assert killed_ns < down_ns < back_ns < await changed(monitor, BOXES)
+
+    settings = f"settings: {{persistence: {persistence}, autosave_interval: 1}}"
+    with_bridges(scenario_of(cloud=settings), tmp_path, look)
+
+
+@pytest.mark.parametrize("mode", ["none", "server"])
+def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) -> None:
+    async def look(started: Started) -> None:
+        [monitor] = started.bridges.monitors()
+        monitor.start()
+        links = started.bridges.links
+        await links.set("uplink", [1, 3], LinkState("close"))
+        await changed(monitor, BOXES - 2)
+        await links.set("uplink", [1, 3], LinkState())
+        await changed(monitor, BOXES)
+        await asyncio.to_thread(crosses, started, 3, 1)
+
+    try:
+        proxy_path()
+    except BinaryError:
+        pytest.skip("pubstorm-proxy is not built")
+    with_bridges(scenario_of(cloud=f"tls: {mode}"), tmp_path, look, frozenset({"uplink"}))
+
+
+def test_bridges_that_do_not_come_up_are_named_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pubstorm.topology.BRIDGES_TIMEOUT_S", 1.0)
+
+    async def look(started: Started) -> None:
+        [result] = started.bridges.results()
+        assert (result.up, result.bridges) == (0, BOXES)
+        assert list(started.bridges.missing()) == [
+            "5 of 5 bridges uplink are not up: boxes-0, boxes-1, boxes-2, boxes-3, boxes-4"
+        ]
+
+    wrong = "settings: {remote_password: wrong}"
+    with_bridges(scenario_of(cloud="passwords: true", bridge=wrong), tmp_path, look)
+
+
+def test_two_bridges_of_a_box_lead_to_different_brokers(tmp_path: Path) -> None:
+    text = """\
+topology:
+  brokers:
+    cloud: mosquitto
+    lake: {kind: mosquitto, passwords: true}
+    boxes: {kind: mosquitto, count: 2}
+    others: {kind: mosquitto, count: 1}
+  bridges:
+    up: {from: boxes, to: cloud, topics: [{topic: a, direction: out, remote_prefix: "{n}/"}]}
+    side: {from: boxes, to: lake, topics: [{topic: a, direction: out, remote_prefix: "{n}/"}]}
+    other: {from: others, to: cloud, topics: [{topic: a, direction: out, remote_prefix: "o/"}]}
+populations: {client: {clients: 1, at: lake, subscriptions: ["#"]}}
+stages: [connect]
+"""
+
+    def hear(started: Started) -> None:
+        cloud, lake = (started.port(f"{name}-0") for name in ("cloud", "lake"))
+        with client(cloud) as main, client(lake, started.login()) as side:
+            for heard in (main, side):
+                heard.subscribe("+/a", 0)
+            for box, topic in (("boxes-1", "1/a"), ("others-0", "o/a")):
+                with client(started.port(box)) as small:
+                    small.client.publish("a", b"x")
+                    assert main.next() == (topic, b"x", 0)
+            assert side.next() == ("1/a", b"x", 0)
+            assert side.messages.empty()
+
+    async def look(started: Started) -> None:
+        results = started.bridges.results()
+        assert [(r.name, r.up, r.bridges) for r in results] == [
+            ("up", 2, 2),
+            ("side", 2, 2),
+            ("other", 1, 1),
+        ]
+        await asyncio.to_thread(hear, started)
+
+    with_bridges(parse_scenario(text, "s.yaml"), tmp_path, look)
+
+
+def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> None:
+    async def run() -> None:
+        main = MosquittoBroker(Place("main", tmp_path / "main"))
+        await main.start()
+        target = f"target: mqtt://127.0.0.1:{main.port}"
+        try:
+            for left in ("pubstorm/bridge/uplink/1", "else/where"):
+                await asyncio.to_thread(keep, main.port, left)
+            bridges = await asyncio.to_thread(
+                with_bridges, scenario_of(to="target", target=target), tmp_path / "run", look
+            )
+            residue = await remove_bridges(bridges.outside())
+            assert [(each.what, each.total) for each in residue] == [("sessions", BOXES)]
+            assert await asyncio.to_thread(kept, main.port) == ["else/where"]
+            assert await asyncio.to_thread(session_of, main.port, "uplink-3") is False
+        finally:
+            await main.stop()
+
+    async def look(started: Started) -> None:
+        assert all_up(started)
+
+    asyncio.run(run())
+
+
+def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_bytes(psk_text(new_keys(f"box-{n}" for n in range(BOXES)).items()))
+
+    async def run() -> None:
+        settings = psk_settings(keys, as_username=False)
+        main = MosquittoBroker(Place("main", tmp_path / "main", settings, is_under_tls=True))
+        await main.start()
+
+        def hear(started: Started) -> None:
+            assert "pre-shared keys" in next(started.bridges.missing())
+            with client(main.observer_port) as cloud, client(started.port("boxes-4")) as small:
+                cloud.subscribe("pubstorm/bridge/uplink/4", 0)
+                assert cloud.next()[1] == b"1"
+                cloud.subscribe("box/4/up/x", 0)
+                small.client.publish("up/x", b"hello", 0)
+                assert cloud.next()[1] == b"hello"
+
+        async def look(started: Started) -> None:
+            await asyncio.to_thread(hear, started)
+
+        bridge = f'tls: {{psk: {{file: "{keys}", identity: "box-{{n}}"}}}}'
+        target = f"target: mqtts://127.0.0.1:{main.port}"
+        scenario = scenario_of(to="target", target=target, bridge=bridge)
+        try:
+            bridges = await asyncio.to_thread(with_bridges, scenario, tmp_path / "run", look)
+            [residue] = await remove_bridges(bridges.outside())
+        finally:
+            await main.stop()
+        assert (residue.what, residue.total) == ("unknown", BOXES)
+
+    asyncio.run(run())
+
+
+def keep(port: int, topic: str) -> None:
+    with client(port) as heard:
+        heard.client.publish(topic, b"1", 1, retain=True).wait_for_publish(5)
+
+
+def kept(port: int) -> list[str]:
+    """Topics of all retained messages."""
+    with client(port) as heard:
+        heard.subscribe("#", 0)
+        heard.client.publish("last", b"", 0)
+        return list(iter(lambda: heard.next()[0], "last"))
+
+
+def session_of(port: int, client_id: str) -> bool:
+    """Whether the broker has a session of this client."""
+    deadline = Deadline(5)
+    target = Target(host="127.0.0.1", port=port)
+    with Observer(target, Identity(None, None, None), client_id, deadline, clean=False) as one:
+        return one.session_present
+
+
+async def changed(monitor: BridgeMonitor, wanted: int) -> int:
+    """The instant at which so many are up."""
+    async with asyncio.timeout(20):
+        while True:
+            found = [reading.at_ns for reading in monitor.read() if reading.value == wanted]
+            if found:
+                return found[0]
+            await asyncio.sleep(0.02)

@@ -1,0 +1,183 @@
+"""Brokers broken and mended, with real ones; links of bridges, with a note of what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pubstorm.errors import TopologyError
+from pubstorm.plan.faults import PlannedFault
+from pubstorm.scenario.faults import FaultKind
+from pubstorm.scenario.topology import Broker
+from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology import BrokerEvent, Topology
+from pubstorm.topology.faults import Faults
+from pubstorm.topology.links import LinkState
+
+needs_mosquitto = pytest.mark.skipif(
+    not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
+    reason="mosquitto is not installed (apt-get install mosquitto)",
+)
+
+
+def fault(kind: FaultKind, *numbers: int, delay_ns: int = 0) -> PlannedFault:
+    return PlannedFault(
+        stage=0,
+        name=kind,
+        kind=kind,
+        after_ns=0,
+        lasts_ns=None,
+        group="main",
+        numbers=numbers,
+        delay_ns=delay_ns,
+    )
+
+
+def with_brokers(
+    folder: Path,
+    kind: str,
+    play: Callable[[Topology, Faults], Awaitable[None]],
+) -> list[BrokerEvent]:
+    """Plays something on two brokers; what was told of brokers that ended."""
+    told: list[BrokerEvent] = []
+
+    async def run() -> None:
+        spec = TopologySpec(brokers={"main": Broker.model_validate({"kind": kind, "count": 2})})
+        topology = Topology(spec, folder, told.append)
+        try:
+            await topology.start()
+            await play(topology, Faults(topology, topology.bridges.links))
+        finally:
+            await topology.stop()
+
+    asyncio.run(run())
+    return told
+
+
+def pids(topology: Topology) -> list[int]:
+    return [broker.pid for broker in topology.results()]
+
+
+@needs_mosquitto
+def test_killed_brokers_are_gone_and_come_back_on_their_ports(tmp_path: Path) -> None:
+    async def play(topology: Topology, faults: Faults) -> None:
+        before, ports = pids(topology), topology.addresses
+        assert await faults.begin(fault("kill", 0, 1)) == ()
+        assert not any(psutil.pid_exists(pid) for pid in before)
+        assert await faults.mend(fault("kill", 0, 1)) == ()
+        assert topology.addresses == ports
+        assert not set(pids(topology)) & set(before)
+        assert all(psutil.pid_exists(pid) for pid in pids(topology))
+        assert not any(broker.died for broker in topology.results())
+
+    assert with_brokers(tmp_path, "mosquitto", play) == []
+
+
+@needs_mosquitto
+def test_a_broker_that_was_mended_may_die_again_and_is_told(tmp_path: Path) -> None:
+    async def play(topology: Topology, faults: Faults) -> None:
+        await faults.begin(fault("kill", 1))
+        await faults.mend(fault("kill", 1))
+        os.kill(pids(topology)[1], signal.SIGKILL)
+        await topology.broker("main-1").ending()
+        while not topology.results()[1].died:
+            await asyncio.sleep(0)
+
+    (told,) = with_brokers(tmp_path, "mosquitto", play)
+    assert told.name == "main-1"
+
+
+@pytest.mark.parametrize("kind", ["embedded", pytest.param("mosquitto", marks=needs_mosquitto)])
+def test_frozen_brokers_stop_and_go_on(tmp_path: Path, kind: str) -> None:
+    async def play(topology: Topology, faults: Faults) -> None:
+        process = psutil.Process(pids(topology)[0])
+        assert await faults.begin(fault("freeze", 0)) == ()
+        while process.status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0)
+        assert await faults.mend(fault("freeze", 0)) == ()
+        while process.status() == psutil.STATUS_STOPPED:
+            await asyncio.sleep(0)
+
+    assert with_brokers(tmp_path, kind, play) == []
+
+
+def test_brokers_that_are_still_broken_are_stopped_with_the_rest(tmp_path: Path) -> None:
+    found: list[int] = []
+
+    async def play(topology: Topology, faults: Faults) -> None:
+        found.extend(pids(topology))
+        await faults.begin(fault("freeze", 0))
+        await faults.begin(fault("kill", 1))
+
+    assert with_brokers(tmp_path, "embedded", play) == []
+    assert not any(psutil.pid_exists(pid) for pid in found)
+
+
+def test_whatever_is_broken_can_be_mended_at_once(tmp_path: Path) -> None:
+    async def play(topology: Topology, faults: Faults) -> None:
+        await faults.begin(fault("freeze", 0))
+        await faults.begin(fault("kill", 1))
+        assert await faults.mend_all() == ()
+        assert await faults.mend_all() == ()
+        for host, port in topology.addresses:
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+
+    assert with_brokers(tmp_path, "embedded", play) == []
+
+
+@needs_mosquitto
+def test_a_broker_that_does_not_come_up_again_is_told_in_words(tmp_path: Path) -> None:
+    async def play(topology: Topology, faults: Faults) -> None:
+        await faults.begin(fault("kill", 0, 1))
+        (tmp_path / "main-0" / "mosquitto.conf").unlink()
+        (problem,) = await faults.mend(fault("kill", 0, 1))
+        assert problem.startswith("broker main-0 ")
+        assert not topology.broker("main-1").gone()
+
+    assert with_brokers(tmp_path, "mosquitto", play) == []
+
+
+class Links:
+    """Notes what is asked of links."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.asked: list[tuple[str, tuple[int, ...], LinkState]] = []
+        self._problem = problem
+
+    async def set(self, name: str, numbers: Sequence[int], state: LinkState) -> None:
+        if self._problem:
+            raise TopologyError(self._problem)
+        self.asked.append((name, tuple(numbers), state))
+
+
+def test_bridges_are_cut_and_delayed_by_their_links(tmp_path: Path) -> None:
+    links = Links()
+    faults = Faults(Topology(TopologySpec(), tmp_path, lambda _: None), links)
+
+    async def play() -> None:
+        for one in (fault("cut", 1, 3), fault("delay", 2, delay_ns=7)):
+            assert await faults.begin(one) == ()
+            assert await faults.mend(one) == ()
+
+    asyncio.run(play())
+    assert links.asked == [
+        ("main", (1, 3), LinkState("close")),
+        ("main", (1, 3), LinkState()),
+        ("main", (2,), LinkState("pass", 7)),
+        ("main", (2,), LinkState()),
+    ]
+
+
+def test_bridges_that_cannot_be_cut_are_told_in_words(tmp_path: Path) -> None:
+    links = Links("the proxy has ended")
+    faults = Faults(Topology(TopologySpec(), tmp_path, lambda _: None), links)
+    (problem,) = asyncio.run(faults.begin(fault("cut", 1)))
+    assert problem == "bridges main: the proxy has ended"

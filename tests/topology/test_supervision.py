@@ -1,0 +1,111 @@
+"""Brokers that end while a run goes on: who is told, which are started again, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from pubstorm.scenario.topology import Broker, Restart
+from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, Topology, bulletin
+from pubstorm.topology.bulletin import Bulletin
+
+Events = asyncio.Queue[BrokerEvent]
+Work = Callable[[Topology, Events], Awaitable[None]]
+
+
+def restart(at_most: int) -> Restart:
+    return Restart.model_validate({"at_most": at_most, "within": "1h"})
+
+
+def with_broker(folder: Path, policy: Restart | None, work: Work) -> None:
+    """Works with one broker, `main-0`; what it tells beyond is a failure."""
+
+    async def run() -> None:
+        events: Events = asyncio.Queue()
+        broker = Broker.model_validate({"kind": "embedded", "restart": policy or "never"})
+        spec = TopologySpec(brokers={"main": broker})
+        topology = Topology(spec, folder, events.put_nowait)
+        try:
+            await topology.start()
+            await work(topology, events)
+        finally:
+            await topology.stop()
+        assert events.empty()
+
+    asyncio.run(run())
+
+
+def test_one_that_ends_is_started_again_until_it_flaps(tmp_path: Path) -> None:
+    async def work(topology: Topology, events: Events) -> None:
+        broker, pids = topology.broker("main-0"), set()
+        for _ in range(2):
+            pids.add(broker.pid)
+            broker.send(signal.SIGKILL)
+            event = await events.get()
+            assert isinstance(event, BrokerRestarted)
+            assert f"was started again (pid {broker.pid})" in event.text
+        broker.send(signal.SIGKILL)
+        event = await events.get()
+        assert isinstance(event, BrokerDied)
+        assert "was started again 2 times within 1h and stays down" in event.text
+        assert broker.gone() and broker.pid not in pids and len(pids) == 2
+        [result] = topology.results()
+        assert (result.restarts, result.died) == (2, True)
+
+    with_broker(tmp_path, restart(2), work)
+
+
+def test_one_that_cannot_be_started_again_flaps_as_well(tmp_path: Path) -> None:
+    async def work(topology: Topology, events: Events) -> None:
+        broker = topology.broker("main-0")
+        broker._command = ("/bin/false",)
+        broker.send(signal.SIGKILL)
+        texts = [(await events.get()).text for _ in range(3)]
+        assert ["did not come up again" in text for text in texts] == [True, True, False]
+        assert "exited with code 1: it flaps" in texts[2]
+        assert topology.results()[0].restarts == 0
+
+    with_broker(tmp_path, restart(2), work)
+
+
+@pytest.mark.parametrize("policy", [None, restart(1)])
+def test_an_end_that_is_expected_is_neither_told_nor_mended(
+    policy: Restart | None, tmp_path: Path
+) -> None:
+    async def work(topology: Topology, events: Events) -> None:
+        broker = topology.broker("main-0")
+        for _ in range(3):
+            topology.expect("main-0", True)
+            broker.send(signal.SIGKILL)
+            await broker.ending()
+            await broker.restart()
+            topology.expect("main-0", False)
+        [result] = topology.results()
+        assert (result.restarts, result.died) == (0, False)
+        broker.send(signal.SIGKILL)
+        event = await events.get()
+        assert isinstance(event, BrokerDied if policy is None else BrokerRestarted)
+
+    with_broker(tmp_path, policy, work)
+
+
+def test_many_events_are_told_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        monkeypatch.setattr(bulletin, "TOLD_SINGLY", 2)
+        monkeypatch.setattr(bulletin, "SUM_AFTER_S", 0.0)
+        events: Events = asyncio.Queue()
+        told = Bulletin(events.put_nowait)
+        for number in range(1000):
+            told.tell(BrokerRestarted(f"b-{number}", f"b-{number} ended"))
+        told.tell(BrokerDied("b-7", "b-7 flaps"))
+        texts = [(await events.get()).text for _ in range(4)]
+        more = "998 more brokers were started again, the last: b-999 ended"
+        assert texts == ["b-0 ended", "b-1 ended", "b-7 flaps", more]
+        assert events.empty()
+
+    asyncio.run(run())

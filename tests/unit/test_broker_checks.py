@@ -1,0 +1,121 @@
+"""What kinds of brokers know and what they do not, told before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.errors import ScenarioError
+from pubstorm.host_files import check_host_files
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.scenario import load_scenario, parse_scenario
+from pubstorm.scenario.broker_checks import ONLY_FOR
+from pubstorm.scenario.command_words import filled
+from pubstorm.scenario.topology import KINDS, Broker
+from pubstorm.topology.adapters import ADAPTERS
+
+SCENARIO = """\
+topology: {{brokers: {{b: {broker}}}}}
+populations:
+  device:
+    clients: 2
+    publications: [{{topic: a, rate: 1/s, qos: {qos}}}]
+    subscriptions: [{{topic: a, qos: {qos}}}]
+"""
+
+
+def problems(broker: str, qos: int = 0) -> list[str]:
+    try:
+        parse_scenario(SCENARIO.format(broker=broker, qos=qos), "s.yaml")
+    except ScenarioError as error:
+        return [str(problem).partition("topology.brokers.b.")[2] for problem in error.problems]
+    return []
+
+
+def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
+    assert {*KINDS} == {*ADAPTERS}
+    assert all({*kinds} <= {*KINDS} for kinds in ONLY_FOR.values())
+    assert {*ONLY_FOR} <= {*Broker.model_fields}
+
+
+@pytest.mark.parametrize(
+    ("broker", "problem"),
+    [
+        ("{kind: nats, tls: psk}", "tls: found tls with kind nats, allowed with mosquitto alone"),
+        ("{kind: rabbitmq, passwords: true}", "passwords: found passwords with kind rabbitmq"),
+        ("{kind: embedded, acl: [topic a]}", "acl: found acl with kind embedded"),
+        ("{kind: nats, plugins: [x]}", "plugins: found plugins with kind nats"),
+        (
+            "{kind: mosquitto, federation: {vhosts: 1, direction: out}}",
+            "federation: found federation with kind mosquitto, allowed with rabbitmq alone",
+        ),
+        ("{kind: mosquitto, command: [x]}", "command: found command with kind mosquitto"),
+        (
+            '{kind: command, command: [x, "{port}"], binary: y}',
+            "binary: found binary with kind command, allowed with embedded, mosquitto, rabbitmq, "
+            "nats",
+        ),
+        ('{kind: command, command: [x, "{port}"], settings: {a: 1}}', "settings: found settings"),
+        ("{kind: command, command: [x]}", "command: found a command without {port}"),
+        (
+            '{kind: command, command: [x, "{prot}"]}',
+            "command.1: found '{prot}', allowed are {port} and {folder}",
+        ),
+        (
+            '{kind: command, command: [x, "{port"]}',
+            "command.1: found '{port', allowed are {port} and {folder}",
+        ),
+        (
+            "{kind: nats, settings: {mqtt: 1, mqtt.ack_wait: 1s}}",
+            "settings.mqtt: found mqtt beside mqtt.ack_wait, allowed is one of them",
+        ),
+    ],
+)
+def test_what_a_kind_does_not_know_is_a_problem(broker: str, problem: str) -> None:
+    [found] = problems(broker)
+    assert found.startswith(problem)
+
+
+def test_a_command_is_needed_for_the_kind_of_that_name() -> None:
+    with pytest.raises(ScenarioError, match="found kind command without command"):
+        parse_scenario(SCENARIO.format(broker="{kind: command}", qos=0), "s.yaml")
+
+
+def test_a_command_needs_no_port_where_its_port_is_known() -> None:
+    assert problems("{kind: command, command: [x, '{{}}'], port: 1883}") == []
+    assert problems("{kind: command, command: [x], port: 1883, count: 2}")
+
+
+def test_nats_has_no_qos_2() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(SCENARIO.format(broker="{kind: nats}", qos=2), "s.yaml")
+    found = [str(problem) for problem in caught.value.problems]
+    assert len(found) == 2
+    assert all("found QoS 2 with kind nats, allowed are 0 and 1" in problem for problem in found)
+
+
+def test_qos_2_is_free_for_clients_of_another_broker() -> None:
+    text = SCENARIO.format(broker="{kind: nats}, c: {kind: embedded}", qos=2)
+    assert parse_scenario(text.replace("clients: 2", "clients: 2\n    at: c"), "s.yaml")
+
+
+def test_words_of_a_command_are_filled_in() -> None:
+    values = {"port": "1883", "folder": "/run/b"}
+    assert filled("{folder}/{{x}}:{port}", values) == "/run/b/{x}:1883"
+    assert filled("plain", values) == "plain"
+
+
+def test_a_program_is_from_the_path_or_the_folder_of_the_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    text = SCENARIO.format(broker='{kind: command, command: [PROGRAM, "{port}"]}', qos=0)
+    for program, expected in (("sh", "sh"), ("./my/broker", f"{tmp_path}/my/broker")):
+        file.write_text(text.replace("PROGRAM", program))
+        scenario = load_scenario(file)
+        assert scenario.topology.brokers["b"].command == (expected, "{port}")
+        plan = compile_plan(scenario, planned_targets(scenario), run_tag=1)
+        if program == "sh":
+            check_host_files(scenario, plan)
+        else:
+            with pytest.raises(ScenarioError, match="allowed is a program of this host"):
+                check_host_files(scenario, plan)

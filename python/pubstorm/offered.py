@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
+from pubstorm.crossing import Place, reached
+from pubstorm.matching import Matching, filter_levels
 from pubstorm.plan import (
     ChangeRate,
     OpenPace,
@@ -18,8 +19,9 @@ from pubstorm.plan import (
     Publication,
     PublishAction,
     Stage,
+    target_of,
 )
-from pubstorm.template import Kind, Part, Template, Variable
+from pubstorm.template import Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,110 +128,51 @@ def peak_per_s(plan: Plan) -> float:
 
 def deliveries(plan: Plan, population: Population, publication: Publication) -> float:
     """Clients that receive a message of the publication, in the mean over sampled messages."""
-    template = Template.parse(publication.topic)
-    separate = 1 if plan.targets_joined else len(plan.targets)
-    found = [
-        sum(
-            _receivers(
-                receiver, template.text(population.first + client, variant), client, separate
-            )
-            for receiver in plan.populations
-        )
-        for client in _sample(population.clients)
-        for variant in _sample(template.variants)
-    ]
+    template, index = Template.parse(publication.topic), plan.populations.index(population)
+    found = []
+    for client in _sample(population.clients):
+        target, n = target_of(plan, index, client), population.first + client
+        for variant in _sample(template.variants):
+            topic = template.text(n, variant)
+            places = reached(plan, target, topic)
+            received = (_received(plan, to, place) for to in plan.populations for place in places)
+            found.append(sum(received) - (population.bridge and _has(population, n, topic)))
     return sum(found) / len(found)
 
 
-def _receivers(population: Population, topic: str, client: int, separate: int) -> float:
-    """Clients of `population` that receive `topic`, published by client `client` of another."""
+def _received(plan: Plan, population: Population, place: Place) -> float:
+    """Clients of `population` that receive a message at a place."""
+    at = population.at
+    targets, target = place.within(at.first, at.count)
+    if plan.targets_joined:
+        targets = at.count
+    if not targets:
+        return 0
     own = 0.0
-    groups: dict[str, bool] = {}
+    groups: dict[str, float] = {}
     for subscription in population.subscriptions:
-        levels = Template.parse(subscription.filter).levels()
+        levels = filter_levels(subscription.filter)
         shared = len(levels) > 2 and levels[0] == ("$share",)
-        matching = _Matching(population, levels[2:] if shared else levels)
-        count = matching.count(topic, client % separate, separate)
+        levels_seen = levels[2:] if shared else levels
+        matching = Matching(levels_seen, place.topic, population.first, population.clients)
+        share = targets / at.count
+        if targets == 1 and at.choice == "turn":
+            matching.keep_remainder(at.count, (target - at.first + population.first) % at.count)
+            share = 1
+        count = matching.count() * share
         if shared:
             group = "".join(map(str, levels[1]))
-            groups[group] = groups.get(group, False) or count > 0
+            groups[group] = max(groups.get(group, 0), min(count, 1))
         else:
             own += count
-    return min(own, population.clients) + sum(groups.values())
+    each = 1 if plan.targets_joined else targets
+    return min(own, population.clients * targets / at.count) + sum(groups.values()) * each
 
 
-class _Matching:
-    """Which client numbers of a population hold a filter that matches a topic."""
-
-    def __init__(self, population: Population, levels: Sequence[tuple[Part, ...]]) -> None:
-        self.first = population.first
-        self.low = population.first
-        self.high = population.first + population.clients - 1
-        self.levels = levels
-        self.remainders: list[tuple[int, int]] = []
-
-    def count(self, topic: str, target: int, separate: int) -> float:
-        """How many of them are connected to `target` of `separate` targets."""
-        if not self._matches(topic.split("/")):
-            return 0
-        if separate > 1:
-            self.remainders.append((separate, (target + self.first) % separate))
-        span = self.high - self.low + 1
-        if span > ENUMERATED_MAX:
-            return span / prod(k for k, _ in self.remainders)
-        numbers = range(self.low, self.high + 1)
-        return sum(all(n % k == r for k, r in self.remainders) for n in numbers)
-
-    def _matches(self, texts: Sequence[str]) -> bool:
-        if texts[0].startswith("$") and self.levels[0] in {("+",), ("#",)}:
-            return False
-        for place, level in enumerate(self.levels):
-            if level == ("#",):
-                return True
-            if place >= len(texts) or not self._narrow(level, texts[place]):
-                return False
-        return len(texts) == len(self.levels)
-
-    def _narrow(self, level: tuple[Part, ...], text: str) -> bool:
-        """Keeps the numbers for which `level` reads `text`; whether that can be at all."""
-        variable = next((part for part in level if isinstance(part, Variable)), None)
-        before, after = _around(level)
-        if variable is None:
-            return before in {"+", text}
-        middle = text.removeprefix(before).removesuffix(after)
-        if not text.startswith(before) or f"{before}{middle}{after}" != text:
-            return False
-        if not (middle.isascii() and middle.isdigit() and str(int(middle)) == middle):
-            return False
-        return self._require(variable, int(middle))
-
-    def _require(self, variable: Variable, value: int) -> bool:
-        match variable.kind:
-            case Kind.NUMBER:
-                self.low, self.high = max(self.low, value), min(self.high, value)
-            case Kind.QUOTIENT:
-                self.low = max(self.low, value * variable.a)
-                self.high = min(self.high, value * variable.a + variable.a - 1)
-            case Kind.REMAINDER:
-                self.remainders.append((variable.a, value))
-                return value < variable.a
-            case Kind.RANGE:
-                return variable.a <= value <= variable.b
-        return self.low <= self.high
-
-
-def _around(level: tuple[Part, ...]) -> tuple[str, str]:
-    """The text before and after the level's variable; all of it before where there is none."""
-    before, after = "", ""
-    passed = False
-    for part in level:
-        if isinstance(part, Variable):
-            passed = True
-        elif passed:
-            after += part
-        else:
-            before += part
-    return before, after
+def _has(population: Population, n: int, topic: str) -> bool:
+    """Whether client number `n` subscribes to a topic."""
+    filters = (filter_levels(subscription.filter) for subscription in population.subscriptions)
+    return any(Matching(levels, topic, n, 1).count() for levels in filters)
 
 
 def _sample(count: int) -> Iterator[int]:
@@ -240,4 +183,3 @@ def _sample(count: int) -> Iterator[int]:
 
 SECOND_NS = 10**9
 SAMPLES = 16
-ENUMERATED_MAX = 4096

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pubstorm.control import AGENT_LINE, COMMAND
 from pubstorm.histogram import Histogram, bucket_index, bucket_upper_ns
-from pubstorm.plan import Plan
+from pubstorm.plan import Attachment, Plan, clients_at, target_of
 from pubstorm.preflight import largest_share
 from pubstorm.snapshot import Snapshot
 from pubstorm.template import Template, TemplateError
@@ -49,6 +49,20 @@ def test_the_largest_share_is_that_of_the_first_shard() -> None:
         population = plan.populations[0].model_copy(update={"clients": case["total"]})
         alone = plan.model_copy(update={"populations": (population,)})
         assert largest_share(alone, case["count"]) == len(case["clients"][0]), case
+
+
+def test_clients_are_at_the_agreed_targets() -> None:
+    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    for case in golden("attachment.json")["cases"]:
+        at, clients = Attachment.model_validate(case["at"]), len(case["targets"])
+        like = plan.populations[0].model_copy(update={"at": at, "clients": clients})
+        populations = (like,) * (case["population"] + 1)
+        some = plan.model_copy(update={"seed": case["seed"], "populations": populations})
+        index = case["population"]
+        assert [target_of(some, index, c) for c in range(clients)] == case["targets"], case
+        for target in range(at.first + at.count + 1):
+            expected = [c for c, where in enumerate(case["targets"]) if where == target]
+            assert list(clients_at(some, index, target)) == expected, case
 
 
 def test_templates_are_rendered_and_refused_as_agreed() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from pubstorm.crossing import reached
 from pubstorm.offered import deliveries, peak_per_s, stage_load
 from pubstorm.plan import (
     ClosedPace,
@@ -13,7 +14,9 @@ from pubstorm.plan import (
     OpenPace,
     Plan,
     TextPayload,
+    clients_at,
     compile_plan,
+    most_at_one,
     planned_targets,
 )
 from pubstorm.scenario import Target, parse_scenario
@@ -163,6 +166,84 @@ populations:
     joined = plan_of(text, "topology.joined=true")
     assert deliveries(separate, population, population.publications[0]) == 50
     assert deliveries(joined, population, population.publications[0]) == 100
+
+
+BRIDGED = """\
+topology:
+  brokers: {cloud: mosquitto, boxes: {kind: mosquitto, count: 1000}}
+  bridges:
+    box:
+      from: boxes
+      to: cloud
+      topics:
+        - {topic: up/#, direction: out, remote_prefix: "box/{n}/"}
+        - {topic: down/#, direction: in, remote_prefix: "box/{n}/"}
+        - {topic: all/#, direction: both}
+populations:
+  backend:
+    clients: 5
+    at: cloud
+    bridge: true
+    subscriptions: [box/+/up/#, all/#]
+    publications: [{topic: PUBLISHED, rate: 1/s}]
+  device:
+    clients: 3000
+    at: {brokers: boxes, choice: CHOICE}
+    subscriptions: [down/#, all/#]
+    publications: [{topic: PUBLISHED, rate: 1/s}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "population", "receivers"),
+    [
+        ("up/x", "device", 5),
+        ("all/x", "device", 3005),
+        ("all/x", "backend", 3004),
+        ("down/x", "device", 3),
+        ('"box/{0..999}/down/x"', "backend", 3),
+        ("up/x", "backend", 0),
+    ],
+)
+@pytest.mark.parametrize("choice", ["turn", "random"])
+def test_deliveries_follow_over_bridges(
+    topic: str, population: str, receivers: float, choice: str
+) -> None:
+    plan = plan_of(BRIDGED.replace("PUBLISHED", topic).replace("CHOICE", choice))
+    publisher = next(p for p in plan.populations if p.name == population)
+    assert deliveries(plan, publisher, publisher.publications[0]) == pytest.approx(receivers)
+
+
+def test_rings_of_bridges_end() -> None:
+    text = """\
+topology:
+  brokers: {a: mosquitto, b: {kind: mosquitto, count: 2}}
+  bridges:
+    up: {from: b, to: a, topics: [{topic: "#", direction: out, remote_prefix: "up/"}]}
+    down: {from: b, to: a, topics: [{topic: "#", direction: in, local_prefix: "down/{n}/"}]}
+populations:
+  c: {clients: 3, at: b, subscriptions: ["#"], publications: [{topic: t, rate: 1/s}]}
+"""
+    plan = plan_of(text)
+    found = {(place.targets.start, place.topic) for place in reached(plan, 1, "t")}
+    assert found == {(1, "t"), (0, "up/t"), (1, "down/0/up/t"), (2, "down/1/up/t")}
+
+
+def test_sources_follow_from_where_clients_are() -> None:
+    text = """\
+topology: {brokers: {main: embedded, more: {kind: embedded, count: 9}}}
+populations:
+  c: {clients: 20k, at: main}
+  d: {clients: 45k, at: {brokers: more, choice: CHOICE}}
+stages: [connect]
+"""
+    plan = plan_of(text.replace("CHOICE", "turn"))
+    assert len(plan.sources) == 2
+    assert most_at_one(plan.populations[1].at, 45_000) == 5000
+    drawn = plan_of(text.replace("CHOICE", "random"))
+    at_each = [len(clients_at(drawn, 1, target)) for target in range(10)]
+    assert at_each[0] == 0 and sum(at_each) == 45_000
+    assert 5000 < max(at_each) <= most_at_one(drawn.populations[1].at, 45_000) < 5300
 
 
 def test_the_offered_load_is_rate_times_clients_times_receivers() -> None:

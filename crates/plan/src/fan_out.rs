@@ -169,10 +169,12 @@ impl PopulationFilters {
     /// Whether this client holds a filter that matches, outside of shared groups.
     fn has(&self, client: u32, topic: &str) -> bool {
         let number = self.first + u64::from(client);
-        let matches = |filter: &Vec<Level>| Numbers::matching(filter, topic, number, 1).is_some();
+        let matches = |filter: &Vec<Level>| Numbers::has_match(filter, topic, number);
         u64::from(client) < self.clients && self.filters.iter().any(matches)
     }
 }
 
+#[cfg(test)]
+mod bridge_tests;
 #[cfg(test)]
 mod tests;

@@ -36,19 +36,17 @@ impl Variants {
 
     /// The variant of message `number` of `client` (its index over all agents).
     #[must_use]
+    #[inline]
     pub fn of(&self, client: u32, number: u32) -> u32 {
-        let place = number % self.count;
         match self.random {
-            None => place,
-            Some(random) => {
-                let round = round(random, client, number / self.count);
-                (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
-            }
+            None => number % self.count,
+            Some(random) => self.drawn(random, client, number),
         }
     }
 
     /// Which of its variant's messages the message `number` is.
     #[must_use]
+    #[inline]
     pub const fn sequence(&self, number: u32) -> u32 {
         number / self.count
     }
@@ -58,6 +56,12 @@ impl Variants {
     pub fn messages(&self, client: u32, variant: u32, messages: u32) -> u32 {
         let (rounds, rest) = (messages / self.count, messages % self.count);
         rounds + u32::from(rest > 0 && self.place(client, variant, rounds) < rest)
+    }
+
+    fn drawn(&self, random: Random, client: u32, number: u32) -> u32 {
+        let round = round(random, client, number / self.count);
+        let place = number % self.count;
+        (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
     }
 
     /// Where in a round a variant has its turn: each exchange undoes itself.
@@ -78,4 +82,71 @@ fn exchanged(step: Random, count: u32, at: u32) -> u32 {
     let key = step.below(u64::from(count)) as u32;
     let partner = if key >= at { key - at } else { key + (count - at) };
     if step.of(u64::from(at.max(partner))).bits() & 1 == 1 { partner } else { at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shuffled(count: u32, seed: u64) -> Variants {
+        Variants { count, random: Some(Random::new(seed, 0)) }
+    }
+
+    proptest! {
+        #[test]
+        fn each_round_has_every_variant_once_at_the_place_that_is_said(
+            count in 1u32..300,
+            seed: u64,
+            client: u32,
+            round in 0u32..10_000,
+        ) {
+            let variants = shuffled(count, seed);
+            let mut seen = vec![false; count as usize];
+            for place in 0..count {
+                let variant = variants.of(client, round * count + place);
+                prop_assert!(!std::mem::replace(&mut seen[variant as usize], true));
+                prop_assert_eq!(variants.place(client, variant, round), place);
+            }
+        }
+
+        #[test]
+        fn messages_are_counted_as_they_are_drawn(
+            count in 1u32..20,
+            client: u32,
+            messages in 0u32..100,
+            is_shuffled: bool,
+        ) {
+            let random = is_shuffled.then(|| Random::new(3, 0));
+            let variants = Variants { count, random };
+            for variant in 0..count {
+                let drawn = (0..messages).filter(|&k| variants.of(client, k) == variant).count();
+                prop_assert_eq!(variants.messages(client, variant, messages), drawn as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn orders_are_drawn_evenly() {
+        // All 24 orders of four, and all pairs of neighbours among seven; the sums are those of
+        // chi-square with 23 and 41 degrees of freedom, which exceed these once in a million.
+        let variants = shuffled(4, 1);
+        let order = |client| (0..4).fold(0, |o, k| o * 4 + variants.of(client, k) as usize);
+        assert!(chi_square((0..24_000).map(order), 24) < 73.0);
+        let variants = shuffled(7, 1);
+        let pair = |round: u32| {
+            let of = |k| variants.of(9, round * 7 + k) as usize;
+            of(2) * 7 + of(3)
+        };
+        assert!(chi_square((0..42_000).map(pair), 42) < 102.0);
+    }
+
+    fn chi_square(values: impl Iterator<Item = usize>, kinds: usize) -> f64 {
+        let mut counts = vec![0.0; 256];
+        values.for_each(|value| counts[value] += 1.0);
+        let expected = counts.iter().sum::<f64>() / kinds as f64;
+        assert_eq!(counts.iter().filter(|&&count| count > 0.0).count(), kinds);
+        let of = |&count: &f64| (count - expected).powi(2) / expected;
+        counts.iter().filter(|&&count| count > 0.0).map(of).sum()
+    }
 }

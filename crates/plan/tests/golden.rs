@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
-use plan::{Bye, Command, Failure, Hello, Histogram, Pacer, Plan, Shard, Snapshot, Template};
+use plan::{
+    Attachment, Bye, Command, Failure, Hello, Histogram, Pacer, Plan, Publication, Shard, Snapshot,
+    Template, Variants,
+};
 use serde_json::Value;
 
 fn golden(file: &str) -> Value {
@@ -96,6 +99,32 @@ fn messages_are_due_at_the_agreed_instants() {
         for due in list(case, "due") {
             let (client, k) = (small(&due["client"]), unsigned(&due["k"]));
             assert_eq!(pacer.due_ns(client, k), unsigned(&due["due_ns"]), "{due} of {case}");
+        }
+    }
+}
+
+#[test]
+fn clients_are_at_the_agreed_targets() {
+    for case in list(&golden("attachment.json"), "cases") {
+        let at: Attachment = serde_json::from_value(case["at"].clone()).unwrap();
+        let population = unsigned(&case["population"]) as usize;
+        for (client, target) in list(case, "targets").iter().enumerate() {
+            let found = at.target(unsigned(&case["seed"]), population, client as u32);
+            assert_eq!(found as u64, unsigned(target), "client {client} of {case}");
+        }
+    }
+}
+
+#[test]
+fn topics_are_gone_through_in_the_agreed_order() {
+    for case in list(&golden("order.json"), "cases") {
+        let publication: Publication = serde_json::from_value(case["publication"].clone()).unwrap();
+        let (seed, index) = (unsigned(&case["seed"]), unsigned(&case["index"]) as usize);
+        let variants = Variants::new(&publication, seed, index);
+        let client = small(&case["client"]);
+        for (number, variant) in list(case, "variants").iter().enumerate() {
+            let found = variants.of(client, number as u32);
+            assert_eq!(found, small(variant), "message {number} of {case}");
         }
     }
 }

@@ -1,5 +1,6 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
+from pubstorm.plan.attachment import clients_at, most_at_a_target, most_at_one, target_of
 from pubstorm.plan.changes import Presence, change_name
 from pubstorm.plan.compile import (
     compile_plan,
@@ -70,9 +71,13 @@ __all__ = [
     "Tls",
     "Will",
     "change_name",
+    "clients_at",
     "compile_plan",
+    "most_at_a_target",
+    "most_at_one",
     "planned_targets",
     "planned_tls",
     "provisional_plan",
+    "target_of",
     "targets_by_name",
 ]

@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import ceil
 
 from pubstorm.plan import model as plan
+from pubstorm.plan.attachment import most_at_a_target
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
 from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
@@ -95,8 +96,8 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
         return scenario.sources
     if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
         return ()
-    at_one_target = sum(ceil(p.clients / len(targets)) for p in scenario.populations.values())
-    addresses = ceil(at_one_target / CLIENTS_PER_SOURCE)
+    among = [(_attachment(scenario, p), p.clients) for p in scenario.populations.values()]
+    addresses = ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE)
     if addresses <= 1:
         return ()
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))

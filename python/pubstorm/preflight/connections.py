@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
-
-from pubstorm.plan import Plan
+from pubstorm.plan import Plan, most_at_one
 
 
 def connections_at(plan: Plan) -> list[int]:
@@ -13,7 +11,7 @@ def connections_at(plan: Plan) -> list[int]:
     for population in plan.populations:
         at = population.at
         for target in range(at.first, min(at.first + at.count, len(found))):
-            found[target] += ceil(population.clients / at.count)
+            found[target] += most_at_one(at, population.clients)
     for bridges in plan.bridges:
         found[bridges.main] += bridges.count
     return found

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from math import ceil
 
-from pubstorm.plan import ConnectAction, Plan
+from pubstorm.plan import ConnectAction, Plan, most_at_a_target
 from pubstorm.preflight.brokers import Kinds, broker_bytes, broker_threads, descriptors_for
 from pubstorm.preflight.connections import bridges_of, connections_at
 from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_that_fit, largest_share
@@ -252,10 +252,13 @@ def _burst(plan: Plan) -> int:
     for stage in plan.stages:
         if not isinstance(stage.action, ConnectAction):
             continue
-        clients = sum(plan.populations[index].clients for index in stage.populations)
+        among = [plan.populations[index] for index in stage.populations]
+        clients = sum(population.clients for population in among)
         by_rate = (stage.action.rate_per_s or clients / ACCEPT_PAUSE_S) * ACCEPT_PAUSE_S
         at_once = min(clients, ceil(by_rate), stage.action.parallelism or clients)
-        largest = max(largest, ceil(at_once / len(plan.targets)))
+        busiest = most_at_a_target([(population.at, population.clients) for population in among])
+        share = busiest / clients if clients else 0
+        largest = max(largest, ceil(at_once * share))
     return largest
 
 

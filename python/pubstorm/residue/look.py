@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pubstorm.plan import Plan, Population
+from pubstorm.plan import Plan, Population, clients_at
 from pubstorm.quantity import count_text, counted
 from pubstorm.residue.observer import Deadline, Identity, Look, Observer, ObserverError
 from pubstorm.residue.topics import looked_at
@@ -92,8 +92,8 @@ def sessions_on(
 ) -> Iterator[tuple[Population, int, int]]:
     """For each population with persistent sessions: how many of a sample of its clients have one,
     and how many were asked. A session that the question made is ended again."""
-    for population in plan.populations:
-        clients = clients_at(population, target)
+    for index, population in enumerate(plan.populations):
+        clients = clients_at(plan, index, target)
         if population.clean_session or not clients:
             continue
         step = max(1, len(clients) // SESSIONS_SAMPLED)
@@ -104,15 +104,6 @@ def sessions_on(
             asked += 1
             present += _has_session(plan, target, population, client, deadline)
         yield population, present, asked
-
-
-def clients_at(population: Population, target: int) -> range:
-    """Indices of the clients of a population that connect to a target; none where that is left to
-    chance, since they are not looked for."""
-    at = population.at
-    if at.choice == "random" or not at.first <= target < at.first + at.count:
-        return range(0)
-    return range(target - at.first, population.clients, at.count)
 
 
 def _has_session(

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from pubstorm.plan import Plan
+from pubstorm.plan import Plan, clients_at
 from pubstorm.quantity import count_text, counted
-from pubstorm.residue.look import clients_at, retained_on, sessions_on
+from pubstorm.residue.look import retained_on, sessions_on
 from pubstorm.residue.observer import Deadline, Identity, Observer, ObserverError
 from pubstorm.residue.topics import OWN_TOPICS_MAX, Own, own_topics
 from pubstorm.result import Residue
@@ -46,7 +46,7 @@ def verify_sessions(
     said: list[Residue] = []
     try:
         for population, present, asked in sessions_on(plan, target, deadline):
-            ended = len(clients_at(population, target))
+            ended = len(clients_at(plan, plan.populations.index(population), target))
             text = f"ended {counted(ended, 'session')} of {population.name}"
             text += f", none of {counted(asked, 'client')} asked has one left"
             what = "sessions"

@@ -44,8 +44,17 @@ struct CompiledRoute {
 pub struct Place {
     pub targets: Targets,
     pub topic: String,
-    /// Over which of the bridges it came: their index, and the number of the small broker.
-    came: Option<(usize, usize)>,
+    /// How it came; `None`: it was published here.
+    came: Option<Came>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Came {
+    /// Index of the place that it came from.
+    from: usize,
+    /// Index of the bridges, and the number of the small broker.
+    bridge: (usize, usize),
+    inward: bool,
 }
 
 /// Targets from `from` to `to`, both with them, without `except`.
@@ -74,34 +83,53 @@ impl Crossings {
         Self(plan.bridges.iter().enumerate().map(crossing).collect())
     }
 
-    /// Everywhere that a message published at `target` arrives, beginning there. Each target and
-    /// topic is visited once, so that rings of bridges end.
+    /// Everywhere that a message published at `target` arrives, beginning there. It arrives once at
+    /// each target under each topic, and crosses the bridges of one name once each way, so that
+    /// rings end, also those that lengthen the topic at every turn.
     pub fn reached(&self, target: usize, topic: &str) -> Vec<Place> {
         let mut places = vec![Place::one(target, topic.to_owned(), None)];
         let mut next = 0;
-        while let Some(place) = places.get(next).cloned() {
-            if place.targets.from == place.targets.to {
-                self.go_on(&place, &mut places);
+        while next < places.len() {
+            if places[next].targets.from == places[next].targets.to {
+                self.go_on(next, &mut places);
             }
             next += 1;
         }
         places
     }
 
-    fn go_on(&self, place: &Place, places: &mut Vec<Place>) {
-        let target = place.targets.from;
+    /// Adds where the message goes from the place with this index.
+    fn go_on(&self, from: usize, places: &mut Vec<Place>) {
+        let target = places[from].targets.from;
         for (b, crossing) in self.0.iter().enumerate() {
-            let came = place.came.filter(|&(over, _)| over == b).map(|(_, number)| number);
-            if target == crossing.main {
-                crossing.inward(b, &place.topic, came, places);
-            } else if let Some(number) = crossing.number(target).filter(|n| Some(*n) != came) {
-                let renamed = crossing.outward(number, &place.topic);
-                let arrival = |topic| Place::one(crossing.main, topic, Some((b, number)));
-                let fresh = renamed.map(arrival).filter(|one| !places.iter().any(|p| p.has(one)));
-                places.extend(fresh);
+            let inward = target == crossing.main;
+            if has_crossed(places, from, b, inward) {
+                continue;
+            }
+            if inward {
+                crossing.inward(b, from, places);
+            } else if let Some(number) = crossing.number(target) {
+                let came = Came { from, bridge: (b, number), inward };
+                if places[from].came.is_none_or(|before| before.bridge != came.bridge) {
+                    let renamed = crossing.outward(number, &places[from].topic);
+                    let arrival = |topic| Place::one(crossing.main, topic, Some(came));
+                    let one = renamed.map(arrival);
+                    places.extend(one.filter(|one| !places.iter().any(|p| p.has(one))));
+                }
             }
         }
     }
+}
+
+/// Whether the message has crossed these bridges this way before it came to a place.
+fn has_crossed(places: &[Place], mut place: usize, bridges: usize, inward: bool) -> bool {
+    while let Some(came) = places[place].came {
+        if (came.bridge.0, came.inward) == (bridges, inward) {
+            return true;
+        }
+        place = came.from;
+    }
+    false
 }
 
 impl Crossing {
@@ -113,36 +141,39 @@ impl Crossing {
     fn outward(&self, number: usize, topic: &str) -> Option<String> {
         let sends = |route: &&CompiledRoute| {
             route.direction != Direction::In
-                && Numbers::matching(&route.local, topic, number as u64, 1).is_some()
+                && Numbers::has_match(&route.local, topic, number as u64)
         };
         let route = self.routes.iter().find(sends)?;
         route.renamed(&route.local_prefix, &route.remote_prefix, number, topic)
     }
 
-    /// Adds where a message goes from the main broker, except to the small one that it came from.
-    fn inward(&self, b: usize, topic: &str, came: Option<usize>, places: &mut Vec<Place>) {
-        let known = places.len();
+    /// Adds where the message goes from the main broker, the place with this index, except to the
+    /// small one that it came from.
+    fn inward(&self, b: usize, from: usize, places: &mut Vec<Place>) {
+        let (known, topic) = (places.len(), places[from].topic.clone());
+        let came = places[from].came.filter(|came| came.bridge.0 == b).map(|came| came.bridge.1);
         let (first, count) = (self.small.start, self.small.len());
         let except = came.map(|number| first + number);
         let all = Targets { from: first, to: first + count - 1, except };
         let mut taken: Vec<Numbers> = Vec::new();
         for route in self.routes.iter().filter(|route| route.direction != Direction::Out) {
-            let matching = Numbers::matching(&route.remote, topic, 0, count as u64);
+            let matching = Numbers::matching(&route.remote, &topic, 0, count as u64);
             let Some(numbers) = matching else { continue };
             let renamed =
-                |n: usize| route.renamed(&route.remote_prefix, &route.local_prefix, n, topic);
-            if self.is_last && taken.is_empty() && route.is_fixed() && count > 1 {
-                let whole = numbers.is_range(0, count as u64);
-                let bulk = renamed(0).filter(|_| whole);
-                let bulk = bulk.map(|topic| Place { targets: all, topic, came: None });
-                if let Some(bulk) = bulk.filter(|bulk| !places.iter().any(|p| p.meets(bulk))) {
+                |n: usize| route.renamed(&route.remote_prefix, &route.local_prefix, n, &topic);
+            let over = |number| Came { from, bridge: (b, number), inward: true };
+            let alike = self.is_last && count > 1 && taken.is_empty() && route.is_fixed();
+            if alike && numbers.is_range(0, count as u64) {
+                let bulk = |topic| Place { targets: all, topic, came: Some(over(0)) };
+                let fresh = |bulk: &Place| !places.iter().any(|p| p.meets(bulk));
+                if let Some(bulk) = renamed(0).map(bulk).filter(fresh) {
                     places.push(bulk);
                     return;
                 }
             }
             let others = numbers.iter().filter(|&n| !taken.iter().any(|t| t.contains(n)));
             for number in others.map(|n| n as usize).filter(|&n| Some(n) != came) {
-                let arrival = |topic| Place::one(first + number, topic, Some((b, number)));
+                let arrival = |topic| Place::one(first + number, topic, Some(over(number)));
                 let one = renamed(number).map(arrival);
                 places.extend(one.filter(|one| !places[..known].iter().any(|p| p.has(one))));
             }
@@ -199,7 +230,7 @@ impl Targets {
 }
 
 impl Place {
-    const fn one(target: usize, topic: String, came: Option<(usize, usize)>) -> Self {
+    const fn one(target: usize, topic: String, came: Option<Came>) -> Self {
         Self { targets: Targets::one(target), topic, came }
     }
 

@@ -31,6 +31,11 @@ impl Numbers {
         if levels.next().is_some() { None } else { set.some() }
     }
 
+    /// Whether a filter matches `topic` for the number `n`.
+    pub fn has_match(filter: &[Level], topic: &str, n: u64) -> bool {
+        Self::matching(filter, topic, n, 1).is_some_and(|set| set.contains(n))
+    }
+
     /// Adds the condition `n % k == r`.
     pub fn keep_remainder(&mut self, k: u64, r: u64) {
         if k > 1 {

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::{Attachment, Choice, Population, Subscription, Target, Version};
 use crate::template::Template;
 
-fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
+pub(super) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
     let filter = |f: &&str| Subscription { filter: Template::new(f).unwrap(), qos: 0 };
     Population {
         name: "p".into(),
@@ -26,7 +26,7 @@ fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
     }
 }
 
-fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
+pub(super) fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
     Plan {
         format: Plan::FORMAT,
         name: "test".into(),
@@ -50,7 +50,7 @@ fn deliveries(clients: u32, first: u64, filters: &[&str], topic: &str) -> u64 {
     counts(&FanOut::new(&plan), topic, 0)[0]
 }
 
-fn counts(fan_out: &FanOut, topic: &str, target: usize) -> Vec<u64> {
+pub(super) fn counts(fan_out: &FanOut, topic: &str, target: usize) -> Vec<u64> {
     let mut counts = Vec::new();
     fan_out.deliveries(topic, target, None, &mut counts);
     counts

@@ -1,0 +1,59 @@
+"""Which target a client connects to, as `crates/plan/src/attachment.rs` has it: a pure function of
+the plan's seed, the population and the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, sqrt
+
+from pubstorm.plan.model import U64_MAX, Attachment, Plan
+
+
+def target_of(plan: Plan, population: int, client: int) -> int:
+    """Index of the target of a client of the population with this index."""
+    at = plan.populations[population].at
+    if at.choice == "turn":
+        return at.first + client % at.count
+    drawn = _mix(_mix(plan.seed ^ _mix(PURPOSE + population)) ^ _mix(client))
+    return at.first + (drawn * at.count >> 64)
+
+
+def clients_at(plan: Plan, population: int, target: int) -> Sequence[int]:
+    """The clients of the population with this index that connect to a target."""
+    at, clients = plan.populations[population].at, plan.populations[population].clients
+    if not at.first <= target < at.first + at.count:
+        return ()
+    if at.choice == "turn":
+        return range(target - at.first, clients, at.count)
+    return tuple(c for c in range(clients) if target_of(plan, population, c) == target)
+
+
+def most_at_one(at: Attachment, clients: int) -> int:
+    """How many of so many clients may be at one of their targets: where targets are drawn, no more
+    than four standard deviations above the mean."""
+    mean = clients / at.count
+    spread = 4 * sqrt(mean) if at.choice == "random" and at.count > 1 else 0
+    return min(clients, ceil(mean + spread))
+
+
+def most_at_a_target(among: Sequence[tuple[Attachment, int]]) -> int:
+    """How many clients may be at the busiest target, given where how many are."""
+    starts = {at.first for at, _ in among}
+    at_each = (
+        sum(most_at_one(a, n) for a, n in among if a.first <= target < a.first + a.count)
+        for target in starts
+    )
+    return max(at_each, default=0)
+
+
+def _mix(value: int) -> int:
+    """The finaliser of SplitMix64, as in `crates/plan/src/random.rs`."""
+    z = value + 0x9E3779B97F4A7C15 & U64_MAX
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & U64_MAX
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & U64_MAX
+    return z ^ z >> 31
+
+
+PURPOSE = 1 << 40
+"""Tells these draws from those of publications."""

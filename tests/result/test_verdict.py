@@ -9,6 +9,7 @@ import pytest
 
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import (
+    BridgeResult,
     BrokerResult,
     Event,
     Latency,
@@ -23,6 +24,7 @@ from pubstorm.result import (
 from pubstorm.verdict import judge, judge_threshold
 
 MeasuredMaker = Callable[..., Measured]
+UPLINK = BridgeResult(name="uplink", main="cloud", small="boxes", bridges=9, up=9, up_after_s=1.0)
 
 
 def judged(measured: Measured, *thresholds: str) -> Verdict:
@@ -163,7 +165,21 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
             },
             ("pass", "window"),
             "kept 100 of 100 places in its windows of 1 in use, and a round trip took 90.0 µs at "
-            "p50, 10.0 µs at least: round trips were measured",
+            "p50, 10.0 µs at least: round trips were measured, not what the broker carries",
+        ),
+        (
+            {
+                "bridges": (UPLINK,),
+                "device": {
+                    "closed_loop": True,
+                    "closed_loop_window": 1,
+                    "in_flight_max": 100,
+                    "ack_latency_us": LatencyPair(actual=Latency(count=9, min=10, p50=90)),
+                },
+            },
+            ("pass", "window"),
+            "not what the broker carries; they end at the broker of the publishers, before any "
+            "bridge",
         ),
         (
             {
@@ -464,3 +480,23 @@ def test_a_missed_figure_of_a_broker_is_the_brokers(measured: MeasuredMaker) -> 
     for line in ("main.cpu < 40%", "main-0.cpu < 40%"):
         assert summary(judged(run, line)) == ("fail", "broker")
     assert summary(judged(run, "main.threads < 4")) == ("fail", "unknown")
+
+
+def test_small_brokers_that_are_watched_together_are_the_hosts_limit(
+    measured: MeasuredMaker,
+) -> None:
+    boxes = tuple(
+        BrokerResult(
+            name=f"boxes-{n}",
+            group="boxes",
+            kind="mosquitto",
+            version="2",
+            host="h",
+            port=n,
+            pid=n,
+            died=False,
+        )
+        for n in range(9)
+    )
+    full = (watched("boxes", "cpu", 2), watched("boxes", "threads", 9), watched("host", "cpu", 1))
+    assert summary(judged(measured(brokers=boxes, monitors=full))) == ("pass", "host")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.report import SCENARIO_FILE
-from pubstorm.topology.forget import forget_secrets
+from pubstorm.topology.bridges.network import remove_namespace
+from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
-from pubstorm.topology.network import remove_namespace
 from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
 
 TOPOLOGIES = ("topology", "steps/*/topology")

@@ -16,7 +16,7 @@ from pubstorm.plan import Attachment, Plan, clients_at, target_of
 from pubstorm.preflight import largest_share
 from pubstorm.snapshot import Snapshot
 from pubstorm.template import Template, TemplateError
-from pubstorm.topology.links import LINKS_ANSWER, LINKS_COMMAND
+from pubstorm.topology.bridges.links import LINKS_ANSWER, LINKS_COMMAND
 
 GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
 

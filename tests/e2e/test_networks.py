@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from pubstorm.preflight.network import NetworkHost
-from pubstorm.topology.network import NAMESPACES, RANGE, outer_ends
+from pubstorm.topology.bridges.network import NAMESPACES, RANGE, outer_ends
 from pubstorm.topology.started import STARTED_FILE, read_record
 
 Play = Callable[..., tuple[int, dict[str, Any]]]

@@ -32,8 +32,8 @@ from pubstorm.scenario.topology import Broker
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import MosquittoBroker, mosquitto
 from pubstorm.topology.bridges import Bridges
+from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import Place
-from pubstorm.topology.links import LinkState
 
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"

@@ -18,8 +18,8 @@ from pubstorm.scenario.faults import FaultKind
 from pubstorm.scenario.topology import Broker
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
+from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.faults import Faults
-from pubstorm.topology.links import LinkState
 
 needs_mosquitto = pytest.mark.skipif(
     not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),

@@ -22,8 +22,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pubstorm.binaries import proxy_path
 from pubstorm.errors import BinaryError, TopologyError
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker, find_mosquitto
+from pubstorm.topology.bridges.links import Links, LinkState
 from pubstorm.topology.broker import Place
-from pubstorm.topology.links import Links, LinkState
 from pubstorm.topology.ports import LOOPBACK
 
 DELAY_S = 0.15
@@ -255,7 +255,7 @@ def test_a_stop_is_no_death(tmp_path: Path) -> None:
 def test_the_program_ends_with_a_pubstorm_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import asyncio, pathlib
-from pubstorm.topology.links import Links
+from pubstorm.topology.bridges.links import Links
 async def run():
     links = Links()
     await links.start(pathlib.Path({str(tmp_path)!r}))

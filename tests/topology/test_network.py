@@ -27,10 +27,10 @@ from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.network import Network as NetworkSpec
 from pubstorm.scenario.topology import Bridge
 from pubstorm.topology import Topology
-from pubstorm.topology import network as network_module
 from pubstorm.topology.adapters import MosquittoBroker
+from pubstorm.topology.bridges import network as network_module
+from pubstorm.topology.bridges.network import NAMESPACES, Network, Networks, remove_namespace
 from pubstorm.topology.broker import Place
-from pubstorm.topology.network import NAMESPACES, Network, Networks, remove_namespace
 
 HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
@@ -61,7 +61,7 @@ from pathlib import Path
 from pubstorm.scenario.network import Network as NetworkSpec
 from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.broker import Place
-from pubstorm.topology.network import Network
+from pubstorm.topology.bridges.network import Network
 
 async def main():
     network = Network("uplink", NetworkSpec())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.topology.forget import forget_secrets
+from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import end, leftovers
 from pubstorm.topology.started import (
     STARTED_FILE,

@@ -10,7 +10,7 @@ from pubstorm.errors import ScenarioError
 from pubstorm.host_files import check_host_files
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import load_scenario, parse_scenario
-from pubstorm.scenario.broker_checks import ONLY_FOR
+from pubstorm.scenario.checks.brokers import ONLY_FOR
 from pubstorm.scenario.command_words import filled
 from pubstorm.scenario.topology import KINDS, KNOW_BRIDGES, REFUSE_BRIDGES, Broker
 from pubstorm.topology.adapters import ADAPTERS

@@ -11,7 +11,13 @@ from pubstorm.preflight.network import NetworkHost, network_needs
 from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.network import Network
-from pubstorm.topology.network import RANGE, discipline, free_block, outer_ends, remove_namespace
+from pubstorm.topology.bridges.network import (
+    RANGE,
+    discipline,
+    free_block,
+    outer_ends,
+    remove_namespace,
+)
 
 BRIDGED = """\
 topology:

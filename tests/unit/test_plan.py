@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
-from pubstorm.crossing import reached
 from pubstorm.offered import deliveries, peak_per_s, stage_load
+from pubstorm.offered.crossing import reached
 from pubstorm.plan import (
     ClosedPace,
     ConnectAction,

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pubstorm.quantity import counted
 from pubstorm.residue.observer import Deadline, Identity, Observer, ObserverError
 from pubstorm.result import Residue
-from pubstorm.topology.bridge_lines import client_id, state_topic
 from pubstorm.topology.bridges import BridgesOutside
+from pubstorm.topology.bridges.lines import client_id, state_topic
 
 AT_ONCE = 16
 """Connections that are made at the same time."""

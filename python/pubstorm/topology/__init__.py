@@ -15,13 +15,13 @@ from pubstorm.result import BrokerResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.adapters import ADAPTERS
-from pubstorm.topology.bridge_lines import state_topic
 from pubstorm.topology.bridges import TARGET, Bridges
+from pubstorm.topology.bridges.lines import state_topic
+from pubstorm.topology.bridges.network import Networks
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin, LinksDied
-from pubstorm.topology.forget import forget_secrets
-from pubstorm.topology.keys import RunKeys
-from pubstorm.topology.network import Networks
+from pubstorm.topology.credentials.forget import forget_secrets
+from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
 from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from pubstorm.errors import TopologyError
 from pubstorm.plan.faults import PlannedFault
+from pubstorm.topology.bridges.links import LinkState
+from pubstorm.topology.bridges.network import Networks
 from pubstorm.topology.broker import BrokerProcess
-from pubstorm.topology.links import LinkState
-from pubstorm.topology.network import Networks
 
 RESTARTS_AT_ONCE = 16
 KILLED_TIMEOUT_S = 10.0

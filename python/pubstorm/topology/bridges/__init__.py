@@ -1,5 +1,5 @@
 """The bridges of a run: what each small broker is told of them, and how many of them are up. It
-starts no broker; how a bridge is written in mosquitto's words is in `bridge_lines`."""
+starts no broker; how a bridge is written in mosquitto's words is in `lines`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.bridge_lines import (
+from pubstorm.topology.bridges.lines import (
     Access,
     Words,
     bridge_lines,
@@ -31,8 +31,8 @@ from pubstorm.topology.bridge_lines import (
     tls_version,
     tls_words,
 )
-from pubstorm.topology.keys import RunKeys
-from pubstorm.topology.links import Links
+from pubstorm.topology.bridges.links import Links
+from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.ports import LOOPBACK
 
 NOWHERE = Target(host="", port=0)

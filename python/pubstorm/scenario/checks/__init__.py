@@ -10,9 +10,13 @@ from difflib import get_close_matches
 from itertools import combinations
 
 from pubstorm.scenario.at import At, Finding
-from pubstorm.scenario.bridge_checks import check_bridges
-from pubstorm.scenario.broker_checks import check_brokers
-from pubstorm.scenario.change_checks import check_change_keys, check_changes
+from pubstorm.scenario.checks.bridges import check_bridges
+from pubstorm.scenario.checks.brokers import check_brokers
+from pubstorm.scenario.checks.changes import check_change_keys, check_changes
+from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
+from pubstorm.scenario.checks.networks import check_networks
+from pubstorm.scenario.checks.ports import check_ports
+from pubstorm.scenario.checks.tls import check_tls
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
     check_expressions,
@@ -20,14 +24,10 @@ from pubstorm.scenario.expressions import (
     check_subject_names,
     unknown,
 )
-from pubstorm.scenario.fault_checks import check_fault_keys, check_faults
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.network_checks import check_networks
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.port_checks import check_ports
 from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
-from pubstorm.scenario.tls_checks import check_tls
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe
 

@@ -24,8 +24,8 @@ from pubstorm.keys.psk import new_keys, psk_text
 from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Plan, Population, Psk
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.bridge_lines import Words, client_id, psk_words
-from pubstorm.topology.passwords import RunPasswords
+from pubstorm.topology.bridges.lines import Words, client_id, psk_words
+from pubstorm.topology.credentials.passwords import RunPasswords
 
 VALID_DAYS = 30
 """Longer than a run."""

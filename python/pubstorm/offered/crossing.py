@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pubstorm.matching import Matching, filter_levels
+from pubstorm.offered.matching import Matching, filter_levels
 from pubstorm.plan import Bridges, Plan, Route
 from pubstorm.template import Template
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from pubstorm.scenario.at import Finding
+from pubstorm.scenario.checks.tls import check_credentials
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Attachment
-from pubstorm.scenario.tls_checks import check_credentials
 from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe, write_duration

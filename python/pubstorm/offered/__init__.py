@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pubstorm.crossing import Place, reached
-from pubstorm.matching import Matching, filter_levels
+from pubstorm.offered.crossing import Place, reached
+from pubstorm.offered.matching import Matching, filter_levels
 from pubstorm.plan import (
     ChangeRate,
     OpenPace,

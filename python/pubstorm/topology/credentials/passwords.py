@@ -15,7 +15,7 @@ from pubstorm.monitor.sys_topics import Login
 from pubstorm.plan import Population
 from pubstorm.scenario.topology import Topology
 from pubstorm.template import Template
-from pubstorm.topology.bridge_lines import client_id, state_topic
+from pubstorm.topology.bridges.lines import client_id, state_topic
 
 ITERATIONS = 101
 """mosquitto's own number: a made password is no word that could be guessed."""

@@ -88,6 +88,17 @@ def test_what_a_bridge_says_of_itself_is_checked(line: str, found: str) -> None:
     assert any(f"topology.bridges.uplink.{found}" in problem for problem in problems(text))
 
 
+def test_clients_cannot_be_bridges_of_a_broker_that_refuses_them() -> None:
+    text = """\
+topology: {brokers: {main: KIND}}
+populations: {box: {clients: 1, bridge: true}}
+stages: [connect]
+"""
+    assert parse_scenario(text.replace("KIND", "mosquitto"), "s.yaml").populations["box"].bridge
+    (found,) = problems(text.replace("KIND", "embedded"))
+    assert "populations.box.bridge: found true at main of kind embedded" in found
+
+
 def test_a_chain_of_bridges_and_a_client_id_of_two_are_problems() -> None:
     topics = "topics: [{topic: a, direction: out}]"
     chain = f"    on: {{from: cloud, to: boxes, {topics}}}\n    twin: {{from: more, to: cloud, "

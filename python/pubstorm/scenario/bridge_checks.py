@@ -201,6 +201,11 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
         elif topology.bridges:
             message = "found no at, needed with bridges is where the clients connect"
             yield path, message, f"write at: and one of {', '.join(sizes)}"
+        at = set(sizes) if population.at is None else {population.at.brokers}
+        deaf = [n for n, b in topology.brokers.items() if n in at and b.kind == "embedded"]
+        if population.bridge and deaf:
+            message = f"found true at {deaf[0]} of kind embedded, which refuses bridges"
+            yield (*path, "bridge"), message, "connect them to a broker of kind mosquitto"
 
 
 def _check_attachment(path: Path, at: Attachment, sizes: dict[str, int]) -> Iterator[Finding]:

@@ -132,7 +132,7 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
         "`@SPAN`",
         "the name of a stage, of a phase of one, or of a fault. Without it, populations are taken "
         "over the whole run, their rates over the steady windows, monitors over the publish "
-        "stages",
+        "stages (those that hold, where none publishes)",
     )
 
 

@@ -20,7 +20,7 @@ from pubstorm.merge import (
     Totals,
     rate_per_s,
 )
-from pubstorm.plan import ClosedPace, Plan, Population, Presence, PublishAction
+from pubstorm.plan import ClosedPace, HoldAction, Plan, Population, Presence, PublishAction
 from pubstorm.readings import Span
 from pubstorm.result import (
     AgentResult,
@@ -68,20 +68,22 @@ class Assembly:
         return tuple(map(self._stage, self.course.spans))
 
     def named_spans(self) -> tuple[list[Span], list[Span]]:
-        """The stages as spans of the time axis, and the load of those that publish."""
+        """The stages as spans of the time axis, and the load of those that publish; where none
+        does, those that hold."""
         named = ((self.plan.stages[span.index].name, span) for span in self.course.spans)
-        load = self._publish_spans()
+        load = [(s.from_ns, min(s.load_until_ns, s.to_ns)) for s in self._spans_of(PublishAction)]
+        holds = [(s.from_ns, s.to_ns) for s in self._spans_of(HoldAction)]
         return (
             [self._span(name, span.from_ns, span.to_ns) for name, span in named],
-            [self._span("", s.from_ns, min(s.load_until_ns, s.to_ns)) for s in load],
+            [self._span("", *ends) for ends in load or holds],
         )
 
     def fleet(self) -> FleetResult:
         """The generator's own figures."""
         publish = StageTotals()
-        for span in self._publish_spans():
+        for span in self._spans_of(PublishAction):
             publish.add(self.totals.stage(span.index))
-        load = [i for span in self._publish_spans() for i in self._steady(span)]
+        load = [i for span in self._spans_of(PublishAction) for i in self._steady(span)]
         agents = self.totals.agents.values()
         return FleetResult(
             agents=tuple(self._agent(hello, load) for hello in self.hellos),
@@ -103,7 +105,7 @@ class Assembly:
             for name in ("expected", "received", "duplicate", "reordered", "stale")
         }
         acks = _acknowledgements(totals)
-        last = max((s.index for s in self._publish_spans()), default=-1)
+        last = max((s.index for s in self._spans_of(PublishAction)), default=-1)
         return PopulationResult(
             **{**totals.counters, **counts},
             clients=plan.clients,
@@ -245,12 +247,9 @@ class Assembly:
         started_ns = self.course.started_ns
         return Span(name, (from_ns - started_ns) / SECOND_NS, (to_ns - started_ns) / SECOND_NS)
 
-    def _publish_spans(self) -> list[StageSpan]:
-        return [
-            span
-            for span in self.course.spans
-            if isinstance(self.plan.stages[span.index].action, PublishAction)
-        ]
+    def _spans_of(self, action: type[PublishAction | HoldAction]) -> list[StageSpan]:
+        spans = self.course.spans
+        return [s for s in spans if isinstance(self.plan.stages[s.index].action, action)]
 
     def _steady(self, span: StageSpan) -> list[Interval]:
         """The intervals under full load: those wholly in the publishing time, or all that began

@@ -230,6 +230,9 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
         monitor.start()
         assert [reading.value for reading in monitor.read()] == [BOXES, BOXES]
         broker = started.topology.broker("cloud-0")
+        # What is on a disk would come back with the broker, though no bridge is up.
+        is_kept = bool(await asyncio.to_thread(kept, broker.observer_port))
+        assert is_kept == (persistence == "false")
         started.topology.expect("cloud-0", ending=True)
         killed_ns = time.monotonic_ns()
         broker.send(signal.SIGKILL)

@@ -50,8 +50,8 @@ class WatchedBridges:
     """Where an observer finds the main broker."""
     login: Login
     """Who the observer is."""
-    restarts_remember: bool
-    """Whether the main broker keeps states when it is started again; they are old ones then."""
+    is_remembered: bool
+    """Whether the main broker keeps what is retained on a disk, and has it again after a kill."""
     is_own: bool
     """Whether the run started the main broker, so that nothing but its end ends a connection."""
 
@@ -187,9 +187,14 @@ class BridgeStates:
         self._subscriptions += 1
         self._subscribed.set()
 
-    def _on_message(self, _: Client, __: Any, message: MQTTMessage) -> None:
+    def _on_message(self, client: Client, _: Any, message: MQTTMessage) -> None:
         at_ns = time.monotonic_ns()
         number = message.topic.rpartition("/")[2]
+        if not message.payload:
+            return
+        if self.watched.is_remembered:
+            # A state that is taken away is not there after a restart, when it holds no more.
+            client.publish(message.topic, b"", retain=True)
         with self._lock:
             self._received_total += 1
             self._received_bytes += len(message.payload)
@@ -198,15 +203,11 @@ class BridgeStates:
             before = len(self._up)
             if message.payload != b"1":
                 self._up.discard(int(number))
-            elif not message.retain or self._trusts_what_was_kept():
+            elif not message.retain or self._subscriptions > 1:
+                # Before the first subscription no bridge was started: an earlier run left it.
                 self._up.add(int(number))
             if len(self._up) != before:
                 self._note(at_ns)
-
-    def _trusts_what_was_kept(self) -> bool:
-        """Before the first subscription no bridge was started: an earlier run left it. After a
-        later one it is true, unless the main broker took it from its disk."""
-        return self._subscriptions > 1 and not self.watched.restarts_remember
 
     def _note(self, at_ns: int) -> None:
         if self._changes and at_ns - self._changes[-1][0] < SAME_NS:

@@ -259,7 +259,7 @@ class Bridges:
             topic=state_topic(bridges.name, "+"),
             target=target,
             login=self._observer(bridges),
-            restarts_remember=broker is not None and bool(broker.settings.get("persistence")),
+            is_remembered=broker is not None and bool(broker.settings.get("persistence")),
             is_own=broker is not None,
         )
         states = BridgeStates(watched)

@@ -81,10 +81,11 @@ SCALED = {
         "populations.box-least.publications.0.interval=200ms",
         "populations.backend.publications.0.topic=box/{0..5}/down/{n}",
         "populations.backend.publications.0.rate=20/s",
-        "stages.1.publish.for=30s",
+        "stages.1.publish.for=22s",
+        "drain=5s",
         "stages.1.publish.faults=["
-        "{at: 1s, kill: boxes, count: 2, for: 1s}, {at: 8s, cut: uplink, count: 2, for: 1s}, "
-        "{at: 16s, kill: cloud, for: 1s}]",
+        "{at: 1s, kill: boxes, count: 2, for: 1s}, {at: 6s, cut: uplink, count: 2, for: 1s}, "
+        "{at: 12s, kill: cloud, for: 1s}]",
         "thresholds=[uplink.connected.first == 6, uplink.connected.last == 6]",
         "table={back: bridges_back.most@kill cloud}",
     ),

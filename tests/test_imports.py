@@ -26,7 +26,13 @@ FOREIGN = {
     "hdrh": {"report.hdr_log"},
     "jinja2": {"report.page"},
     "plotly": {"report.page"},
-    "paho": {"monitor.bridges", "monitor.sys_topics", "polling", "residue.observer"},
+    "paho": {
+        "monitor.bridges",
+        "monitor.login",
+        "monitor.sys_topics",
+        "polling",
+        "residue.observer",
+    },
     "prometheus_client": {"monitor.prometheus"},
     "psutil": {
         "environment",

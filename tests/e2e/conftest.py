@@ -73,6 +73,7 @@ class Mosquitto:
 
 
 MosquittoMaker = Callable[..., Mosquitto]
+SmallDisk = Callable[[int], Path]
 
 
 @pytest.fixture
@@ -255,3 +256,25 @@ def gone() -> Callable[[Sequence[int]], None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "scale: heavy runs, with many clients or much time")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """Makes a folder on a file system of so many KiB, of which a run reserves 1 MiB; it is gone
+    after the test."""
+    folder = tmp_path / "small"
+
+    def mount(size_kib: int) -> Path:
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(folder)]
+        try:
+            mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except OSError:
+            mounted = False
+        if not mounted:
+            pytest.skip("mounting a small tmpfs needs root")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        subprocess.run(["umount", str(folder)], check=True)

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 Play = Callable[..., tuple[int, dict[str, Any]]]
 RunMaker = Callable[..., Any]
 MosquittoMaker = Callable[..., Any]
+SmallDisk = Callable[[int], Path]
 
 LOAD = """
 target: {target}
@@ -196,31 +197,16 @@ def test_a_second_interrupt_ends_at_once(start: RunMaker, mosquitto: MosquittoMa
     assert run.result()["populations"]["device"]["sent_total"] > 0
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of 1280 KiB, of which a run reserves 1 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1280k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_full_disk_ends_no_run(
-    start: RunMaker, mosquitto: MosquittoMaker, small_disk: Path
+    start: RunMaker, mosquitto: MosquittoMaker, small_disk: SmallDisk
 ) -> None:
-    (small_disk / "ballast").write_bytes(bytes(200 << 10))
+    disk = small_disk(1280)
+    (disk / "ballast").write_bytes(bytes(200 << 10))
     run = start(
         LOAD.format(target=mosquitto().url, time="6s"),
         "--set",
         "snapshot_interval=100ms",
-        out=small_disk / "run",
+        out=disk / "run",
     )
     assert run.finish() == 0
     assert re.search(r"(snapshots.jsonl|samples.csv): No space left on device", run.stderr)
@@ -230,11 +216,12 @@ def test_a_full_disk_ends_no_run(
 
 
 def test_a_full_disk_from_the_start_is_an_error(
-    start: RunMaker, mosquitto: MosquittoMaker, small_disk: Path
+    start: RunMaker, mosquitto: MosquittoMaker, small_disk: SmallDisk
 ) -> None:
+    disk = small_disk(1280)
     with contextlib.suppress(OSError):
-        (small_disk / "ballast").write_bytes(bytes(1300 << 10))
-    run = start(LOAD.format(target=mosquitto().url, time="2s"), out=small_disk / "run")
+        (disk / "ballast").write_bytes(bytes(1300 << 10))
+    run = start(LOAD.format(target=mosquitto().url, time="2s"), out=disk / "run")
     assert run.finish() in (0, 2)
     assert "No space left on device" in run.stderr
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pubstorm.topology.ports import free_port
 
 RunMaker = Callable[..., Any]
 Gone = Callable[[Sequence[int]], None]
+SmallDisk = Callable[[int], Path]
 
 WAIT_S = 60.0
 BOXES = 20
@@ -253,26 +254,10 @@ def test_a_thousand_restarts_are_told_in_some_lines(start: RunMaker) -> None:
     assert [event["kind"] for event in result["events"]].count("restart") == 11
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of 1180 KiB, of which a run reserves 1 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1180k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except OSError:
-        mounted = False
-    if not mounted:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_disk_that_fills_up_during_the_start_is_an_error(
-    start: RunMaker, gone: Gone, small_disk: Path
+    start: RunMaker, gone: Gone, small_disk: SmallDisk
 ) -> None:
-    run = start(bridged(), out=small_disk / "run")
+    run = start(bridged(), out=small_disk(1180) / "run")
     assert run.finish() == 3
     assert "No space left on device" in run.stderr
     assert record(run)

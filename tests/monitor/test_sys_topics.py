@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from pubstorm.monitor import MonitorError, Reading
+from pubstorm.monitor.login import Login, tls_context
 from pubstorm.monitor.sys_topics import (
-    Login,
     SysTopicsMonitor,
     metric_name,
     number,
-    tls_context,
     with_aliases,
 )
 from pubstorm.plan import Psk, Target, Tls

@@ -22,7 +22,7 @@ from pubstorm.errors import BinaryError
 from pubstorm.keys.listener import psk_settings
 from pubstorm.keys.psk import new_keys, psk_text
 from pubstorm.monitor.bridges import BridgeMonitor
-from pubstorm.monitor.sys_topics import Login
+from pubstorm.monitor.login import Login
 from pubstorm.plan import Plan, provisional_plan
 from pubstorm.residue.bridges import remove_bridges
 from pubstorm.residue.observer import Deadline, Identity, Observer

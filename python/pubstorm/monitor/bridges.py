@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from pubstorm.monitor import MonitorError, Reading
-from pubstorm.monitor.sys_topics import Login, tls_context
+from pubstorm.monitor.login import Login, new_client, tls_context
 from pubstorm.plan import Target
 from pubstorm.polling import OK, step
 from pubstorm.result import Observer
@@ -156,13 +155,7 @@ class BridgeStates:
                 self._changes.append((time.monotonic_ns(), 0))
 
     def _new_client(self) -> Client:
-        client = Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
-        client.connect_timeout = CONNECT_TIMEOUT_S
-        login = self.watched.login
-        if login.username is not None:
-            client.username_pw_set(login.username, login.password)
-        if login.tls is not None:
-            client.tls_set_context(tls_context(login.tls, login.number))
+        client = new_client(self.watched.login, CONNECT_TIMEOUT_S)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message

@@ -10,10 +10,11 @@ from functools import partial
 from pubstorm.monitor import Monitor
 from pubstorm.monitor.group import GroupMonitor
 from pubstorm.monitor.host import HostMonitor
+from pubstorm.monitor.login import Login
 from pubstorm.monitor.process import Families, PidNow, ProcessMonitor
 from pubstorm.monitor.profiling import ProfileSpec
 from pubstorm.monitor.prometheus import PrometheusMonitor
-from pubstorm.monitor.sys_topics import Login, SysTopicsMonitor
+from pubstorm.monitor.sys_topics import SysTopicsMonitor
 from pubstorm.plan import Plan, PublishAction, Target
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario

@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import math
 import re
-import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from pubstorm.monitor import MonitorError, Reading
-from pubstorm.plan import Target, Tls
+from pubstorm.monitor.login import ANONYMOUS, Login, new_client
+from pubstorm.plan import Target
 from pubstorm.polling import OK, step
 from pubstorm.result import Observer
-from pubstorm.template import Template
 
 CONNECT_TIMEOUT_S = 3.0
 KEEP_ALIVE_S = 10
@@ -47,23 +44,11 @@ ALIASES = {
 """Names of the same figure in mosquitto's versions: what is there, and the name that is added."""
 
 
-@dataclass(frozen=True)
-class Login:
-    """Who an observer is, and whom it trusts."""
-
-    username: str | None = None
-    password: str | None = None
-    tls: Tls | None = None
-    """None where the target is not under TLS."""
-    number: int = 0
-    """Number of the client whose certificate it shows."""
-
-
 class SysTopicsMonitor:
     """Watches one broker's topics."""
 
     def __init__(
-        self, source: str, target: Target, topics: Sequence[str], login: Login = Login()
+        self, source: str, target: Target, topics: Sequence[str], login: Login = ANONYMOUS
     ) -> None:
         self.source = source
         self._target = target
@@ -158,12 +143,7 @@ class SysTopicsMonitor:
             self._stopping.wait(wait_s)
 
     def _new_client(self) -> Client:
-        client = Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
-        client.connect_timeout = CONNECT_TIMEOUT_S
-        if self._login.username is not None:
-            client.username_pw_set(self._login.username, self._login.password)
-        if self._login.tls is not None:
-            client.tls_set_context(tls_context(self._login.tls, self._login.number))
+        client = new_client(self._login, CONNECT_TIMEOUT_S)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
@@ -241,55 +221,4 @@ def with_aliases(readings: Sequence[Reading]) -> Iterator[Reading]:
             yield Reading(reading.at_ns, alias, reading.value)
 
 
-def tls_context(tls: Tls, client_number: int) -> ssl.SSLContext:
-    """How an observer connects under TLS: as the clients do; MonitorError where it cannot."""
-    if tls.psk is not None:
-        text = "an observer cannot use pre-shared keys, which Python's ssl module does not offer"
-        raise MonitorError(f"{text}: name a listener without TLS under monitors.sources")
-    context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.server_name = tls.server_name
-    context.minimum_version = _VERSIONS[tls.min_version]
-    context.maximum_version = _VERSIONS[tls.max_version]
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    try:
-        if tls.ca is not None:
-            context.load_verify_locations(tls.ca)
-        else:
-            context.load_default_certs()
-        if tls.ciphers is not None:
-            context.set_ciphers(tls.ciphers)
-        if tls.certificate is not None:
-            context.load_cert_chain(*_files(tls, client_number))
-    except (OSError, ssl.SSLError) as error:
-        raise MonitorError(f"the observer's TLS files cannot be used: {error}") from error
-    return context
-
-
-class _NamedContext(ssl.SSLContext):
-    """A context that expects a certificate of a given name."""
-
-    server_name: str | None = None
-
-    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """Wraps a socket as usual, with the given name instead of the host."""
-        if self.server_name is not None:
-            options["server_hostname"] = self.server_name
-        return super().wrap_socket(*args, **options)
-
-
-def _files(tls: Tls, client_number: int) -> tuple[str, str | None]:
-    certificate, key = (
-        None if template is None else Template.parse(template).text(client_number)
-        for template in (tls.certificate, tls.key)
-    )
-    assert certificate is not None, "it is asked for where there is one"
-    return certificate, key
-
-
 _NUMBER = re.compile(rb"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:\s+[A-Za-z]+)?")
-_VERSIONS: Mapping[str, ssl.TLSVersion] = {
-    "1.2": ssl.TLSVersion.TLSv1_2,
-    "1.3": ssl.TLSVersion.TLSv1_3,
-}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from pubstorm.errors import TopologyError
-from pubstorm.shortage import CANNOT_START
+from pubstorm.topology.adapters.program import installed, stated_version
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.ports import free_port
 
@@ -33,18 +29,12 @@ class MosquittoBroker(BrokerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        program = self.place.binary or find_mosquitto()
-        if program is None:
-            raise TopologyError(
-                f"broker {self.name}: mosquitto is not installed",
-                "apt-get install mosquitto, or use kind: embedded",
-                exit_code=2,
-            )
-        return program
+        found = self.place.binary or find_mosquitto()
+        return installed(found, self.name, "mosquitto", instead="embedded")
 
     async def version_of(self, program: str) -> str:
         """The version that the program states."""
-        return await mosquitto_version(program)
+        return await stated_version(program, "-h", r"version (\S+)")
 
     def configure(self, program: str) -> Sequence[str]:
         """Writes mosquitto.conf. Under TLS, observers of this machine get a plain listener."""
@@ -67,20 +57,6 @@ class MosquittoBroker(BrokerProcess):
 def find_mosquitto() -> str | None:
     """The binary; Debian keeps it outside a user's PATH."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-
-
-async def mosquitto_version(binary: str) -> str:
-    """The version that the binary states; empty if it states none or does not start: the start of
-    the broker tells why."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            binary, "-h", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-        )
-    except CANNOT_START:
-        return ""
-    output, _ = await process.communicate()
-    found = re.search(r"version (\S+)", output.decode(errors="replace"))
-    return found[1] if found else ""
 
 
 def configuration(settings: Mapping[str, object], listener: str, folder: Path) -> str:

@@ -3,16 +3,12 @@ folder. Clients of its own protocol find it on a free port."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import shutil
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from pubstorm.errors import TopologyError
-from pubstorm.shortage import CANNOT_START
+from pubstorm.topology.adapters.program import installed, stated_version
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.ports import free_port
 
@@ -25,27 +21,12 @@ class NatsBroker(BrokerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        program = self.place.binary or find_nats()
-        if program is None:
-            raise TopologyError(
-                f"broker {self.name}: nats-server is not installed",
-                "apt-get install nats-server, or use kind: mosquitto",
-                exit_code=2,
-            )
-        return program
+        found = self.place.binary or find_nats()
+        return installed(found, self.name, "nats-server", instead="mosquitto")
 
     async def version_of(self, program: str) -> str:
-        """The version that the program states; empty if it states none or does not start: the
-        start of the broker tells why."""
-        try:
-            process = await asyncio.create_subprocess_exec(
-                program, "--version", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-            )
-        except CANNOT_START:
-            return ""
-        output, _ = await process.communicate()
-        found = re.search(r"v(\d\S*)", output.decode(errors="replace"))
-        return found[1] if found else ""
+        """The version that the program states."""
+        return await stated_version(program, "--version", r"v(\d\S*)")
 
     def configure(self, program: str) -> Sequence[str]:
         """Writes nats.conf. Port -1 of its own protocol is any free one."""

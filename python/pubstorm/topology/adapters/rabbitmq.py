@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote
 
-from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START
+from pubstorm.topology.adapters.program import installed
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.ports import LOOPBACK, free_port
 
@@ -58,15 +58,10 @@ class RabbitmqBroker(BrokerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        program = self.place.binary or find_rabbitmq()
-        missing = "rabbitmq-server" if program is None else "erl_call (Erlang)"
-        if program is None or shutil.which("erl_call") is None:
-            raise TopologyError(
-                f"broker {self.name}: {missing} is not installed",
-                "apt-get install rabbitmq-server, or use kind: mosquitto",
-                exit_code=2,
-            )
-        return program
+        found = self.place.binary or find_rabbitmq()
+        # Its node is asked with a program of Erlang's, which comes with it.
+        found = found if shutil.which("erl_call") else None
+        return installed(found, self.name, "rabbitmq-server", instead="mosquitto")
 
     async def version_of(self, program: str) -> str:  # noqa: ARG002
         """The node says it when it is up."""

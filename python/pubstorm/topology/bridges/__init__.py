@@ -13,7 +13,7 @@ from pubstorm.errors import KeysError, TopologyError
 from pubstorm.keys.psk import read_psk
 from pubstorm.monitor import MonitorError
 from pubstorm.monitor.bridges import BridgeMonitor, BridgeStates, WatchedBridges
-from pubstorm.monitor.sys_topics import Login
+from pubstorm.monitor.login import Login
 from pubstorm.plan import Tls as PlanTls
 from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult

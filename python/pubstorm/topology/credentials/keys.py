@@ -21,7 +21,7 @@ from pubstorm.keys.listener import (
     psk_settings,
 )
 from pubstorm.keys.psk import new_keys, psk_text
-from pubstorm.monitor.sys_topics import Login
+from pubstorm.monitor.login import Login
 from pubstorm.plan import Plan, Population, Psk
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.bridges.lines import Words, client_id, psk_words

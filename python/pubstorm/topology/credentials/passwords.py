@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pubstorm.keys.clients import names_of
 from pubstorm.keys.files import NewFile
-from pubstorm.monitor.sys_topics import Login
+from pubstorm.monitor.login import Login
 from pubstorm.plan import Population
 from pubstorm.scenario.topology import Topology
 from pubstorm.template import Template

@@ -21,7 +21,7 @@ from pubstorm.topology.started import (
 )
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
-STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def spawn() -> Iterator[Spawn]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(code: str = "", **variables: str) -> subprocess.Popen[bytes]:
-        text = f"{code or 'print(1, flush=True); import time; '}time.sleep(60)"
+        text = f"{code or 'print(1, flush=True); import signal; '}signal.pause()"
         process = subprocess.Popen(
             [sys.executable, "-c", text], stdout=subprocess.PIPE, env={**os.environ, **variables}
         )

@@ -242,7 +242,14 @@ fn too_few_descriptors_end_no_proxy() {
     let ends: Vec<_> = (0..30).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     proxy.counts_once(|counts| counts["accepted_total"].as_u64() > Some(5));
     drop(ends);
-    let (mut near, mut far) = support::connect_past_dead_ones(port, &target);
+    // The target hangs up too, on each that reaches it: only then are the descriptors free.
+    target.set_nonblocking(true).unwrap();
+    proxy.counts_once(|counts| {
+        while target.accept().is_ok() {}
+        counts["accepted_total"] == 30 && counts["open"] == 0
+    });
+    target.set_nonblocking(false).unwrap();
+    let (mut near, mut far) = support::connect(port, &target);
     near.write_all(b"well").unwrap();
     assert_eq!(read(&mut far, 4), b"well");
 }

@@ -123,19 +123,6 @@ pub fn connect(port: u16, target: &TcpListener) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// The same where earlier connections come first whose other ends are gone.
-pub fn connect_past_dead_ones(port: u16, target: &TcpListener) -> (TcpStream, TcpStream) {
-    let mut near = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    near.write_all(b"x").unwrap();
-    loop {
-        let (mut far, _) = target.accept().unwrap();
-        far.set_read_timeout(Some(PATIENCE)).unwrap();
-        if matches!(far.read(&mut [0; 1]), Ok(1)) {
-            return (near, far);
-        }
-    }
-}
-
 /// Bytes of which none can be missed or doubled unseen.
 pub fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|n| (n % 251) as u8).collect()

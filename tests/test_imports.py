@@ -42,6 +42,7 @@ FOREIGN = {
         "preflight.host",
         "topology.ports",
     },
+    "redis": {"identities.store"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},

@@ -56,6 +56,8 @@ class Place:
     """Virtual hosts that it federates."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
+    auth: str | None = None
+    """URL of the store in which it looks up users; None: it lets everybody in."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +159,7 @@ def _in_files(files: MosquittoFiles, asked: Asked) -> int:
     return 0
 
 
-def _written(meter: Meter, rows: int, accounts: tuple[Accounts, ...]) -> str:
+def _written(meter: Meter, rows: int, accounts: Sequence[Accounts]) -> str:
     clients = sum(each.count for each in accounts)
     return (
         f"{rows:,} rows of {clients:,} clients written in {meter.took_s:.1f} s "
@@ -173,7 +173,7 @@ def _verdict(where: str, findings: Findings, reached: str) -> int:
     click.echo(f"{where}: {right:,} of {findings.rows:,} rows are there and right")
     if findings.is_good:
         return 0
-    click.echo(f"{findings.missing:,} are missing, {findings.wrong:,} are wrong; the first:")
+    click.echo(f"{findings.missing:,} missing, {findings.wrong:,} wrong; the first:")
     for example in findings.examples:
         click.echo(f"  {example}")
     if reached:
@@ -182,7 +182,9 @@ def _verdict(where: str, findings: Findings, reached: str) -> int:
 
 
 def _reached(identities: Identities, positions: list[int]) -> str:
-    """How far writing came by its marker, where it did not come to the end."""
+    """How far writing came by its marker."""
+    if not any(positions):
+        return "no writing of just these users is known: without --verify it begins"
     for accounts, position in zip(identities.accounts, positions, strict=True):
         if position < accounts.count:
             return (

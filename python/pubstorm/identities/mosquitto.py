@@ -1,5 +1,5 @@
-"""Users and rights as mosquitto reads them: a file of passwords and one of rights, both whole or not
-there. Every user's lines follow from the scenario, but for the salt. It knows no Redis."""
+"""Users and rights as mosquitto reads them: a file of passwords and one of rights, both whole or
+not there. Every user's lines follow from the scenario, but for the salt. It knows no Redis."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class MosquittoFiles:
         seen: set[str] = set()
         with (
             passwords.open("w", encoding="utf-8") as users,
-            rights.open("w", encoding="utf8") as acl,
+            rights.open("w", encoding="utf-8") as acl,
         ):
             users.write(self._head)
             acl.write(self._head)

@@ -63,8 +63,7 @@ class OwnRedis:
 
     def client(self) -> Any:
         """A client of other people's, to look at what there is."""
-        password = self.settings.get("requirepass")
-        return Redis(port=self.port, password=password, decode_responses=True)  # type: ignore[call-overload]
+        return Redis(port=self.port, decode_responses=True)
 
 
 def wait_for(port: int) -> None:

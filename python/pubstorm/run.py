@@ -16,9 +16,10 @@ from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
+from pubstorm.children import watch_children_by_descriptor
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
+from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame

@@ -35,6 +35,10 @@ class Counters(Value):
     """Messages handed to the socket, each once."""
     acked_total: U64 = 0
     """Messages acknowledged: PUBACK, or PUBCOMP for QoS 2."""
+    left_total: U64 = 0
+    """Lives that ended as planned."""
+    stalled_total: U64 = 0
+    """Times that a subscriber stalled."""
     resent_total: U64 = 0
     """Messages of QoS 1 and 2 sent again after a reconnect."""
     abandoned_total: U64 = 0
@@ -83,6 +87,10 @@ class Gauges(Value):
     """Messages sent and not acknowledged."""
     backlog: U64 = 0
     """Messages due and not yet sent."""
+    away: U64 = 0
+    """Clients whose life is over, and which may come back."""
+    stalled: U64 = 0
+    """Subscribers that have stalled and have had nothing since."""
 
 
 class Reason(StrEnum):
@@ -150,6 +158,34 @@ class FlowSnapshot(Value):
     """From the actual send to the delivery."""
 
 
+class TargetSnapshot(Value):
+    """A target's interval."""
+
+    target: U64
+    """Index of the target."""
+    connected: U64 = 0
+    """Clients that it has accepted, at the end."""
+    connected_total: U64 = 0
+    """Connections that it accepted."""
+    connect_failed_total: U64 = 0
+    """Attempts at it that ended before that."""
+
+
+class Stall(Value):
+    """A subscriber that got nothing for a while though messages were due to it."""
+
+    population: U64
+    """Index of its population."""
+    number: U64
+    """Its number `{n}`."""
+    since_ns: U64
+    """When it last got something, or could first have, on the agent's clock in nanoseconds."""
+    until_ns: U64 | None
+    """When it got something again; null: it has stalled just now."""
+    due: U64
+    """Messages that were due to it meanwhile, about."""
+
+
 class EngineLoad(Value):
     """What the agent itself did and needed: the ground for judging its numbers."""
 
@@ -190,5 +226,9 @@ class Snapshot(Value):
     """One entry for each population of the plan."""
     flows: tuple[FlowSnapshot, ...]
     """Flows with anything to tell."""
+    targets: tuple[TargetSnapshot, ...] = ()
+    """Targets with anything to tell."""
+    stalls: tuple[Stall, ...] = ()
+    """Subscribers that stalled or went on, at most 100; all are counted."""
     engine: EngineLoad
     """The agent's own load."""

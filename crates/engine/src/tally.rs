@@ -97,6 +97,8 @@ impl Tally {
             settled: moment.settled,
             populations: self.populations.iter_mut().map(take_population).collect(),
             flows,
+            targets: Vec::new(),
+            stalls: Vec::new(),
             engine: EngineLoad {
                 busy_ns: std::mem::take(&mut self.busy_ns),
                 cpu_ns: cpu_ns - self.cpu_before_ns,

@@ -42,7 +42,7 @@ pub(crate) struct Drawn {
 impl Drawn {
     /// The table of a population; `None` where arithmetic does.
     pub(crate) fn new(plan: &Plan, population: usize) -> Option<Self> {
-        let Attachment { first, count, choice } = plan.populations[population].at;
+        let Attachment { first, count, choice, .. } = plan.populations[population].at;
         if choice == Choice::Turn || count == 1 || plan.targets_joined {
             return None;
         }

@@ -30,6 +30,10 @@ pub struct Plan {
     pub snapshot_interval_ns: u64,
     /// How long without progress the drain after a publish stage waits, in nanoseconds.
     pub drain_ns: u64,
+    /// A subscriber that gets nothing for so long though messages are due to it has stalled, in
+    /// nanoseconds; `None`: nobody looks.
+    #[serde(default)]
+    pub stall_ns: Option<u64>,
     /// Clients that behave alike.
     pub populations: Vec<Population>,
     /// What happens, in order.
@@ -99,13 +103,16 @@ pub struct Attachment {
     pub count: usize,
     /// Which of them a client gets.
     pub choice: Choice,
+    /// With [`Choice::Turn`], the place among them that client 0 gets; the others count on from it.
+    #[serde(default)]
+    pub shift: usize,
 }
 
 /// Which target of several a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// Client `c` gets number `c % count`.
+    /// Client `c` gets number `(c + shift) % count`.
     Turn,
     /// One at random, by the plan's seed.
     Random,
@@ -134,8 +141,11 @@ pub enum Version {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// Its name in the scenario.
+    /// Its name in the scenario; that of a share is `WHOLE/SHARE`.
     pub name: String,
+    /// The population that it is a share of; `None`: it is one by itself.
+    #[serde(default)]
+    pub whole: Option<String>,
     /// Protocol and version.
     pub version: Version,
     /// How many clients; client `c` has number `n = first + c`.
@@ -167,6 +177,12 @@ pub struct Population {
     pub reconnect: Option<Reconnect>,
     /// Messages a second that a client takes from its socket at most; `None`: no limit.
     pub read_rate_per_s: Option<f64>,
+    /// How long a client stays once it is ready; `None`: until it is told to go.
+    #[serde(default)]
+    pub lifetime: Option<Lifetime>,
+    /// A file whose rows the clients' templates refer to; `None`: there is none.
+    #[serde(default)]
+    pub rows: Option<Rows>,
     /// What each client subscribes to, in one SUBSCRIBE.
     pub subscriptions: Vec<Subscription>,
     /// What each client publishes in publish stages.
@@ -233,6 +249,30 @@ pub struct Will {
     pub qos: u8,
     /// Whether the broker keeps it.
     pub retain: bool,
+}
+
+/// How long clients stay: each draws a time anew whenever it has come, and then disconnects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lifetime {
+    /// Shortest time, in nanoseconds.
+    pub min_ns: u64,
+    /// Longest time, in nanoseconds.
+    pub max_ns: u64,
+    /// How long after it has gone a client comes back, in nanoseconds; `None`: it does not.
+    pub again_ns: Option<u64>,
+}
+
+/// A file of comma-separated values with a line of headings: one row for each client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
+    /// Its path.
+    pub file: String,
+    /// The client number `{n}` that has the first row.
+    pub first: u64,
+    /// Whether clients beyond the last row begin with the first again.
+    pub repeat: bool,
 }
 
 /// Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`.
@@ -365,6 +405,10 @@ pub enum Action {
         parallelism: Option<u32>,
         /// How long after the last start the barrier waits, in nanoseconds.
         timeout_ns: u64,
+        /// How many clients of each population of the stage are to be there after it, those with
+        /// the lowest indices; `None`: all of them.
+        #[serde(default)]
+        clients: Option<Vec<u32>>,
     },
     /// Publishes for a time, then drains.
     Publish {

@@ -44,6 +44,10 @@ counters! {
         sent_total,
         /// Messages acknowledged: PUBACK, or PUBCOMP for QoS 2.
         acked_total,
+        /// Lives that ended as planned.
+        left_total,
+        /// Times that a subscriber stalled.
+        stalled_total,
         /// Messages of QoS 1 and 2 sent again after a reconnect.
         resent_total,
         /// Messages of QoS 1 and 2 given up unacknowledged, with their session.
@@ -94,6 +98,10 @@ counters! {
         in_flight,
         /// Messages due and not yet sent.
         backlog,
+        /// Clients whose life is over, and which may come back.
+        away,
+        /// Subscribers that have stalled and have had nothing since.
+        stalled,
     }
 }
 
@@ -180,8 +188,49 @@ pub struct Snapshot {
     pub populations: Vec<PopulationSnapshot>,
     /// Flows with anything to tell.
     pub flows: Vec<FlowSnapshot>,
+    /// Targets with anything to tell.
+    #[serde(default)]
+    pub targets: Vec<TargetSnapshot>,
+    /// Subscribers that stalled or went on, at most [`Snapshot::STALLS_MAX`].
+    #[serde(default)]
+    pub stalls: Vec<Stall>,
     /// The agent's own load.
     pub engine: EngineLoad,
+}
+
+impl Snapshot {
+    /// Stalls told in one snapshot at most; all are counted.
+    pub const STALLS_MAX: usize = 100;
+}
+
+/// A target's interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSnapshot {
+    /// Index of the target.
+    pub target: usize,
+    /// Clients that it has accepted, at the end.
+    pub connected: u64,
+    /// Connections that it accepted.
+    pub connected_total: u64,
+    /// Attempts at it that ended before that.
+    pub connect_failed_total: u64,
+}
+
+/// A subscriber that got nothing for a while though messages were due to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// Index of its population.
+    pub population: usize,
+    /// Its number `{n}`.
+    pub number: u64,
+    /// When it last got something, or could first have, on the agent's clock in nanoseconds.
+    pub since_ns: u64,
+    /// When it got something again; `None`: it has stalled just now.
+    pub until_ns: Option<u64>,
+    /// Messages that were due to it meanwhile, about.
+    pub due: u64,
 }
 
 /// A population's interval.

@@ -88,6 +88,28 @@ class Tls(Frozen):
     pre-shared keys those without a Diffie-Hellman exchange in a finite field."""
 
 
+class Lifetime(Frozen):
+    """How long clients stay: each draws a time anew whenever it has come, and then disconnects."""
+
+    min_ns: U64
+    """Shortest time, in nanoseconds."""
+    max_ns: U64
+    """Longest time, in nanoseconds."""
+    again_ns: U64 | None
+    """How long after it has gone a client comes back, in nanoseconds; null: it does not."""
+
+
+class Rows(Frozen):
+    """A file of comma-separated values with a line of headings: one row for each client."""
+
+    file: str
+    """Its path."""
+    first: U64
+    """The client number `{n}` that has the first row."""
+    repeat: bool
+    """Whether clients beyond the last row begin with the first again."""
+
+
 class Subscription(Frozen):
     """One topic filter of every client of a population."""
 
@@ -176,14 +198,18 @@ class Attachment(Frozen):
     count: Annotated[int, Field(ge=1, le=U32_MAX)]
     """How many targets, from the first on."""
     choice: Literal["turn", "random"] = "turn"
-    """Client `c` goes to target `first + c % count`, or to one of them at random."""
+    """Client `c` goes to target `first + (c + shift) % count`, or to one of them at random."""
+    shift: U32 = 0
+    """The place among them that client 0 goes to, where they are gone through in turn."""
 
 
 class Population(Frozen):
     """Clients that behave alike."""
 
     name: str
-    """Its name in the scenario."""
+    """Its name in the scenario; that of a share is `WHOLE/SHARE`."""
+    whole: str | None = None
+    """The population that it is a share of; null: it is one by itself."""
     version: Literal["mqtt-3.1.1"] = "mqtt-3.1.1"
     """Protocol and version."""
     clients: U32
@@ -215,6 +241,10 @@ class Population(Frozen):
     """How a lost or refused connection is tried again; null: it is not."""
     read_rate_per_s: float | None
     """Messages a second that a client takes from its socket at most; null: no limit."""
+    lifetime: Lifetime | None = None
+    """How long a client stays once it is ready; null: until it is told to go."""
+    rows: Rows | None = None
+    """A file whose rows the clients' templates refer to; null: there is none."""
     subscriptions: tuple[Subscription, ...]
     """What each client subscribes to, in one SUBSCRIBE."""
     publications: tuple[Publication, ...]
@@ -231,6 +261,9 @@ class ConnectAction(Frozen):
     """Connections under way at once over all agents; null: no limit."""
     timeout_ns: U64
     """How long after the last start the barrier waits, in nanoseconds."""
+    clients: tuple[U32, ...] | None = None
+    """How many clients of each population of the stage are to be there after it, those with the
+    lowest indices; null: all of them."""
 
 
 class AddClients(Frozen):
@@ -372,6 +405,9 @@ class Plan(Frozen):
     """Time between two snapshots, in nanoseconds."""
     drain_ns: U64
     """How long without progress the drain after a publish stage waits, in nanoseconds."""
+    stall_ns: PositiveU64 | None = None
+    """A subscriber that gets nothing for so long though messages are due to it has stalled, in
+    nanoseconds; null: nobody looks."""
     populations: tuple[Population, ...]
     """Clients that behave alike."""
     stages: tuple[Stage, ...]

@@ -19,7 +19,7 @@ fn route(filter: &str, direction: Direction, local: &str, remote: &str) -> Route
 }
 
 fn at(mut population: Population, first: usize, count: usize, choice: Choice) -> Population {
-    population.at = Attachment { first, count, choice };
+    population.at = Attachment { first, count, choice, shift: 0 };
     population
 }
 

@@ -5,11 +5,12 @@ use crate::template::Template;
 pub(super) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
     let filter = |f: &&str| Subscription { filter: Template::new(f).unwrap(), qos: 0 };
     Population {
+        whole: None,
         name: "p".into(),
         version: Version::Mqtt311,
         clients,
         first,
-        at: Attachment { first: 0, count: 1, choice: Choice::Turn },
+        at: Attachment { first: 0, count: 1, choice: Choice::Turn, shift: 0 },
         bridge: false,
         client_id: Template::new("{n}").unwrap(),
         username: None,
@@ -21,6 +22,8 @@ pub(super) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         connect_timeout_ns: 1,
         reconnect: None,
         read_rate_per_s: None,
+        lifetime: None,
+        rows: None,
         subscriptions: filters.iter().map(filter).collect(),
         publications: Vec::new(),
     }
@@ -28,6 +31,7 @@ pub(super) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
 
 pub(super) fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
     Plan {
+        stall_ns: None,
         format: Plan::FORMAT,
         name: "test".into(),
         run_tag: 1,

@@ -249,7 +249,7 @@ def _publication(publication: Publication) -> str:
 
 def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     stage = plan.stages[number]
-    names = ", ".join(plan.populations[index].name for index in stage.populations)
+    names = ", ".join(_names(plan, stage))
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
     load = stage_load(plan, stage)
     begins = ["", *(_change(plan, same) for same in together(_changes(stage)))]
@@ -269,6 +269,13 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     for fault in sorted(faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
         yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
+
+
+def _names(plan: Plan, stage: Stage) -> Iterator[str]:
+    """The populations of a stage; one whose shares are all in it by its own name."""
+    entire = {n for n, shares in plan.wholes.items() if {*shares} <= {*stage.populations}}
+    each = (plan.populations[index] for index in stage.populations)
+    yield from dict.fromkeys(p.of if p.of in entire else p.name for p in each)
 
 
 def _fault(fault: Fault) -> str:

@@ -10,6 +10,7 @@ from pubstorm.result.machinery import (
     Environment,
     FleetResult,
     Headroom,
+    ServiceResult,
 )
 from pubstorm.result.measures import HistogramPair, Latency, LatencyPair, Rates
 from pubstorm.result.model import (
@@ -71,6 +72,7 @@ __all__ = [
     "Result",
     "Series",
     "SeriesStep",
+    "ServiceResult",
     "StageFlow",
     "StagePopulation",
     "StageResult",

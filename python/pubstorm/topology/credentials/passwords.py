@@ -117,6 +117,17 @@ def hashed(password: str) -> str:
     return f"$7${ITERATIONS}${_base64(salt)}${_base64(digest)}"
 
 
+def is_password(password: str, word: str) -> bool:
+    """Whether a password is the one behind what mosquitto keeps."""
+    try:
+        _, kind, iterations, salt, kept = word.split("$")
+        octets = base64.b64decode(salt, validate=True)
+        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), octets, int(iterations))
+    except ValueError:
+        return False
+    return kind == "7" and kept == _base64(digest)
+
+
 def password_text(hashes: Mapping[str, str]) -> bytes:
     """The text of a password file, from hashed passwords by user."""
     return "".join(f"{user}:{word}\n" for user, word in hashes.items()).encode()

@@ -1,6 +1,6 @@
-//! Who may log in, and what a client may subscribe and publish to: the answers to rmqtt's questions,
-//! from what Redis says. Rows are read once, at the login, and stay with the session; a message costs
-//! no question. It knows no socket.
+//! Who may log in, and what a client may subscribe and publish to: the answers to rmqtt's
+//! questions, from what Redis says. Rows are read once, at the login, and stay with the session; a
+//! message costs no question. It knows no socket.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

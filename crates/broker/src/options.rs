@@ -80,7 +80,7 @@ impl Default for Options {
 }
 
 /// Reads the process's arguments, of which the first is its own name, and the two variables that
-/// hold what other users of the host must not see.
+/// hold what other users of the host must not see; one that is empty says nothing.
 ///
 /// # Errors
 /// The first argument or variable that is unknown, lacks its value, or has one out of range.
@@ -92,9 +92,10 @@ where
     I: IntoIterator<Item = OsString>,
 {
     let mut parser = Parser::from_iter(args);
+    let said = |name| variable(name).filter(|value| !value.is_empty());
     let mut options = Options {
-        auth: variable(AUTH).map(redis_at).transpose()?,
-        trusted: variable(TRUSTED).map(trusted).transpose()?,
+        auth: said(AUTH).map(redis_at).transpose()?,
+        trusted: said(TRUSTED).map(trusted).transpose()?,
         ..Options::default()
     };
     while let Some(arg) = parser.next()? {
@@ -235,6 +236,7 @@ mod tests {
         assert!(trusted.as_ref().unwrap().is("observer", b"a:b"));
         assert!(!trusted.unwrap().is("observer", b"a"));
         assert_eq!(address(parse_with("--auth redis://h:2", variable)).0, "h:2");
+        assert_options(parse_with("", |_| Some("".into())), Options::default());
     }
 
     #[test]

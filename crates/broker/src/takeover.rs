@@ -1,7 +1,8 @@
 //! A client id that comes back while its last session is still being put away. rmqtt alone refuses
 //! one in seven of those that return at once, and sends what they had not acknowledged last first.
-//! This asks again and turns the order round. It is also where clients are stopped whose login nobody
-//! decided, and where messages are counted; all else it hands on to rmqtt's own session table.
+//! This asks again and turns the order round. It is also where clients are stopped whose login
+//! nobody decided, and where messages are counted; all else it hands on to rmqtt's own session
+//! table.
 
 use std::result::Result as StdResult;
 use std::sync::Arc;

@@ -119,6 +119,9 @@ class Broker(Part):
     among the broker's readings."""
     federation: Federation | None = None
     """For kind `rabbitmq`: a virtual host for each customer, federated. Default: none."""
+    auth: Text | None = None
+    """Where it looks up users, passwords and rights, for embedded: a name under `services`, or
+    redis://HOST:PORT/DB. Default: everybody may do everything."""
     restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
     """Whether one that ends unasked is started again. Default: never, and the run fails."""
     settings: Settings = Field(default_factory=dict)

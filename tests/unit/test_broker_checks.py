@@ -45,6 +45,10 @@ def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
         ("{kind: nats, tls: psk}", "tls: found tls with kind nats, allowed with mosquitto alone"),
         ("{kind: rabbitmq, passwords: true}", "passwords: found passwords with kind rabbitmq"),
         ("{kind: embedded, acl: [topic a]}", "acl: found acl with kind embedded"),
+        (
+            "{kind: mosquitto, auth: 'redis://127.0.0.1:6379/0'}",
+            "auth: found auth with kind mosquitto, allowed with embedded alone",
+        ),
         ("{kind: nats, plugins: [x]}", "plugins: found plugins with kind nats"),
         (
             "{kind: mosquitto, federation: {vhosts: 1, direction: out}}",

@@ -225,6 +225,8 @@ class Topology:
             plugins=spec.plugins,
             federation=spec.federation,
             is_under_tls=spec.tls != "none",
+            auth=spec.auth,
+            trusted=self.keys.observer(group) if spec.auth else None,
             host=LOOPBACK,
             environment=self.record.mark,
             note=self.record.note_process,

@@ -20,6 +20,7 @@ from pubstorm.children import signal_child
 from pubstorm.errors import TopologyError
 from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.monitor.login import Login
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.family import Family
@@ -59,6 +60,8 @@ class Place:
     """Whether its settings put clients under TLS."""
     auth: str | None = None
     """URL of the store in which it looks up users; None: it lets everybody in."""
+    trusted: Login | None = None
+    """One more user, who may do everything: who observes it."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK

@@ -3,8 +3,9 @@ addresses, memory, connection tracking and backlogs, each with its exact fix. It
 the host.
 """
 
+from pubstorm.descriptors import DESCRIPTORS_KEPT
 from pubstorm.preflight.brokers import broker_kinds
-from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_needed, largest_share
+from pubstorm.preflight.engines import agents_needed, largest_share
 from pubstorm.preflight.fixes import Fix, script
 from pubstorm.preflight.host import Host
 from pubstorm.preflight.need import Need

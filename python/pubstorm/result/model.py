@@ -82,6 +82,7 @@ class Event(Value):
         "links",
         "monitor",
         "host",
+        "memory",
         "residue",
     ]
     """What it happened to."""

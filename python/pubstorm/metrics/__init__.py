@@ -304,12 +304,15 @@ HOST_METRICS: Mapping[str, str] = {
     "cpu_steal": "Time that the hypervisor gave to others.",
     "memory_used_bytes": "Memory in use.",
     "memory_available_bytes": "Memory that programs can still get.",
+    "slab_bytes": "Memory of the kernel's own objects, of which sockets are the most where there are "
+    "many connections.",
     "load1": "Load average of a minute.",
     "net_sent_bytes_per_s": "Bytes sent over all interfaces.",
     "net_received_bytes_per_s": "Bytes received over all interfaces.",
     "tcp_retransmits": "TCP segments sent again: a counter.",
     "tcp_listen_overflows": "Connections dropped since a listener's queue was full: a counter.",
     "tcp_sockets": "TCP sockets in use.",
+    "tcp_buffer_bytes": "What all TCP sockets have in their buffers.",
     "conntrack": "Connections that the firewall follows.",
     "conntrack_max": "How many it can follow.",
 }

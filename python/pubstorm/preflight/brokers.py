@@ -26,7 +26,8 @@ class Appetite:
 
 
 APPETITES: Mapping[str, Appetite] = {
-    "embedded": Appetite(4 * 2**20, 4, threads_per_core=1, pipes=2),
+    # 10 000 clients, half of them with a subscription, take 18 kB each.
+    "embedded": Appetite(4 * 2**20, 4, threads_per_core=1, pipes=2, client_bytes=20_000),
     # Measured: 1000 of mosquitto 2.0 with a bridge each take 1.3 MiB private memory each (USS in
     # /proc/PID/smaps); the rest is allowed for what the kernel has for process and sockets.
     # A client with a subscription takes 1.2 kB.

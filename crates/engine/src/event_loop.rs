@@ -186,6 +186,7 @@ impl EventLoop {
             next_ns = next_ns.min(stage_ns);
         }
         next_ns = next_ns.min(self.changes.next_ns().unwrap_or(u64::MAX));
+        next_ns = next_ns.min(self.shared.lifetimes.next_ns().unwrap_or(u64::MAX));
         if let Some((_, at_ns)) = self.pending {
             next_ns = next_ns.min(at_ns);
         }
@@ -202,6 +203,7 @@ impl EventLoop {
             self.enter_stage(index, at_ns);
         }
         self.walk_changes();
+        self.walk_lives();
         self.wheel.advance(self.shared.now_ns, &mut self.due);
         let fired = self.due.len();
         while let Some(index) = self.due.pop() {
@@ -282,6 +284,16 @@ impl EventLoop {
         }
     }
 
+    /// Lets clients go whose life is over, and come back.
+    fn walk_lives(&mut self) {
+        for _ in 0..RAMP_TURN {
+            let Some(turn) = self.shared.lifetimes.next(self.shared.now_ns) else { return };
+            let index = self.shared.setup.populations[turn.population].first_client + turn.local;
+            let act = if turn.returns { Client::join } else { Client::go_away };
+            self.with_client(index, |client, shared| act(client, shared, turn.at_ns));
+        }
+    }
+
     fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
         if let Some(publishing) = &mut self.shared.publishing {
             let after_ns = at_ns.saturating_sub(publishing.start_ns);
@@ -336,6 +348,10 @@ impl EventLoop {
         self.changes = Changes::default();
         for index in 0..self.clients.len() as u32 {
             self.with_client(index, Client::end_publishing);
+        }
+        // Who comes back in the drain does not send what has been counted as skipped.
+        if let Some(publishing) = &mut self.shared.publishing {
+            publishing.populations.fill(false);
         }
     }
 

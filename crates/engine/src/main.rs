@@ -7,6 +7,7 @@ mod client;
 mod clock;
 mod event_loop;
 mod ledger;
+mod lifetimes;
 mod pause;
 mod pipes;
 mod setup;

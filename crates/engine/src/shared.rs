@@ -5,6 +5,7 @@ use mio::Registry;
 use plan::{FanOut, Tempo};
 
 use crate::ledger::Ledger;
+use crate::lifetimes::Lifetimes;
 use crate::setup::Setup;
 use crate::tally::Tally;
 
@@ -31,6 +32,8 @@ pub struct Shared {
     /// Which populations are owed what is published in this stage; the others change in it, and
     /// are owed what they receive.
     pub judged: Vec<bool>,
+    /// How long clients stay.
+    pub lifetimes: Lifetimes,
     /// Clients whose connection is under way.
     pub underway: u32,
     /// Clients of each population that have given up.
@@ -72,13 +75,14 @@ impl Shared {
     pub fn new(setup: Setup, registry: Registry, now_ns: u64) -> Self {
         let populations = setup.populations.len();
         Self {
-            tally: Tally::new(populations, now_ns),
+            tally: Tally::new(populations, setup.targets.len(), now_ns),
             ledger: Ledger::default(),
             registry,
             now_ns,
             publishing: None,
             present: vec![0; populations],
             judged: vec![true; populations],
+            lifetimes: Lifetimes::new(&setup),
             underway: 0,
             gave_up: vec![0; populations],
             out: Vec::new(),
@@ -89,7 +93,7 @@ impl Shared {
     }
 
     /// Begins a stage with the clients that are there. A persistent session is owed what comes
-    /// while its client is away.
+    /// while its client is away; who comes and goes by itself is owed what it receives.
     pub fn begin_receiving(&mut self) {
         for (p, population) in self.setup.plan.populations.iter().enumerate() {
             let kept = if population.clean_session { 0 } else { self.receivers.clients[p] };
@@ -97,6 +101,11 @@ impl Shared {
         }
         self.judged.fill(true);
         self.tally.begin_stage();
+        for population in 0..self.judged.len() {
+            if self.setup.plan.populations[population].lifetime.is_some() {
+                self.stop_judging(population);
+            }
+        }
     }
 
     /// From here to the end of the stage a population is owed what it receives: it changes, so

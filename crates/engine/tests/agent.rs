@@ -4,6 +4,8 @@
 
 #[path = "agent/changes.rs"]
 mod changes;
+#[path = "agent/lives.rs"]
+mod lives;
 mod support;
 
 use plan::{Command, Counters, Reason};

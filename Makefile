@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
 
-.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench docs \
+.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench scale docs \
 	requirements wheel clean programs
 
 help: ## List the targets
@@ -46,6 +46,11 @@ bench: .venv/ready ## Measure what the engine costs, as ratios against plain soc
 	cargo build --locked --release -p pubstorm-engine -p pubstorm-floor
 	$(BIN)/python -m benches.bench
 	$(BIN)/python -m benches.report
+
+scale: build ## Hold a million connections, then 1.5 million; CLIENTS=20000 holds so many
+	$(BIN)/pubstorm run scenarios/million.yaml $(if $(CLIENTS),--set sweep=null) \
+		$(foreach population,mobile device,$(if $(CLIENTS), \
+			--set populations.$(population).clients=$$(( $(CLIENTS) / 2 ))))
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .

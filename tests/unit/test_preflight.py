@@ -182,7 +182,7 @@ def test_bridges_are_connections_of_the_main_broker() -> None:
     assert brokers == {"mosquitto": 1001}
     found = {n.what: n.needed for n in needs(plan, HOST, agents=1, brokers=brokers)}
     assert found["open files of a broker"] == 1000 + 7 + 200
-    assert found["open files of Pubstorm itself"] == 1001 + 200
+    assert found["open files of Pubstorm itself"] == 1001 + 3 + 200
     assert found["ports for brokers to listen on"] == 1001
     assert found["processes and threads of the system"] == 1001 + 3
     # Of each broker what it takes by itself, and of each connection what a broker has of it.

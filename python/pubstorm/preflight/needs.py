@@ -43,6 +43,8 @@ SOCKET_BUFFER_BYTES = 4096
 """One page for each end of a connection with a message on its way."""
 UNDER_WAY_S = 1.0
 """How long a message may be on its way, in the kernel's buffers."""
+ENGINE_PIPES = 3
+"""Descriptors of Pubstorm for an engine: both its pipes, and one that stands for its process."""
 ENGINE_THREADS = 3
 """The loop, and one for each of its pipes."""
 BROKER_FILES = 20
@@ -121,7 +123,7 @@ def _descriptors(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterato
             Fix("ulimit", "n", per_broker),
             "more brokers: raise count in topology.brokers",
         )
-        own = descriptors_for(brokers) + DESCRIPTORS_KEPT
+        own = descriptors_for(brokers) + agents * ENGINE_PIPES + DESCRIPTORS_KEPT
         fix = Fix("ulimit", "n", own)
         yield Need("open files of Pubstorm itself", own, host.descriptors, "files", fix)
     largest = max(per_agent, per_broker)

@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
+SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
+	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
 
 .PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench scale docs \
@@ -48,9 +50,7 @@ bench: .venv/ready ## Measure what the engine costs, as ratios against plain soc
 	$(BIN)/python -m benches.report
 
 scale: build ## Hold a million connections, then 1.5 million; CLIENTS=20000 holds so many
-	$(BIN)/pubstorm run scenarios/million.yaml $(if $(CLIENTS),--set sweep=null) \
-		$(foreach population,mobile device,$(if $(CLIENTS), \
-			--set populations.$(population).clients=$$(( $(CLIENTS) / 2 ))))
+	$(BIN)/pubstorm run scenarios/million.yaml $(SIZE)
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .

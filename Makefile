@@ -7,8 +7,8 @@ SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
 
-.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench scale docs \
-	requirements wheel clean programs
+.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench \
+	scale docs requirements wheel clean programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16

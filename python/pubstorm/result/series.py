@@ -36,6 +36,8 @@ class SeriesStep(Value):
     """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
     """Why it came to no measurement."""
+    unfit: str | None = None
+    """What it needs that this host does not have, so that it was not run."""
     cells: tuple[str, ...] = ()
     """Its row of the table."""
 
@@ -51,6 +53,8 @@ class SeriesStep(Value):
         """Its verdict in a word, or why it has none."""
         if self.status is not None:
             return str(self.status)
+        if self.unfit is not None:
+            return "not run"
         return "no measurement" if self.problem is not None else "not played"
 
 

@@ -46,6 +46,8 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(event.text)
         elif event.kind == "residue":
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)
+        elif event.kind == "memory":
+            yield Finding(text, LimitedBy.HOST, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
         elif event.kind not in {"change", "fault"}:

@@ -49,13 +49,16 @@ def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
 
 
 def fitted(
-    subject: str, points: Sequence[MemoryPoint], steady: MemoryPoint | None = None
+    subject: str,
+    points: Sequence[MemoryPoint],
+    *,
+    steady: MemoryPoint | None = None,
+    points_min: int = POINTS_MIN,
 ) -> MemoryModel:
     """The line through some points, or why there is none."""
     x, y = [point.connections for point in points], [point.bytes for point in points]
-    problem = None
-    if len(set(x)) < POINTS_MIN:
-        problem = f"readings at {len(set(x))} numbers of connections, needed are {POINTS_MIN}"
+    if len(set(x)) < points_min:
+        problem = f"readings at {len(set(x))} numbers of connections, needed are {points_min}"
     elif max(x) - min(x) < SPREAD_MIN:
         problem = f"readings over {max(x) - min(x):.0f} connections, needed are {SPREAD_MIN}"
     else:
@@ -184,7 +187,7 @@ def _model(
             connections=fmean(connections(track.at_s[place]) for place in held),
             bytes=fmean(track.values[place] for place in held),
         )
-    return fitted(subject, points, point)
+    return fitted(subject, points, steady=point)
 
 
 def _within(spans: Iterable[Span], at_s: float) -> bool:

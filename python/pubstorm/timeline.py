@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pubstorm.histogram import Histogram, HistogramSum
-from pubstorm.plan import OpenPace, Plan
+from pubstorm.plan import OpenPace, Plan, Population
 from pubstorm.samples import Sample
 from pubstorm.snapshot import Snapshot
 
@@ -19,7 +19,7 @@ OPEN_MAX = 8
 """Spans that are kept open for agents that are behind."""
 MIN_COVERED = 0.1
 """Share of a span that an agent must have told of for a rate."""
-GAUGES = ("connected", "ready", "in_flight", "backlog")
+GAUGES = ("connected", "ready", "in_flight", "backlog", "away", "stalled")
 COUNTS = ("sent", "acked", "received", "skipped")
 
 
@@ -69,6 +69,7 @@ class LoadTimeline:
         """The first span that is not closed."""
         self._states: dict[int, list[_AgentState]] = {}
         self._delivers: set[int] = set()
+        self._gauges = [_gauges(plan, population) for population in plan.populations]
         self._scheduled = [
             population.publications
             and all(isinstance(each.pace, OpenPace) for each in population.publications)
@@ -171,7 +172,10 @@ class LoadTimeline:
         known = {agent: state for agent, state in states.items() if state is not None}
         for number, population in enumerate(self._plan.populations):
             figures = {
-                **{g: sum(s.gauges[number, g] for s in known.values()) for g in GAUGES},
+                **{
+                    gauge: sum(state.gauges[number, gauge] for state in known.values())
+                    for gauge in self._gauges[number]
+                },
                 **self._rates(number, bucket.agents.values()),
                 "missing": sum(state.missing[number] for state in known.values()),
                 **_latencies(self._latency(number, bucket)),
@@ -210,6 +214,15 @@ class LoadTimeline:
 
     def _index(self, instant_ns: int) -> int:
         return (instant_ns - self._started_ns) // self._width_ns
+
+
+def _gauges(plan: Plan, population: Population) -> tuple[str, ...]:
+    """What a population can show: only those with a lifetime are away, only subscribers stall."""
+    without = {
+        *(() if population.lifetime is not None else ("away",)),
+        *(() if plan.stall_ns is not None and population.subscriptions else ("stalled",)),
+    }
+    return tuple(gauge for gauge in GAUGES if gauge not in without)
 
 
 def _latencies(histogram: Histogram) -> dict[str, float]:

@@ -23,7 +23,7 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.verdict import judge
-from tests.result.example_fleet import fleet_parts
+from tests.result.example_fleet import fleet_parts, fleet_stages
 
 MeasuredMaker = Callable[..., Measured]
 
@@ -230,7 +230,8 @@ def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None
     ],
 )
 def test_metrics_of_a_run_as_a_whole(measured: MeasuredMaker, expression: str, found: str) -> None:
-    run = measured(**fleet_parts(measured()))
+    still = {"stalled_total": 3, "stalled": 1}
+    run = measured(**fleet_parts(), device=still, stages=fleet_stages(measured()))
     value = evaluate(run, parse_expression(expression))
     assert (value.reason if isinstance(value, Missing) else str(value)) == found
 

@@ -75,6 +75,7 @@ class LoadTimeline:
         self._scheduled = {
             name: _is_scheduled(plan, indices) for name, indices in self._subjects.items()
         }
+        self._gauges = {name: _gauges(plan, indices) for name, indices in self._subjects.items()}
 
     def take(self, snapshot: Snapshot) -> list[Sample]:
         """Adds a snapshot; the samples of the spans that are complete with it."""
@@ -173,7 +174,10 @@ class LoadTimeline:
         for name, indices in self._subjects.items():
             states_of = [(state, index) for state in known.values() for index in indices]
             figures = {
-                **{g: sum(state.gauges[index, g] for state, index in states_of) for g in GAUGES},
+                **{
+                    gauge: sum(state.gauges[index, gauge] for state, index in states_of)
+                    for gauge in self._gauges[name]
+                },
                 **self._rates(name, bucket.agents.values()),
                 "missing": sum(state.missing[index] for state, index in states_of),
                 **_latencies(self._latency(indices, bucket)),
@@ -223,6 +227,17 @@ def _is_scheduled(plan: Plan, indices: Sequence[int]) -> bool:
     """Whether populations publish, all of it by a schedule."""
     publications = [each for index in indices for each in plan.populations[index].publications]
     return bool(publications) and all(isinstance(each.pace, OpenPace) for each in publications)
+
+
+def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[str, ...]:
+    """What populations can show: only those with a lifetime are away, only subscribers stall."""
+    populations = [plan.populations[index] for index in indices]
+    subscribe = plan.stall_ns is not None and any(each.subscriptions for each in populations)
+    without = {
+        *(() if any(each.lifetime is not None for each in populations) else ("away",)),
+        *(() if subscribe else ("stalled",)),
+    }
+    return tuple(gauge for gauge in GAUGES if gauge not in without)
 
 
 def _latencies(histogram: Histogram) -> dict[str, float]:

@@ -142,6 +142,17 @@ def factor(value: object) -> float:
     return float(number * SHARE_FACTORS[unit])
 
 
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """A share of something that is counted, such as `50%` of the clients of a population."""
+
+    share: float
+    """From 0 to 1."""
+
+    def __str__(self) -> str:
+        return write_share(self.share)
+
+
 def describe(value: object) -> str:
     """A value as an error shows it: short, in the words of YAML."""
     match value:

@@ -345,4 +345,4 @@ FAULT_HINT = "for example clients_back.most@kill cloud"
 EXAMPLES_HINT = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
 
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
-_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*)\.(?P<metric>.+)", re.ASCII)
+_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*(?:/[A-Za-z][\w-]*)?)\.(?P<metric>.+)", re.ASCII)

@@ -137,7 +137,7 @@ class _Stage:
         for n, (from_ns, to_ns) in enumerate(pairwise(edges)):
             begins = self._beginnings[n - 1] if n else _Beginning(plan.stages[stage].name, from_ns)
             if begins.change is not None:
-                publishing.apply(begins.change, plan)
+                publishing.apply(begins.change)
             yield _Cut(
                 name=begins.name,
                 from_ns=from_ns,

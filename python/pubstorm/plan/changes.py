@@ -41,9 +41,11 @@ class Presence:
 
     def enter(self, stage: Stage) -> None:
         """A stage begins."""
-        for population in stage.populations:
+        for place, population in enumerate(stage.populations):
             if isinstance(stage.action, ConnectAction):
-                self.counts[population] = self._all[population]
+                asked = stage.action.clients
+                wanted = self._all[population] if asked is None else asked[place]
+                self.counts[population] = max(self.counts[population], wanted)
             elif isinstance(stage.action, DisconnectAction):
                 self.counts[population] = 0
 

@@ -144,7 +144,8 @@ class _Run:
                 watch = self._watch(observed, topology)
                 self._faults = Faults(topology, topology.bridges.links, topology.networks)
                 kept = self._older_targets(is_own)
-                clean_start = CleanStart(observed, self._scenario.clean_start, kept)
+                residual = topology.keys.observing(observed)
+                clean_start = CleanStart(residual, self._scenario.clean_start, kept)
                 assembly = await self._play_cleanly(plan, watch, clean_start)
             finally:
                 if is_own:

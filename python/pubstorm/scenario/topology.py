@@ -122,6 +122,9 @@ class Broker(Part):
     cluster: Flag = False
     """For kind `rabbitmq`: whether the brokers of this name are the nodes of one cluster, each on
     an address of its own: 127.0.0.1, 127.0.0.2 and so on."""
+    auth: Text | None = None
+    """Where it looks up users, passwords and rights, for embedded: a name under `services`, or
+    redis://HOST:PORT/DB. Default: everybody may do everything."""
     restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
     """Whether one that ends unasked is started again. Default: never, and the run fails."""
     settings: Settings = Field(default_factory=dict)

@@ -18,6 +18,7 @@ from typing import ClassVar
 from pubstorm.errors import TopologyError
 from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.monitor.login import Login
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.cluster import Cluster
@@ -58,6 +59,10 @@ class Place:
     """The cluster that it is a node of."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
+    auth: str | None = None
+    """URL of the store in which it looks up users; None: it lets everybody in."""
+    trusted: Login | None = None
+    """One more user, who may do everything: who observes it."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK

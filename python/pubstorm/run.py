@@ -137,6 +137,7 @@ class _Run:
         with caught_signals(self._interrupt):
             try:
                 topology.keys.make(provisional_plan(self._scenario))
+                topology.services.prepare(provisional_plan(self._scenario))
                 await self._unless_interrupted(topology.start(self._live.starting))
                 self._note_bridges(topology)
                 plan = self._compile(topology)
@@ -162,6 +163,7 @@ class _Run:
             Brought(
                 assembly=assembly,
                 brokers=topology.results(),
+                services=topology.service_results(),
                 bridges=topology.bridges.results(),
                 watch=watch,
                 residue=self._residue,
@@ -266,8 +268,9 @@ class _Run:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
+        services = topology.services.monitors() if scenario.monitors.brokers else ()
         return Watch(
-            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
+            (*monitors_for(scenario, plan, watched), *services, *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,

@@ -1,5 +1,6 @@
-"""The brokers that a run starts, and the bridges between them. The docstrings are the reference
-that users read. It knows neither populations nor how a broker is started.
+"""The brokers that a run starts, the services beside them and the bridges between them. The
+docstrings are the reference that users read. It knows neither populations nor how a broker is
+started.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
@@ -67,6 +68,20 @@ def _restart(value: object) -> object:
     if value is None or not isinstance(value, (dict, Restart)):
         raise UnfitError(value, "is {at_most: 3, within: 1min} or never")
     return value
+
+
+def _seed(value: object) -> object:
+    if value is None or isinstance(value, (bool, list, tuple)):
+        return value
+    raise UnfitError(value, "are true, false and a list of populations")
+
+
+SEED_JSON = WithJsonSchema(
+    {
+        "title": "flag or list",
+        "anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}],
+    }
+)
 
 
 class Federation(Part):
@@ -132,6 +147,27 @@ class Broker(Part):
     NATS' configuration, or long options of `pubstorm broker` such as `max-queued`."""
 
 
+class Service(Part):
+    """A program beside the brokers that the run starts and stops itself; a plain text is the
+    kind."""
+
+    SHORT_FOR: ClassVar[str | None] = "kind"
+
+    kind: Annotated[Literal["redis"], BeforeValidator(one_of("redis"))]
+    """`redis` has to be installed; it listens on 127.0.0.1 and keeps nothing on the disk."""
+    port: PortNumber | None = None
+    """Its port. Default: a free one."""
+    binary: Text | None = None
+    """Path of the program; a relative one is from the folder of the scenario file. Default: the one
+    that is installed."""
+    settings: Settings = Field(default_factory=dict)
+    """Settings in its own words: lines of `redis.conf` such as `maxmemory: 100mb`."""
+    seed: Annotated[tuple[Name, ...] | bool | None, BeforeValidator(_seed), SEED_JSON] = None
+    """Whether the users of the populations, their passwords and their rights are written to it
+    before the brokers start, as `pubstorm seed` does; a list names the populations. Default: all of
+    them where a broker's `auth` names the service."""
+
+
 class BridgeTopic(Part):
     """Topics that cross a bridge, in mosquitto's words."""
 
@@ -194,10 +230,13 @@ class Bridge(Part):
 
 
 class Topology(Part):
-    """The brokers that the run itself starts and stops, and the bridges between them."""
+    """The brokers that the run itself starts and stops, the services beside them and the bridges
+    between them."""
 
     brokers: Mapping[Name, Broker] = Field(default_factory=dict)
     """Brokers by name; in this order they are the targets."""
+    services: Mapping[Name, Service] = Field(default_factory=dict)
+    """Programs beside the brokers, by name: up before them, gone after them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
     joined: Flag = False
@@ -214,3 +253,10 @@ class Topology(Part):
         """The networks of its bridges."""
         bridges = self.bridges.values()
         return tuple(bridge.network for bridge in bridges if bridge.network is not None)
+
+    def is_seeded(self, name: str) -> bool:
+        """Whether the run writes users to a service."""
+        seed = self.services[name].seed
+        if seed is None:
+            return any(broker.auth == name for broker in self.brokers.values())
+        return bool(seed)

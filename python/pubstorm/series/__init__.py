@@ -141,7 +141,9 @@ class _Series:
             targets=scenarios[0].target,
             cut=faulty_bridges(*scenarios),
         )
-        topology.keys.make(*map(provisional_plan, scenarios))
+        plans = [provisional_plan(scenario) for scenario in scenarios]
+        topology.keys.make(*plans)
+        topology.services.prepare(*plans)
         return topology
 
     def _kept(self, turn: _Turn) -> Result | None:

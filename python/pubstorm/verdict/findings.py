@@ -199,10 +199,10 @@ def _unless_broken(
     return LimitedBy.NONE if counted_there >= total else LimitedBy.BROKER
 
 
-def _tls(measured: Measured) -> Iterable[Finding]:
-    """What each reason of TLS means, and what to look at."""
+def _advice(measured: Measured) -> Iterable[Finding]:
+    """What the reasons of TLS and of logins mean, and what to look at."""
     outcomes = _outcomes(measured)
-    for reason, advice in _TLS_ADVICE.items():
+    for reason, advice in _ADVICE.items():
         if outcomes[reason]:
             yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
 
@@ -347,7 +347,11 @@ _HOST_FIXES = {
         "correct sources or add the address to an interface",
     ),
 }
-_TLS_ADVICE = {
+_ADVICE = {
+    Reason.BAD_CREDENTIALS: (
+        "the broker knows another password for these users, or does not know them: pubstorm seed "
+        "TARGET SCENARIO --verify tells which it was never told"
+    ),
     Reason.CERTIFICATE_EXPIRED: (
         "the broker's certificate, or one above it, is out of its dates: renew it, and look at the "
         "clocks of both sides"
@@ -380,7 +384,7 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _skipped,
     _unready,
     _connections,
-    _tls,
+    _advice,
     _deliveries,
     _unjudged,
     _unacknowledged,

@@ -48,8 +48,11 @@ class RunPasswords:
         users[str(observer.username)] = str(observer.password)
         for group in sorted(self.groups):
             broker = self._spec.brokers[group]
-            text_of = definitions_text if broker.kind == "rabbitmq" else password_text
-            text = text_of({**dict(self._bridges_to(group)), **users})
+            known = {**dict(self._bridges_to(group)), **users}
+            if broker.kind == "rabbitmq":
+                text = definitions_text(known)
+            else:
+                text = password_text({user: hashed(word) for user, word in known.items()})
             yield NewFile(self._passwords_of(group), text)
             if broker.acl:
                 text = acl_text(broker.acl, users, self._notified(group))
@@ -120,9 +123,20 @@ def hashed(password: str) -> str:
     return f"$7${ITERATIONS}${_base64(salt)}${_base64(digest)}"
 
 
-def password_text(passwords: Mapping[str, str]) -> bytes:
-    """The text of mosquitto's password file, from passwords by user."""
-    return "".join(f"{user}:{hashed(word)}\n" for user, word in passwords.items()).encode()
+def is_password(password: str, word: str) -> bool:
+    """Whether a password is the one behind what mosquitto keeps."""
+    try:
+        _, kind, iterations, salt, kept = word.split("$")
+        octets = base64.b64decode(salt, validate=True)
+        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), octets, int(iterations))
+    except ValueError:
+        return False
+    return kind == "7" and kept == _base64(digest)
+
+
+def password_text(hashes: Mapping[str, str]) -> bytes:
+    """The text of a password file, from hashed passwords by user."""
+    return "".join(f"{user}:{word}\n" for user, word in hashes.items()).encode()
 
 
 def acl_text(own: Sequence[str], trusted: Iterable[str], notified: Iterable[str]) -> bytes:

@@ -23,6 +23,7 @@ from pubstorm.log_tail import last_lines, open_log
 from pubstorm.monitor.login import Login
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.family import Family
 from pubstorm.topology.ports import LOOPBACK
 
@@ -56,6 +57,8 @@ class Place:
     """Plugins of a broker that has some."""
     federation: Federation | None = None
     """Virtual hosts that it federates."""
+    cluster: Cluster | None = None
+    """The cluster that it is a node of."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
     auth: str | None = None

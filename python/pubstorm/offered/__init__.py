@@ -157,7 +157,8 @@ def _received(plan: Plan, population: Population, place: Place) -> float:
         matching = Matching(levels_seen, place.topic, population.first, population.clients)
         share = targets / at.count
         if targets == 1 and at.choice == "turn":
-            matching.keep_remainder(at.count, (target - at.first + population.first) % at.count)
+            of_index = target - at.first - at.shift
+            matching.keep_remainder(at.count, (of_index + population.first) % at.count)
             share = 1
         count = matching.count() * share
         if shared:

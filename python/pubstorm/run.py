@@ -324,8 +324,8 @@ class _Run:
 
 
 def _anybody_connected(assembly: Assembly) -> bool:
-    populations = range(len(assembly.plan.populations))
-    return any(assembly.totals.peak(index, "connected") for index in populations)
+    everybody = range(len(assembly.plan.populations))
+    return assembly.totals.peak(everybody, "connected") > 0
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

@@ -51,7 +51,7 @@ class Expression:
     """What is asked of a result."""
 
     subject: str | None
-    """A population, a monitor's source or its group; None: all populations."""
+    """A population or a share of one, a monitor's source or its group; None: all populations."""
     metric: str
     statistic: str | None = None
     span: str | None = None
@@ -220,6 +220,8 @@ COUNTERS = (
     "subscribe_failed",
     "sent",
     "acked",
+    "left",
+    "stalled",
     "resent",
     "abandoned",
     "skipped",
@@ -229,8 +231,6 @@ COUNTERS = (
     "duplicate",
     "reordered",
     "stale",
-    "left",
-    "stalled",
     "retained",
     "foreign",
     "packets_sent",
@@ -245,6 +245,8 @@ STAGE_COUNTERS = frozenset(
         "sent",
         "acked",
         "skipped",
+        "left",
+        "stalled",
         "received",
         "expected",
         "lost",
@@ -253,7 +255,16 @@ STAGE_COUNTERS = frozenset(
         "stale",
     )
 )
-STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
+STATES = (
+    "clients",
+    "connected",
+    "ready_max",
+    "away",
+    "stalled_max",
+    "in_flight_max",
+    "in_flight",
+    "backlog",
+)
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
 LATENCIES = ("latency", "ack_latency")
 SHOWN_METRICS = (*COUNTERS, *STATES, *RATES, *LATENCIES, "connect_time")
@@ -271,7 +282,8 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = metrics[f"{name}_total"] = metric
     for name in STATES:
         metrics[name] = Metric((name,))
-    metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
+    for name in ("connected", "away"):
+        metrics[name] = metrics[f"{name}_max"] = Metric((f"{name}_max",))
     for name in RATES:
         metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
@@ -361,4 +373,4 @@ FAULT_HINT = "for example clients_back.most@kill cloud"
 EXAMPLES_HINT = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
 
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
-_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*)\.(?P<metric>.+)", re.ASCII)
+_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*(?:/[A-Za-z][\w-]*)?)\.(?P<metric>.+)", re.ASCII)

@@ -28,6 +28,7 @@ from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
 from pubstorm.metrics.of_run import ENGINES
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
+from pubstorm.scenario.divisions import REST, divisions_of
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
@@ -69,8 +70,12 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     """Stages and phases that expressions name, once every value is right by itself."""
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
+    names = (*scenario.populations, *divisions_of(scenario))
     for path, expression in _expressions(scenario):
         yield from _check_together(path, expression, scenario)
+        subject = expression.subject or ""
+        if "/" in subject and subject not in names:
+            yield path, *unknown("population", subject, names)
         if expression.metric == "balance":
             yield from _check_balance(path, expression, scenario)
         span = expression.span
@@ -105,9 +110,19 @@ def check_subject_names(root: At) -> Iterator[Finding]:
             taken.setdefault(name, noun)
 
 
+def population_names(root: At) -> list[str]:
+    """What populations and shares of them are called, as `device` and `device/short`."""
+    names = []
+    for population in root["populations"].entries():
+        shares = [_name(share) for share in population["shares"].named()]
+        names.append(_name(population))
+        names += [f"{_name(population)}/{share}" for share in ([REST, *shares] if shares else ())]
+    return names
+
+
 def subjects_of(root: At) -> Subjects:
     """Everything that an expression may begin with."""
-    subjects = {_name(at): Subject(is_population=True) for at in root["populations"].entries()}
+    subjects = dict.fromkeys(population_names(root), Subject(is_population=True))
     monitors = root["monitors"]
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))
@@ -218,7 +233,8 @@ def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Itera
             names = [stage.name for stage in scenario.stages]
             yield path, *unknown("stage", str(expression.span), names)
         return
-    is_monitor = expression.subject is not None and expression.subject not in scenario.populations
+    whole = (expression.subject or "").partition("/")[0]
+    is_monitor = expression.subject is not None and whole not in scenario.populations
     metric = POPULATION_METRICS.get(expression.metric)
     kind: SpanKind = (
         "stage" if expression.span in {stage.name for stage in scenario.stages} else "phase"

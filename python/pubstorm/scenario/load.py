@@ -19,6 +19,7 @@ from pubstorm.scenario.overrides import apply_override, parse_override
 from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.retarget import retargeted
+from pubstorm.scenario.scale import scaled
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.sweep import Sweep, Variation, written
 from pubstorm.units import UnfitError
@@ -143,7 +144,7 @@ class _Loading:
     def _validate(self) -> Scenario | None:
         self._add(check_keys(self.data))
         try:
-            scenario = Scenario.model_validate(self.data)
+            scenario = scaled(Scenario.model_validate(self.data))
         except ValidationError as error:
             self._add(explain(error))
             return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population
+from pubstorm.scenario.populations import Population, PopulationShare
 from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Broker
 from pubstorm.units import describe
 
@@ -54,6 +54,8 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
         if "nats" in kinds:
             yield from _check_qos(path, population)
+            for share, each in population.shares.items():
+                yield from _check_qos((*path, "shares", share), each)
         strangers = sorted(kinds.intersection(REFUSE_BRIDGES))
         if population.bridge and strangers:
             message = f"found bridge with kind {strangers[0]}, allowed with {KNOW_BRIDGES[0]}"
@@ -116,10 +118,12 @@ def _at(scenario: Scenario, name: str) -> Iterator[str]:
             yield group
 
 
-def _check_qos(path: Path, population: Population) -> Iterator[Finding]:
+def _check_qos(path: Path, population: Population | PopulationShare) -> Iterator[Finding]:
+    if isinstance(population, PopulationShare) and population.qos is not None:
+        yield from _no_qos_2([(path, population.qos)])
     for key, entries in (
-        ("subscriptions", [entry.qos for entry in population.subscriptions]),
-        ("publications", [entry.qos for entry in population.publications]),
+        ("subscriptions", [entry.qos for entry in population.subscriptions or ()]),
+        ("publications", [entry.qos for entry in population.publications or ()]),
     ):
         yield from _no_qos_2(((*path, key, n), qos) for n, qos in enumerate(entries))
     if population.will is not None:

@@ -229,8 +229,6 @@ COUNTERS = (
     "duplicate",
     "reordered",
     "stale",
-    "left",
-    "stalled",
     "retained",
     "foreign",
     "packets_sent",

@@ -220,6 +220,8 @@ COUNTERS = (
     "subscribe_failed",
     "sent",
     "acked",
+    "left",
+    "stalled",
     "resent",
     "abandoned",
     "skipped",

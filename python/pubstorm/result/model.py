@@ -9,6 +9,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.result.accounts import (
+    MemoryModel,
+    Peaks,
+    Problem,
+    Sampler,
+    StalledSubscriber,
+    TargetResult,
+)
 from pubstorm.result.faults import FaultResult
 from pubstorm.result.machinery import (
     BridgeResult,
@@ -89,6 +97,7 @@ class Event(Value):
         "links",
         "monitor",
         "host",
+        "memory",
         "residue",
     ]
     """What it happened to."""
@@ -129,11 +138,25 @@ class Measured(Value):
     ended_early: bool = False
     """Whether the run ended before its last stage."""
     populations: dict[str, PopulationResult]
-    """By name."""
+    """By name; shares each by themselves, as `device/short`."""
+    wholes: dict[str, PopulationResult] = Field(default_factory=dict)
+    """The sums of populations with shares, by name."""
     flows: tuple[FlowResult, ...]
     """Messages from population to population."""
     stages: tuple[StageResult, ...]
     """In the order played."""
+    samplers: tuple[Sampler, ...] = ()
+    """What became of everything that the clients did, by population and QoS."""
+    problems: tuple[Problem, ...] = ()
+    """What ended otherwise than hoped, by kind."""
+    stalls: tuple[StalledSubscriber, ...] = ()
+    """Subscribers that got nothing though messages were due to them, the earliest."""
+    peaks: Peaks = Peaks()
+    """The largest sums over all populations."""
+    balance: tuple[TargetResult, ...] = ()
+    """The connections of each target, of names that have several."""
+    memory: tuple[MemoryModel, ...] = ()
+    """Memory by connections."""
     fleet: FleetResult
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()

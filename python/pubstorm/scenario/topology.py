@@ -107,8 +107,9 @@ class Broker(Part):
     ]
     """`embedded` comes with Pubstorm; `mosquitto`, `rabbitmq` and `nats` have to be installed;
     `command` is any other program."""
-    count: SmallCount = 1
-    """How many of them."""
+    count: Annotated[SmallCount, OrWord("auto")] = 1
+    """How many of them; `auto`: as many as the clients need that connect to them, by the open files
+    that a process may have."""
     port: PortNumber | None = None
     """Port of the first of them; the others count up from it. Default: free ports."""
     binary: Text | None = None
@@ -124,8 +125,8 @@ class Broker(Part):
     """Whether clients and bridges connect under TLS, for mosquitto: with the broker's certificate,
     with certificates on both sides, or with pre-shared keys. The run makes keys for all of them."""
     passwords: Flag = False
-    """Whether clients and bridges need a user name and a password, for mosquitto. The run makes
-    them for all that have none of their own."""
+    """Whether clients and bridges need a user name and a password, for mosquitto and rabbitmq. The
+    run makes them for all that have none of their own, and tells the broker all of them."""
     acl: tuple[Text, ...] = ()
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
@@ -134,6 +135,9 @@ class Broker(Part):
     among the broker's readings."""
     federation: Federation | None = None
     """For kind `rabbitmq`: a virtual host for each customer, federated. Default: none."""
+    cluster: Flag = False
+    """For kind `rabbitmq`: whether the brokers of this name are the nodes of one cluster, each on
+    an address of its own: 127.0.0.1, 127.0.0.2 and so on."""
     auth: Text | None = None
     """Where it looks up users, passwords and rights, for embedded: a name under `services`, or
     redis://HOST:PORT/DB. Default: everybody may do everything."""
@@ -238,7 +242,12 @@ class Topology(Part):
     """Bridges by name."""
     joined: Flag = False
     """Whether a message published at one target reaches subscribers at the others, as in a
-    cluster."""
+    cluster; with a `cluster` of its own it is so."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether all targets are one space of topics."""
+        return self.joined or any(broker.cluster for broker in self.brokers.values())
 
     @property
     def networks(self) -> tuple[Network, ...]:

@@ -20,6 +20,7 @@ from pubstorm.topology.bridges.lines import state_topic
 from pubstorm.topology.bridges.network import Networks
 from pubstorm.topology.broker import BrokerProcess, Place, ServerProcess
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin, LinksDied
+from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
@@ -58,6 +59,11 @@ class Topology:
         self._spec = spec
         self._folder = folder
         self._targets = targets
+        self._clusters = {
+            group: Cluster(group, broker.count)
+            for group, broker in spec.brokers.items()
+            if broker.cluster
+        }
         self._groups = {
             group: tuple(self._made(group, number, folder) for number in range(broker.count))
             for group, broker in spec.brokers.items()
@@ -210,7 +216,7 @@ class Topology:
 
     def _made(self, group: str, number: int, folder: Path) -> BrokerProcess:
         spec = self._spec.brokers[group]
-        name = f"{group}-{number}"
+        name, cluster = f"{group}-{number}", self._clusters.get(group)
         place = Place(
             name=name,
             folder=folder / name,
@@ -224,8 +230,11 @@ class Topology:
             command=spec.command,
             plugins=spec.plugins,
             federation=spec.federation,
+            cluster=cluster,
             is_under_tls=spec.tls != "none",
-            host=LOOPBACK,
+            host=cluster.host(name) if cluster else LOOPBACK,
+            auth=spec.auth,
+            trusted=self.keys.observer(group) if spec.auth else None,
             environment=self.record.mark,
             note=self.record.note_process,
         )

@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from pubstorm.children import signal_child
 from pubstorm.errors import TopologyError
 from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.monitor.login import Login
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.family import Family
 from pubstorm.topology.ports import LOOPBACK
 
@@ -54,10 +57,14 @@ class Place:
     """Plugins of a broker that has some."""
     federation: Federation | None = None
     """Virtual hosts that it federates."""
+    cluster: Cluster | None = None
+    """The cluster that it is a node of."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
     auth: str | None = None
     """URL of the store in which it looks up users; None: it lets everybody in."""
+    trusted: Login | None = None
+    """One more user, who may do everything: who observes it."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
     host: str = LOOPBACK
@@ -166,9 +173,8 @@ class ServerProcess(ABC):
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal, if it is there."""
-        if self._process is not None and not self.gone():
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None:
+            signal_child(self._process, number)
 
     async def stop(self) -> None:
         """It is gone when this returns, with what it started: SIGTERM, then SIGKILL after a

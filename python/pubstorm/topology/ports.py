@@ -27,29 +27,29 @@ _given: set[int] = set()
 """Ports that this process has chosen: a broker takes a moment until it listens on its own."""
 
 
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago, and that no outgoing connection
+def free_port(hosts: Sequence[str] = (LOOPBACK,)) -> int:
+    """A port that was free a moment ago on all of these addresses, and that no outgoing connection
     takes meanwhile where there is room for such ports. Not one of those that it gave before."""
     room = _room()
     if len(_given) > len(room) // 2:
         _given.clear()
     for port in random.choices(room, k=TRIES) if room else ():
-        if port not in _given and is_free(port):
+        if port not in _given and all(is_free(port, host) for host in hosts):
             _given.add(port)
             return port
     with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
+        probe.bind((hosts[0], 0))
         chosen: int = probe.getsockname()[1]
         return chosen
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Whether a program could listen there."""
     with socket.socket() as probe:
         # As servers do: a connection of before that is being forgotten is no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, port))
+            probe.bind((host, port))
             probe.listen(1)
         except OSError as error:
             return error.errno not in (errno.EADDRINUSE, errno.EACCES)

@@ -172,6 +172,8 @@ def _template(source: str) -> Template:
 
 
 def _list(words: tuple[str, ...]) -> str:
+    if len(words) == 1:
+        return f"is {words[0]}"
     return f"are {', '.join(words[:-1])} and {words[-1]}"
 
 

@@ -136,10 +136,13 @@ class Assembly:
             ready_max=self.totals.peak(indices, "ready"),
             reached_max=self.totals.peak(indices, "ready", "away"),
             away_max=self.totals.peak(indices, "away"),
-            stalled_max=self.totals.peak(indices, "stalled"),
             in_flight_max=self.totals.peak(indices, "in_flight"),
             in_flight=self.totals.at_end(last, indices, "in_flight"),
             backlog=self.totals.at_end(last, indices, "backlog"),
+            stalled=sum(
+                self.totals.at_end(span.index, indices, "stalled")
+                for span in self._spans_of(PublishAction)
+            ),
             lost_total=sum(_lost(flow) for flow in into),
             outcomes=dict(totals.outcomes),
             rates=rates,
@@ -171,13 +174,20 @@ class Assembly:
         for interval in steady:
             spans_ns.setdefault(interval.agent, 0)
             spans_ns[interval.agent] += interval.to_ns - interval.from_ns
+        duration_s = (span.to_ns - span.from_ns) / SECOND_NS
+        before, after = map(self.totals.connected_at, (span.from_ns, span.to_ns))
+        accepted = self.totals.stage(span.index).sum_of("connected_total")
+        kind = stage.action.kind
         return StageResult(
             name=stage.name,
-            kind=stage.action.kind,
+            kind=kind,
             start_s=round((span.from_ns - self.course.started_ns) / SECOND_NS, 3),
-            duration_s=round((span.to_ns - span.from_ns) / SECOND_NS, 3),
+            duration_s=round(duration_s, 3),
             steady_s=round(max(spans_ns.values(), default=0) / SECOND_NS, 3),
             settled=span.settled,
+            connected=after,
+            connects_per_s=_rate(accepted, duration_s) if kind == "connect" else 0.0,
+            disconnects_per_s=_rate(before - after, duration_s) if kind == "disconnect" else 0.0,
             populations={
                 population.name: self._stage_population(span, (index,), steady)
                 for index, population in enumerate(self.plan.populations)
@@ -200,16 +210,11 @@ class Assembly:
 
     def _stage_flow(self, source: int, to: int, totals: FlowTotals) -> StageFlow:
         publisher, receiver = self.plan.populations[source], self.plan.populations[to]
-        levels = {
-            min(publication.qos, subscription.qos)
-            for publication in publisher.publications
-            for subscription in receiver.subscriptions
-        }
         return StageFlow(
             **totals.counters,
             source=publisher.name,
             to=receiver.name,
-            qos=tuple(sorted(levels)),
+            qos=flow_levels(publisher, receiver),
             lost_total=_lost(totals),
         )
 
@@ -295,6 +300,20 @@ class Assembly:
             for interval in self.totals.time_line()
             if interval.stage == span.index and interval.from_ns < span.load_until_ns
         ]
+
+
+def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
+    """Levels at which messages from one population may reach another: the lower of both."""
+    levels = {
+        min(publication.qos, subscription.qos)
+        for publication in publisher.publications
+        for subscription in receiver.subscriptions
+    }
+    return tuple(sorted(levels))
+
+
+def _rate(count: int, duration_s: float) -> float:
+    return round(max(count, 0) / duration_s, 2) if duration_s else 0.0
 
 
 def _lost(flow: FlowTotals) -> int:

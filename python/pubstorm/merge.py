@@ -4,15 +4,28 @@ snapshots alone. It knows neither plan nor clock and judges nothing."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pubstorm.histogram import HistogramSum
 from pubstorm.slices import Series, Slices
-from pubstorm.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot
+from pubstorm.snapshot import (
+    FlowSnapshot,
+    PopulationSnapshot,
+    Reason,
+    Snapshot,
+    Stall,
+    TargetSnapshot,
+)
 
+STALLS_MAX = 100
+"""Stalls that are kept, the earliest; all are counted."""
+
+StallKey = tuple[int, int, int]
+"""When a stall began, its population, and the client's number."""
 Gauge = Literal["connected", "ready", "in_flight", "backlog", "away", "stalled"]
 Count = Literal["sent", "acked", "received"]
 
@@ -49,6 +62,23 @@ class Interval:
     to_ns: int
     busy_ns: int
     populations: tuple[PopulationInterval, ...]
+    connected_at: array[int] = field(default_factory=lambda: array("Q"))
+    """Clients connected at the end, by target; those further on have none."""
+
+    @property
+    def connected(self) -> int:
+        """Clients of all populations that were connected at the end."""
+        return sum(population.connected for population in self.populations)
+
+    def sum_of(self, populations: Iterable[int], gauges: Iterable[Gauge]) -> int:
+        """The sum of some gauges over some populations."""
+        parts = [self.populations[population] for population in populations]
+        return sum(getattr(part, gauge) for part in parts for gauge in gauges)
+
+    def connected_to(self, targets: Iterable[int]) -> int:
+        """Clients connected at some targets at the end."""
+        told = len(self.connected_at)
+        return sum(self.connected_at[target] for target in targets if target < told)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Interval:
@@ -85,6 +115,7 @@ class Interval:
             to_ns=snapshot.to_ns,
             busy_ns=snapshot.engine.busy_ns,
             populations=tuple(populations),
+            connected_at=_connected_at(snapshot.targets),
         )
 
 
@@ -142,6 +173,8 @@ class StageTotals:
 
     populations: dict[int, PopulationTotals] = field(default_factory=dict)
     flows: dict[tuple[int, int], FlowTotals] = field(default_factory=dict)
+    targets: dict[int, Counter[str]] = field(default_factory=dict)
+    """Connections accepted and attempts that failed, by target."""
     lateness: HistogramSum = field(default_factory=HistogramSum)
     blocked: HistogramSum = field(default_factory=HistogramSum)
 
@@ -160,12 +193,20 @@ class StageTotals:
         """Sums of a flow, empty where nothing came."""
         return self.flows.setdefault((source, to), FlowTotals())
 
+    def sum_of(self, counter: str) -> int:
+        """The sum of a counter over all populations."""
+        return sum(totals.counters[counter] for totals in self.populations.values())
+
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
         for index, population in enumerate(snapshot.populations):
             self.population(index).add_snapshot(population)
         for flow in snapshot.flows:
             self.flow(flow.source, flow.to).add_snapshot(flow)
+        for told in snapshot.targets:
+            counts = self.targets.setdefault(told.target, Counter())
+            counts["connected_total"] += told.connected_total
+            counts["connect_failed_total"] += told.connect_failed_total
         self.lateness.add(snapshot.engine.lateness)
         self.blocked.add(snapshot.engine.blocked)
 
@@ -175,6 +216,8 @@ class StageTotals:
             self.population(index).add(population)
         for (source, to), flow in other.flows.items():
             self.flow(source, to).add(flow)
+        for target, counts in other.targets.items():
+            self.targets.setdefault(target, Counter()).update(counts)
         self.lateness.add(other.lateness.value())
         self.blocked.add(other.blocked.value())
 
@@ -212,6 +255,7 @@ class Totals:
     agents: dict[int, AgentTotals] = field(default_factory=dict)
     intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
     slices: Slices = field(default_factory=Slices)
+    stalls: dict[StallKey, Stall] = field(default_factory=dict)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
@@ -219,6 +263,7 @@ class Totals:
         self.agents.setdefault(snapshot.agent, AgentTotals()).add_snapshot(snapshot)
         self.intervals[snapshot.agent, snapshot.sequence] = Interval.of(snapshot)
         self._slice(snapshot)
+        self._add_stalls(snapshot.stalls)
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""
@@ -228,6 +273,7 @@ class Totals:
             self.agents.setdefault(agent, AgentTotals()).add(totals)
         self.intervals.update(other.intervals)
         self.slices.add(other.slices)
+        self._add_stalls(other.stalls.values())
 
     def stage(self, index: int) -> StageTotals:
         """Sums of a stage, empty where nothing came."""
@@ -247,15 +293,29 @@ class Totals:
     def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
         """The largest sum over agents, populations and gauges; each agent's counts until its next
         one."""
-        latest: dict[int, int] = {}
-        total = peak = 0
+        return self._peak(lambda interval: interval.sum_of(populations, gauges))
+
+    def connected_peak(self) -> int:
+        """The most clients of all populations together that were connected at once."""
+        return self._peak(lambda interval: interval.connected)
+
+    def connected_at(self, instant_ns: int) -> int:
+        """Clients of all populations together that were connected at an instant, by the last
+        interval of each agent."""
+        latest = {i.agent: i.connected for i in self.time_line() if i.to_ns <= instant_ns}
+        return sum(latest.values())
+
+    def connected_peaks(self) -> dict[int, int]:
+        """The most clients that were connected at once, by target."""
+        latest: dict[int, array[int]] = {}
+        connected, peaks = Counter[int](), dict[int, int]()
         for interval in self.time_line():
-            parts = (interval.populations[population] for population in populations)
-            value = sum(getattr(part, gauge) for part in parts for gauge in gauges)
-            total += value - latest.get(interval.agent, 0)
-            latest[interval.agent] = value
-            peak = max(peak, total)
-        return peak
+            connected.subtract(dict(enumerate(latest.get(interval.agent, ()))))
+            connected.update(dict(enumerate(interval.connected_at)))
+            latest[interval.agent] = interval.connected_at
+            for target in range(len(interval.connected_at)):
+                peaks[target] = max(peaks.get(target, 0), connected[target])
+        return peaks
 
     def at_end(self, stage: int, populations: Collection[int], gauge: Gauge) -> int:
         """The sum over agents and populations of a gauge at the end of a stage."""
@@ -269,6 +329,24 @@ class Totals:
             for interval in self.time_line()
             if interval.stage == stage and lies_inside(interval, from_ns, to_ns)
         ]
+
+    def _peak(self, reading: Callable[[Interval], int]) -> int:
+        latest: dict[int, int] = {}
+        total = peak = 0
+        for interval in self.time_line():
+            value = reading(interval)
+            total += value - latest.get(interval.agent, 0)
+            latest[interval.agent] = value
+            peak = max(peak, total)
+        return peak
+
+    def _add_stalls(self, stalls: Iterable[Stall]) -> None:
+        """Keeps the earliest; one that is told of again, now that it is over, is the same one."""
+        for stall in stalls:
+            key = (stall.since_ns, stall.population, stall.number)
+            self.stalls[key] = max(self.stalls.get(key, stall), stall, key=_telling)
+        for key in sorted(self.stalls)[STALLS_MAX:]:
+            del self.stalls[key]
 
     def _slice(self, snapshot: Snapshot) -> None:
         stage, to_ns = snapshot.stage, snapshot.to_ns
@@ -304,3 +382,15 @@ def lies_inside(interval: Interval, from_ns: int, to_ns: int) -> bool:
     slack_ns = (interval.to_ns - interval.from_ns) // 100
     starts_inside = interval.from_ns >= from_ns - slack_ns
     return starts_inside and from_ns < interval.to_ns <= to_ns + slack_ns
+
+
+def _connected_at(targets: Iterable[TargetSnapshot]) -> array[int]:
+    connected = {told.target: told.connected for told in targets}
+    return array(
+        "Q", (connected.get(target, 0) for target in range(max(connected, default=-1) + 1))
+    )
+
+
+def _telling(stall: Stall) -> tuple[bool, int, int]:
+    """Orders what was told of one stall by how much it says."""
+    return stall.until_ns is not None, stall.until_ns or 0, stall.due

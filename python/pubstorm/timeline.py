@@ -72,6 +72,7 @@ class LoadTimeline:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         self._subjects: dict[str, tuple[int, ...]] = {**alone, **plan.wholes}
         """What samples are made of: populations, and those with shares as a whole."""
+        self._gauges = {name: _gauges(plan, each) for name, each in self._subjects.items()}
         self._scheduled = {
             name: _is_scheduled(plan, indices) for name, indices in self._subjects.items()
         }
@@ -173,7 +174,10 @@ class LoadTimeline:
         for name, indices in self._subjects.items():
             states_of = [(state, index) for state in known.values() for index in indices]
             figures = {
-                **{g: sum(state.gauges[index, g] for state, index in states_of) for g in GAUGES},
+                **{
+                    gauge: sum(state.gauges[index, gauge] for state, index in states_of)
+                    for gauge in self._gauges[name]
+                },
                 **self._rates(name, bucket.agents.values()),
                 "missing": sum(state.missing[index] for state, index in states_of),
                 **_latencies(self._latency(indices, bucket)),
@@ -223,6 +227,18 @@ def _is_scheduled(plan: Plan, indices: Sequence[int]) -> bool:
     """Whether populations publish, all of it by a schedule."""
     publications = [each for index in indices for each in plan.populations[index].publications]
     return bool(publications) and all(isinstance(each.pace, OpenPace) for each in publications)
+
+
+def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[str, ...]:
+    """What populations can show: only those with a lifetime are away, only subscribers stall."""
+    populations = [plan.populations[index] for index in indices]
+    lives = any(population.lifetime is not None for population in populations)
+    subscribes = any(population.subscriptions for population in populations)
+    without = {
+        *(() if lives else ("away",)),
+        *(() if plan.stall_ns is not None and subscribes else ("stalled",)),
+    }
+    return tuple(gauge for gauge in GAUGES if gauge not in without)
 
 
 def _latencies(histogram: Histogram) -> dict[str, float]:

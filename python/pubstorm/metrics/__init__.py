@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from pubstorm.metrics.of_run import RUN_METRICS, check_run_metric
 from pubstorm.samples import Unit, unit_of
 from pubstorm.units import UnfitError
 
@@ -68,8 +69,15 @@ class Expression:
         return self.subject is None and self.metric in FAULT_METRICS
 
     @property
+    def is_of_run(self) -> bool:
+        """Whether it asks for a metric of the run as a whole."""
+        return self.metric in RUN_METRICS
+
+    @property
     def unit(self) -> Unit | None:
         """The unit of its value; None where only the result can tell."""
+        if self.is_of_run:
+            return RUN_METRICS[self.metric].unit
         if self.statistic == "rate":
             return unit_of_growth(self.metric)
         known = POPULATION_METRICS.get(self.metric)
@@ -95,12 +103,18 @@ def parse_expression(source: str) -> Expression:
     if metric in FAULT_METRICS:
         _check_fault_metric(metric, statistic, span)
         return Expression(None, metric, statistic, span)
+    if metric in RUN_METRICS:
+        check_run_metric(metric, None, statistic, span)
+        return Expression(None, metric, None, span)
     subject = _SUBJECT.fullmatch(body)
     if subject is None:
-        hint = metric_hint(metric, (*POPULATION_METRICS, *FAULT_METRICS), SHOWN_METRICS)
+        known = (*POPULATION_METRICS, *FAULT_METRICS, *RUN_METRICS)
+        hint = metric_hint(metric, known, SHOWN_METRICS)
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
+    if metric in RUN_METRICS:
+        check_run_metric(metric, name, statistic, span)
     if metric in BRIDGE_METRICS:
         return Expression(name, metric, statistic, span)
     if metric in POPULATION_METRICS:
@@ -246,7 +260,6 @@ STATES = (
     "connected",
     "ready_max",
     "away",
-    "stalled_max",
     "in_flight_max",
     "in_flight",
     "backlog",

@@ -9,6 +9,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.result.accounts import (
+    MemoryModel,
+    Peaks,
+    Problem,
+    Sampler,
+    StalledSubscriber,
+    TargetResult,
+)
 from pubstorm.result.faults import FaultResult
 from pubstorm.result.machinery import BridgeResult, BrokerResult, Environment, FleetResult, Headroom
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
@@ -129,6 +137,18 @@ class Measured(Value):
     """Messages from population to population."""
     stages: tuple[StageResult, ...]
     """In the order played."""
+    samplers: tuple[Sampler, ...] = ()
+    """What became of everything that the clients did, by population and QoS."""
+    problems: tuple[Problem, ...] = ()
+    """What ended otherwise than hoped, by kind."""
+    stalls: tuple[StalledSubscriber, ...] = ()
+    """Subscribers that got nothing though messages were due to them, the earliest."""
+    peaks: Peaks = Peaks()
+    """The largest sums over all populations."""
+    balance: tuple[TargetResult, ...] = ()
+    """The connections of each target, of names that have several."""
+    memory: tuple[MemoryModel, ...] = ()
+    """Memory by connections."""
     fleet: FleetResult
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()

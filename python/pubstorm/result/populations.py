@@ -33,14 +33,14 @@ class PopulationResult(Counters):
     """Most clients at once that were ready, or away after a life; null: as `ready_max`."""
     away_max: int = 0
     """Most clients at once whose life was over."""
-    stalled_max: int = 0
-    """Most subscribers at once that had stalled."""
     in_flight_max: int = 0
     """Most messages at once sent and not acknowledged."""
     in_flight: int = 0
     """Messages sent and not acknowledged when the last publish stage ended."""
     backlog: int = 0
     """Messages due and not sent when the last publish stage ended."""
+    stalled: int = 0
+    """Subscribers that had stalled and got nothing more before their publish stages ended."""
     closed_loop_window: int | None = None
     """Window of its closed-loop publications of QoS 1 and 2, the smallest; null: there is none."""
     closed_loop: bool = False
@@ -154,6 +154,12 @@ class StageResult(Value):
     """Length of the window that its rates are taken over; 0 where there is none."""
     settled: bool
     """Whether every agent had done all that it could."""
+    connected: int = 0
+    """Clients of all populations that were connected when it ended."""
+    connects_per_s: float = 0.0
+    """Connections accepted a second, of a connect stage."""
+    disconnects_per_s: float = 0.0
+    """Clients a second that were there before and not after it, of a disconnect stage."""
     populations: dict[str, StagePopulation]
     """By population; shares each by themselves."""
     wholes: dict[str, StagePopulation] = Field(default_factory=dict)

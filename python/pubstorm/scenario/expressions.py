@@ -25,6 +25,7 @@ from pubstorm.metrics import (
     parse_expression,
 )
 from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
+from pubstorm.metrics.of_run import ENGINES
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.divisions import REST, divisions_of
@@ -47,6 +48,7 @@ class Subject:
     is_population: bool = False
     is_group: bool = False
     """Whether its members have numbers, such as `broker-0`."""
+    is_broker: bool = False
 
 
 Subjects = Mapping[str, Subject]
@@ -74,6 +76,8 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
         subject = expression.subject or ""
         if "/" in subject and subject not in names:
             yield path, *unknown("population", subject, names)
+        if expression.metric == "balance":
+            yield from _check_balance(path, expression, scenario)
         span = expression.span
         if span is None:
             continue
@@ -123,7 +127,7 @@ def subjects_of(root: At) -> Subjects:
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))
     if monitors["brokers"].data is not False:
-        broker = Subject(tuple(PROCESS_METRICS), is_group=True)
+        broker = Subject(tuple(PROCESS_METRICS), is_group=True, is_broker=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for bridge in root["topology"]["bridges"].entries():
@@ -163,6 +167,10 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
     name = expression.subject
     if name is None:
         return
+    if expression.is_of_run:
+        if expression.metric == "bytes_per_connection":
+            yield from _check_memory(path, expression, subjects)
+        return
     subject = subjects.get(name) or subjects.get(_group(name, subjects))
     if subject is None:
         populations = [n for n, each in subjects.items() if each.is_population]
@@ -178,6 +186,22 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             check_monitor_metric(expression, subject.metrics)
     except UnfitError as unfit:
         yield path, str(unfit), unfit.hint
+
+
+def _check_memory(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
+    """That memory by connections is asked of a broker, the engines together, or the host."""
+    brokers = [name for name, each in subjects.items() if each.is_broker]
+    allowed = [*brokers, ENGINES, *(("host",) if "host" in subjects else ())]
+    name = _group(expression.subject or "", subjects)
+    if name not in allowed:
+        yield path, *unknown("subject", name, allowed)
+
+
+def _check_balance(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That balance is asked of the targets of a name, if of any in particular."""
+    names = (*(("target",) if scenario.target else ()), *scenario.topology.brokers)
+    if expression.subject is not None and expression.subject not in names:
+        yield path, *unknown("subject", expression.subject, names)
 
 
 def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
@@ -204,6 +228,11 @@ def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iter
 
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     """That a population's metric is kept for single stages, or for phases."""
+    if expression.is_of_run:
+        if expression.span not in {stage.name for stage in scenario.stages}:
+            names = [stage.name for stage in scenario.stages]
+            yield path, *unknown("stage", str(expression.span), names)
+        return
     whole = (expression.subject or "").partition("/")[0]
     is_monitor = expression.subject is not None and whole not in scenario.populations
     metric = POPULATION_METRICS.get(expression.metric)
@@ -259,6 +288,6 @@ def _name(entry: At) -> str:
     return str(entry.path[-1])
 
 
-RESERVED = ("host", "agent")
+RESERVED = ("host", "agent", ENGINES)
 TARGET_BROKER = "broker"
 """What a broker is called that the run does not start."""

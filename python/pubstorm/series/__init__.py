@@ -33,6 +33,7 @@ from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
+from pubstorm.series.memory import memory_of_steps, steady_memory
 from pubstorm.series.row import cells, with_table
 from pubstorm.series.text import text_of
 from pubstorm.topology import Topology
@@ -194,6 +195,7 @@ class _Series:
             "status": verdict.status,
             "limited_by": verdict.limited_by,
             "evidence": _evidence(verdict),
+            "memory": steady_memory(result),
         }
         self._put(turn.row.model_copy(update=judged), result)
 
@@ -234,6 +236,7 @@ class _Series:
             complete=over and not self._interrupted.is_set(),
             interrupted=self._interrupted.is_set(),
             stopped=self._stopped,
+            memory=memory_of_steps(rows),
             text=text_of(rows, self._sweep.is_ladder),
         )
         self._directory.write(SERIES_FILE, series.to_json())

@@ -9,6 +9,7 @@ mod event_loop;
 mod ledger;
 mod pause;
 mod pipes;
+mod rows;
 mod setup;
 mod shared;
 mod sink;

@@ -5,6 +5,8 @@
 #[path = "agent/changes.rs"]
 mod changes;
 mod support;
+#[path = "agent/texts.rs"]
+mod texts;
 
 use plan::{Command, Counters, Reason};
 use serde_json::{Value, json};

@@ -12,11 +12,13 @@ mod model;
 mod order;
 mod pacer;
 mod random;
+mod rows;
 mod shard;
 mod snapshot;
 mod stamp;
 mod template;
 mod tempo;
+mod texts;
 
 pub use check::PlanError;
 pub use control::{Bye, Command, Failure, Hello};
@@ -24,20 +26,22 @@ pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Order, Pace,
-    Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route, Stage, Subscription,
-    Target, Tls, TlsVersion, Version, Will,
+    Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route, Rows, Stage,
+    Subscription, Target, Tls, TlsVersion, Version, Will,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;
+pub use rows::Column;
 pub use shard::Shard;
 pub use snapshot::{
     Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
     Snapshot,
 };
 pub use stamp::{STAMP_BYTES, Stamp, StreamId};
-pub use template::{Template, TemplateError};
+pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
+pub use texts::Columns;
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

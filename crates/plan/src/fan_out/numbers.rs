@@ -1,6 +1,9 @@
 //! A set of numbers as conditions on them, such as those of the clients whose filter matches a
 //! topic: counted without being walked. It knows neither clients nor brokers.
 
+use std::sync::Arc;
+
+use crate::rows::Column;
 use crate::template::{Level, Variable};
 
 /// Numbers from `from` to `to` that meet every condition.
@@ -10,7 +13,24 @@ pub struct Numbers {
     pub to: u64,
     /// `n % k == r` for each `(k, r)`.
     remainders: Vec<(u64, u64)>,
+    /// Values that their rows have.
+    listed: Vec<Listed>,
 }
+
+/// A value that several rows of a file have.
+#[derive(Clone, Debug)]
+struct Listed {
+    column: Arc<Column>,
+    value: Box<str>,
+}
+
+impl PartialEq for Listed {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.column, &other.column) && self.value == other.value
+    }
+}
+
+impl Eq for Listed {}
 
 impl Numbers {
     /// The `count` numbers from `first` on for which a filter matches `topic`; `None`: there is
@@ -20,7 +40,8 @@ impl Numbers {
         if count == 0 || wild && topic.starts_with('$') {
             return None; // [MQTT-4.7.2-1]
         }
-        let mut set = Self { from: first, to: first + (count - 1), remainders: Vec::new() };
+        let to = first + (count - 1);
+        let mut set = Self { from: first, to, remainders: Vec::new(), listed: Vec::new() };
         let mut levels = topic.split('/');
         for level in filter {
             if *level == Level::Rest {
@@ -45,18 +66,22 @@ impl Numbers {
 
     /// Whether it holds all of the `count` numbers from `first` on.
     pub fn is_range(&self, first: u64, count: u64) -> bool {
-        self.remainders.is_empty() && self.from == first && self.to - self.from + 1 == count
+        let unconditional = self.remainders.is_empty() && self.listed.is_empty();
+        unconditional && self.from == first && self.to - self.from + 1 == count
     }
 
     /// Whether it holds `n`.
     pub fn contains(&self, n: u64) -> bool {
-        (self.from..=self.to).contains(&n) && self.remainders.iter().all(|&(k, r)| n % k == r)
+        (self.from..=self.to).contains(&n)
+            && self.remainders.iter().all(|&(k, r)| n % k == r)
+            && self.listed.iter().all(|listed| listed.column.value(n) == &*listed.value)
     }
 
     /// How many it holds.
     pub fn count(&self) -> u64 {
         match self.remainders.as_slice() {
             _ if self.from > self.to => 0,
+            _ if !self.listed.is_empty() => self.iter().count() as u64,
             [] => self.to - self.from + 1,
             &[(k, r)] => {
                 let below = |end: u64| if end > r { (end - r - 1) / k + 1 } else { 0 };
@@ -66,11 +91,17 @@ impl Numbers {
         }
     }
 
-    /// The numbers themselves, walked in steps of the largest remainder condition.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+    /// The numbers themselves, walked by the rows of a value, or in steps of the largest remainder
+    /// condition; in no order.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        if let [Listed { column, value }, ..] = self.listed.as_slice() {
+            let numbers = |&row: &u32| column.numbers_of(row, self.from..self.to.saturating_add(1));
+            let listed = column.rows_with(value).iter().flat_map(numbers);
+            return Box::new(listed.filter(|&n| self.contains(n)));
+        }
         let (k, r) = self.remainders.iter().copied().max().unwrap_or((1, 0));
         let offset = (r + k - self.from % k) % k;
-        (self.from + offset..=self.to).step_by(k as usize).filter(|&n| self.contains(n))
+        Box::new((self.from + offset..=self.to).step_by(k as usize).filter(|&n| self.contains(n)))
     }
 
     fn some(self) -> Option<Self> {
@@ -84,21 +115,42 @@ impl Numbers {
             Level::Exact(exact) => (**exact == *text).then_some(()),
             Level::Variable { prefix, variable, suffix } => {
                 let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
-                self.require(*variable, canonical_decimal(middle)?)
+                match variable {
+                    Variable::Choice(options) => {
+                        options.iter().any(|option| **option == *middle).then_some(())
+                    }
+                    Variable::Row(row) => self.require_row(row.column.get()?, middle),
+                    _ => self.require(variable, canonical_decimal(middle)?),
+                }
             }
         }
     }
 
-    fn require(&mut self, variable: Variable, value: u64) -> Option<()> {
-        match variable {
+    fn require(&mut self, variable: &Variable, value: u64) -> Option<()> {
+        match *variable {
             Variable::Number => self.limit(value, value),
             Variable::Quotient(k) => {
                 let from = value.checked_mul(k)?;
                 self.limit(from, from.saturating_add(k - 1));
             }
             Variable::Remainder(k) if value < k => self.keep_remainder(k, value),
-            Variable::Remainder(_) => return None,
             Variable::Range { from, to } => return (from..=to).contains(&value).then_some(()),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Adds the condition that the row of a number has this value. The row of the number `n` is a
+    /// remainder too, so one row alone needs no list.
+    fn require_row(&mut self, column: &Arc<Column>, value: &str) -> Option<()> {
+        match column.rows_with(value) {
+            [] => return None,
+            &[row] => {
+                let first = column.numbers_of(row, 0..u64::MAX).next()?;
+                let rows = column.rows() as u64;
+                self.keep_remainder(rows, first % rows);
+            }
+            _ => self.listed.push(Listed { column: Arc::clone(column), value: value.into() }),
         }
         Some(())
     }

@@ -40,7 +40,9 @@ fn text(topic: &str, template: &str) -> Value {
 
 const DEVICES: &str = "\u{feff}serial,site,note\ns-1,north,plain\ns-2,south,\"a \"\"b\"\", c\"\n\
                        \ns-3,north,line\n";
-const JSON: &str = r#"{{"id":"{row.serial}","note":"{row.note}","t":{random 20.0..30.0},"c":"{red|green}","k":{seq},"at":{time},"v":{1..3},"stamp":"{stamp}"}}"#;
+const JSON: &str = "{{\"id\":\"{row.serial}\",\"note\":\"{row.note}\",\"v\":{1..3},\"k\":{seq},\
+                    \"t\":{random 20.0..30.0},\"c\":\"{red|green}\",\"at\":{time},\
+                    \"stamp\":\"{stamp}\"}}";
 
 #[test]
 fn json_with_rows_and_a_stamp_is_valid_and_followed() {

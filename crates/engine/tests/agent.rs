@@ -4,6 +4,10 @@
 
 #[path = "agent/changes.rs"]
 mod changes;
+#[path = "agent/lives.rs"]
+mod lives;
+#[path = "agent/stalls.rs"]
+mod stalls;
 mod support;
 #[path = "agent/texts.rs"]
 mod texts;

@@ -1,6 +1,8 @@
 //! What an agent relies on in a plan, looked at before anything is done with it.
 
-use crate::model::{Action, Bridges, Change, Pace, Payload, Plan, Population, Publication};
+use crate::model::{
+    Action, Bridges, Change, Lifetime, Pace, Payload, Plan, Population, Publication, Stage,
+};
 use crate::template::{Place, TemplateError};
 use crate::tempo::Tempo;
 
@@ -55,6 +57,7 @@ impl Plan {
         }
         require(!self.targets.is_empty(), "targets", || "at least one is needed".into())?;
         require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
+        require(self.stall_ns != Some(0), "stall_ns", || "must be > 0".into())?;
         for (p, population) in self.populations.iter().enumerate() {
             population.check(&format!("populations[{p}]"), self.targets.len())?;
         }
@@ -74,12 +77,36 @@ impl Plan {
                     self.populations.len()
                 )
             })?;
-            if let Action::Publish { duration_ns, changes } = &stage.action {
+            stage.check(&format!("stages[{s}].action"), &self.populations)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    fn check(&self, path: &str, populations: &[Population]) -> Result<(), PlanError> {
+        match &self.action {
+            Action::Publish { duration_ns, changes } => {
                 for (c, change) in changes.iter().enumerate() {
-                    let path = format!("stages[{s}].action.changes[{c}]");
-                    change.check(&path, *duration_ns, self.populations.len())?;
+                    let path = format!("{path}.changes[{c}]");
+                    change.check(&path, *duration_ns, populations.len())?;
                 }
             }
+            Action::Connect { clients: Some(clients), .. } => {
+                let path = format!("{path}.clients");
+                require(clients.len() == self.populations.len(), &path, || {
+                    let (found, allowed) = (clients.len(), self.populations.len());
+                    format!("found {found} numbers, allowed is one for each population: {allowed}")
+                })?;
+                for (&clients, &population) in clients.iter().zip(&self.populations) {
+                    let all = populations[population].clients;
+                    require(clients <= all, &path, || {
+                        let name = &populations[population].name;
+                        format!("found {clients} of {name}, allowed are up to {all}")
+                    })?;
+                }
+            }
+            Action::Connect { .. } | Action::Hold { .. } | Action::Disconnect { .. } => {}
         }
         Ok(())
     }
@@ -135,6 +162,11 @@ impl Population {
     fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
         self.check_templates(path)?;
+        if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
+            require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
+                format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
+            })?;
+        }
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }
@@ -198,6 +230,7 @@ fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fan_out;
     use crate::model::{ChangeAction, Direction, Order, Route};
     use crate::template::Template;
 
@@ -234,6 +267,37 @@ mod tests {
         for factor in [-1.0, f64::NAN, f64::INFINITY, 2e6] {
             let wrong = change(0, 0, ChangeAction::Rate { factor }).unwrap_err();
             assert_eq!(wrong, "c.action.factor: allowed is 0 to 1000000");
+        }
+    }
+
+    #[test]
+    fn connect_stages_for_more_clients_than_there_are_are_refused() {
+        let population = |name: &str, clients| Population {
+            name: name.into(),
+            ..fan_out::tests::population(clients, 0, &[])
+        };
+        let populations = [population("a", 5), population("b", 7)];
+        let check = |clients: &[u32]| {
+            let clients = Some(clients.to_vec());
+            let action =
+                Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: 1, clients };
+            let stage = Stage { name: "s".into(), action, populations: vec![1, 0] };
+            stage.check("s.action", &populations).err().map(|error| error.to_string())
+        };
+        assert_eq!(check(&[7, 0]), None);
+        let found = check(&[7]).unwrap();
+        assert!(found.starts_with("s.action.clients: found 1 numbers"), "{found}");
+        let found = check(&[5, 6]).unwrap();
+        assert_eq!(found, "s.action.clients: found 6 of a, allowed are up to 5");
+    }
+
+    #[test]
+    fn lives_that_cannot_be_drawn_are_refused() {
+        for (min_ns, max_ns, allowed) in [(1, 1, true), (1, 9, true), (0, 9, false), (9, 8, false)]
+        {
+            let lifetime = Some(Lifetime { min_ns, max_ns, again_ns: None });
+            let population = Population { lifetime, ..fan_out::tests::population(1, 0, &[]) };
+            assert_eq!(population.check("p", 1).is_ok(), allowed, "{min_ns} to {max_ns}");
         }
     }
 

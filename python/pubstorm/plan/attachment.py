@@ -15,7 +15,7 @@ def target_of(plan: Plan, population: int, client: int) -> int:
     """Index of the target of a client of the population with this index."""
     at = plan.populations[population].at
     if at.choice == "turn":
-        return at.first + client % at.count
+        return at.first + (client + at.shift) % at.count
     drawn = _mix(_mix(plan.seed ^ _mix(PURPOSE + population)) ^ _mix(client))
     return at.first + (drawn * at.count >> 64)
 
@@ -26,7 +26,7 @@ def clients_at(plan: Plan, population: int, target: int) -> Sequence[int]:
     if not at.first <= target < at.first + at.count:
         return ()
     if at.choice == "turn":
-        return range(target - at.first, clients, at.count)
+        return range((target - at.first - at.shift) % at.count, clients, at.count)
     return tuple(c for c in range(clients) if target_of(plan, population, c) == target)
 
 

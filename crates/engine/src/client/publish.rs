@@ -82,6 +82,21 @@ impl Client {
     /// Ends its schedule at `at_ns`, in the middle of a publish stage, and disconnects, as a device
     /// that is switched off: what is in flight is given up with its session.
     pub fn leave(&mut self, shared: &mut Shared, at_ns: u64) {
+        self.end_schedule(shared, at_ns);
+        self.disconnect(shared);
+    }
+
+    /// Its life was over at `at_ns`: it leaves, and may come back.
+    pub fn go_away(&mut self, shared: &mut Shared, at_ns: u64) {
+        self.end_schedule(shared, at_ns);
+        self.depart(shared, Phase::Away);
+        shared.tally.populations[self.population()].counters.left_total += 1;
+        shared.lifetimes.go(self.population(), self.local, at_ns);
+    }
+
+    /// Sends what was due before `at_ns`, where a publish stage is on, and skips what could not be
+    /// sent.
+    fn end_schedule(&mut self, shared: &mut Shared, at_ns: u64) {
         if let Some(end_ns) = shared.publishing.as_ref().map(|publishing| publishing.end_ns) {
             let end_at = |shared: &mut Shared, end_ns| {
                 shared.publishing.iter_mut().for_each(|publishing| publishing.end_ns = end_ns);
@@ -91,7 +106,6 @@ impl Client {
             self.skip_rest(shared);
             end_at(shared, end_ns);
         }
-        self.disconnect(shared);
     }
 
     /// Sends all that is due now, in one write, and notes when the next message is due.
@@ -221,7 +235,8 @@ impl Client {
     /// has none.
     pub fn backlog(&self, shared: &Shared, until_ns: u64) -> u64 {
         let Some(publishing) = &shared.publishing else { return 0 };
-        if !publishing.populations[self.population()] || self.phase == Phase::Idle {
+        let is_there = !matches!(self.phase, Phase::Idle | Phase::Away);
+        if !publishing.populations[self.population()] || !is_there {
             return 0;
         }
         let until_ns = until_ns.min(publishing.end_ns);

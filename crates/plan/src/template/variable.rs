@@ -63,12 +63,30 @@ impl Row {
 }
 
 impl Variable {
+    /// Its value for client number `n`: the first of those that it goes through.
+    pub(crate) fn text(&self, n: u64) -> String {
+        let mut out = Vec::new();
+        self.append(Context { n, variant: 0, message: None }, 0, &mut out);
+        String::from_utf8(out).expect("values are UTF-8 and numbers are ASCII")
+    }
+
     /// How many values it goes through; `None`: it is neither range nor choice.
-    pub(super) fn variants(&self) -> Option<u32> {
+    pub(crate) fn variants(&self) -> Option<u32> {
         match self {
             Self::Range { from, to } => Some((to - from + 1).try_into().unwrap_or(u32::MAX)),
             Self::Choice(options) => Some(options.len().try_into().unwrap_or(u32::MAX)),
             _ => None,
+        }
+    }
+
+    /// Whether `text` is one of the values that it goes through.
+    pub(crate) fn goes_through(&self, text: &str) -> bool {
+        match self {
+            Self::Range { from, to } => {
+                canonical_decimal(text).is_some_and(|value| (*from..=*to).contains(&value))
+            }
+            Self::Choice(options) => options.iter().any(|option| **option == *text),
+            _ => false,
         }
     }
 
@@ -184,6 +202,13 @@ fn append_decimal(value: u64, out: &mut Vec<u8>) {
         }
     }
     out.extend_from_slice(&buffer[at..]);
+}
+
+/// The value of a decimal as a template writes it: digits only, no leading zero.
+pub(crate) fn canonical_decimal(text: &str) -> Option<u64> {
+    let canonical =
+        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    if canonical { text.parse().ok() } else { None }
 }
 
 /// Appends `value` with its last digits behind a point; a zero has no sign.

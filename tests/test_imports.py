@@ -21,7 +21,7 @@ REPORT_KNOWS = {
     "value",
 }
 FOREIGN = {
-    "click": {"cli", "keys.command"},
+    "click": {"cli", "identities.command", "keys.command"},
     "cryptography": {"keys.authority", "keys.certificates"},
     "hdrh": {"report.hdr_log"},
     "jinja2": {"report.page"},
@@ -43,6 +43,7 @@ FOREIGN = {
         "preflight.host",
         "topology.ports",
     },
+    "redis": {"identities.store"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},

@@ -16,9 +16,10 @@ from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
+from pubstorm.children import watch_children_by_descriptor
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
+from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
@@ -138,6 +139,7 @@ class _Run:
         with caught_signals(self._interrupt):
             try:
                 topology.keys.make(provisional_plan(self._scenario))
+                topology.services.prepare(provisional_plan(self._scenario))
                 await self._unless_interrupted(topology.start(self._live.starting))
                 self._note_bridges(topology)
                 plan = self._compile(topology)
@@ -145,7 +147,8 @@ class _Run:
                 watch = self._watch(observed, topology)
                 self._faults = Faults(topology, topology.bridges.links, topology.networks)
                 kept = self._older_targets(is_own)
-                clean_start = CleanStart(observed, self._scenario.clean_start, kept)
+                residual = topology.keys.observing(observed)
+                clean_start = CleanStart(residual, self._scenario.clean_start, kept)
                 assembly = await self._play_cleanly(plan, watch, clean_start)
             finally:
                 if is_own:
@@ -162,6 +165,7 @@ class _Run:
             Brought(
                 assembly=assembly,
                 brokers=topology.results(),
+                services=topology.service_results(),
                 bridges=topology.bridges.results(),
                 watch=watch,
                 residue=self._residue,
@@ -266,8 +270,9 @@ class _Run:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
+        services = topology.services.monitors() if scenario.monitors.brokers else ()
         return Watch(
-            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
+            (*monitors_for(scenario, plan, watched), *services, *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,
@@ -327,8 +332,8 @@ class _Run:
 
 
 def _anybody_connected(assembly: Assembly) -> bool:
-    populations = range(len(assembly.plan.populations))
-    return any(assembly.totals.peak(index, "connected") for index in populations)
+    everybody = range(len(assembly.plan.populations))
+    return assembly.totals.peak(everybody, "connected") > 0
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

@@ -74,6 +74,15 @@ SCALED = {
         "stages.2.publish.for=2s",
         "thresholds.0=box.connected == 100",
     ),
+    "churn": (
+        "scale=0.1",
+        "populations.device.shares.brief.lifetime={from: 200ms, to: 500ms, again: 200ms}",
+        "stages.2.hold.for=1s",
+        "stages.4.publish.for=3s",
+        "drain=2s",
+        "thresholds=[device.connected >= 198, device/rest.connected == 138, "
+        "device/brief.left > 0, device.disconnected == 0, backend.lost == 0]",
+    ),
     "bridge-faults": (
         "topology.brokers.boxes.count=6",
         *(f"populations.{name}.clients=6" for name in ("timebox", "box-once", "box-least")),

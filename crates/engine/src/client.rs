@@ -79,6 +79,11 @@ impl Phase {
     const fn is_accepted(self) -> bool {
         matches!(self, Self::Subscribing | Self::Ready)
     }
+
+    /// Whether it is not there, and does not try to be.
+    const fn is_gone(self) -> bool {
+        matches!(self, Self::Idle | Self::GaveUp | Self::Away)
+    }
 }
 
 impl Client {
@@ -112,6 +117,16 @@ impl Client {
     /// Index of its population.
     pub fn population(&self) -> usize {
         usize::from(self.population)
+    }
+
+    /// Its local index in its population.
+    pub const fn local(&self) -> u32 {
+        self.local
+    }
+
+    /// Whether it leaves what has come unread for a while.
+    pub const fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// When its timer is to fire, if that has changed since the last call.
@@ -349,6 +364,7 @@ impl Client {
         self.leave_phase(shared, Phase::Ready);
         self.failures = 0;
         self.free_since_ns = shared.now_ns;
+        shared.stalls.begin(self.index, shared.now_ns);
         shared.lifetimes.arrive(self.population(), self.local, shared.now_ns);
         self.retransmit(shared);
     }
@@ -397,6 +413,9 @@ impl Client {
         gauges.ready += u64::from(next == Phase::Ready);
         gauges.away -= u64::from(self.phase == Phase::Away);
         gauges.away += u64::from(next == Phase::Away);
+        if next.is_gone() {
+            gauges.stalled -= u64::from(shared.stalls.forget(self.index));
+        }
         let gave_up = &mut shared.gave_up[usize::from(self.population)];
         *gave_up -= u32::from(self.phase == Phase::GaveUp);
         *gave_up += u32::from(next == Phase::GaveUp);

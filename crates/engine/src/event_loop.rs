@@ -17,6 +17,7 @@ use crate::pipes;
 use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::stage::Stage;
+use crate::stalls::Scene;
 use crate::tally::Moment;
 use crate::wheel::Wheel;
 
@@ -374,6 +375,7 @@ impl EventLoop {
             self.next_snapshot_ns += (behind + 1) * interval_ns;
         }
         self.note_backlogs();
+        self.look_for_stalls();
         let moment = Moment {
             agent: self.shared.setup.shard.index(),
             stage: self.stage.as_ref().map(|stage| stage.index),
@@ -381,8 +383,18 @@ impl EventLoop {
             now_ns: self.shared.now_ns,
             ledger_pairs: self.shared.ledger.pairs(),
         };
+        let mut snapshot = self.shared.tally.snapshot(&moment);
+        snapshot.stalls = self.shared.stalls.take();
         // A reader that is gone is noticed by the writer, which closes the inputs.
-        let _ = self.snapshots.send(self.shared.tally.snapshot(&moment));
+        let _ = self.snapshots.send(snapshot);
+    }
+
+    fn look_for_stalls(&mut self) {
+        let closed = self.stage.as_ref().is_some_and(|stage| stage.closed);
+        let Shared { stalls, setup, tally, publishing, present, now_ns, .. } = &mut self.shared;
+        let publishing = publishing.as_ref().filter(|_| !closed);
+        let scene = Scene { setup, clients: &self.clients, publishing, present, now_ns: *now_ns };
+        stalls.look(&scene, &mut tally.populations);
     }
 
     fn note_backlogs(&mut self) {

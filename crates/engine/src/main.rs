@@ -15,6 +15,7 @@ mod shared;
 mod sink;
 mod socket;
 mod stage;
+mod stalls;
 mod stream;
 mod tally;
 mod tls;

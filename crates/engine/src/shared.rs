@@ -7,6 +7,7 @@ use plan::{FanOut, Tempo};
 use crate::ledger::Ledger;
 use crate::lifetimes::Lifetimes;
 use crate::setup::Setup;
+use crate::stalls::Stalls;
 use crate::tally::Tally;
 
 /// Bytes read from a socket at once.
@@ -34,6 +35,8 @@ pub struct Shared {
     pub judged: Vec<bool>,
     /// How long clients stay.
     pub lifetimes: Lifetimes,
+    /// Who got what when.
+    pub stalls: Stalls,
     /// Clients whose connection is under way.
     pub underway: u32,
     /// Clients of each population that have given up.
@@ -56,6 +59,8 @@ pub struct Publishing {
     pub populations: Vec<bool>,
     /// How the schedule of each population runs.
     pub tempos: Vec<Tempo>,
+    /// From when on those clients of each population are there that are said to be, in nanoseconds.
+    pub complete_ns: Vec<u64>,
 }
 
 /// The fan-out, with its last answer: most clients publish to few topics.
@@ -83,6 +88,7 @@ impl Shared {
             present: vec![0; populations],
             judged: vec![true; populations],
             lifetimes: Lifetimes::new(&setup),
+            stalls: Stalls::new(&setup),
             underway: 0,
             gave_up: vec![0; populations],
             out: Vec::new(),
@@ -133,6 +139,18 @@ impl Publishing {
     /// The instants of a population's schedule before this one lie before `until_ns`.
     pub fn schedule_before(&self, population: usize, until_ns: u64) -> u64 {
         self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))
+    }
+
+    /// How far the schedule of a population has gone from one instant to another, while its clients
+    /// were there; all in nanoseconds.
+    pub fn passed_ns(&self, population: usize, since_ns: u64, until_ns: u64) -> u64 {
+        if !self.populations[population] {
+            return 0;
+        }
+        let since_ns = since_ns.max(self.complete_ns[population]);
+        let after = |ns: u64| ns.min(self.end_ns).saturating_sub(self.start_ns);
+        let passed = |ns| self.tempos[population].schedule_ns(after(ns));
+        passed(until_ns).saturating_sub(passed(since_ns))
     }
 }
 

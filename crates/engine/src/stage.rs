@@ -81,6 +81,7 @@ impl Stage {
                     end_ns: start_ns + duration_ns,
                     populations: (0..plan.populations.len()).map(takes_part).collect(),
                     tempos: vec![Tempo::default(); plan.populations.len()],
+                    complete_ns: vec![start_ns; plan.populations.len()],
                 });
             }
             Action::Hold { .. } => {}

@@ -6,6 +6,8 @@
 mod changes;
 #[path = "agent/lives.rs"]
 mod lives;
+#[path = "agent/stalls.rs"]
+mod stalls;
 mod support;
 
 use plan::{Command, Counters, Reason};

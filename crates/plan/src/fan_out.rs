@@ -4,7 +4,7 @@
 //! is needed. It knows nothing of what was received.
 
 mod crossing;
-mod numbers;
+pub(crate) mod numbers;
 
 use crate::attachment::Drawn;
 use crate::model::{Attachment, Plan};

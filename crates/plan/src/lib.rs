@@ -3,6 +3,7 @@
 //! and how what was seen is counted and added up. Pure: no socket, clock, thread or file; time
 //! enters as nanoseconds, chance as the plan's seed.
 
+mod arrivals;
 mod attachment;
 mod check;
 mod control;
@@ -19,6 +20,7 @@ mod stamp;
 mod template;
 mod tempo;
 
+pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Bye, Command, Failure, Hello};
 pub use fan_out::FanOut;

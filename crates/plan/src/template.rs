@@ -188,7 +188,8 @@ impl From<Template> for String {
 }
 
 impl Variable {
-    fn value(self, n: u64, variant: u32) -> u64 {
+    /// Its value for client number `n` and value number `variant` of the range.
+    pub(crate) fn value(self, n: u64, variant: u32) -> u64 {
         match self {
             Self::Number => n,
             Self::Remainder(k) => n % k,

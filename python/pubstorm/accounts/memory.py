@@ -21,8 +21,8 @@ SPREAD_MIN = 500
 """Connections by which the readings must differ."""
 R_SQUARED_MIN = 0.5
 """Share of the scatter that a line must explain."""
-KERNEL_METRICS = ("kernel_bytes", "slab_bytes")
-"""Memory of the host's kernel, the first that there is."""
+KERNEL_METRIC = "slab_bytes"
+"""Memory of the objects of the host's kernel, of which sockets are most."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,16 @@ def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
 
 
 def fitted(
-    subject: str, points: Sequence[MemoryPoint], steady: MemoryPoint | None = None
+    subject: str,
+    points: Sequence[MemoryPoint],
+    *,
+    steady: MemoryPoint | None = None,
+    points_min: int = POINTS_MIN,
 ) -> MemoryModel:
     """The line through some points, or why there is none."""
     x, y = [point.connections for point in points], [point.bytes for point in points]
-    problem = None
-    if len(set(x)) < POINTS_MIN:
-        problem = f"readings at {len(set(x))} numbers of connections, needed are {POINTS_MIN}"
+    if len(set(x)) < points_min:
+        problem = f"readings at {len(set(x))} numbers of connections, needed are {points_min}"
     elif max(x) - min(x) < SPREAD_MIN:
         problem = f"readings over {max(x) - min(x):.0f} connections, needed are {SPREAD_MIN}"
     else:
@@ -96,9 +99,9 @@ def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
     engines = _engines(watched.tracks, len(watched.assembly.hellos))
     if engines.values:
         yield "engines", engines, everything
-    kernel = (watched.tracks.get(("host", metric)) for metric in KERNEL_METRICS)
-    for track in [found for found in kernel if found is not None][:1]:
-        yield "host", track, everything
+    kernel = watched.tracks.get(("host", KERNEL_METRIC))
+    if kernel is not None:
+        yield "host", kernel, everything
 
 
 def _targets_of_sources(watched: Watched) -> dict[str, set[int]]:
@@ -184,7 +187,7 @@ def _model(
             connections=fmean(connections(track.at_s[place]) for place in held),
             bytes=fmean(track.values[place] for place in held),
         )
-    return fitted(subject, points, point)
+    return fitted(subject, points, steady=point)
 
 
 def _within(spans: Iterable[Span], at_s: float) -> bool:

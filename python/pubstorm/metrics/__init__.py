@@ -51,7 +51,7 @@ class Expression:
     """What is asked of a result."""
 
     subject: str | None
-    """A population, a monitor's source or its group; None: all populations."""
+    """A population or a share of one, a monitor's source or its group; None: all populations."""
     metric: str
     statistic: str | None = None
     span: str | None = None
@@ -229,8 +229,6 @@ COUNTERS = (
     "duplicate",
     "reordered",
     "stale",
-    "left",
-    "stalled",
     "retained",
     "foreign",
     "packets_sent",
@@ -245,6 +243,8 @@ STAGE_COUNTERS = frozenset(
         "sent",
         "acked",
         "skipped",
+        "left",
+        "stalled",
         "received",
         "expected",
         "lost",
@@ -253,7 +253,16 @@ STAGE_COUNTERS = frozenset(
         "stale",
     )
 )
-STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
+STATES = (
+    "clients",
+    "connected",
+    "ready_max",
+    "away",
+    "stalled_max",
+    "in_flight_max",
+    "in_flight",
+    "backlog",
+)
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
 LATENCIES = ("latency", "ack_latency")
 SHOWN_METRICS = (*COUNTERS, *STATES, *RATES, *LATENCIES, "connect_time")
@@ -271,7 +280,8 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = metrics[f"{name}_total"] = metric
     for name in STATES:
         metrics[name] = Metric((name,))
-    metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
+    for name in ("connected", "away"):
+        metrics[name] = metrics[f"{name}_max"] = Metric((f"{name}_max",))
     for name in RATES:
         metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
@@ -312,6 +322,14 @@ PROCESS_METRICS: Mapping[str, str] = {
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",
 }
+REDIS_METRICS: Mapping[str, str] = {
+    "used_memory_bytes": "Memory that Redis has taken for its data and buffers.",
+    "keys": "Keys of all its databases.",
+    "connections": "Connections to it.",
+    "commands_per_s": "Commands a second, as Redis itself measures it.",
+    "evicted": "Keys that it threw away for lack of memory: a counter.",
+    "rejected": "Connections that it refused: a counter.",
+}
 HOST_METRICS: Mapping[str, str] = {
     "cpu": "CPU time, as a share of all cores.",
     "cpu_user": "The part of it in programs.",
@@ -349,7 +367,8 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
+    known = (PROCESS_METRICS, REDIS_METRICS, HOST_METRICS, AGENT_METRICS, BRIDGE_METRICS)
+    for full in (name for metrics in known for name in metrics):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):

@@ -18,7 +18,14 @@ from pubstorm.result.accounts import (
     TargetResult,
 )
 from pubstorm.result.faults import FaultResult
-from pubstorm.result.machinery import BridgeResult, BrokerResult, Environment, FleetResult, Headroom
+from pubstorm.result.machinery import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    FleetResult,
+    Headroom,
+    ServiceResult,
+)
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
@@ -131,7 +138,9 @@ class Measured(Value):
     ended_early: bool = False
     """Whether the run ended before its last stage."""
     populations: dict[str, PopulationResult]
-    """By name."""
+    """By name; shares each by themselves, as `device/short`."""
+    wholes: dict[str, PopulationResult] = Field(default_factory=dict)
+    """The sums of populations with shares, by name."""
     flows: tuple[FlowResult, ...]
     """Messages from population to population."""
     stages: tuple[StageResult, ...]
@@ -152,6 +161,8 @@ class Measured(Value):
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()
     """Brokers that the run started."""
+    services: tuple[ServiceResult, ...] = ()
+    """Services that the run started beside its brokers."""
     bridges: tuple[BridgeResult, ...] = ()
     """Bridges between brokers."""
     faults: tuple[FaultResult, ...] = ()

@@ -34,6 +34,7 @@ from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
 from pubstorm.series.fit import unfit_here
+from pubstorm.series.memory import memory_of_steps, steady_memory
 from pubstorm.series.row import cells, with_table
 from pubstorm.series.text import text_of
 from pubstorm.topology import Topology
@@ -141,7 +142,9 @@ class _Series:
             targets=scenarios[0].target,
             cut=faulty_bridges(*scenarios),
         )
-        topology.keys.make(*map(provisional_plan, scenarios))
+        plans = [provisional_plan(scenario) for scenario in scenarios]
+        topology.keys.make(*plans)
+        topology.services.prepare(*plans)
         return topology
 
     def _kept(self, turn: _Turn) -> Result | None:
@@ -199,6 +202,7 @@ class _Series:
             "status": verdict.status,
             "limited_by": verdict.limited_by,
             "evidence": _evidence(verdict),
+            "memory": steady_memory(result),
         }
         self._put(turn.row.model_copy(update=judged), result)
 
@@ -241,6 +245,7 @@ class _Series:
             complete=over and not self._interrupted.is_set(),
             interrupted=self._interrupted.is_set(),
             stopped=self._stopped,
+            memory=memory_of_steps(rows),
             text=text_of(rows, self._sweep.is_ladder),
         )
         self._directory.write(SERIES_FILE, series.to_json())

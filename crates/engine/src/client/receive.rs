@@ -153,7 +153,8 @@ impl Client {
 
     fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
         let to = usize::from(self.population);
-        let Shared { setup, tally, ledger, judged, now_ns, .. } = shared;
+        let Shared { setup, tally, ledger, judged, stalls, now_ns, .. } = shared;
+        stalls.hear(self.index, *now_ns);
         if publish.retain {
             tally.populations[to].counters.retained_total += 1;
             return;

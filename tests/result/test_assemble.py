@@ -42,7 +42,9 @@ def plan() -> Plan:
         Stage(name="connect", action=connect, populations=(0, 1)),
         Stage(name="load", action=PublishAction(duration_ns=3 * SECOND_NS), populations=(0,)),
     )
-    return golden.model_copy(update={"stages": stages, "populations": populations})
+    device, *others = golden.populations
+    alone = device.model_copy(update={"name": "device", "whole": None, "lifetime": None})
+    return golden.model_copy(update={"stages": stages, "populations": (alone, *others)})
 
 
 def population(sent: int = 0, connected: int = 0, ready: int = 0) -> PopulationSnapshot:

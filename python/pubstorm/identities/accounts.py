@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import combinations
 
 from pubstorm.errors import UsageError
-from pubstorm.plan import Population
-from pubstorm.template import Kind, Template
+from pubstorm.plan import Population, template_of
+from pubstorm.template import VARIED, Kind, Template
 
 
 class Access(Enum):
@@ -52,12 +52,12 @@ class Accounts:
     @classmethod
     def of(cls, population: Population) -> Accounts:
         """Those of a population with user names and passwords."""
-        username = Template.parse(str(population.username))
-        password = Template.parse(str(population.password))
+        username = template_of(population, str(population.username))
+        password = template_of(population, str(population.password))
         rights = tuple(_rights(population))
         templates = (username, password, *(template for template, _ in rights))
         # A range stands for one row each, of one and the same client.
-        differs = any(t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
+        differs = any(t.columns or t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
         count = population.clients if differs else min(population.clients, 1)
         return cls(population.name, count, population.first, username, password, rights)
 
@@ -96,7 +96,9 @@ class Accounts:
         """All that they depend on."""
         rights = [(template.source, access.value) for template, access in self.rights]
         who = self.username.source, self.password.source
-        return (self.population, self.count, self.first, *who, rights)
+        templates = (self.username, self.password, *(template for template, _ in self.rights))
+        files = {t.rows.file.digest: t.rows.first for t in templates if t.rows is not None}
+        return (self.population, self.count, self.first, *who, rights, *files.items())
 
 
 def accounts_of(populations: Sequence[Population]) -> tuple[Accounts, ...]:
@@ -143,7 +145,12 @@ def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
     for subscription in population.subscriptions:
         rights[subscription.filter] = _joined(rights.get(subscription.filter), Access.SUBSCRIBE)
     for source, access in rights.items():
-        yield Template.parse(source), access
+        yield template_of(population, source), access
+
+
+def _description(template: Template) -> tuple[str, str]:
+    """What a template's texts depend on."""
+    return template.source, "" if template.rows is None else template.rows.file.digest
 
 
 def _text_of(template: Template) -> _Text:
@@ -165,8 +172,7 @@ def _joined(one: Access | None, other: Access) -> Access:
 def _contradict(one: Accounts, other: Accounts) -> bool:
     """Whether clients of both are surely the same users with different passwords."""
     overlap = one.first < other.first + other.count and other.first < one.first + one.count
-    same = one.username.source == other.username.source
-    return overlap and same and one.password.source != other.password.source
+    return overlap and one.username == other.username and one.password != other.password
 
 
 DIGEST_CHARS = 16

@@ -260,7 +260,6 @@ STATES = (
     "connected",
     "ready_max",
     "away",
-    "stalled_max",
     "in_flight_max",
     "in_flight",
     "backlog",

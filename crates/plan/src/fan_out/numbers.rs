@@ -4,7 +4,7 @@
 use crate::template::{Level, Variable};
 
 /// Numbers from `from` to `to` that meet every condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub from: u64,
     pub to: u64,
@@ -45,6 +45,10 @@ impl Numbers {
     /// Adds the condition `n % k == r`, where `r` is below `k`. With the one that is there it makes
     /// one again, or none is left (the Chinese remainder theorem: Knuth, TAOCP 2, 4.3.2).
     pub fn keep_remainder(&mut self, k: u64, r: u64) {
+        if self.step == 1 {
+            (self.step, self.remainder) = (k, r);
+            return;
+        }
         let (common, inverse) = inverse(self.step, k);
         let apart = i128::from(r) - i128::from(self.remainder);
         if apart % i128::from(common) != 0 {
@@ -163,7 +167,7 @@ fn inverse(a: u64, b: u64) -> (u64, i128) {
 }
 
 /// The value of a decimal as a template writes it: digits only, no leading zero.
-fn canonical_decimal(text: &str) -> Option<u64> {
+pub fn canonical_decimal(text: &str) -> Option<u64> {
     let canonical =
         text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if canonical { text.parse().ok() } else { None }

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from pubstorm.errors import UsageError
 from pubstorm.plan import Population, template_of
-from pubstorm.template import VARIED, Kind, Template
+from pubstorm.template import Kind, Template
 
 
 class Access(Enum):
@@ -56,8 +56,8 @@ class Accounts:
         password = template_of(population, str(population.password))
         rights = tuple(_rights(population))
         templates = (username, password, *(template for template, _ in rights))
-        # A range stands for one row each, of one and the same client.
-        differs = any(t.columns or t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
+        # A range makes many rows of one and the same client.
+        differs = any(v.kind not in VARIED for template in templates for v in template.variables)
         count = population.clients if differs else min(population.clients, 1)
         return cls(population.name, count, population.first, username, password, rights)
 
@@ -146,11 +146,6 @@ def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
         rights[subscription.filter] = _joined(rights.get(subscription.filter), Access.SUBSCRIBE)
     for source, access in rights.items():
         yield template_of(population, source), access
-
-
-def _description(template: Template) -> tuple[str, str]:
-    """What a template's texts depend on."""
-    return template.source, "" if template.rows is None else template.rows.file.digest
 
 
 def _text_of(template: Template) -> _Text:

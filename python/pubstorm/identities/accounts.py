@@ -13,7 +13,7 @@ from itertools import combinations
 
 from pubstorm.errors import UsageError
 from pubstorm.plan import Population, template_of
-from pubstorm.template import Kind, Template
+from pubstorm.template import VARIED, Kind, Template
 
 
 class Access(Enum):

@@ -37,6 +37,8 @@ struct Ends {
 #[derive(Clone, Debug)]
 struct Stream {
     topic: Vec<Level>,
+    /// Whether wildcards at the beginning of a filter may not match it [MQTT-4.7.2-1].
+    hidden: bool,
     /// Longest time between two messages of a client, in nanoseconds.
     period_ns: f64,
 }
@@ -66,7 +68,17 @@ enum Wanted<'a> {
     Any,
     Rest,
     Text(Cow<'a, str>),
-    Range { prefix: &'a str, from: u64, to: u64, suffix: &'a str },
+    Range {
+        around: (&'a str, &'a str),
+        from: u64,
+        to: u64,
+    },
+    Choice {
+        around: (&'a str, &'a str),
+        options: &'a [Box<str>],
+    },
+    /// What cannot be said.
+    Unknown,
 }
 
 impl Arrivals {
@@ -112,7 +124,7 @@ impl Arrivals {
             let Some(there) = from.publishers_at(target, clients) else { continue };
             let own = (source.population == population && from.bridge).then_some(n);
             let stream = &from.streams[source.stream];
-            let of = |&filter: &usize| stream.matched_by(&filters[filter], there, own);
+            let of = |&filter: &usize| stream.matched_by(&filters[filter], there.clone(), own);
             // A client gets one copy of what several of its filters match.
             let matched = source.filters.iter().map(of).fold(0.0, f64::max);
             due += matched * schedule_ns / stream.period_ns;
@@ -134,7 +146,9 @@ impl Ends {
             for publication in &population.publications {
                 let Pace::Open { period_ns, spread, .. } = publication.pace else { continue };
                 let Ok(topic) = publication.topic.levels() else { continue };
-                streams.push(Stream { topic, period_ns: period_ns as f64 * (1.0 + spread) });
+                let hidden = topic.first().is_some_and(may_be_hidden);
+                let period_ns = period_ns as f64 * (1.0 + spread);
+                streams.push(Stream { topic, hidden, period_ns });
             }
         }
         Self {
@@ -168,9 +182,9 @@ impl Ends {
 fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
     let mut sources = Vec::new();
     for (population, from) in populations.iter().enumerate() {
-        for (stream, Stream { topic, .. }) in from.streams.iter().enumerate() {
-            let matching = (0..filters.len()).filter(|&filter| may_match(&filters[filter], topic));
-            let filters: Vec<usize> = matching.collect();
+        for (stream, published) in from.streams.iter().enumerate() {
+            let matching = |&filter: &usize| may_match(&filters[filter], published);
+            let filters: Vec<usize> = (0..filters.len()).filter(matching).collect();
             if !filters.is_empty() {
                 sources.push(Source { population, stream, filters });
             }
@@ -180,10 +194,10 @@ fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
 }
 
 /// Whether a filter matches a topic, whatever variables in it are.
-fn may_match(filter: &[Level], topic: &[Level]) -> bool {
+fn may_match(filter: &[Level], Stream { topic, hidden, .. }: &Stream) -> bool {
     let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
-    if wild && topic.first().is_some_and(is_hidden) {
-        return false; // [MQTT-4.7.2-1]
+    if wild && *hidden {
+        return false;
     }
     let same = |filter: &Level, topic: &Level| match (filter, topic) {
         (Level::Any, _) => true,
@@ -202,10 +216,13 @@ fn may_match(filter: &[Level], topic: &[Level]) -> bool {
     long_enough && filter[..compared].iter().zip(topic).all(|(filter, topic)| same(filter, topic))
 }
 
-fn is_hidden(level: &Level) -> bool {
+/// Whether a topic whose first level this is may begin with a dollar sign.
+fn may_be_hidden(level: &Level) -> bool {
     match level {
         Level::Exact(text) => text.starts_with('$'),
-        Level::Variable { prefix, .. } => prefix.starts_with('$'),
+        Level::Variable { prefix, variable, .. } => {
+            prefix.starts_with('$') || prefix.is_empty() && variable.may_begin_with('$')
+        }
         Level::Any | Level::Rest => false,
     }
 }
@@ -217,12 +234,15 @@ impl<'a> Wanted<'a> {
             Level::Any => Self::Any,
             Level::Rest => Self::Rest,
             Level::Exact(text) => Self::Text(Cow::Borrowed(text)),
-            Level::Variable { prefix, variable: Variable::Range { from, to }, suffix } => {
-                Self::Range { prefix, from: *from, to: *to, suffix }
-            }
-            Level::Variable { prefix, variable, suffix } => {
-                Self::Text(Cow::Owned(format!("{prefix}{}{suffix}", variable.value(n, 0))))
-            }
+            Level::Variable { prefix, variable, suffix } => match variable {
+                Variable::Range { from, to } => {
+                    Self::Range { around: (prefix, suffix), from: *from, to: *to }
+                }
+                Variable::Choice(options) => Self::Choice { around: (prefix, suffix), options },
+                _ => variable.text_of(n).map_or(Self::Unknown, |value| {
+                    Self::Text(Cow::Owned(format!("{prefix}{value}{suffix}")))
+                }),
+            },
         }
     }
 }
@@ -245,19 +265,24 @@ impl Stream {
                 Wanted::Any => {}
                 Wanted::Rest => break,
                 Wanted::Text(text) => keep_text(&mut found, topic, text)?,
-                Wanted::Range { prefix, from, to, suffix } => {
-                    keep_range(&mut found, topic, (prefix, suffix), (*from, *to))?;
+                Wanted::Range { around, from, to } => {
+                    keep_range(&mut found, topic, *around, (*from, *to))?;
                 }
+                Wanted::Choice { around, options } => {
+                    found.1 *= chosen(topic, *around, options)?;
+                }
+                Wanted::Unknown => return None,
             }
         }
-        Some(found)
+        // To walk the rows of a file for each quiet subscriber would take the engine too long.
+        (!found.0.is_listed()).then_some(found)
     }
 }
 
 /// Keeps those for which a level of their topic reads `text`; `None`: there is none.
 fn keep_text((numbers, share): &mut Share, topic: &Level, text: &str) -> Option<()> {
-    if let Level::Variable { variable: Variable::Range { from, to }, .. } = topic {
-        *share /= (to - from + 1) as f64;
+    if let Level::Variable { variable, .. } = topic {
+        *share /= f64::from(variable.variants().unwrap_or(1));
     }
     numbers.narrow(topic, text)
 }
@@ -288,12 +313,30 @@ fn keep_range(
                     *share *= both as f64 / (last - first + 1) as f64;
                 }
                 Variable::Remainder(k) if from == 0 && to >= k - 1 => {}
-                Variable::Remainder(_) => return None,
+                _ => return None,
             }
         }
         Level::Variable { .. } | Level::Any | Level::Rest => return None,
     }
     Some(())
+}
+
+/// The share of the messages whose topic has at a level one of these options between two texts;
+/// `None`: there is none, or it cannot be said.
+fn chosen(topic: &Level, around: (&str, &str), options: &[Box<str>]) -> Option<f64> {
+    match topic {
+        Level::Exact(text) => {
+            let option = text.strip_prefix(around.0)?.strip_suffix(around.1)?;
+            options.iter().any(|known| **known == *option).then_some(1.0)
+        }
+        Level::Variable { prefix, variable: Variable::Choice(published), suffix }
+            if around == (&**prefix, &**suffix) =>
+        {
+            let common = published.iter().filter(|&option| options.contains(option)).count();
+            Some(common as f64 / published.len() as f64)
+        }
+        Level::Variable { .. } | Level::Any | Level::Rest => None,
+    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ from pubstorm.plan.model import (
     Reconnect,
     RemoveClients,
     Route,
+    Rows,
     Stage,
     Subscription,
     Target,
@@ -39,6 +40,7 @@ from pubstorm.plan.model import (
     Tls,
     Will,
 )
+from pubstorm.plan.texts import client_tls, has_stamped_text, rows_of, template_of
 
 __all__ = [
     "Action",
@@ -64,6 +66,7 @@ __all__ = [
     "Reconnect",
     "RemoveClients",
     "Route",
+    "Rows",
     "Stage",
     "Subscription",
     "Target",
@@ -71,13 +74,17 @@ __all__ = [
     "Tls",
     "Will",
     "change_name",
+    "client_tls",
     "clients_at",
     "compile_plan",
+    "has_stamped_text",
     "most_at_a_target",
     "most_at_one",
     "planned_targets",
     "planned_tls",
     "provisional_plan",
+    "rows_of",
     "target_of",
     "targets_by_name",
+    "template_of",
 ]

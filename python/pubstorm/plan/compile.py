@@ -10,6 +10,7 @@ from math import ceil
 
 from pubstorm.plan import model as plan
 from pubstorm.plan.attachment import most_at_a_target
+from pubstorm.plan.json_text import json_template
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
 from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
@@ -125,6 +126,7 @@ def _population(
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
         read_rate_per_s=population.read_rate,
+        rows=_rows(population),
         subscriptions=tuple(
             plan.Subscription(filter=subscription.topic, qos=subscription.qos)
             for subscription in population.subscriptions
@@ -147,6 +149,13 @@ def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
         max_version=tls.max_version,
         ciphers=tls.ciphers,
     )
+
+
+def _rows(population: Population) -> plan.Rows | None:
+    rows = population.rows
+    if rows is None:
+        return None
+    return plan.Rows(file=rows.file, first=population.first, repeat=rows.repeat)
 
 
 def _will(will: Will) -> plan.Will:
@@ -185,8 +194,10 @@ def _pace(publication: Publication) -> plan.OpenPace | plan.ClosedPace:
 def _payload(
     publication: Publication,
 ) -> plan.FixedPayload | plan.GaussianPayload | plan.TextPayload:
-    if publication.payload is not None:
+    if isinstance(publication.payload, str):
         return plan.TextPayload(template=publication.payload)
+    if publication.payload is not None:
+        return plan.TextPayload(template=json_template(publication.payload), is_json=True)
     size = publication.size
     deviation_bytes = round(size.mean * size.spread)
     if deviation_bytes == 0:

@@ -5,6 +5,7 @@ them, once for each state of a file, and knows neither plan nor scenario.
 from __future__ import annotations
 
 import csv
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,9 +19,9 @@ class RowsError(PubstormError):
     default_exit_code = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowFile:
-    """What a file has."""
+    """What a file has; read once, it is the same as itself only."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -29,6 +30,14 @@ class RowFile:
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The values of each column."""
         return dict(zip(self.headings, zip(*self.rows, strict=True), strict=True))
+
+    @cached_property
+    def digest(self) -> str:
+        """A name for what it has."""
+        made = hashlib.sha256()
+        for row in (self.headings, *self.rows):
+            made.update(repr(row).encode())
+        return made.hexdigest()
 
     @cached_property
     def places(self) -> dict[str, dict[str, list[int]]]:

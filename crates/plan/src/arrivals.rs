@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::fan_out::numbers::{Numbers, canonical_decimal};
+use crate::fan_out::numbers::Numbers;
 use crate::model::{Attachment, Choice, Pace, Plan, Population};
 use crate::template::{Level, Variable};
 
@@ -68,17 +68,12 @@ enum Wanted<'a> {
     Any,
     Rest,
     Text(Cow<'a, str>),
-    Range {
-        around: (&'a str, &'a str),
-        from: u64,
-        to: u64,
+    /// Each value that the variable goes through.
+    Values {
+        prefix: &'a str,
+        variable: &'a Variable,
+        suffix: &'a str,
     },
-    Choice {
-        around: (&'a str, &'a str),
-        options: &'a [Box<str>],
-    },
-    /// What cannot be said.
-    Unknown,
 }
 
 impl Arrivals {
@@ -124,7 +119,7 @@ impl Arrivals {
             let Some(there) = from.publishers_at(target, clients) else { continue };
             let own = (source.population == population && from.bridge).then_some(n);
             let stream = &from.streams[source.stream];
-            let of = |&filter: &usize| stream.matched_by(&filters[filter], there.clone(), own);
+            let of = |&filter: &usize| stream.matched_by(&filters[filter], &there, own);
             // A client gets one copy of what several of its filters match.
             let matched = source.filters.iter().map(of).fold(0.0, f64::max);
             due += matched * schedule_ns / stream.period_ns;
@@ -234,15 +229,12 @@ impl<'a> Wanted<'a> {
             Level::Any => Self::Any,
             Level::Rest => Self::Rest,
             Level::Exact(text) => Self::Text(Cow::Borrowed(text)),
-            Level::Variable { prefix, variable, suffix } => match variable {
-                Variable::Range { from, to } => {
-                    Self::Range { around: (prefix, suffix), from: *from, to: *to }
-                }
-                Variable::Choice(options) => Self::Choice { around: (prefix, suffix), options },
-                _ => variable.text_of(n).map_or(Self::Unknown, |value| {
-                    Self::Text(Cow::Owned(format!("{prefix}{value}{suffix}")))
-                }),
-            },
+            Level::Variable { prefix, variable, suffix } if variable.variants().is_some() => {
+                Self::Values { prefix, variable, suffix }
+            }
+            Level::Variable { prefix, variable, suffix } => {
+                Self::Text(Cow::Owned(format!("{prefix}{}{suffix}", variable.text(n))))
+            }
         }
     }
 }
@@ -250,8 +242,8 @@ impl<'a> Wanted<'a> {
 impl Stream {
     /// How many of these publishers' messages a filter matches, each publisher's as one. `own` is a
     /// publisher whose messages do not come back to it.
-    fn matched_by(&self, filter: &[Wanted<'_>], there: Numbers, own: Option<u64>) -> f64 {
-        let Some((numbers, share)) = self.matching(filter, there) else { return 0.0 };
+    fn matched_by(&self, filter: &[Wanted<'_>], there: &Numbers, own: Option<u64>) -> f64 {
+        let Some((numbers, share)) = self.matching(filter, there.clone()) else { return 0.0 };
         let own = own.is_some_and(|own| numbers.contains(own));
         (numbers.count() - u64::from(own)) as f64 * share
     }
@@ -265,13 +257,9 @@ impl Stream {
                 Wanted::Any => {}
                 Wanted::Rest => break,
                 Wanted::Text(text) => keep_text(&mut found, topic, text)?,
-                Wanted::Range { around, from, to } => {
-                    keep_range(&mut found, topic, *around, (*from, *to))?;
+                Wanted::Values { prefix, variable, suffix } => {
+                    keep_values(&mut found, topic, (prefix, suffix), variable)?;
                 }
-                Wanted::Choice { around, options } => {
-                    found.1 *= chosen(topic, *around, options)?;
-                }
-                Wanted::Unknown => return None,
             }
         }
         // To walk the rows of a file for each quiet subscriber would take the engine too long.
@@ -281,62 +269,62 @@ impl Stream {
 
 /// Keeps those for which a level of their topic reads `text`; `None`: there is none.
 fn keep_text((numbers, share): &mut Share, topic: &Level, text: &str) -> Option<()> {
-    if let Level::Variable { variable, .. } = topic {
-        *share /= f64::from(variable.variants().unwrap_or(1));
+    if let Level::Variable { prefix, variable, suffix } = topic {
+        let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
+        *share *= share_of(variable, middle);
     }
     numbers.narrow(topic, text)
 }
 
-/// Keeps those for which a level of their topic reads a value of a range between two texts; `None`:
-/// there is none, or it cannot be said.
-fn keep_range(
+/// In which share of the messages of its publishers a variable of a topic has a value that it goes
+/// through.
+fn share_of(variable: &Variable, value: &str) -> f64 {
+    match variable {
+        Variable::Range { from, to } => 1.0 / (to - from + 1) as f64,
+        Variable::Choice(options) => {
+            let same = options.iter().filter(|option| ***option == *value).count();
+            same as f64 / options.len() as f64
+        }
+        _ => 1.0,
+    }
+}
+
+/// Keeps those for which a level of their topic reads a value that `filter` goes through, between
+/// two texts; `None`: there is none, or it cannot be said.
+fn keep_values(
     (numbers, share): &mut Share,
     topic: &Level,
     around: (&str, &str),
-    (from, to): (u64, u64),
+    filter: &Variable,
 ) -> Option<()> {
-    match topic {
+    let topic = match topic {
         Level::Exact(text) => {
             let value = text.strip_prefix(around.0)?.strip_suffix(around.1)?;
-            let value = canonical_decimal(value)?;
-            return (from..=to).contains(&value).then_some(());
+            return filter.goes_through(value).then_some(());
         }
         Level::Variable { prefix, variable, suffix } if around == (&**prefix, &**suffix) => {
-            match variable {
-                Variable::Number => numbers.limit(from, to),
-                Variable::Quotient(k) => {
-                    let end = to.saturating_mul(*k).saturating_add(k - 1);
-                    numbers.limit(from.checked_mul(*k)?, end);
-                }
-                Variable::Range { from: first, to: last } => {
-                    let both = to.min(*last).checked_sub(from.max(*first))? + 1;
-                    *share *= both as f64 / (last - first + 1) as f64;
-                }
-                Variable::Remainder(k) if from == 0 && to >= k - 1 => {}
-                _ => return None,
-            }
+            variable
         }
         Level::Variable { .. } | Level::Any | Level::Rest => return None,
+    };
+    match (topic, filter) {
+        (Variable::Choice(sent), _) => {
+            let both = sent.iter().filter(|option| filter.goes_through(option)).count();
+            *share *= both as f64 / sent.len() as f64;
+        }
+        (Variable::Number, &Variable::Range { from, to }) => numbers.limit(from, to),
+        (Variable::Quotient(k), &Variable::Range { from, to }) => {
+            let end = to.saturating_mul(*k).saturating_add(k - 1);
+            numbers.limit(from.checked_mul(*k)?, end);
+        }
+        (&Variable::Range { from: first, to: last }, &Variable::Range { from, to }) => {
+            let both = to.min(last).checked_sub(from.max(first))? + 1;
+            *share *= both as f64 / (last - first + 1) as f64;
+        }
+        (Variable::Remainder(k), &Variable::Range { from: 0, to }) if to >= k - 1 => {}
+        _ => return None,
     }
     Some(())
-}
-
-/// The share of the messages whose topic has at a level one of these options between two texts;
-/// `None`: there is none, or it cannot be said.
-fn chosen(topic: &Level, around: (&str, &str), options: &[Box<str>]) -> Option<f64> {
-    match topic {
-        Level::Exact(text) => {
-            let option = text.strip_prefix(around.0)?.strip_suffix(around.1)?;
-            options.iter().any(|known| **known == *option).then_some(1.0)
-        }
-        Level::Variable { prefix, variable: Variable::Choice(published), suffix }
-            if around == (&**prefix, &**suffix) =>
-        {
-            let common = published.iter().filter(|&option| options.contains(option)).count();
-            Some(common as f64 / published.len() as f64)
-        }
-        Level::Variable { .. } | Level::Any | Level::Rest => None,
-    }
 }
 
 #[cfg(test)]

@@ -161,12 +161,12 @@ impl Bridges {
 impl Population {
     fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
+        self.check_templates(path)?;
         if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
             require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
             })?;
         }
-        self.check_templates(path)?;
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }

@@ -20,7 +20,7 @@ use crate::stamp::Stamp;
 
 pub(crate) use level::Level;
 pub use places::Place;
-pub(crate) use variable::Variable;
+pub(crate) use variable::{Variable, canonical_decimal};
 
 /// A compiled template; in JSON it is its source text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ def key_problems(plan: Plan) -> Iterator[Problem]:
     """What is wrong with them: at most one problem for each kind of each population."""
     for population in plan.populations:
         if population.tls is not None:
-            place = f"populations.{population.name}.tls"
+            place = f"populations.{population.of}.tls"
             yield from tls_problems(place, partial(names_of, population), population.tls)
 
 

@@ -22,13 +22,15 @@ from pubstorm.plan import (
     rows_of,
     target_of,
     template_of,
+    together,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseLoad:
     """What a publish stage offers from one change to the next; closed loops count nothing, since
-    their rate is the broker's. Clients that join or leave over a time count from its start."""
+    their rate is the broker's. Clients that join or leave over a time count from its start; of
+    those with lives that come back, so many publish as are there in the mean."""
 
     name: str
     """That of the stage, or of the change that it begins with."""
@@ -92,17 +94,18 @@ def _phases(plan: Plan, stage: Stage, action: PublishAction) -> Iterator[PhaseLo
     presence = Presence.before(plan, stage)
     factors = [float(index in stage.populations) for index in range(len(plan.populations))]
     name, after_ns = stage.name, 0
-    for change in (*action.changes, None):
-        end_ns = action.duration_ns if change is None else change.after_ns
+    for same in (*together(action.changes), None):
+        end_ns = action.duration_ns if same is None else same[0].after_ns
         sent_per_s, delivered_per_s = _rates(plan, presence.counts, factors)
         seconds, clients = (end_ns - after_ns) / SECOND_NS, tuple(presence.counts)
         yield PhaseLoad(name, after_ns, seconds, clients, sent_per_s, delivered_per_s)
-        if change is None:
+        if same is None:
             return
-        name, after_ns = change.name, change.after_ns
-        presence.change(change.population, change.action)
-        if isinstance(change.action, ChangeRate) and change.population in stage.populations:
-            factors[change.population] = change.action.factor
+        name, after_ns = same[0].name, same[0].after_ns
+        for change in same:
+            presence.change(change.population, change.action)
+            if isinstance(change.action, ChangeRate) and change.population in stage.populations:
+                factors[change.population] = change.action.factor
 
 
 def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple[float, float]:
@@ -116,7 +119,10 @@ def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple
     for population, factor in zip(there, factors, strict=True):
         for publication in population.publications:
             if isinstance(publication.pace, OpenPace) and population.clients and factor:
-                rate_per_s = population.clients * factor * SECOND_NS / publication.pace.period_ns
+                lifetime = population.lifetime
+                share_there = 1.0 if lifetime is None else lifetime.share_there
+                publishers = population.clients * share_there * factor
+                rate_per_s = publishers * SECOND_NS / publication.pace.period_ns
                 sent_per_s += rate_per_s
                 delivered_per_s += rate_per_s * deliveries(plan, population, publication)
     return sent_per_s, delivered_per_s
@@ -160,8 +166,8 @@ def _received(plan: Plan, population: Population, place: Place) -> float:
         matching = Matching(levels_seen, place.topic, numbers, rows_of(population))
         share = targets / at.count
         if targets == 1 and at.choice == "turn":
-            of_index = target - at.first - at.shift
-            matching.keep_remainder(at.count, (of_index + population.first) % at.count)
+            remainder = target - at.first - at.shift + population.first
+            matching.keep_remainder(at.count, remainder % at.count)
             share = 1
         count = matching.count() * share
         if shared:

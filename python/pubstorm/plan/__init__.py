@@ -1,7 +1,7 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
 from pubstorm.plan.attachment import clients_at, most_at_a_target, most_at_one, target_of
-from pubstorm.plan.changes import Presence, change_name
+from pubstorm.plan.changes import Presence, change_name, together
 from pubstorm.plan.compile import (
     compile_plan,
     planned_targets,
@@ -23,6 +23,7 @@ from pubstorm.plan.model import (
     FixedPayload,
     GaussianPayload,
     HoldAction,
+    Lifetime,
     OpenPace,
     Plan,
     Population,
@@ -56,6 +57,7 @@ __all__ = [
     "FixedPayload",
     "GaussianPayload",
     "HoldAction",
+    "Lifetime",
     "OpenPace",
     "Plan",
     "Population",
@@ -87,4 +89,5 @@ __all__ = [
     "target_of",
     "targets_by_name",
     "template_of",
+    "together",
 ]

@@ -8,12 +8,20 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
+from pubstorm.scenario.base import OrWord
 from pubstorm.scenario.target import Target, parse_sources, parse_targets
 from pubstorm.template import Kind, Template, TemplateError
 from pubstorm.units import (
+    PartOf,
     Quantity,
     UnfitError,
     bits_per_s,
@@ -139,6 +147,24 @@ def publication_rate(value: object) -> float | None:
         raise UnfitError(value, f'{message}, or "max"', unfit.hint) from None
 
 
+def clients_or_part(value: object) -> int | PartOf:
+    """A number of clients, or a share of them in percent."""
+    if isinstance(value, PartOf):
+        return value
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
+    try:
+        return int(Quantity(count, 1, 2**32 - 1).read(value))
+    except UnfitError as unfit:
+        message = str(unfit).partition(", allowed ")[2]
+        raise UnfitError(value, f"{message}, or a share in percent such as 50%") from None
+
+
+def or_never(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    """What the field takes, or None for `never`."""
+    return None if value is None or value == "never" else handler(value)
+
+
 def threshold(value: object) -> Threshold:
     """A threshold line."""
     return parse_threshold(text(value))
@@ -203,6 +229,15 @@ KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECO
 Factor = Annotated[float, Quantity(factor, 0, 1e6)]
 PublicationRate = Annotated[
     float | None, BeforeValidator(publication_rate), _json("rate", examples=["10/s", "max"])
+]
+Scale = Annotated[float, Quantity(factor, 0, 1e6, above_low=True)]
+ClientsOrPart = Annotated[
+    int | PartOf,
+    PlainValidator(clients_or_part),
+    _json("clients", ["integer", "string"], examples=[1000, "50%"]),
+]
+DurationOrNever = Annotated[
+    int | None, Quantity(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")
 ]
 Name = Annotated[str, BeforeValidator(name), _json("name")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]

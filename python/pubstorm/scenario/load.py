@@ -10,15 +10,18 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
+from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
 from pubstorm.scenario.at import Finding
 from pubstorm.scenario.checks import check_keys, check_rows, check_values
+from pubstorm.scenario.counts import counted
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
 from pubstorm.scenario.model import Scenario, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
 from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.retarget import retargeted
+from pubstorm.scenario.scale import scaled
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.sweep import Sweep, Variation, written
 from pubstorm.units import UnfitError
@@ -72,7 +75,8 @@ class _Loading:
         if target is not None:
             self._retarget(target)
         if isinstance(self.data, dict):
-            self.data = {"name": _name_of(self.file), **self.data}
+            named = {"name": _name_of(self.file), **self.data}
+            self.data = counted(named, allowed_descriptors())
         scenario = self._validate()
         steps: tuple[Step, ...] = ()
         if scenario is not None and scenario.sweep is not None and not self.problems:
@@ -143,7 +147,7 @@ class _Loading:
     def _validate(self) -> Scenario | None:
         self._add(check_keys(self.data))
         try:
-            scenario = Scenario.model_validate(self.data)
+            scenario = scaled(Scenario.model_validate(self.data))
         except ValidationError as error:
             self._add(explain(error))
             return None

@@ -4,9 +4,10 @@ docstrings are the reference that users read. It knows neither stages nor target
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
@@ -15,6 +16,7 @@ from pubstorm.scenario.fields import (
     ClientText,
     ClientTopic,
     Duration,
+    DurationOrNever,
     Flag,
     KeepAlive,
     Name,
@@ -119,6 +121,9 @@ class Attachment(Part):
     """How many of them have clients. Default: all from the first on."""
     choice: Annotated[Literal["turn", "random"], BeforeValidator(one_of("turn", "random"))] = "turn"
     """Client c goes to the broker number c modulo how many there are, or to one at random."""
+    shift: Number = 0
+    """In turn, client c goes to the broker number c + shift modulo how many there are: clients of
+    two populations with the same number are at different brokers where their shifts differ."""
 
 
 class Rows(Part):
@@ -154,6 +159,27 @@ class Reconnect(Part):
     """Longest wait; at least the first."""
 
 
+class Lifetime(Part):
+    """How long clients stay: each draws a time anew whenever it is ready, then disconnects. A plain
+    duration is that time for all."""
+
+    SHORT_FOR: ClassVar[str | None] = "from"
+
+    from_: PositiveDuration = Field(alias="from")
+    """Shortest time."""
+    to: PositiveDuration | None = None
+    """Longest time. Default: the shortest."""
+    again: DurationOrNever = None
+    """How long after it has gone a client comes back, or `never`. Default: never."""
+
+
+def _lifetime(value: object) -> object:
+    return None if value == "never" else value
+
+
+OptionalLifetime = Annotated[Lifetime | None, BeforeValidator(_lifetime), OrWord("never")]
+
+
 def _reconnect(value: object) -> object:
     if value == "never":
         return None
@@ -162,8 +188,42 @@ def _reconnect(value: object) -> object:
     return value
 
 
+OptionalReconnect = Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")]
+Session = Annotated[Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))]
+
+
+class PopulationShare(Part):
+    """Clients of a population that differ in something; what is written here replaces what the
+    population says. A plain share changes nothing, and is measured by itself."""
+
+    SHORT_FOR: ClassVar[str | None] = "part"
+
+    part: Share
+    """How many of the clients, such as `1%`."""
+    qos: QoS | None = None
+    """QoS of all their publications and subscriptions."""
+    lifetime: OptionalLifetime = None
+    """How long a client stays, or `never` for as long as it can."""
+    keep_alive: KeepAlive | None = None
+    """Keep-alive in whole seconds; 0 turns it off."""
+    session: Session | None = None
+    """Whether the broker forgets a client when it disconnects."""
+    will: Will | None = None
+    """Message that the broker sends when a client dies."""
+    connect_timeout: PositiveDuration | None = None
+    """Longest wait for the connection and all subscriptions of a client."""
+    reconnect: OptionalReconnect = None
+    """How a lost or refused connection is tried again, or `never`."""
+    read_rate: Rate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber."""
+    subscriptions: tuple[Subscription, ...] | None = None
+    """What each client subscribes to."""
+    publications: tuple[Publication, ...] | None = None
+    """What each client publishes in publish stages."""
+
+
 class Population(Part):
-    """Clients that behave alike."""
+    """Clients that behave alike, but for what its shares say."""
 
     clients: Clients
     """How many clients."""
@@ -186,17 +246,13 @@ class Population(Part):
     """TLS to targets that ask for it. Default: verified with the system's authorities."""
     keep_alive: KeepAlive = 60 * SECOND_NS
     """Keep-alive in whole seconds; 0 turns it off."""
-    session: Annotated[
-        Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))
-    ] = "clean"
+    session: Session = "clean"
     """Whether the broker forgets a client when it disconnects."""
     will: Will | None = None
     """Message that the broker sends when a client dies."""
     connect_timeout: PositiveDuration = 10 * SECOND_NS
     """Longest wait for the connection and all subscriptions of a client."""
-    reconnect: Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")] = (
-        Reconnect()
-    )
+    reconnect: OptionalReconnect = Reconnect()
     """How a lost or refused connection is tried again, or `never`."""
     read_rate: Rate | None = None
     """Messages a second that a client takes from its socket at most: a slow subscriber."""
@@ -204,3 +260,9 @@ class Population(Part):
     """What each client subscribes to."""
     publications: tuple[Publication, ...] = ()
     """What each client publishes in publish stages."""
+    lifetime: OptionalLifetime = None
+    """How long a client stays once it is ready. Default: never over, until it is told to go."""
+    shares: Mapping[Name, PopulationShare] = Field(default_factory=dict)
+    """Clients of it that differ, by name: the last ones by number, in the order written; the first
+    ones are the `rest`. Each is played, measured and judged as a population called
+    `POPULATION/SHARE`; `POPULATION` means all of them."""

@@ -69,7 +69,7 @@ fn json_with_rows_and_a_stamp_is_valid_and_followed() {
     let deliveries = 30 * (3 * 3 + 2 * 2 + 2 * 2);
     for (to, received) in [(0, deliveries), (1, 210)] {
         let flow = totals.flow(0, to);
-        assert_eq!((flow.expected_total, flow.received_total), (received as i64, received), "{to}");
+        assert_eq!((flow.expected_total, flow.received_total), (received, received), "{to}");
         assert_eq!((flow.duplicate_total, flow.reordered_total, flow.missing_total), (0, 0, 0));
     }
     let messages = broker.order(|server| server.broker.accepted().to_vec());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::rows::Column;
-use crate::template::{Level, Variable};
+use crate::template::{Level, Variable, canonical_decimal};
 
 /// Numbers from `from` to `to` that meet every condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl Numbers {
         !self.listed.is_empty()
     }
 
-    /// The numbers themselves, walked by the rows of a value, or in steps; in no order.
+    /// The numbers themselves; where they are listed by a value, in no order.
     pub fn iter(&self) -> Box<dyn Iterator<Item = u64> + '_> {
         if let [Listed { column, value }, ..] = self.listed.as_slice() {
             let numbers = |&row: &u32| column.numbers_of(row, self.from..self.to.saturating_add(1));
@@ -156,8 +156,8 @@ impl Numbers {
             Level::Variable { prefix, variable, suffix } => {
                 let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
                 match variable {
-                    Variable::Choice(options) => {
-                        options.iter().any(|option| **option == *middle).then_some(())
+                    Variable::Choice(_) | Variable::Range { .. } => {
+                        variable.goes_through(middle).then_some(())
                     }
                     Variable::Row(row) => self.require_row(row.column.get()?, middle),
                     _ => self.require(variable, canonical_decimal(middle)?),
@@ -174,7 +174,6 @@ impl Numbers {
                 self.limit(from, from.saturating_add(k - 1));
             }
             Variable::Remainder(k) if value < k => self.keep_remainder(k, value),
-            Variable::Range { from, to } => return (from..=to).contains(&value).then_some(()),
             _ => return None,
         }
         Some(())
@@ -221,13 +220,6 @@ fn inverse(a: u64, b: u64) -> (u64, i128) {
         (times, next) = (next, times - quotient * next);
     }
     (divisor as u64, times)
-}
-
-/// The value of a decimal as a template writes it: digits only, no leading zero.
-pub fn canonical_decimal(text: &str) -> Option<u64> {
-    let canonical =
-        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if canonical { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -63,24 +63,19 @@ impl Row {
 }
 
 impl Variable {
+    /// Its value for client number `n`: the first of those that it goes through.
+    pub(crate) fn text(&self, n: u64) -> String {
+        let mut out = Vec::new();
+        self.append(Context { n, variant: 0, message: None }, 0, &mut out);
+        String::from_utf8(out).expect("values are UTF-8 and numbers are ASCII")
+    }
+
     /// How many values it goes through; `None`: it is neither range nor choice.
     pub(crate) fn variants(&self) -> Option<u32> {
         match self {
             Self::Range { from, to } => Some((to - from + 1).try_into().unwrap_or(u32::MAX)),
             Self::Choice(options) => Some(options.len().try_into().unwrap_or(u32::MAX)),
             _ => None,
-        }
-    }
-
-    /// Its text for client number `n`; `None` where it has several, or is a message's own.
-    pub(crate) fn text_of(&self, n: u64) -> Option<String> {
-        match self {
-            Self::Row(row) => Some(row.value(n).to_owned()),
-            Self::Range { .. } => None,
-            _ => {
-                let context = Context { n, variant: 0, message: None };
-                self.whole_number(context).map(|value| value.to_string())
-            }
         }
     }
 
@@ -91,6 +86,17 @@ impl Variable {
                 .column()
                 .is_some_and(|column| column.values().any(|value| value.starts_with(character))),
             Self::Choice(options) => options.iter().any(|option| option.starts_with(character)),
+            _ => false,
+        }
+    }
+
+    /// Whether `text` is one of the values that it goes through.
+    pub(crate) fn goes_through(&self, text: &str) -> bool {
+        match self {
+            Self::Range { from, to } => {
+                canonical_decimal(text).is_some_and(|value| (*from..=*to).contains(&value))
+            }
+            Self::Choice(options) => options.iter().any(|option| **option == *text),
             _ => false,
         }
     }
@@ -207,6 +213,13 @@ fn append_decimal(value: u64, out: &mut Vec<u8>) {
         }
     }
     out.extend_from_slice(&buffer[at..]);
+}
+
+/// The value of a decimal as a template writes it: digits only, no leading zero.
+pub(crate) fn canonical_decimal(text: &str) -> Option<u64> {
+    let canonical =
+        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
+    if canonical { text.parse().ok() } else { None }
 }
 
 /// Appends `value` with its last digits behind a point; a zero has no sign.

@@ -11,7 +11,7 @@ from pubstorm.scenario.at import Finding
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.payloads import payload_texts
-from pubstorm.scenario.populations import Population, Rows
+from pubstorm.scenario.populations import Population, PopulationShare, Rows
 from pubstorm.template import Template, TemplateError, splits_levels
 from pubstorm.units import describe
 
@@ -19,14 +19,14 @@ from pubstorm.units import describe
 def check_payloads(scenario: Scenario) -> Iterator[Finding]:
     """Texts in payloads that are mappings or lists."""
     for name, population in scenario.populations.items():
-        for n, publication in enumerate(population.publications):
-            for path, source in payload_texts(publication.payload):
-                try:
-                    Template.parse(source)
-                except TemplateError as error:
-                    place = ("populations", name, "publications", n, "payload", *path)
-                    found = f"found {describe(source)}, allowed is a template: found {error}"
-                    yield place, found, None
+        for path, source in texts_of(population):
+            if "payload" not in path:
+                continue
+            try:
+                Template.parse(source)
+            except TemplateError as error:
+                found = f"found {describe(source)}, allowed is a template: found {error}"
+                yield ("populations", name, *path), found, None
 
 
 def check_rows(scenario: Scenario) -> Iterator[Finding]:
@@ -47,18 +47,28 @@ def check_rows(scenario: Scenario) -> Iterator[Finding]:
 
 
 def texts_of(population: Population) -> Iterator[tuple[Path, str]]:
-    """The templates of a population, each with its path."""
+    """The templates of a population and its shares, each with its path."""
     yield from _client_texts(population)
-    for n, subscription in enumerate(population.subscriptions):
+    yield from _shared_texts(population)
+    for name, share in population.shares.items():
+        yield from ((("shares", name, *path), text) for path, text in _shared_texts(share))
+
+
+def _shared_texts(part: Population | PopulationShare) -> Iterator[tuple[Path, str]]:
+    """Those that a share may have of its own."""
+    if part.will is not None:
+        yield ("will", "topic"), part.will.topic
+        yield ("will", "payload"), part.will.payload
+    for n, subscription in enumerate(part.subscriptions or ()):
         yield ("subscriptions", n, "topic"), subscription.topic
-    for n, publication in enumerate(population.publications):
+    for n, publication in enumerate(part.publications or ()):
         yield ("publications", n, "topic"), publication.topic
         for path, source in payload_texts(publication.payload):
             yield ("publications", n, "payload", *path), source
 
 
 def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
-    tls, will = population.tls, population.will
+    tls = population.tls
     texts: dict[Path, str | None] = {
         ("client_id",): population.client_id,
         ("username",): population.username,
@@ -67,8 +77,6 @@ def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
     if tls is not None:
         texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
         texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
-    if will is not None:
-        texts |= {("will", "topic"): will.topic, ("will", "payload"): will.payload}
     yield from ((path, text) for path, text in texts.items() if text is not None)
 
 

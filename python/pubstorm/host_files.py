@@ -24,12 +24,15 @@ def check_host_files(scenario: Scenario, plan: Plan) -> None:
 
 
 def _program_problems(scenario: Scenario) -> Iterator[Problem]:
-    for name, broker in scenario.topology.brokers.items():
-        path = broker.binary
+    topology = scenario.topology
+    binaries = {f"services.{name}": service.binary for name, service in topology.services.items()}
+    binaries |= {f"brokers.{name}": broker.binary for name, broker in topology.brokers.items()}
+    for name, path in binaries.items():
         if path is not None and not (Path(path).is_file() and os.access(path, os.X_OK)):
-            place = f"topology.brokers.{name}.binary"
+            place = f"topology.{name}.binary"
             hint = "a relative path is from the folder of the scenario file"
             yield Problem(place, "", f"found {path}, allowed is a file that can be executed", hint)
+    for name, broker in topology.brokers.items():
         program = broker.command[0] if broker.command else None
         if program is not None and "{" not in program and shutil.which(program) is None:
             place = f"topology.brokers.{name}.command.0"

@@ -72,10 +72,10 @@ class LoadTimeline:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         self._subjects: dict[str, tuple[int, ...]] = {**alone, **plan.wholes}
         """What samples are made of: populations, and those with shares as a whole."""
-        self._gauges = {name: _gauges(plan, each) for name, each in self._subjects.items()}
         self._scheduled = {
             name: _is_scheduled(plan, indices) for name, indices in self._subjects.items()
         }
+        self._gauges = {name: _gauges(plan, indices) for name, indices in self._subjects.items()}
 
     def take(self, snapshot: Snapshot) -> list[Sample]:
         """Adds a snapshot; the samples of the spans that are complete with it."""
@@ -232,11 +232,10 @@ def _is_scheduled(plan: Plan, indices: Sequence[int]) -> bool:
 def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[str, ...]:
     """What populations can show: only those with a lifetime are away, only subscribers stall."""
     populations = [plan.populations[index] for index in indices]
-    lives = any(population.lifetime is not None for population in populations)
-    subscribes = any(population.subscriptions for population in populations)
+    subscribe = plan.stall_ns is not None and any(each.subscriptions for each in populations)
     without = {
-        *(() if lives else ("away",)),
-        *(() if plan.stall_ns is not None and subscribes else ("stalled",)),
+        *(() if any(each.lifetime is not None for each in populations) else ("away",)),
+        *(() if subscribe else ("stalled",)),
     }
     return tuple(gauge for gauge in GAUGES if gauge not in without)
 

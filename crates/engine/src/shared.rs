@@ -88,7 +88,7 @@ impl Shared {
             present: vec![0; populations],
             judged: vec![true; populations],
             lifetimes: Lifetimes::new(&setup),
-            stalls: Stalls::new(&setup, now_ns),
+            stalls: Stalls::new(&setup),
             underway: 0,
             gave_up: vec![0; populations],
             out: Vec::new(),

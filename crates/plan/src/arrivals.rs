@@ -168,8 +168,8 @@ impl Stream {
     }
 }
 
-/// Keeps the publishers, and the share of their messages, for which `topic` reads what `filter` does
-/// for the subscriber with number `n`; `None`: there is none, or it cannot be said.
+/// Keeps the publishers, and the share of their messages, for which `topic` reads what `filter`
+/// does for the subscriber with number `n`; `None`: there is none, or it cannot be said.
 fn narrow((numbers, share): &mut Share, filter: &Level, topic: &Level, n: u64) -> Option<()> {
     let (text, range) = match filter {
         Level::Any | Level::Rest => return Some(()),

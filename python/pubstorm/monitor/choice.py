@@ -14,6 +14,7 @@ from pubstorm.monitor.login import Login
 from pubstorm.monitor.process import Families, PidNow, ProcessMonitor
 from pubstorm.monitor.profiling import ProfileSpec
 from pubstorm.monitor.prometheus import PrometheusMonitor
+from pubstorm.monitor.redis import RedisMonitor
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
 from pubstorm.plan import Plan, PublishAction, Target
 from pubstorm.result import BrokerResult
@@ -120,6 +121,8 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
             yield ProcessMonitor(name, source.process, families)
         if source.prometheus is not None:
             yield PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
+        if source.redis is not None:
+            yield RedisMonitor(name, source.redis.url, with_process=True)
         if source.sys is not None:
             first = plan.targets[0] if scenario.target else watched.brokers[0].target
             yield _observer(name, source.sys, plan, first)

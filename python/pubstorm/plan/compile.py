@@ -26,7 +26,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         run_tag=run_tag,
         seed=scenario.seed,
         targets=tuple(targets),
-        targets_joined=scenario.topology.joined,
+        targets_joined=scenario.topology.is_joined,
         bridges=tuple(_bridges(scenario)),
         sources=_sources(scenario, targets),
         snapshot_interval_ns=scenario.snapshot_interval,

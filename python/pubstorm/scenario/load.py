@@ -10,9 +10,11 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
+from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
 from pubstorm.scenario.at import Finding
 from pubstorm.scenario.checks import check_keys, check_values
+from pubstorm.scenario.counts import counted
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
 from pubstorm.scenario.model import Scenario, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
@@ -73,7 +75,8 @@ class _Loading:
         if target is not None:
             self._retarget(target)
         if isinstance(self.data, dict):
-            self.data = {"name": _name_of(self.file), **self.data}
+            named = {"name": _name_of(self.file), **self.data}
+            self.data = counted(named, allowed_descriptors())
         scenario = self._validate()
         steps: tuple[Step, ...] = ()
         if scenario is not None and scenario.sweep is not None and not self.problems:

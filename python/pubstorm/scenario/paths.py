@@ -9,7 +9,7 @@ from pathlib import Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.scenario.topology import Bridge, Broker, Service
 
 
 def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
@@ -18,8 +18,9 @@ def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
         name: _population(population, folder) for name, population in scenario.populations.items()
     }
     brokers = {n: _broker(broker, folder) for n, broker in scenario.topology.brokers.items()}
+    services = {n: _service(each, folder) for n, each in scenario.topology.services.items()}
     bridges = {n: _bridge(bridge, folder) for n, bridge in scenario.topology.bridges.items()}
-    started = {"brokers": brokers, "bridges": bridges}
+    started = {"brokers": brokers, "services": services, "bridges": bridges}
     topology = scenario.topology.model_copy(update=started)
     return scenario.model_copy(update={"populations": populations, "topology": topology})
 
@@ -55,6 +56,10 @@ def _broker(broker: Broker, folder: Path) -> Broker:
     command = (program, *words) if broker.command else ()
     binary = _joined(str(folder), broker.binary)
     return broker.model_copy(update={"binary": binary, "command": command})
+
+
+def _service(service: Service, folder: Path) -> Service:
+    return service.model_copy(update={"binary": _joined(str(folder), service.binary)})
 
 
 def _joined(folder: str, path: str | None) -> str | None:

@@ -149,8 +149,8 @@ pub fn count_union(sets: &[Numbers]) -> u64 {
     }
 }
 
-/// The greatest common divisor of two numbers, and what times the first of them leaves it modulo the
-/// second (Euclid's algorithm, extended: Knuth, TAOCP 2, 4.5.2).
+/// The greatest common divisor of two numbers, and what times the first of them leaves it modulo
+/// the second (Euclid's algorithm, extended: Knuth, TAOCP 2, 4.5.2).
 fn inverse(a: u64, b: u64) -> (u64, i128) {
     let (mut divisor, mut rest) = (i128::from(a), i128::from(b));
     let (mut times, mut next) = (1, 0);

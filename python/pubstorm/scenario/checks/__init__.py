@@ -16,6 +16,7 @@ from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.ports import check_ports
+from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
 from pubstorm.scenario.checks.tls import check_tls
 from pubstorm.scenario.divisions import divisions_of, meant_by
@@ -70,6 +71,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if not shares:
         yield from _check_played(scenario)
     yield from _check_client_ids(scenario)
+    yield from check_services(scenario)
     yield from check_tls(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)

@@ -349,7 +349,7 @@ def test_clients_of_all_shares_go_to_the_targets_in_one_turn() -> None:
         ("stall_after=soon", "stall_after: found 'soon', allowed is a duration"),
         (
             "populations.device.at={brokers: target, choice: random, shift: 1}",
-            "populations.device.at: found shift with choice random, allowed is shift with choice turn",
+            "populations.device.at: found shift with choice random, allowed is shift with",
         ),
         ("populations.device.lifetime=0s", "populations.device.lifetime: found '0s', allowed is"),
         ("stages.1.connect.clients=half", "stages.1.connect.clients: found 'half', allowed is a"),

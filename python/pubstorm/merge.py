@@ -70,11 +70,6 @@ class Interval:
         """Clients of all populations that were connected at the end."""
         return sum(population.connected for population in self.populations)
 
-    def sum_of(self, populations: Iterable[int], gauges: Iterable[Gauge]) -> int:
-        """The sum of some gauges over some populations."""
-        parts = [self.populations[population] for population in populations]
-        return sum(getattr(part, gauge) for part in parts for gauge in gauges)
-
     def connected_to(self, targets: Iterable[int]) -> int:
         """Clients connected at some targets at the end."""
         told = len(self.connected_at)

@@ -16,6 +16,7 @@ from pubstorm.errors import UsageError
 from pubstorm.faults.play import AppliedFault, FaultNews, FaultPlay
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
+from pubstorm.memory import MemoryLow
 from pubstorm.phase_names import unique_name
 from pubstorm.plan import (
     ConnectAction,
@@ -44,6 +45,8 @@ LEAVE_TIMEOUT_NS = 30 * SECOND_NS
 """How long disconnecting may take beyond its schedule."""
 STOP_GRACE_NS = 5 * SECOND_NS
 """How long agents may take to say bye."""
+LEAVE_NS = SECOND_NS // 10_000
+"""How much longer for each client that is still connected."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerEvent | FaultNews | Interrupt
+Happening = FleetEvent | BrokerEvent | FaultNews | MemoryLow | Interrupt
 """What can happen to a run, in the order of its queue."""
 
 
@@ -313,7 +316,8 @@ class Conductor:
         """Every agent says bye and is gone, or is killed after a grace."""
         self._stopping = True
         await self._fleet.command(Stop())
-        deadline_ns = time.monotonic_ns() + STOP_GRACE_NS
+        grace_ns = STOP_GRACE_NS + self.progress.connected * LEAVE_NS
+        deadline_ns = time.monotonic_ns() + grace_ns
         if not await self._until(lambda: not self._fleet.alive, deadline_ns):
             for agent in sorted(self._fleet.alive):
                 self._note("agent", f"agent {agent} did not stop in time and was killed")
@@ -372,8 +376,15 @@ class Conductor:
                 self._note("restart", happening.text)
             case LinksDied():
                 self._note("links", happening.text)
+            case MemoryLow():
+                self._apply_memory(happening)
             case Interrupt():
                 self._apply_interrupt(happening)
+
+    def _apply_memory(self, low: MemoryLow) -> None:
+        self._note("memory", f"{low.text}; {self.progress.connected:,} clients are connected")
+        if not self._stopping:
+            raise _RunOverError
 
     def _apply_ending(self, ended: Ended) -> None:
         self.course.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text

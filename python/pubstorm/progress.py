@@ -74,6 +74,15 @@ class Progress:
             for population in snapshot.populations
         )
 
+    @property
+    def connected(self) -> int:
+        """Clients that are connected."""
+        return sum(
+            population.gauges.connected
+            for snapshot in self._latest.values()
+            for population in snapshot.populations
+        )
+
     def nothing_connected(self) -> bool:
         """Whether no attempt has succeeded since the start, though there were some."""
         return self._connected_total == 0 and self._first_attempts_total > 0

@@ -25,6 +25,7 @@ from pubstorm.result import (
     Measured,
     Residue,
     Result,
+    ServiceResult,
 )
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
@@ -51,6 +52,7 @@ class Brought:
 
     assembly: Assembly
     brokers: tuple[BrokerResult, ...]
+    services: tuple[ServiceResult, ...]
     bridges: tuple[BridgeResult, ...]
     watch: Watch
     residue: tuple[Residue, ...]
@@ -101,6 +103,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         faults=faults,
         phases=found,
         brokers=brought.brokers,
+        services=brought.services,
         bridges=brought.bridges,
         command=recording.command,
         monitors=watch.watched(spans, load),

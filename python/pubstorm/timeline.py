@@ -72,6 +72,7 @@ class LoadTimeline:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         self._subjects: dict[str, tuple[int, ...]] = {**alone, **plan.wholes}
         """What samples are made of: populations, and those with shares as a whole."""
+        self._gauges = {name: _gauges(plan, each) for name, each in self._subjects.items()}
         self._scheduled = {
             name: _is_scheduled(plan, indices) for name, indices in self._subjects.items()
         }
@@ -231,10 +232,12 @@ def _is_scheduled(plan: Plan, indices: Sequence[int]) -> bool:
 
 def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[str, ...]:
     """What populations can show: only those with a lifetime are away, only subscribers stall."""
-    members = [plan.populations[index] for index in indices]
-    lives = any(each.lifetime is not None for each in members)
-    stalls = plan.stall_ns is not None and any(each.subscriptions for each in members)
-    without = {*(() if lives else ("away",)), *(() if stalls else ("stalled",))}
+    populations = [plan.populations[index] for index in indices]
+    subscribe = plan.stall_ns is not None and any(each.subscriptions for each in populations)
+    without = {
+        *(() if any(each.lifetime is not None for each in populations) else ("away",)),
+        *(() if subscribe else ("stalled",)),
+    }
     return tuple(gauge for gauge in GAUGES if gauge not in without)
 
 

@@ -121,6 +121,14 @@ SERIES = {
         "{populations.connection.clients: 10, stages.0.connect.parallelism: 5}, "
         "{populations.connection.clients: 20, stages.0.connect.parallelism: 10}], pause: 0s}",
     ),
+    "million": (
+        "populations.device.publications.0.interval=5s",
+        "stages.2.publish=2s",
+        "stages.3.hold=1s",
+        "sweep={pause: 0s, steps: ["
+        "{populations.mobile.clients: 100, populations.device.clients: 100}, "
+        "{populations.mobile.clients: 200, populations.device.clients: 200}]}",
+    ),
     "mosquitto-bridges": (
         "topology.brokers.boxes.count=5",
         "populations.timebox.clients=5",

@@ -1,10 +1,15 @@
 //! `pubstorm-broker`: the embedded MQTT broker, from command line to exit code. It knows the order
 //! of start-up and nothing of MQTT; `serve` wires the broker crate, `options` owns the defaults.
 
+mod counts;
+mod directory;
+mod exporter;
+mod gate;
 mod host;
 mod logger;
 mod options;
 mod retained;
+mod rights;
 mod serve;
 mod share;
 mod takeover;
@@ -16,7 +21,7 @@ use std::process::ExitCode;
 use crate::options::{Command, Options};
 
 fn main() -> ExitCode {
-    match options::parse(std::env::args_os()) {
+    match options::parse(std::env::args_os(), |name| std::env::var_os(name)) {
         Ok(Command::Help) => print(options::HELP),
         Ok(Command::Version) => print(concat!("pubstorm-broker ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Command::Serve(options)) => match run(&options) {

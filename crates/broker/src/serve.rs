@@ -4,14 +4,20 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmqtt::context::ServerContext;
 use rmqtt::net::{Builder, Listener};
 use rmqtt::server::MqttServer;
 use rmqtt::shared::DefaultShared;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::counts::Counts;
+use crate::directory::Directory;
+use crate::exporter;
+use crate::gate::{Gate, Undecided};
 use crate::host;
 use crate::options::Options;
 use crate::retained::Retained;
@@ -30,6 +36,9 @@ pub enum ServeError {
         /// What the system said.
         reason: rmqtt::Error,
     },
+    /// Redis cannot be reached by this program.
+    #[error("cannot ask Redis: {0}")]
+    Auth(#[from] redis::RedisError),
     /// Signals cannot be handled, or nobody reads the ready line.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -60,10 +69,12 @@ pub async fn serve(options: &Options) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (listener, port) = listen(options)?;
-    let context = context(options).await;
+    let counts = Arc::new(Counts::new());
+    let context = context(options, &counts).await?;
+    let metrics_port = show_metrics(options, &context, counts).await?;
     let server = MqttServer::new(context).listener_by_id(listener, port).build();
     tokio::spawn(server.run());
-    say_ready(port)?;
+    say_ready(port, metrics_port)?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -72,11 +83,30 @@ pub async fn serve(options: &Options) -> Result<(), ServeError> {
     Ok(())
 }
 
-fn say_ready(port: u16) -> io::Result<()> {
+fn say_ready(port: u16, metrics_port: Option<u16>) -> io::Result<()> {
     let (pid, version) = (std::process::id(), env!("CARGO_PKG_VERSION"));
+    let more = metrics_port.map(|port| format!(r#","metrics_port":{port}"#)).unwrap_or_default();
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, r#"{{"kind":"ready","port":{port},"pid":{pid},"version":"{version}"}}"#)?;
+    write!(stdout, r#"{{"kind":"ready","port":{port},"pid":{pid},"version":"{version}"{more}}}"#)?;
+    stdout.write_all(b"\n")?;
     stdout.flush()
+}
+
+/// Counts and shows them from now on, where that is asked for; the port where.
+async fn show_metrics(
+    options: &Options,
+    context: &ServerContext,
+    counts: Arc<Counts>,
+) -> Result<Option<u16>, ServeError> {
+    let Some(port) = options.metrics_port else { return Ok(None) };
+    let address = SocketAddr::new(options.listen, port);
+    let listener = TcpListener::bind(address).await;
+    let listener =
+        listener.map_err(|error| ServeError::Listen { address, reason: error.into() })?;
+    let port = listener.local_addr()?.port();
+    exporter::count(&counts, &*context.extends.hook_mgr().register()).await;
+    tokio::spawn(exporter::export(listener, context.clone(), counts));
+    Ok(Some(port))
 }
 
 async fn end_of_stdin(followed: bool) {
@@ -101,6 +131,7 @@ fn listener(options: &Options, address: SocketAddr) -> Builder {
     Builder::new()
         .name("pubstorm")
         .laddr(address)
+        .allow_anonymous(options.auth.is_none())
         .reuseaddr(Some(true))
         .backlog(BACKLOG)
         .nodelay(true)
@@ -119,20 +150,30 @@ fn listener(options: &Options, address: SocketAddr) -> Builder {
         .message_expiry_interval(Duration::ZERO)
 }
 
-async fn context(options: &Options) -> ServerContext {
+async fn context(options: &Options, counts: &Arc<Counts>) -> Result<ServerContext, ServeError> {
     let context = ServerContext::new()
         // Otherwise clients are refused while the processor is busy, as it is under load.
         .busy_check_enable(false)
         .mqtt_max_sessions(options.max_connections as isize)
         .build()
         .await;
-    *context.extends.shared_mut().await =
-        Box::new(Sessions(DefaultShared::new(Some(context.clone()))));
+    let undecided = Arc::<Undecided>::default();
+    *context.extends.shared_mut().await = Box::new(Sessions {
+        table: DefaultShared::new(Some(context.clone())),
+        undecided: undecided.clone(),
+        counts: counts.clone(),
+    });
     *context.extends.retain_mut().await = Box::new(Retained::default());
     *context.extends.shared_subscription_mut().await = Box::new(InTurn::default());
     *context.extends.fitter_mgr_mut().await =
         Box::new(Window { max_inflight: options.max_inflight });
-    context
+    if let Some(info) = options.auth.clone() {
+        let directory = Directory::new(info)?;
+        let (trusted, counts) = (options.trusted.clone(), counts.clone());
+        let gate = Gate { directory, trusted, undecided, counts };
+        gate.close(&*context.extends.hook_mgr().register()).await;
+    }
+    Ok(context)
 }
 
 /// Connections the kernel completes before the broker takes them; it caps this at `somaxconn`.

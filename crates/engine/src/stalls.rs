@@ -9,7 +9,7 @@ use crate::client::{Client, Phase};
 use crate::setup::Setup;
 use crate::shared::Publishing;
 
-/// A tick of the clock of this file as a power of two: 1.05 ms, so that 32 bits last 52 days.
+/// A tick of the clock of this file as a power of two: 1.05 ms; 32 bits go round in 52 days.
 const TICK_SHIFT: u32 = 20;
 /// Messages that must have been due: one may be late, and the mean of two may be one.
 const DUE_MIN: f64 = 3.0;
@@ -22,7 +22,6 @@ const COUNTED_MAX: usize = 4096;
 pub struct Stalls {
     /// `None`: nobody looks.
     stall_ns: Option<u64>,
-    origin_ns: u64,
     /// For each client the tick at which it last got something, or could first have; empty where
     /// nobody looks.
     heard: Vec<u32>,
@@ -62,12 +61,11 @@ pub struct Scene<'a> {
 
 impl Stalls {
     /// Nobody has had anything yet.
-    pub fn new(setup: &Setup, now_ns: u64) -> Self {
+    pub fn new(setup: &Setup) -> Self {
         let stall_ns = setup.plan.stall_ns;
         let watched = if stall_ns.is_some() { setup.clients() } else { 0 };
         Self {
             stall_ns,
-            origin_ns: now_ns,
             heard: vec![0; watched],
             arrivals: Arrivals::new(&setup.plan),
             going: Vec::new(),
@@ -81,7 +79,7 @@ impl Stalls {
     #[inline]
     pub fn hear(&mut self, client: u32, now_ns: u64) {
         if let Some(heard) = self.heard.get_mut(client as usize) {
-            *heard = ((now_ns - self.origin_ns) >> TICK_SHIFT) as u32;
+            *heard = (now_ns >> TICK_SHIFT) as u32;
         }
     }
 
@@ -117,7 +115,7 @@ impl Stalls {
         for step in 0..clients.len() {
             let index = (self.next + step) % clients.len();
             let client = &clients[index];
-            let since_ns = self.heard_ns(self.heard[index]).max(publishing.start_ns);
+            let since_ns = self.heard_ns(index, scene.now_ns).max(publishing.start_ns);
             if scene.now_ns.saturating_sub(since_ns) < stall_ns || !self.is_watched(client, index) {
                 continue;
             }
@@ -156,7 +154,7 @@ impl Stalls {
             self.stalled.remove(&index);
             let client = &scene.clients[index as usize];
             tallies[client.population()].gauges.stalled -= 1;
-            let until_ns = self.heard_ns(self.heard[index as usize]);
+            let until_ns = self.heard_ns(index as usize, scene.now_ns);
             let due = self.due(scene, client, quiet.since_ns, until_ns).max(quiet.due);
             self.tell(scene, client, Quiet { due, ..quiet }, Some(until_ns));
         }
@@ -188,7 +186,10 @@ impl Stalls {
         });
     }
 
-    fn heard_ns(&self, heard: u32) -> u64 {
-        self.origin_ns + (u64::from(heard) << TICK_SHIFT)
+    /// When a client has last got something, as one sees it at `now_ns`.
+    fn heard_ns(&self, client: usize, now_ns: u64) -> u64 {
+        let tick = now_ns >> TICK_SHIFT;
+        let ago = (tick as u32).wrapping_sub(self.heard[client]);
+        tick.saturating_sub(u64::from(ago)) << TICK_SHIFT
     }
 }

@@ -260,7 +260,6 @@ STATES = (
     "connected",
     "ready_max",
     "away",
-    "stalled_max",
     "in_flight_max",
     "in_flight",
     "backlog",
@@ -324,6 +323,14 @@ PROCESS_METRICS: Mapping[str, str] = {
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",
 }
+REDIS_METRICS: Mapping[str, str] = {
+    "used_memory_bytes": "Memory that Redis has taken for its data and buffers.",
+    "keys": "Keys of all its databases.",
+    "connections": "Connections to it.",
+    "commands_per_s": "Commands a second, as Redis itself measures it.",
+    "evicted": "Keys that it threw away for lack of memory: a counter.",
+    "rejected": "Connections that it refused: a counter.",
+}
 HOST_METRICS: Mapping[str, str] = {
     "cpu": "CPU time, as a share of all cores.",
     "cpu_user": "The part of it in programs.",
@@ -332,12 +339,15 @@ HOST_METRICS: Mapping[str, str] = {
     "cpu_steal": "Time that the hypervisor gave to others.",
     "memory_used_bytes": "Memory in use.",
     "memory_available_bytes": "Memory that programs can still get.",
+    "slab_bytes": "Memory of the kernel's own objects; with many connections sockets are the most "
+    "of them.",
     "load1": "Load average of a minute.",
     "net_sent_bytes_per_s": "Bytes sent over all interfaces.",
     "net_received_bytes_per_s": "Bytes received over all interfaces.",
     "tcp_retransmits": "TCP segments sent again: a counter.",
     "tcp_listen_overflows": "Connections dropped since a listener's queue was full: a counter.",
     "tcp_sockets": "TCP sockets in use.",
+    "tcp_buffer_bytes": "What all TCP sockets have in their buffers.",
     "conntrack": "Connections that the firewall follows.",
     "conntrack_max": "How many it can follow.",
 }
@@ -358,7 +368,8 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
+    known = (PROCESS_METRICS, REDIS_METRICS, HOST_METRICS, AGENT_METRICS, BRIDGE_METRICS)
+    for full in (name for metrics in known for name in metrics):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):

@@ -20,8 +20,11 @@ from pubstorm.report.table import Column, Table
 from pubstorm.result import Result, Statistics, Watched
 from pubstorm.samples import unit_of
 
-COUNTERS = re.compile(r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)")
-"""Topics of the broker that tell where messages went; its moving averages are in the details."""
+COUNTERS = re.compile(
+    r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"
+)
+"""The broker's own figures that tell where messages went, and what it refused; its moving averages
+are in the details."""
 SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 
@@ -77,9 +80,9 @@ def broker_counters(result: Result) -> Table:
             count_text(each.whole.last - each.whole.first),
         )
         for each in _known(result)
-        if COUNTERS.fullmatch(each.metric)
+        if COUNTERS.fullmatch(each.metric) and (each.whole.last or "$SYS" in each.metric)
     ]
-    columns = (Column("broker", right=False), Column("topic", right=False))
+    columns = (Column("broker", right=False), Column("counter", right=False))
     names = ("first", "last", "growth")
     return Table("The broker's own counts", (*columns, *map(Column, names)), tuple(rows))
 

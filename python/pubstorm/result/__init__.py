@@ -20,6 +20,7 @@ from pubstorm.result.machinery import (
     Environment,
     FleetResult,
     Headroom,
+    ServiceResult,
 )
 from pubstorm.result.measures import HistogramPair, Latency, LatencyPair, Rates
 from pubstorm.result.model import (
@@ -87,6 +88,7 @@ __all__ = [
     "Sampler",
     "Series",
     "SeriesStep",
+    "ServiceResult",
     "StageFlow",
     "StagePopulation",
     "StageResult",

@@ -18,7 +18,14 @@ from pubstorm.result.accounts import (
     TargetResult,
 )
 from pubstorm.result.faults import FaultResult
-from pubstorm.result.machinery import BridgeResult, BrokerResult, Environment, FleetResult, Headroom
+from pubstorm.result.machinery import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    FleetResult,
+    Headroom,
+    ServiceResult,
+)
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
@@ -90,6 +97,7 @@ class Event(Value):
         "links",
         "monitor",
         "host",
+        "memory",
         "residue",
     ]
     """What it happened to."""
@@ -153,6 +161,8 @@ class Measured(Value):
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()
     """Brokers that the run started."""
+    services: tuple[ServiceResult, ...] = ()
+    """Services that the run started beside its brokers."""
     bridges: tuple[BridgeResult, ...] = ()
     """Bridges between brokers."""
     faults: tuple[FaultResult, ...] = ()

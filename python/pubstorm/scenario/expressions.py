@@ -16,6 +16,7 @@ from pubstorm.metrics import (
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    REDIS_METRICS,
     SHOWN_METRICS,
     SYS_PREFIX,
     Expression,
@@ -52,6 +53,11 @@ class Subject:
 
 
 Subjects = Mapping[str, Subject]
+SOURCE_METRICS: Mapping[str, tuple[str, ...]] = {
+    "process": tuple(PROCESS_METRICS),
+    "redis": ("cpu", "cpu_user", "cpu_system", "rss_bytes", *REDIS_METRICS),
+}
+"""Metrics of a source of the monitors, by its key; of others only the run can tell them."""
 
 
 def check_expressions(root: At) -> Iterator[Finding]:
@@ -97,6 +103,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
+        ("service", root["topology"]["services"].entries()),
         ("bridge", root["topology"]["bridges"].entries()),
         ("source", root["monitors"]["sources"].entries()),
         ("population", root["populations"].entries()),
@@ -129,11 +136,13 @@ def subjects_of(root: At) -> Subjects:
     if monitors["brokers"].data is not False:
         broker = Subject(tuple(PROCESS_METRICS), is_group=True, is_broker=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
+        service = Subject((*PROCESS_METRICS, *REDIS_METRICS))
+        subjects |= {_name(each): service for each in root["topology"]["services"].entries()}
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for bridge in root["topology"]["bridges"].entries():
         subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     for source in monitors["sources"].entries():
-        metrics = tuple(PROCESS_METRICS) if "process" in source else None
+        metrics = next((names for kind, names in SOURCE_METRICS.items() if kind in source), None)
         subjects[_name(source)] = Subject(metrics)
     return subjects
 

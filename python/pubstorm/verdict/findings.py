@@ -46,6 +46,8 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(event.text)
         elif event.kind == "residue":
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)
+        elif event.kind == "memory":
+            yield Finding(text, LimitedBy.HOST, invalid=True)
         elif event.kind == "interrupt":
             yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
         elif event.kind not in {"change", "fault"}:
@@ -208,10 +210,10 @@ def _unless_broken(
     return LimitedBy.NONE if counted_there >= total else LimitedBy.BROKER
 
 
-def _tls(measured: Measured) -> Iterable[Finding]:
-    """What each reason of TLS means, and what to look at."""
+def _advice(measured: Measured) -> Iterable[Finding]:
+    """What the reasons of TLS and of logins mean, and what to look at."""
     outcomes = _outcomes(measured)
-    for reason, advice in _TLS_ADVICE.items():
+    for reason, advice in _ADVICE.items():
         if outcomes[reason]:
             yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
 
@@ -356,7 +358,11 @@ _HOST_FIXES = {
         "correct sources or add the address to an interface",
     ),
 }
-_TLS_ADVICE = {
+_ADVICE = {
+    Reason.BAD_CREDENTIALS: (
+        "the broker knows another password for these users, or does not know them: pubstorm seed "
+        "TARGET SCENARIO --verify tells which it was never told"
+    ),
     Reason.CERTIFICATE_EXPIRED: (
         "the broker's certificate, or one above it, is out of its dates: renew it, and look at the "
         "clocks of both sides"
@@ -389,7 +395,7 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _skipped,
     _unready,
     _connections,
-    _tls,
+    _advice,
     _deliveries,
     _unjudged,
     _unacknowledged,

@@ -2,9 +2,11 @@
 //! Pubstorm relies on. It knows nothing of the broker's insides.
 
 // What clippy.toml allows in a test holds for the functions around it as well.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
 
+mod auth;
 mod process;
+mod redis;
 mod wire;
 
 use crate::process::{Broker, finish, spawn};
@@ -104,6 +106,38 @@ fn the_end_of_stdin_is_nothing_where_it_is_not_asked_for() {
     let mut broker = Broker::start(&[]);
     broker.close_stdin();
     Client::connect(broker.port, Version::V311, "c").ping();
+}
+
+#[test]
+fn metrics_are_shown_where_they_are_asked_for() {
+    let broker = Broker::start(&["--metrics-port", "0"]);
+    let mut held = Client::connect(broker.port, Version::V5, "held");
+    held.subscribe("a/#", 1);
+    held.publish_qos_1("a/b", b"x", false);
+    held.delivery_of_qos_1();
+    let expected = [
+        ("connections", 1),
+        ("connected_total", 1),
+        ("subscriptions", 1),
+        ("messages_received_total", 1),
+        ("messages_sent_total", 1),
+        ("auth_refused_total", 0),
+    ];
+    for (name, value) in expected {
+        assert_eq!(broker.metric(name), value, "{name}");
+    }
+    assert!(broker.page("/").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_port_of_metrics_that_is_taken_is_named_with_a_hint() {
+    let broker = Broker::start(&[]);
+    let port = broker.port.to_string();
+    let output = spawn(&["--port", "0", "--metrics-port", &port]).wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with(&format!("error: cannot listen on 127.0.0.1:{port}: ")), "{stderr}");
+    assert!(stderr.contains("\nhint: "), "{stderr}");
 }
 
 #[test]

@@ -34,9 +34,24 @@ impl Client {
 
     /// Sends CONNECT and gives the code of the CONNACK.
     pub fn offer(&mut self, id: &str) -> u8 {
+        self.offer_as(id, None, None)
+    }
+
+    /// The same, with a user and a password, and with a will on a topic.
+    pub fn offer_as(&mut self, id: &str, user: Option<(&str, &str)>, will: Option<&str>) -> u8 {
         let level = if self.version == Version::V5 { 5 } else { 4 };
-        let head = [0, 4, b'M', b'Q', b'T', b'T', level, 0b10, 0, 60];
-        self.send(0x10, &[&head, self.no_properties(), &text(id)]);
+        let mut flags = 0b10;
+        let mut rest = text(id);
+        if let Some(topic) = will {
+            flags |= 0b100;
+            rest.extend([self.no_properties(), &text(topic), &text("gone")].concat());
+        }
+        if let Some((name, password)) = user {
+            flags |= 0b1100_0000;
+            rest.extend([text(name), text(password)].concat());
+        }
+        let head = [0, 4, b'M', b'Q', b'T', b'T', level, flags, 0, 60];
+        self.send(0x10, &[&head, self.no_properties(), &rest]);
         let (first_byte, body) = self.packet();
         assert_eq!(first_byte, 0x20);
         body[1]
@@ -49,9 +64,15 @@ impl Client {
 
     /// Subscribes, and is granted the QoS.
     pub fn subscribe(&mut self, filter: &str, qos: u8) {
+        assert_eq!(self.subscribed(filter, qos), qos);
+    }
+
+    /// Subscribes and gives the code of the SUBACK.
+    pub fn subscribed(&mut self, filter: &str, qos: u8) -> u8 {
         self.send(0x82, &[&[0, 1], self.no_properties(), &text(filter), &[qos]]);
         let (first_byte, body) = self.packet();
-        assert_eq!((first_byte, body.last()), (0x90, Some(&qos)));
+        assert_eq!(first_byte, 0x90);
+        body[body.len() - 1]
     }
 
     /// Publishes at QoS 1 and waits for the acknowledgement.

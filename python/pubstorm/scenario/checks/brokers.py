@@ -17,12 +17,15 @@ from pubstorm.units import describe
 if TYPE_CHECKING:
     from pubstorm.scenario.at import Finding
 
+CLUSTER_MIN, CLUSTER_MAX = 2, 32
 ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "tls": ("mosquitto",),
-    "passwords": ("mosquitto",),
+    "passwords": ("mosquitto", "rabbitmq"),
     "acl": ("mosquitto",),
+    "auth": ("embedded",),
     "plugins": ("rabbitmq",),
     "federation": ("rabbitmq",),
+    "cluster": ("rabbitmq",),
     "command": ("command",),
     "binary": ("embedded", "mosquitto", "rabbitmq", "nats"),
     "settings": ("embedded", "mosquitto", "rabbitmq", "nats"),
@@ -30,10 +33,12 @@ ONLY_FOR: Mapping[str, tuple[str, ...]] = {
 """Keys that only some kinds know."""
 HINTS: Mapping[str, str] = {
     "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
-    "passwords": "the run makes passwords for mosquitto only: use kind: mosquitto",
+    "passwords": "the run makes passwords for mosquitto and rabbitmq only",
     "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
+    "auth": "mosquitto has passwords and acl; other brokers are told in settings",
     "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
     "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
+    "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
     "command": "binary names another program of this kind",
     "binary": "the program is the first word of command",
     "settings": "what the program is told stands in command",
@@ -45,6 +50,11 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
     for name, broker in scenario.topology.brokers.items():
         path: Path = ("topology", "brokers", name)
         yield from _check_kind(path, broker)
+        if broker.passwords and broker.federation is not None:
+            message = "found federation with passwords, allowed is one of them"
+            yield (*path, "passwords"), message, "customers log in as guest"
+        if broker.cluster:
+            yield from _check_cluster(path, broker, scenario)
         if broker.kind == "command":
             yield from _check_command((*path, "command"), broker)
         if broker.kind == "nats":
@@ -75,6 +85,26 @@ def _check_kind(path: Path, broker: Broker) -> Iterator[Finding]:
             allowed = ", ".join(kinds) + (" alone" if len(kinds) == 1 else "")
             message = f"found {key} with kind {broker.kind}, allowed with {allowed}"
             yield (*path, key), message, HINTS[key]
+
+
+def _check_cluster(path: Path, broker: Broker, scenario: Scenario) -> Iterator[Finding]:
+    if not CLUSTER_MIN <= broker.count <= CLUSTER_MAX:
+        message = f"found a cluster of {broker.count}"
+        yield (
+            (*path, "cluster"),
+            f"{message}, allowed are {CLUSTER_MIN} to {CLUSTER_MAX} nodes",
+            None,
+        )
+    if broker.federation is not None:
+        message = "found federation in a cluster, allowed is one of them"
+        yield (*path, "federation"), message, "its links would be on any of the nodes"
+    others = [name for name in scenario.topology.brokers if name != path[-1]]
+    if scenario.target:
+        others.append("target")
+    if others and not scenario.topology.joined:
+        message = f"found a cluster beside {' and '.join(others)}, allowed is one alone"
+        hint = "with topology.joined: true all of them count as one cluster"
+        yield (*path, "cluster"), message, hint
 
 
 def _check_command(path: Path, broker: Broker) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from pubstorm.errors import KeysError, TopologyError
@@ -72,7 +72,7 @@ class RunKeys:
                 return certificate_settings(self._folder, require_client=mutual, as_username=False)
 
     def access_settings(self, group: str) -> Mapping[str, object]:
-        """What mosquitto's configuration says of passwords and rights."""
+        """What a broker's configuration says of passwords and rights."""
         return self._passwords.settings(group)
 
     def equip(self, plan: Plan) -> Plan:
@@ -85,7 +85,20 @@ class RunKeys:
 
     def observer(self, group: str) -> Login | None:
         """Who an observer of these brokers is; None where they ask for no password."""
-        return self._passwords.observer if group in self._passwords.groups else None
+        asks = group in self._passwords.groups or self._spec.brokers[group].auth is not None
+        return self._passwords.observer if asks else None
+
+    def observing(self, plan: Plan) -> Plan:
+        """The plan as whoever looks for residue plays it: as an observer where a broker looks up
+        its users, since clients of the plan may not look at each other's topics there."""
+        asking = {name for name, broker in self._spec.brokers.items() if broker.auth is not None}
+        observer = self._passwords.observer
+        login = {"username": observer.username, "password": observer.password}
+        populations = tuple(
+            each.model_copy(update=login) if self._meets(plan, each, asking) else each
+            for each in plan.populations
+        )
+        return plan.model_copy(update={"populations": populations})
 
     def bridge_login(self, name: str, number: int) -> tuple[str | None, str | None]:
         """User name and password of a bridge; None where it has or needs none."""
@@ -119,12 +132,16 @@ class RunKeys:
 
     def _logs_in(self, plan: Plan, population: Population) -> bool:
         """Whether clients of the population may meet a broker that asks for a password."""
+        return self._meets(plan, population, self._passwords.groups)
+
+    def _meets(self, plan: Plan, population: Population, groups: Set[str]) -> bool:
+        """Whether clients of the population may meet a broker of these groups."""
         counts = [(name, broker.count) for name, broker in self._spec.brokers.items()]
         first = len(plan.targets) - sum(count for _, count in counts)
         for name, count in counts:
             is_met = population.at.first < first + count
             is_met = is_met and first < population.at.first + population.at.count
-            if is_met and name in self._passwords.groups:
+            if is_met and name in groups:
                 return True
             first += count
         return False

@@ -1,0 +1,81 @@
+//! A Redis of the test's own, and as much of its protocol as the tests need. It knows no broker.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+/// A running Redis that keeps nothing; killed when dropped.
+pub struct Redis {
+    child: Child,
+    /// Where it listens.
+    pub port: u16,
+}
+
+impl Redis {
+    /// Starts on a free port; `None`, and a word on stderr, where it is not installed.
+    pub fn start() -> Option<Self> {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_on(free)
+    }
+
+    /// Starts on this port.
+    pub fn start_on(port: u16) -> Option<Self> {
+        let port_text = port.to_string();
+        let words =
+            ["--port", &port_text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let mut command = Command::new("redis-server");
+        let mut child = match command.args(words).stdout(Stdio::piped()).spawn() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                eprintln!("skipped: redis-server is not installed");
+                return None;
+            }
+            started => started.unwrap(),
+        };
+        let said = BufReader::new(child.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+        let mut read = Vec::new();
+        for line in said {
+            if line.contains("Ready to accept connections") {
+                return Some(Self { child, port });
+            }
+            read.push(line);
+        }
+        panic!("redis-server does not start: {read:#?}");
+    }
+
+    /// Its address, as the broker is told.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    /// A user with a password and rows of a topic filter and an access.
+    pub fn add_user(&self, name: &str, password: &str, rows: &[(&str, &str)]) {
+        self.tell(&["HSET", &format!("mqtt_user:{name}"), "password", password]);
+        for (filter, access) in rows {
+            self.tell(&["HSET", &format!("mqtt_acl:{name}"), filter, access]);
+        }
+    }
+
+    /// One command, which succeeds.
+    pub fn tell(&self, words: &[&str]) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        stream.write_all(command.as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert!(!answer.starts_with('-'), "{words:?}: {answer}");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

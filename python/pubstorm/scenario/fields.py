@@ -195,6 +195,8 @@ def _check(source: str, check: Callable[[], None]) -> None:
 
 
 def _list(words: tuple[str, ...]) -> str:
+    if len(words) == 1:
+        return f"is {words[0]}"
     return f"are {', '.join(words[:-1])} and {words[-1]}"
 
 

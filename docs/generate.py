@@ -28,6 +28,7 @@ from pubstorm.metrics import (
     RATES,
     STATES,
 )
+from pubstorm.metrics.of_run import RUN_METRICS
 from pubstorm.metrics.thresholds import OPERATORS, VALUES
 from pubstorm.plan import Plan
 from pubstorm.result import Latency, PopulationResult, Rates, Statistics
@@ -107,6 +108,7 @@ def threshold_reference() -> Iterator[str]:
     yield from _table(("value", "written as", "of metrics that end with"), rows)
     yield ""
     yield from _population_metrics()
+    yield from _run_metrics()
     yield from _fault_metrics()
     yield from _monitor_metrics()
 
@@ -166,6 +168,22 @@ def _population_metrics() -> Iterator[str]:
     yield from _table(
         ("statistic", "meaning"), ((f"`.{s}`", _described(Latency, s)) for s in LATENCY_STATISTICS)
     )
+    yield ""
+
+
+def _run_metrics() -> Iterator[str]:
+    subjects = {"none": "", "broker": "[NAME.]", "memory": "SUBJECT."}
+    spans = {"none": "", "stage": "@STAGE", "any stage": "[@STAGE]"}
+    yield "## Metrics of the run as a whole"
+    yield ""
+    yield "`NAME` is that of brokers that the run starts, or `target`. The largest rate of all"
+    yield "populations together, such as the peak dispatch rate, is `received_per_s.max`."
+    yield ""
+    rows = (
+        (f"`{subjects[metric.subject]}{name}{spans[metric.span]}`", metric.meaning)
+        for name, metric in RUN_METRICS.items()
+    )
+    yield from _table(("metric", "meaning"), rows)
     yield ""
 
 

@@ -21,7 +21,7 @@ REPORT_KNOWS = {
     "value",
 }
 FOREIGN = {
-    "click": {"cli", "keys.command"},
+    "click": {"cli", "identities.command", "keys.command"},
     "cryptography": {"keys.authority", "keys.certificates"},
     "hdrh": {"report.hdr_log"},
     "jinja2": {"report.page"},
@@ -36,12 +36,14 @@ FOREIGN = {
     "prometheus_client": {"monitor.prometheus"},
     "psutil": {
         "environment",
+        "memory",
         "monitor.host",
         "monitor.process",
         "monitor.profiling",
         "preflight.host",
         "topology.ports",
     },
+    "redis": {"identities.store"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
     "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},

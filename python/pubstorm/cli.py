@@ -21,6 +21,7 @@ from pubstorm.control_socket import ask
 from pubstorm.down import take_down
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
+from pubstorm.identities.command import seed
 from pubstorm.invocation import Invocation
 from pubstorm.keys.command import keys
 from pubstorm.live import live_for
@@ -272,6 +273,7 @@ def broker(port: int) -> None:
 
 
 pubstorm.add_command(keys)
+pubstorm.add_command(seed)
 
 
 def _write(path: Path, text: str) -> None:

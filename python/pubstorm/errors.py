@@ -6,6 +6,7 @@ PubstormError           exit code 3 unless said otherwise; has a message and, mo
 │   └── KeysError       2   keys or certificates that cannot be made or read
 ├── BinaryError         3   engine, broker or proxy is not built
 ├── TopologyError       3   a broker that the run starts does not come up
+├── StoreError           3   a Redis cannot be reached, or refuses what it is asked
 ├── FleetError          3   an engine does not start or breaks the contract
 └── StoredRunError      2   a run directory cannot be written or read
 
@@ -69,6 +70,10 @@ class BinaryError(PubstormError):
 
 class TopologyError(PubstormError):
     """A broker that the run starts does not come up."""
+
+
+class StoreError(PubstormError):
+    """A Redis cannot be reached, or refuses what it is asked."""
 
 
 class FleetError(PubstormError):

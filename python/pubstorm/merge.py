@@ -4,16 +4,29 @@ snapshots alone. It knows neither plan nor clock and judges nothing."""
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from pubstorm.histogram import HistogramSum
 from pubstorm.slices import Series, Slices
-from pubstorm.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot
+from pubstorm.snapshot import (
+    FlowSnapshot,
+    PopulationSnapshot,
+    Reason,
+    Snapshot,
+    Stall,
+    TargetSnapshot,
+)
 
-Gauge = Literal["connected", "ready", "in_flight", "backlog"]
+STALLS_MAX = 100
+"""Stalls that are kept, the earliest; all are counted."""
+
+StallKey = tuple[int, int, int]
+"""When a stall began, its population, and the client's number."""
+Gauge = Literal["connected", "ready", "in_flight", "backlog", "away", "stalled"]
 Count = Literal["sent", "acked", "received"]
 
 
@@ -25,6 +38,8 @@ class PopulationInterval:
     ready: int
     in_flight: int
     backlog: int
+    away: int
+    stalled: int
     sent: int
     acked: int
     received: int
@@ -47,6 +62,23 @@ class Interval:
     to_ns: int
     busy_ns: int
     populations: tuple[PopulationInterval, ...]
+    connected_at: array[int] = field(default_factory=lambda: array("Q"))
+    """Clients connected at the end, by target; those further on have none."""
+
+    @property
+    def connected(self) -> int:
+        """Clients of all populations that were connected at the end."""
+        return sum(population.connected for population in self.populations)
+
+    def sum_of(self, populations: Iterable[int], gauges: Iterable[Gauge]) -> int:
+        """The sum of some gauges over some populations."""
+        parts = [self.populations[population] for population in populations]
+        return sum(getattr(part, gauge) for part in parts for gauge in gauges)
+
+    def connected_to(self, targets: Iterable[int]) -> int:
+        """Clients connected at some targets at the end."""
+        told = len(self.connected_at)
+        return sum(self.connected_at[target] for target in targets if target < told)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Interval:
@@ -64,6 +96,8 @@ class Interval:
                 ready=population.gauges.ready,
                 in_flight=population.gauges.in_flight,
                 backlog=population.gauges.backlog,
+                away=population.gauges.away,
+                stalled=population.gauges.stalled,
                 sent=population.counters.sent_total,
                 acked=population.counters.acked_total,
                 received=received[index],
@@ -81,6 +115,7 @@ class Interval:
             to_ns=snapshot.to_ns,
             busy_ns=snapshot.engine.busy_ns,
             populations=tuple(populations),
+            connected_at=_connected_at(snapshot.targets),
         )
 
 
@@ -138,6 +173,8 @@ class StageTotals:
 
     populations: dict[int, PopulationTotals] = field(default_factory=dict)
     flows: dict[tuple[int, int], FlowTotals] = field(default_factory=dict)
+    targets: dict[int, Counter[str]] = field(default_factory=dict)
+    """Connections accepted and attempts that failed, by target."""
     lateness: HistogramSum = field(default_factory=HistogramSum)
     blocked: HistogramSum = field(default_factory=HistogramSum)
 
@@ -145,9 +182,20 @@ class StageTotals:
         """Sums of a population, empty where nothing came."""
         return self.populations.setdefault(index, PopulationTotals())
 
+    def together(self, indices: Iterable[int]) -> PopulationTotals:
+        """Sums of several populations."""
+        sums = PopulationTotals()
+        for index in indices:
+            sums.add(self.population(index))
+        return sums
+
     def flow(self, source: int, to: int) -> FlowTotals:
         """Sums of a flow, empty where nothing came."""
         return self.flows.setdefault((source, to), FlowTotals())
+
+    def sum_of(self, counter: str) -> int:
+        """The sum of a counter over all populations."""
+        return sum(totals.counters[counter] for totals in self.populations.values())
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
@@ -155,6 +203,10 @@ class StageTotals:
             self.population(index).add_snapshot(population)
         for flow in snapshot.flows:
             self.flow(flow.source, flow.to).add_snapshot(flow)
+        for told in snapshot.targets:
+            counts = self.targets.setdefault(told.target, Counter())
+            counts["connected_total"] += told.connected_total
+            counts["connect_failed_total"] += told.connect_failed_total
         self.lateness.add(snapshot.engine.lateness)
         self.blocked.add(snapshot.engine.blocked)
 
@@ -164,6 +216,8 @@ class StageTotals:
             self.population(index).add(population)
         for (source, to), flow in other.flows.items():
             self.flow(source, to).add(flow)
+        for target, counts in other.targets.items():
+            self.targets.setdefault(target, Counter()).update(counts)
         self.lateness.add(other.lateness.value())
         self.blocked.add(other.blocked.value())
 
@@ -201,6 +255,7 @@ class Totals:
     agents: dict[int, AgentTotals] = field(default_factory=dict)
     intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
     slices: Slices = field(default_factory=Slices)
+    stalls: dict[StallKey, Stall] = field(default_factory=dict)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
@@ -208,6 +263,7 @@ class Totals:
         self.agents.setdefault(snapshot.agent, AgentTotals()).add_snapshot(snapshot)
         self.intervals[snapshot.agent, snapshot.sequence] = Interval.of(snapshot)
         self._slice(snapshot)
+        self._add_stalls(snapshot.stalls)
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""
@@ -217,6 +273,7 @@ class Totals:
             self.agents.setdefault(agent, AgentTotals()).add(totals)
         self.intervals.update(other.intervals)
         self.slices.add(other.slices)
+        self._add_stalls(other.stalls.values())
 
     def stage(self, index: int) -> StageTotals:
         """Sums of a stage, empty where nothing came."""
@@ -233,21 +290,37 @@ class Totals:
         """Every interval, by its end."""
         return sorted(self.intervals.values(), key=lambda i: (i.to_ns, i.agent, i.sequence))
 
-    def peak(self, population: int, gauge: Gauge) -> int:
-        """The largest sum over agents of a gauge; each agent's counts until its next one."""
-        latest: dict[int, int] = {}
-        total = peak = 0
-        for interval in self.time_line():
-            value = getattr(interval.populations[population], gauge)
-            total += value - latest.get(interval.agent, 0)
-            latest[interval.agent] = value
-            peak = max(peak, total)
-        return peak
+    def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
+        """The largest sum over agents, populations and gauges; each agent's counts until its next
+        one."""
+        return self._peak(lambda interval: interval.sum_of(populations, gauges))
 
-    def at_end(self, stage: int, population: int, gauge: Gauge) -> int:
-        """The sum over agents of a gauge at the end of a stage."""
+    def connected_peak(self) -> int:
+        """The most clients of all populations together that were connected at once."""
+        return self._peak(lambda interval: interval.connected)
+
+    def connected_at(self, instant_ns: int) -> int:
+        """Clients of all populations together that were connected at an instant, by the last
+        interval of each agent."""
+        latest = {i.agent: i.connected for i in self.time_line() if i.to_ns <= instant_ns}
+        return sum(latest.values())
+
+    def connected_peaks(self) -> dict[int, int]:
+        """The most clients that were connected at once, by target."""
+        latest: dict[int, array[int]] = {}
+        connected, peaks = Counter[int](), dict[int, int]()
+        for interval in self.time_line():
+            connected.subtract(dict(enumerate(latest.get(interval.agent, ()))))
+            connected.update(dict(enumerate(interval.connected_at)))
+            latest[interval.agent] = interval.connected_at
+            for target in range(len(interval.connected_at)):
+                peaks[target] = max(peaks.get(target, 0), connected[target])
+        return peaks
+
+    def at_end(self, stage: int, populations: Collection[int], gauge: Gauge) -> int:
+        """The sum over agents and populations of a gauge at the end of a stage."""
         latest = {i.agent: i for i in self.time_line() if i.stage == stage}
-        return sum(getattr(i.populations[population], gauge) for i in latest.values())
+        return sum(getattr(i.populations[p], gauge) for i in latest.values() for p in populations)
 
     def inside(self, stage: int, from_ns: int, to_ns: int) -> list[Interval]:
         """The intervals of a stage that lie wholly in a span, give or take a hundredth."""
@@ -256,6 +329,24 @@ class Totals:
             for interval in self.time_line()
             if interval.stage == stage and lies_inside(interval, from_ns, to_ns)
         ]
+
+    def _peak(self, reading: Callable[[Interval], int]) -> int:
+        latest: dict[int, int] = {}
+        total = peak = 0
+        for interval in self.time_line():
+            value = reading(interval)
+            total += value - latest.get(interval.agent, 0)
+            latest[interval.agent] = value
+            peak = max(peak, total)
+        return peak
+
+    def _add_stalls(self, stalls: Iterable[Stall]) -> None:
+        """Keeps the earliest; one that is told of again, now that it is over, is the same one."""
+        for stall in stalls:
+            key = (stall.since_ns, stall.population, stall.number)
+            self.stalls[key] = max(self.stalls.get(key, stall), stall, key=_telling)
+        for key in sorted(self.stalls)[STALLS_MAX:]:
+            del self.stalls[key]
 
     def _slice(self, snapshot: Snapshot) -> None:
         stage, to_ns = snapshot.stage, snapshot.to_ns
@@ -276,12 +367,12 @@ def merge(snapshots: Iterable[Snapshot]) -> Totals:
     return totals
 
 
-def rate_per_s(intervals: Iterable[Interval], population: int, count: Count) -> float:
-    """Rate of a population over some intervals: the sum over agents of each agent's own."""
+def rate_per_s(intervals: Iterable[Interval], populations: Collection[int], count: Count) -> float:
+    """Rate of populations over some intervals: the sum over agents of each agent's own."""
     counts = Counter[int]()
     spans_ns = Counter[int]()
     for interval in intervals:
-        counts[interval.agent] += getattr(interval.populations[population], count)
+        counts[interval.agent] += sum(getattr(interval.populations[p], count) for p in populations)
         spans_ns[interval.agent] += interval.to_ns - interval.from_ns
     return sum(1e9 * counts[agent] / span for agent, span in spans_ns.items() if span > 0)
 
@@ -291,3 +382,15 @@ def lies_inside(interval: Interval, from_ns: int, to_ns: int) -> bool:
     slack_ns = (interval.to_ns - interval.from_ns) // 100
     starts_inside = interval.from_ns >= from_ns - slack_ns
     return starts_inside and from_ns < interval.to_ns <= to_ns + slack_ns
+
+
+def _connected_at(targets: Iterable[TargetSnapshot]) -> array[int]:
+    connected = {told.target: told.connected for told in targets}
+    return array(
+        "Q", (connected.get(target, 0) for target in range(max(connected, default=-1) + 1))
+    )
+
+
+def _telling(stall: Stall) -> tuple[bool, int, int]:
+    """Orders what was told of one stall by how much it says."""
+    return stall.until_ns is not None, stall.until_ns or 0, stall.due

@@ -7,9 +7,13 @@ from collections.abc import Collection
 from itertools import count
 from typing import Literal
 
+from pubstorm.units import PartOf
 
-def change_name(kind: Literal["add", "remove", "rate"], amount: float, population: str) -> str:
-    """What a change is called: `+500 device`, `-500 device`, `2 × device`."""
+
+def change_name(
+    kind: Literal["add", "remove", "rate"], amount: float | PartOf, population: str
+) -> str:
+    """What a change is called: `+500 device`, `-50% device`, `2 × device`."""
     match kind:
         case "add":
             return f"+{amount} {population}"

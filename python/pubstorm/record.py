@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from pubstorm.accounts import Sources, with_accounts
 from pubstorm.assemble import Assembly
 from pubstorm.calibrate.headroom import headroom_of
 from pubstorm.environment import read_environment
@@ -14,6 +15,7 @@ from pubstorm.faults.results import fault_results, fault_spans
 from pubstorm.live import Live
 from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
+from pubstorm.plan import targets_by_name
 from pubstorm.report import write_reports
 from pubstorm.result import (
     BridgeResult,
@@ -23,6 +25,7 @@ from pubstorm.result import (
     Measured,
     Residue,
     Result,
+    ServiceResult,
 )
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
@@ -49,6 +52,7 @@ class Brought:
 
     assembly: Assembly
     brokers: tuple[BrokerResult, ...]
+    services: tuple[ServiceResult, ...]
     bridges: tuple[BridgeResult, ...]
     watch: Watch
     residue: tuple[Residue, ...]
@@ -82,7 +86,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
     stages, load = assembly.named_spans()
     spans = [*stages, *phase_spans(found), *fault_spans(faults, played)]
     duration_s = round((course.ended_ns - course.started_ns) / 1e9, 3)
-    return Measured(
+    measured = Measured(
         name=recording.scenario.name,
         run_directory=str(recording.directory.path),
         targets=tuple(str(target) for target in assembly.plan.targets),
@@ -92,12 +96,14 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         interrupted=course.interrupted,
         ended_early=course.ended_early,
         populations=assembly.populations(),
+        wholes=assembly.wholes(),
         flows=assembly.flows(),
         stages=played,
         fleet=assembly.fleet(),
         faults=faults,
         phases=found,
         brokers=brought.brokers,
+        services=brought.services,
         bridges=brought.bridges,
         command=recording.command,
         monitors=watch.watched(spans, load),
@@ -115,6 +121,8 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         validity=assembly.limits,
         environment=environment,
     )
+    sources = Sources(tracks, brought.brokers, targets_by_name(recording.scenario))
+    return with_accounts(measured, assembly, sources)
 
 
 def _tracks(directory: RunDirectory) -> Tracks:

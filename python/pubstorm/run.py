@@ -16,15 +16,17 @@ from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
+from pubstorm.children import watch_children_by_descriptor
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
+from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
+from pubstorm.memory import watch_memory
 from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
@@ -137,6 +139,7 @@ class _Run:
         with caught_signals(self._interrupt):
             try:
                 topology.keys.make(provisional_plan(self._scenario))
+                topology.services.prepare(provisional_plan(self._scenario))
                 await self._unless_interrupted(topology.start(self._live.starting))
                 self._note_bridges(topology)
                 plan = self._compile(topology)
@@ -162,6 +165,7 @@ class _Run:
             Brought(
                 assembly=assembly,
                 brokers=topology.results(),
+                services=topology.service_results(),
                 bridges=topology.bridges.results(),
                 watch=watch,
                 residue=self._residue,
@@ -266,8 +270,9 @@ class _Run:
             folder = self._directory.path / PROFILE_FOLDER
             perf = Perf(folder, spec.frequency, parent_death_prefix())
             profiler = Profiler(spec, plan, perf)
+        services = topology.services.monitors() if scenario.monitors.brokers else ()
         return Watch(
-            (*monitors_for(scenario, plan, watched), *topology.bridges.monitors()),
+            (*monitors_for(scenario, plan, watched), *services, *topology.bridges.monitors()),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,
@@ -290,10 +295,12 @@ class _Run:
         self._conducting = True
         started_ns = conductor.course.started_ns
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
+        memory = asyncio.create_task(watch_memory(self._happenings.put_nowait))
         try:
             async with listening(self._directory.path, conductor.change, self._live.note):
                 await conductor.play(keep, watch.enter_stage)
         finally:
+            memory.cancel()
             await watch.end()
             if self._faults is not None and self._options.topology is not None:
                 await self._faults.mend_all()
@@ -325,8 +332,8 @@ class _Run:
 
 
 def _anybody_connected(assembly: Assembly) -> bool:
-    populations = range(len(assembly.plan.populations))
-    return any(assembly.totals.peak(index, "connected") for index in populations)
+    everybody = range(len(assembly.plan.populations))
+    return assembly.totals.peak(everybody, "connected") > 0
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

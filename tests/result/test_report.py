@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pubstorm.accounts.problems import problems
 from pubstorm.metrics.table import cells
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantity import (
@@ -22,6 +23,8 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.accounts import success_text
+from pubstorm.report.key_figures import key_figures
 from pubstorm.report.markdown import markdown
 from pubstorm.report.text import render
 from pubstorm.result import (
@@ -35,6 +38,7 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.verdict import judge
+from tests.result.example_fleet import fleet_parts, fleet_stages
 
 MeasuredMaker = Callable[..., Measured]
 PAGES = Path(__file__).parent / "pages"
@@ -67,11 +71,17 @@ def failed(measured: MeasuredMaker) -> Result:
     other = measured().flows[0].model_copy(update={"to": "device", "source": "backend"})
     lossy = measured(flow={"received_total": 990, "lost_total": 10}).flows[0]
     run = measured(
-        device={"outcomes": {"closed_by_broker": 4, "connect_refused": 12}},
+        device={
+            "connect_attempts_total": 112,
+            "connect_failed_total": 12,
+            "disconnected_total": 4,
+            "outcomes": {"closed_by_broker": 4, "connect_refused": 12},
+        },
         backend={"received_total": 990, "lost_total": 10},
         flows=(lossy, other),
         events=(Event(at_s=3.0, kind="broker", text="broker main-0 (pid 7) was killed"),),
     )
+    run = run.model_copy(update={"problems": problems(run.populations, 0)})
     lines = ("backend.lost == 0", "backend.latency.p99 < 1ms", "device.connected >= 100")
     return Result.judged(run, judge(run, [parse_threshold(line) for line in lines]))
 
@@ -133,6 +143,51 @@ def perturbed(measured: MeasuredMaker) -> Result:
     return result.model_copy(update={"table": cells(columns, result)})
 
 
+@pytest.fixture
+def fleet(measured: MeasuredMaker) -> Result:
+    still = {"stalled_total": 3, "stalled": 1}
+    run = measured(**fleet_parts(), device=still, stages=fleet_stages(measured()))
+    return Result.judged(run, judge(run, []))
+
+
+def test_a_fleet_on_the_terminal(fleet: Result) -> None:
+    check("fleet.txt", page(fleet))
+    assert max(map(len, page(fleet).splitlines())) <= 100
+
+
+def test_a_fleet_in_markdown(fleet: Result) -> None:
+    check("fleet.md", markdown(fleet))
+
+
+def test_the_key_figures_of_a_fleet(fleet: Result) -> None:
+    found = {figure.name: (figure.value, figure.note) for figure in key_figures(fleet)}
+    assert found["clients connected"][0] == "100\u202f000"
+    assert found["connect rate"] == (
+        "9\u202f876 /s",
+        "99\u202f753 connections in 10.1 s, 1 stage",
+    )
+    assert found["disconnect rate"] == (
+        "24\u202f999 /s",
+        "99\u202f996 clients in 4.0 s; CPU of the broker 12 %, under load 5 %",
+    )
+    assert found["peak dispatch rate"][0] == "4\u202f012 /s"
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "text"),
+    [
+        (0, 10, "0 %"),
+        (10, 10, "100 %"),
+        (1, 3, "33.3 %"),
+        (1_999_959, 2_000_000, "99.997 %"),
+        (1_999_999, 2_000_000, "99.99995 %"),
+        (0, 0, "–"),
+    ],
+)
+def test_a_success_is_whole_only_where_nothing_is_missing(count: int, of: int, text: str) -> None:
+    assert success_text(count, of) == text
+
+
 def test_phases_monitors_and_the_own_table_on_the_terminal(perturbed: Result) -> None:
     check("perturbed.txt", page(perturbed))
     for width in (80, 100):
@@ -164,7 +219,7 @@ def test_a_page_in_a_file_is_as_wide_as_it_should_be(failed: Result) -> None:
     console = Console(width=80, file=StringIO())
     render(failed, console)
     assert isinstance(console.file, StringIO)
-    assert "device           100             100                0" in console.file.getvalue()
+    assert "device           100             100               12" in console.file.getvalue()
 
 
 def test_text_of_users_is_no_markup(measured: MeasuredMaker) -> None:

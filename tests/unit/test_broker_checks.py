@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.errors import ScenarioError
 from pubstorm.host_files import check_host_files
-from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan import compile_plan, planned_targets, provisional_plan
 from pubstorm.scenario import load_scenario, parse_scenario
 from pubstorm.scenario.checks.brokers import ONLY_FOR
 from pubstorm.scenario.command_words import filled
@@ -43,7 +43,27 @@ def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
     ("broker", "problem"),
     [
         ("{kind: nats, tls: psk}", "tls: found tls with kind nats, allowed with mosquitto alone"),
-        ("{kind: rabbitmq, passwords: true}", "passwords: found passwords with kind rabbitmq"),
+        ("{kind: nats, passwords: true}", "passwords: found passwords with kind nats"),
+        (
+            "{kind: rabbitmq, passwords: true, federation: {vhosts: 1, direction: out}}",
+            "passwords: found federation with passwords, allowed is one of them",
+        ),
+        (
+            "{kind: mosquitto, count: 2, cluster: true}",
+            "cluster: found cluster with kind mosquitto, allowed with rabbitmq alone",
+        ),
+        (
+            "{kind: rabbitmq, cluster: true}",
+            "cluster: found a cluster of 1, allowed are 2 to 32 nodes",
+        ),
+        (
+            "{kind: rabbitmq, count: 2, cluster: true, federation: {vhosts: 1, direction: in}}",
+            "federation: found federation in a cluster, allowed is one of them",
+        ),
+        (
+            "{kind: rabbitmq, count: 2, cluster: true}, c: {kind: embedded}",
+            "cluster: found a cluster beside c, allowed is one alone",
+        ),
         ("{kind: embedded, acl: [topic a]}", "acl: found acl with kind embedded"),
         (
             "{kind: mosquitto, auth: 'redis://127.0.0.1:6379/0'}",
@@ -78,6 +98,16 @@ def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
 )
 def test_what_a_kind_does_not_know_is_a_problem(broker: str, problem: str) -> None:
     assert any(found.startswith(problem) for found in problems(broker)), problems(broker)
+
+
+def test_the_nodes_of_a_cluster_are_one_space_of_topics() -> None:
+    alone = parse_scenario(SCENARIO.format(broker="{kind: rabbitmq, count: 2}", qos=0), "s.yaml")
+    node = "{kind: rabbitmq, count: 2, cluster: true}"
+    cluster = parse_scenario(SCENARIO.format(broker=node, qos=0), "s.yaml")
+    joined = [provisional_plan(each).targets_joined for each in (alone, cluster)]
+    assert joined == [False, True]
+    beside = f"{node}, c: {{kind: embedded}}}}, joined: true, bridges: {{"
+    assert parse_scenario(SCENARIO.format(broker=beside, qos=0), "s.yaml")
 
 
 def test_a_command_is_needed_for_the_kind_of_that_name() -> None:

@@ -246,6 +246,23 @@ stages: [connect]
     assert 5000 < max(at_each) <= most_at_one(drawn.populations[1].at, 45_000) < 5300
 
 
+def test_the_offered_load_follows_clients_to_where_they_are_shifted() -> None:
+    text = """\
+topology: {brokers: {b: {kind: embedded, count: 3}}}
+populations:
+  s: {clients: 6, at: b, subscriptions: ["t/{n}"]}
+  p: {clients: 6, at: b, publications: [{topic: "t/{n}", rate: 1/s}]}
+stages: [connect, publish: 10s]
+"""
+    plan = plan_of(text)
+    subscribers, publishers = plan.populations
+    for shift, delivered_per_s in ((0, 6), (1, 0), (3, 6)):
+        at = publishers.at.model_copy(update={"shift": shift})
+        shifted = publishers.model_copy(update={"at": at})
+        apart = plan.model_copy(update={"populations": (subscribers, shifted)})
+        assert stage_load(apart, plan.stages[1]).delivered_per_s == delivered_per_s
+
+
 def test_the_offered_load_is_rate_times_clients_times_receivers() -> None:
     plan = plan_of(TWO)
     load = stage_load(plan, plan.stages[2])

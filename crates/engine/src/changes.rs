@@ -138,6 +138,9 @@ impl Changes {
             (present.saturating_sub(1), clients.min(*present))
         };
         *present = if joins { first + clients } else { *present - clients };
+        if let Some(publishing) = &mut shared.publishing {
+            publishing.complete_ns[population] = at_ns.saturating_add(over_ns);
+        }
         let walk = Walk { population, joins, first, clients, position: 0, at_ns, over_ns };
         self.walks.extend(walk.of_shard(shared.setup.shard));
         None

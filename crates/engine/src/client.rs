@@ -70,6 +70,20 @@ pub enum Phase {
     Waiting,
     /// Failed, and does not try again.
     GaveUp,
+    /// Its life is over; it may come back.
+    Away,
+}
+
+impl Phase {
+    /// Whether the broker has accepted its connection.
+    const fn is_accepted(self) -> bool {
+        matches!(self, Self::Subscribing | Self::Ready)
+    }
+
+    /// Whether it is not there, and does not try to be.
+    const fn is_gone(self) -> bool {
+        matches!(self, Self::Idle | Self::GaveUp | Self::Away)
+    }
 }
 
 impl Client {
@@ -105,6 +119,16 @@ impl Client {
         usize::from(self.population)
     }
 
+    /// Its local index in its population.
+    pub const fn local(&self) -> u32 {
+        self.local
+    }
+
+    /// Whether it leaves what has come unread for a while.
+    pub const fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// When its timer is to fire, if that has changed since the last call.
     pub fn take_deadline(&mut self, shared: &Shared) -> Option<Option<u64>> {
         if !std::mem::take(&mut self.retime) {
@@ -112,7 +136,7 @@ impl Client {
         }
         let mut deadline_ns = u64::MAX;
         match self.phase {
-            Phase::Idle | Phase::GaveUp => {}
+            Phase::Idle | Phase::GaveUp | Phase::Away => {}
             Phase::Connecting | Phase::Greeting | Phase::Subscribing | Phase::Waiting => {
                 deadline_ns = self.deadline_ns;
             }
@@ -155,8 +179,14 @@ impl Client {
         }
     }
 
-    /// Says DISCONNECT and closes.
+    /// Says DISCONNECT and closes, as it was told to.
     pub fn disconnect(&mut self, shared: &mut Shared) {
+        self.depart(shared, Phase::Idle);
+        shared.lifetimes.forget(self.population(), self.local);
+    }
+
+    /// Says DISCONNECT and closes.
+    fn depart(&mut self, shared: &mut Shared, next: Phase) {
         if self.session.is_connected() {
             let version = shared.version(self.population());
             shared.out.clear();
@@ -167,7 +197,7 @@ impl Client {
         if let Some(stream) = &mut self.stream {
             stream.finish();
         }
-        self.leave_phase(shared, Phase::Idle);
+        self.leave_phase(shared, next);
         self.close(shared);
     }
 
@@ -175,7 +205,7 @@ impl Client {
     pub fn timer(&mut self, shared: &mut Shared) {
         self.retime = true;
         match self.phase {
-            Phase::Idle | Phase::GaveUp => {}
+            Phase::Idle | Phase::GaveUp | Phase::Away => {}
             Phase::Waiting if self.deadline_ns <= shared.now_ns => self.connect(shared),
             Phase::Connecting | Phase::Greeting | Phase::Subscribing
                 if self.deadline_ns <= shared.now_ns =>
@@ -295,6 +325,7 @@ impl Client {
     fn accepted(&mut self, shared: &mut Shared, session_present: bool) {
         let population = &shared.setup.plan.populations[self.population()];
         let version = shared.version(self.population());
+        shared.tally.targets.accepted(self.target(shared));
         let tally = &mut shared.tally.populations[usize::from(self.population)];
         tally.counters.connected_total += 1;
         tally.gauges.connected += 1;
@@ -333,6 +364,8 @@ impl Client {
         self.leave_phase(shared, Phase::Ready);
         self.failures = 0;
         self.free_since_ns = shared.now_ns;
+        shared.stalls.begin(self.index, shared.now_ns);
+        shared.lifetimes.arrive(self.population(), self.local, shared.now_ns);
         self.retransmit(shared);
     }
 
@@ -341,7 +374,10 @@ impl Client {
         let tally = &mut shared.tally.populations[usize::from(self.population)];
         tally.outcome(reason);
         match self.phase {
-            Phase::Connecting | Phase::Greeting => tally.counters.connect_failed_total += 1,
+            Phase::Connecting | Phase::Greeting => {
+                tally.counters.connect_failed_total += 1;
+                shared.tally.targets.failed(self.target(shared));
+            }
             _ => tally.counters.disconnected_total += 1,
         }
         let reconnect = shared.setup.plan.populations[self.population()].reconnect;
@@ -365,18 +401,27 @@ impl Client {
 
     /// Goes to another phase, keeping the gauges true.
     fn leave_phase(&mut self, shared: &mut Shared, next: Phase) {
+        if self.phase.is_accepted() && !next.is_accepted() {
+            shared.tally.targets.gone(self.target(shared));
+        }
         let gauges = &mut shared.tally.populations[usize::from(self.population)].gauges;
         if matches!(self.phase, Phase::Connecting | Phase::Greeting | Phase::Subscribing) {
             shared.underway -= 1;
         }
-        if matches!(self.phase, Phase::Subscribing | Phase::Ready) && next != Phase::Ready {
-            gauges.connected -= 1;
-        }
+        gauges.connected -= u64::from(self.phase.is_accepted() && !next.is_accepted());
         gauges.ready -= u64::from(self.phase == Phase::Ready);
         gauges.ready += u64::from(next == Phase::Ready);
+        gauges.away -= u64::from(self.phase == Phase::Away);
+        gauges.away += u64::from(next == Phase::Away);
+        if next.is_gone() {
+            gauges.stalled -= u64::from(shared.stalls.forget(self.index));
+        }
         let gave_up = &mut shared.gave_up[usize::from(self.population)];
         *gave_up -= u32::from(self.phase == Phase::GaveUp);
         *gave_up += u32::from(next == Phase::GaveUp);
+        if next == Phase::GaveUp {
+            shared.lifetimes.forget(self.population(), self.local);
+        }
         self.phase = next;
         self.retime = true;
     }

@@ -17,6 +17,7 @@ use crate::pipes;
 use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::stage::Stage;
+use crate::stalls::Scene;
 use crate::tally::Moment;
 use crate::wheel::Wheel;
 
@@ -186,6 +187,7 @@ impl EventLoop {
             next_ns = next_ns.min(stage_ns);
         }
         next_ns = next_ns.min(self.changes.next_ns().unwrap_or(u64::MAX));
+        next_ns = next_ns.min(self.shared.lifetimes.next_ns().unwrap_or(u64::MAX));
         if let Some((_, at_ns)) = self.pending {
             next_ns = next_ns.min(at_ns);
         }
@@ -202,6 +204,7 @@ impl EventLoop {
             self.enter_stage(index, at_ns);
         }
         self.walk_changes();
+        self.walk_lives();
         self.wheel.advance(self.shared.now_ns, &mut self.due);
         let fired = self.due.len();
         while let Some(index) = self.due.pop() {
@@ -282,6 +285,16 @@ impl EventLoop {
         }
     }
 
+    /// Lets clients go whose life is over, and come back.
+    fn walk_lives(&mut self) {
+        for _ in 0..RAMP_TURN {
+            let Some(turn) = self.shared.lifetimes.next(self.shared.now_ns) else { return };
+            let index = self.shared.setup.populations[turn.population].first_client + turn.local;
+            let act = if turn.returns { Client::join } else { Client::go_away };
+            self.with_client(index, |client, shared| act(client, shared, turn.at_ns));
+        }
+    }
+
     fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
         if let Some(publishing) = &mut self.shared.publishing {
             let after_ns = at_ns.saturating_sub(publishing.start_ns);
@@ -337,6 +350,10 @@ impl EventLoop {
         for index in 0..self.clients.len() as u32 {
             self.with_client(index, Client::end_publishing);
         }
+        // Who comes back in the drain does not send what has been counted as skipped.
+        if let Some(publishing) = &mut self.shared.publishing {
+            publishing.populations.fill(false);
+        }
     }
 
     /// Sends a snapshot when the stage has just settled, so that barriers need not wait for one.
@@ -358,6 +375,7 @@ impl EventLoop {
             self.next_snapshot_ns += (behind + 1) * interval_ns;
         }
         self.note_backlogs();
+        self.look_for_stalls();
         let moment = Moment {
             agent: self.shared.setup.shard.index(),
             stage: self.stage.as_ref().map(|stage| stage.index),
@@ -365,8 +383,18 @@ impl EventLoop {
             now_ns: self.shared.now_ns,
             ledger_pairs: self.shared.ledger.pairs(),
         };
+        let mut snapshot = self.shared.tally.snapshot(&moment);
+        snapshot.stalls = self.shared.stalls.take();
         // A reader that is gone is noticed by the writer, which closes the inputs.
-        let _ = self.snapshots.send(self.shared.tally.snapshot(&moment));
+        let _ = self.snapshots.send(snapshot);
+    }
+
+    fn look_for_stalls(&mut self) {
+        let closed = self.stage.as_ref().is_some_and(|stage| stage.closed);
+        let Shared { stalls, setup, tally, publishing, present, now_ns, .. } = &mut self.shared;
+        let publishing = publishing.as_ref().filter(|_| !closed);
+        let scene = Scene { setup, clients: &self.clients, publishing, present, now_ns: *now_ns };
+        stalls.look(&scene, &mut tally.populations);
     }
 
     fn note_backlogs(&mut self) {

@@ -5,7 +5,9 @@ use mio::Registry;
 use plan::{FanOut, Tempo};
 
 use crate::ledger::Ledger;
+use crate::lifetimes::Lifetimes;
 use crate::setup::Setup;
+use crate::stalls::Stalls;
 use crate::tally::Tally;
 
 /// Bytes read from a socket at once.
@@ -31,12 +33,18 @@ pub struct Shared {
     /// Which populations are owed what is published in this stage; the others change in it, and
     /// are owed what they receive.
     pub judged: Vec<bool>,
+    /// How long clients stay.
+    pub lifetimes: Lifetimes,
+    /// Who got what when.
+    pub stalls: Stalls,
     /// Clients whose connection is under way.
     pub underway: u32,
     /// Clients of each population that have given up.
     pub gave_up: Vec<u32>,
     /// Bytes to write; empty between two clients.
     pub out: Vec<u8>,
+    /// The text of a payload while its message is written.
+    pub text: Vec<u8>,
     /// Where sockets are read to.
     pub read_buffer: Vec<u8>,
     /// Who ought to receive what.
@@ -53,6 +61,8 @@ pub struct Publishing {
     pub populations: Vec<bool>,
     /// How the schedule of each population runs.
     pub tempos: Vec<Tempo>,
+    /// From when on those clients of each population are there that are said to be, in nanoseconds.
+    pub complete_ns: Vec<u64>,
 }
 
 /// The fan-out, with its last answer: most clients publish to few topics.
@@ -72,16 +82,19 @@ impl Shared {
     pub fn new(setup: Setup, registry: Registry, now_ns: u64) -> Self {
         let populations = setup.populations.len();
         Self {
-            tally: Tally::new(populations, now_ns),
+            tally: Tally::new(populations, setup.targets.len(), now_ns),
             ledger: Ledger::default(),
             registry,
             now_ns,
             publishing: None,
             present: vec![0; populations],
             judged: vec![true; populations],
+            lifetimes: Lifetimes::new(&setup),
+            stalls: Stalls::new(&setup),
             underway: 0,
             gave_up: vec![0; populations],
             out: Vec::new(),
+            text: Vec::new(),
             read_buffer: vec![0; READ_BYTES],
             receivers: Receivers::new(FanOut::new(&setup.plan)),
             setup,
@@ -89,7 +102,7 @@ impl Shared {
     }
 
     /// Begins a stage with the clients that are there. A persistent session is owed what comes
-    /// while its client is away.
+    /// while its client is away; who comes and goes by itself is owed what it receives.
     pub fn begin_receiving(&mut self) {
         for (p, population) in self.setup.plan.populations.iter().enumerate() {
             let kept = if population.clean_session { 0 } else { self.receivers.clients[p] };
@@ -97,6 +110,11 @@ impl Shared {
         }
         self.judged.fill(true);
         self.tally.begin_stage();
+        for population in 0..self.judged.len() {
+            if self.setup.plan.populations[population].lifetime.is_some() {
+                self.stop_judging(population);
+            }
+        }
     }
 
     /// From here to the end of the stage a population is owed what it receives: it changes, so
@@ -124,6 +142,18 @@ impl Publishing {
     /// The instants of a population's schedule before this one lie before `until_ns`.
     pub fn schedule_before(&self, population: usize, until_ns: u64) -> u64 {
         self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))
+    }
+
+    /// How far the schedule of a population has gone from one instant to another, while its clients
+    /// were there; all in nanoseconds.
+    pub fn passed_ns(&self, population: usize, since_ns: u64, until_ns: u64) -> u64 {
+        if !self.populations[population] {
+            return 0;
+        }
+        let since_ns = since_ns.max(self.complete_ns[population]);
+        let after = |ns: u64| ns.min(self.end_ns).saturating_sub(self.start_ns);
+        let passed = |ns| self.tempos[population].schedule_ns(after(ns));
+        passed(until_ns).saturating_sub(passed(since_ns))
     }
 }
 

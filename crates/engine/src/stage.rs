@@ -1,6 +1,8 @@
 //! The stage that is on: which clients are to be started or stopped when, and whether all that can
 //! be done has been done. It decides; the loop acts.
 
+use std::ops::Range;
+
 use plan::{Action, ChangeAction, SECOND_NS, Tempo};
 
 use crate::setup::Setup;
@@ -21,16 +23,26 @@ pub struct Stage {
 /// Walks through the stage's own clients, each with the instant at which its turn comes on the
 /// schedule of all agents together.
 struct Ramp {
-    populations: Vec<usize>,
-    /// Which of `populations`.
+    spans: Vec<Span>,
+    /// Which of `spans`.
     at: usize,
     /// Next client of it.
     local: u32,
-    /// Clients over all agents that come before this population.
+    /// Turns over all agents that come before this span.
     before: u64,
     rate_per_s: Option<f64>,
     /// Connections under way at once in this agent.
     parallelism: u32,
+}
+
+/// The clients of a population, over all agents, that a ramp walks through.
+struct Span {
+    population: usize,
+    /// Those that have a turn on the schedule; the others are passed at once, since they are what
+    /// the stage wants them to be, or have given up.
+    turns: Range<u32>,
+    /// The first that is not walked through.
+    end: u32,
 }
 
 impl Stage {
@@ -39,19 +51,29 @@ impl Stage {
         let plan = &shared.setup.plan;
         let stage = &plan.stages[index];
         let takes_part = |p: usize| stage.populations.contains(&p);
-        let (mut rate_per_s, mut parallelism, mut walks) = (None, u32::MAX, true);
-        match stage.action {
-            Action::Connect { rate_per_s: rate, parallelism: limit, .. } => {
-                rate_per_s = rate;
-                let share = |limit| shared.setup.shard.share(limit).max(1);
+        let (mut rate_per_s, mut parallelism, mut spans) = (None, u32::MAX, Vec::new());
+        match &stage.action {
+            Action::Connect { rate_per_s: rate, parallelism: limit, clients, .. } => {
+                rate_per_s = *rate;
+                let share = |limit: u32| shared.setup.shard.share(limit).max(1);
                 parallelism = limit.map_or(u32::MAX, share);
-                for &p in &stage.populations {
-                    shared.present[p] = plan.populations[p].clients;
+                for (place, &p) in stage.populations.iter().enumerate() {
+                    let all = plan.populations[p].clients;
+                    let wanted = clients.as_ref().map_or(all, |clients| clients[place]);
+                    let before = shared.present[p];
+                    let end = before.max(wanted);
+                    shared.present[p] = end;
+                    spans.push(Span { population: p, turns: before..end, end });
                 }
             }
             Action::Disconnect { rate_per_s: rate } => {
-                rate_per_s = rate;
-                stage.populations.iter().for_each(|&p| shared.present[p] = 0);
+                rate_per_s = *rate;
+                for &p in &stage.populations {
+                    let (before, end) = (shared.present[p], plan.populations[p].clients);
+                    shared.present[p] = 0;
+                    shared.lifetimes.end(p);
+                    spans.push(Span { population: p, turns: 0..before, end });
+                }
             }
             Action::Publish { duration_ns, .. } => {
                 shared.publishing = Some(Publishing {
@@ -59,13 +81,12 @@ impl Stage {
                     end_ns: start_ns + duration_ns,
                     populations: (0..plan.populations.len()).map(takes_part).collect(),
                     tempos: vec![Tempo::default(); plan.populations.len()],
+                    complete_ns: vec![start_ns; plan.populations.len()],
                 });
-                walks = false;
             }
-            Action::Hold { .. } => walks = false,
+            Action::Hold { .. } => {}
         }
-        let populations = if walks { stage.populations.clone() } else { Vec::new() };
-        let ramp = Ramp { populations, at: 0, local: 0, before: 0, rate_per_s, parallelism };
+        let ramp = Ramp { spans, at: 0, local: 0, before: 0, rate_per_s, parallelism };
         let changing: Vec<usize> = changing(&stage.action).collect();
         shared.begin_receiving();
         changing.into_iter().for_each(|population| shared.stop_judging(population));
@@ -83,7 +104,7 @@ impl Stage {
             return None;
         }
         self.next_turn_ns(&shared.setup).filter(|&turn_ns| turn_ns <= shared.now_ns)?;
-        let population = self.ramp.populations[self.ramp.at];
+        let population = self.ramp.spans[self.ramp.at].population;
         let client = shared.setup.populations[population].first_client + self.ramp.local;
         self.ramp.local += 1;
         Some(client)
@@ -121,9 +142,11 @@ impl Stage {
             Action::Hold { .. } => self.is_over(shared),
             Action::Disconnect { .. } => self.next_turn_ns(setup).is_none(),
             Action::Connect { .. } => populations.iter().all(|&p| {
+                // Who has a life has been ready; it may be away, or on its way back.
                 let ready = shared.tally.populations[p].gauges.ready;
+                let arrived = shared.lifetimes.arrived(p).map_or(ready, u64::from);
                 let gave_up = u64::from(shared.gave_up[p]);
-                ready + gave_up == u64::from(setup.populations[p].share)
+                arrived + gave_up >= u64::from(setup.shard.share(shared.present[p]))
             }),
         }
     }
@@ -131,13 +154,15 @@ impl Stage {
     fn next_turn_ns(&mut self, setup: &Setup) -> Option<u64> {
         let ramp = &mut self.ramp;
         loop {
-            let &population = ramp.populations.get(ramp.at)?;
-            if ramp.local < setup.populations[population].share {
-                let position = ramp.before + u64::from(setup.shard.global(ramp.local));
+            let span = ramp.spans.get(ramp.at)?;
+            if ramp.local < setup.shard.share(span.end) {
+                let client = setup.shard.global(ramp.local);
+                let turn = client.clamp(span.turns.start, span.turns.end) - span.turns.start;
+                let position = ramp.before + u64::from(turn);
                 let after = |rate: f64| (position as f64 * SECOND_NS as f64 / rate) as u64;
                 return Some(self.start_ns + ramp.rate_per_s.map_or(0, after));
             }
-            ramp.before += u64::from(setup.plan.populations[population].clients);
+            ramp.before += span.turns.len() as u64;
             ramp.at += 1;
             ramp.local = 0;
         }

@@ -2,7 +2,9 @@
 //! the loop; it knows no client.
 
 use nix::sys::resource::{UsageWho, getrusage};
-use plan::{EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot};
+use plan::{
+    EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot, TargetSnapshot,
+};
 
 /// Counts since the last snapshot.
 pub struct Tally {
@@ -10,6 +12,8 @@ pub struct Tally {
     pub populations: Vec<PopulationSnapshot>,
     /// Flow from population `f` to population `t` at `f * populations + t`.
     flows: Vec<FlowSnapshot>,
+    /// What clients had to do with each target.
+    pub targets: Targets,
     /// How late messages were that only the engine held up.
     pub lateness: Histogram,
     /// How late messages were that the window, the socket or a lost connection held up.
@@ -23,6 +27,14 @@ pub struct Tally {
     cpu_before_ns: u64,
     sequence: u64,
     from_ns: u64,
+}
+
+/// Connections by target.
+pub struct Targets {
+    /// Counts since the last snapshot; `connected` is carried from snapshot to snapshot.
+    counts: Vec<TargetSnapshot>,
+    /// What the last snapshot said of `connected`.
+    told: Vec<u64>,
 }
 
 /// What a snapshot says besides the counts.
@@ -41,7 +53,7 @@ pub struct Moment {
 
 impl Tally {
     /// Empty counts from `now_ns` on.
-    pub fn new(populations: usize, now_ns: u64) -> Self {
+    pub fn new(populations: usize, targets: usize, now_ns: u64) -> Self {
         let flow = |index| FlowSnapshot {
             from: index / populations,
             to: index % populations,
@@ -50,6 +62,7 @@ impl Tally {
         Self {
             populations: (0..populations).map(|_| PopulationSnapshot::default()).collect(),
             flows: (0..populations * populations).map(flow).collect(),
+            targets: Targets::new(targets),
             lateness: Histogram::default(),
             blocked: Histogram::default(),
             busy_ns: 0,
@@ -97,7 +110,7 @@ impl Tally {
             settled: moment.settled,
             populations: self.populations.iter_mut().map(take_population).collect(),
             flows,
-            targets: Vec::new(),
+            targets: self.targets.take(),
             stalls: Vec::new(),
             engine: EngineLoad {
                 busy_ns: std::mem::take(&mut self.busy_ns),
@@ -118,6 +131,44 @@ impl Tally {
     /// Snapshots made.
     pub fn snapshots(&self) -> u64 {
         self.sequence
+    }
+}
+
+impl Targets {
+    fn new(targets: usize) -> Self {
+        let empty = |target| TargetSnapshot { target, ..TargetSnapshot::default() };
+        Self { counts: (0..targets).map(empty).collect(), told: vec![0; targets] }
+    }
+
+    /// It has accepted a client.
+    pub fn accepted(&mut self, target: usize) {
+        self.counts[target].connected += 1;
+        self.counts[target].connected_total += 1;
+    }
+
+    /// An attempt at it has ended before that.
+    pub fn failed(&mut self, target: usize) {
+        self.counts[target].connect_failed_total += 1;
+    }
+
+    /// A client that it had accepted has gone.
+    pub fn gone(&mut self, target: usize) {
+        self.counts[target].connected -= 1;
+    }
+
+    /// Moves the counts out where there is anything to tell.
+    fn take(&mut self) -> Vec<TargetSnapshot> {
+        let mut taken = Vec::new();
+        for (counts, told) in self.counts.iter_mut().zip(&mut self.told) {
+            let empty = TargetSnapshot { target: counts.target, ..TargetSnapshot::default() };
+            if *counts == empty && *told == 0 {
+                continue;
+            }
+            *told = counts.connected;
+            let carried = TargetSnapshot { connected: counts.connected, ..empty };
+            taken.push(std::mem::replace(counts, carried));
+        }
+        taken
     }
 }
 

@@ -4,7 +4,13 @@
 
 #[path = "agent/changes.rs"]
 mod changes;
+#[path = "agent/lives.rs"]
+mod lives;
+#[path = "agent/stalls.rs"]
+mod stalls;
 mod support;
+#[path = "agent/texts.rs"]
+mod texts;
 
 use plan::{Command, Counters, Reason};
 use serde_json::{Value, json};

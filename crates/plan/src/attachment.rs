@@ -13,13 +13,18 @@ impl Attachment {
     #[must_use]
     pub fn target(&self, seed: u64, population: usize, client: u32) -> usize {
         let place = match self.choice {
-            Choice::Turn => client as usize % self.count,
+            Choice::Turn => (client as usize + self.shift) % self.count,
             Choice::Random => {
                 let random = Random::new(seed, PURPOSE + population as u64);
                 random.of(u64::from(client)).below(self.count as u64) as usize
             }
         };
         self.first + place
+    }
+
+    /// The clients at target `target` of those that go there in turn: their index modulo `count`.
+    pub(crate) fn remainder(&self, target: usize) -> usize {
+        (target - self.first + self.count - self.shift % self.count) % self.count
     }
 
     /// Whether clients connect to this target.

@@ -1,7 +1,9 @@
 //! What an agent relies on in a plan, looked at before anything is done with it.
 
-use crate::model::{Action, Bridges, Change, Pace, Payload, Plan, Population, Publication};
-use crate::template::TemplateError;
+use crate::model::{
+    Action, Bridges, Change, Lifetime, Pace, Payload, Plan, Population, Publication, Stage,
+};
+use crate::template::{Place, TemplateError};
 use crate::tempo::Tempo;
 
 /// Why a plan cannot be played. The conductor checks more, with better words; these are what an
@@ -17,7 +19,7 @@ pub enum PlanError {
         /// The format that was found.
         found: u32,
     },
-    /// A filter with two variables in one level.
+    /// A template that cannot stand where it does.
     #[error("{path}: {source}")]
     Template {
         /// Where in the plan.
@@ -55,6 +57,7 @@ impl Plan {
         }
         require(!self.targets.is_empty(), "targets", || "at least one is needed".into())?;
         require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
+        require(self.stall_ns != Some(0), "stall_ns", || "must be > 0".into())?;
         for (p, population) in self.populations.iter().enumerate() {
             population.check(&format!("populations[{p}]"), self.targets.len())?;
         }
@@ -74,12 +77,36 @@ impl Plan {
                     self.populations.len()
                 )
             })?;
-            if let Action::Publish { duration_ns, changes } = &stage.action {
+            stage.check(&format!("stages[{s}].action"), &self.populations)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    fn check(&self, path: &str, populations: &[Population]) -> Result<(), PlanError> {
+        match &self.action {
+            Action::Publish { duration_ns, changes } => {
                 for (c, change) in changes.iter().enumerate() {
-                    let path = format!("stages[{s}].action.changes[{c}]");
-                    change.check(&path, *duration_ns, self.populations.len())?;
+                    let path = format!("{path}.changes[{c}]");
+                    change.check(&path, *duration_ns, populations.len())?;
                 }
             }
+            Action::Connect { clients: Some(clients), .. } => {
+                let path = format!("{path}.clients");
+                require(clients.len() == self.populations.len(), &path, || {
+                    let (found, allowed) = (clients.len(), self.populations.len());
+                    format!("found {found} numbers, allowed is one for each population: {allowed}")
+                })?;
+                for (&clients, &population) in clients.iter().zip(&self.populations) {
+                    let all = populations[population].clients;
+                    require(clients <= all, &path, || {
+                        let name = &populations[population].name;
+                        format!("found {clients} of {name}, allowed are up to {all}")
+                    })?;
+                }
+            }
+            Action::Connect { .. } | Action::Hold { .. } | Action::Disconnect { .. } => {}
         }
         Ok(())
     }
@@ -119,10 +146,12 @@ impl Bridges {
                     let found = prefix.source();
                     format!("found '{found}', allowed is a prefix without ranges and wildcards")
                 })?;
-                let whole = prefix.followed_by(&route.filter);
-                whole
-                    .and_then(|whole| whole.check_filter())
-                    .map_err(|source| PlanError::Template { path, source })?;
+                let whole = prefix.followed_by(&route.filter).and_then(|whole| {
+                    let column = whole.columns().next().map(ToOwned::to_owned);
+                    column.map_or(Ok(()), |name| Err(TemplateError::Column(name)))?;
+                    whole.check(Place::Filter)
+                });
+                whole.map_err(|source| PlanError::Template { path, source })?;
             }
         }
         Ok(())
@@ -132,19 +161,19 @@ impl Bridges {
 impl Population {
     fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
+        self.check_templates(path)?;
+        if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
+            require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
+                format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
+            })?;
+        }
         for (s, subscription) in self.subscriptions.iter().enumerate() {
-            let path = format!("{path}.subscriptions[{s}]");
-            check_qos(subscription.qos, &path)?;
-            subscription
-                .filter
-                .check_filter()
-                .map_err(|source| PlanError::Template { path: format!("{path}.filter"), source })?;
+            check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }
         for (p, publication) in self.publications.iter().enumerate() {
             let path = format!("{path}.publications[{p}]");
             check_qos(publication.qos, &path)?;
             require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
-            publication.check_sizes(&path)?;
             if let Pace::Open { period_ns, spread, jitter, .. } = publication.pace {
                 require(period_ns > 0, &format!("{path}.pace.period_ns"), || "must be > 0".into())?;
                 require((0.0..1.0).contains(&spread), &format!("{path}.pace.spread"), || {
@@ -164,7 +193,7 @@ impl Publication {
     const TOPIC_BYTES_MAX: usize = 65_535;
     const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
-    fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
+    pub(crate) fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
         let topic = self.topic.bytes_max();
         require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
             format!("found up to {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
@@ -174,7 +203,7 @@ impl Publication {
             Payload::Gaussian { mean_bytes, sd_bytes } => {
                 u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
             }
-            Payload::Text { template } => template.bytes_max() as u64,
+            Payload::Text { template, .. } => template.bytes_max() as u64,
         };
         require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
             format!("found up to {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)
@@ -201,6 +230,7 @@ fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fan_out;
     use crate::model::{ChangeAction, Direction, Order, Route};
     use crate::template::Template;
 
@@ -237,6 +267,37 @@ mod tests {
         for factor in [-1.0, f64::NAN, f64::INFINITY, 2e6] {
             let wrong = change(0, 0, ChangeAction::Rate { factor }).unwrap_err();
             assert_eq!(wrong, "c.action.factor: allowed is 0 to 1000000");
+        }
+    }
+
+    #[test]
+    fn connect_stages_for_more_clients_than_there_are_are_refused() {
+        let population = |name: &str, clients| Population {
+            name: name.into(),
+            ..fan_out::tests::population(clients, 0, &[])
+        };
+        let populations = [population("a", 5), population("b", 7)];
+        let check = |clients: &[u32]| {
+            let clients = Some(clients.to_vec());
+            let action =
+                Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: 1, clients };
+            let stage = Stage { name: "s".into(), action, populations: vec![1, 0] };
+            stage.check("s.action", &populations).err().map(|error| error.to_string())
+        };
+        assert_eq!(check(&[7, 0]), None);
+        let found = check(&[7]).unwrap();
+        assert!(found.starts_with("s.action.clients: found 1 numbers"), "{found}");
+        let found = check(&[5, 6]).unwrap();
+        assert_eq!(found, "s.action.clients: found 6 of a, allowed are up to 5");
+    }
+
+    #[test]
+    fn lives_that_cannot_be_drawn_are_refused() {
+        for (min_ns, max_ns, allowed) in [(1, 1, true), (1, 9, true), (0, 9, false), (9, 8, false)]
+        {
+            let lifetime = Some(Lifetime { min_ns, max_ns, again_ns: None });
+            let population = Population { lifetime, ..fan_out::tests::population(1, 0, &[]) };
+            assert_eq!(population.check("p", 1).is_ok(), allowed, "{min_ns} to {max_ns}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! is needed. It knows nothing of what was received.
 
 mod crossing;
-mod numbers;
+pub(crate) mod numbers;
 
 use crate::attachment::Drawn;
 use crate::model::{Attachment, Plan};
@@ -146,8 +146,8 @@ impl PopulationFilters {
             if let Some(drawn) = &self.drawn {
                 return self.count_drawn(drawn.at(target), &sets);
             }
-            let (k, place) = (at.count as u64, (target - at.first) as u64);
-            sets.iter_mut().for_each(|set| set.keep_remainder(k, (place + self.first) % k));
+            let (k, of_index) = (at.count as u64, at.remainder(target) as u64);
+            sets.iter_mut().for_each(|set| set.keep_remainder(k, (of_index + self.first % k) % k));
         }
         count_union(&sets)
     }
@@ -177,4 +177,6 @@ impl PopulationFilters {
 #[cfg(test)]
 mod bridge_tests;
 #[cfg(test)]
-mod tests;
+mod row_tests;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -3,41 +3,48 @@
 //! and how what was seen is counted and added up. Pure: no socket, clock, thread or file; time
 //! enters as nanoseconds, chance as the plan's seed.
 
+mod arrivals;
 mod attachment;
 mod check;
 mod control;
 mod fan_out;
 mod histogram;
+mod lifetime;
 mod model;
 mod order;
 mod pacer;
 mod random;
+mod rows;
 mod shard;
 mod snapshot;
 mod stamp;
 mod template;
 mod tempo;
+mod texts;
 
+pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Bye, Command, Failure, Hello};
 pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
-    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Order, Pace,
-    Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route, Stage, Subscription,
-    Target, Tls, TlsVersion, Version, Will,
+    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Lifetime, Order,
+    Pace, Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route, Rows, Stage,
+    Subscription, Target, Tls, TlsVersion, Version, Will,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;
+pub use rows::Column;
 pub use shard::Shard;
 pub use snapshot::{
     Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
-    Snapshot,
+    Snapshot, Stall, TargetSnapshot,
 };
 pub use stamp::{STAMP_BYTES, Stamp, StreamId};
-pub use template::{Template, TemplateError};
+pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
+pub use texts::Columns;
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

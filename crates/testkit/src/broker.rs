@@ -152,8 +152,11 @@ impl Broker {
                 self.retained.insert(message.topic.clone(), message.clone());
             }
         }
-        for client in self.clients.values_mut() {
+        for (id, client) in &mut self.clients {
             let Some(granted) = client.granted(&message.topic) else { continue };
+            if self.script.muted.contains(id) {
+                continue;
+            }
             let qos = granted.min(message.qos);
             let copy = Message { qos, retain: false, ..message.clone() }; // [MQTT-3.3.1-9]
             let link = client.link.and_then(|id| self.links.get_mut(&id));

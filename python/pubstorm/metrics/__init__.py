@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from pubstorm.metrics.of_run import RUN_METRICS, check_run_metric
 from pubstorm.samples import Unit, unit_of
 from pubstorm.units import UnfitError
 
@@ -50,7 +51,7 @@ class Expression:
     """What is asked of a result."""
 
     subject: str | None
-    """A population, a monitor's source or its group; None: all populations."""
+    """A population or a share of one, a monitor's source or its group; None: all populations."""
     metric: str
     statistic: str | None = None
     span: str | None = None
@@ -68,8 +69,15 @@ class Expression:
         return self.subject is None and self.metric in FAULT_METRICS
 
     @property
+    def is_of_run(self) -> bool:
+        """Whether it asks for a metric of the run as a whole."""
+        return self.metric in RUN_METRICS
+
+    @property
     def unit(self) -> Unit | None:
         """The unit of its value; None where only the result can tell."""
+        if self.is_of_run:
+            return RUN_METRICS[self.metric].unit
         if self.statistic == "rate":
             return unit_of_growth(self.metric)
         known = POPULATION_METRICS.get(self.metric)
@@ -95,12 +103,18 @@ def parse_expression(source: str) -> Expression:
     if metric in FAULT_METRICS:
         _check_fault_metric(metric, statistic, span)
         return Expression(None, metric, statistic, span)
+    if metric in RUN_METRICS:
+        check_run_metric(metric, None, statistic, span)
+        return Expression(None, metric, None, span)
     subject = _SUBJECT.fullmatch(body)
     if subject is None:
-        hint = metric_hint(metric, (*POPULATION_METRICS, *FAULT_METRICS), SHOWN_METRICS)
+        known = (*POPULATION_METRICS, *FAULT_METRICS, *RUN_METRICS)
+        hint = metric_hint(metric, known, SHOWN_METRICS)
         raise UnfitError(body, "are the metrics of the reference, or SUBJECT.METRIC", hint)
     name = subject["name"]
     metric, statistic = _split_statistic(subject["metric"])
+    if metric in RUN_METRICS:
+        check_run_metric(metric, name, statistic, span)
     if metric in BRIDGE_METRICS:
         return Expression(name, metric, statistic, span)
     if metric in POPULATION_METRICS:
@@ -206,6 +220,8 @@ COUNTERS = (
     "subscribe_failed",
     "sent",
     "acked",
+    "left",
+    "stalled",
     "resent",
     "abandoned",
     "skipped",
@@ -229,6 +245,8 @@ STAGE_COUNTERS = frozenset(
         "sent",
         "acked",
         "skipped",
+        "left",
+        "stalled",
         "received",
         "expected",
         "lost",
@@ -237,7 +255,15 @@ STAGE_COUNTERS = frozenset(
         "stale",
     )
 )
-STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
+STATES = (
+    "clients",
+    "connected",
+    "ready_max",
+    "away",
+    "in_flight_max",
+    "in_flight",
+    "backlog",
+)
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
 LATENCIES = ("latency", "ack_latency")
 SHOWN_METRICS = (*COUNTERS, *STATES, *RATES, *LATENCIES, "connect_time")
@@ -255,7 +281,8 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = metrics[f"{name}_total"] = metric
     for name in STATES:
         metrics[name] = Metric((name,))
-    metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
+    for name in ("connected", "away"):
+        metrics[name] = metrics[f"{name}_max"] = Metric((f"{name}_max",))
     for name in RATES:
         metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
@@ -296,6 +323,14 @@ PROCESS_METRICS: Mapping[str, str] = {
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",
 }
+REDIS_METRICS: Mapping[str, str] = {
+    "used_memory_bytes": "Memory that Redis has taken for its data and buffers.",
+    "keys": "Keys of all its databases.",
+    "connections": "Connections to it.",
+    "commands_per_s": "Commands a second, as Redis itself measures it.",
+    "evicted": "Keys that it threw away for lack of memory: a counter.",
+    "rejected": "Connections that it refused: a counter.",
+}
 HOST_METRICS: Mapping[str, str] = {
     "cpu": "CPU time, as a share of all cores.",
     "cpu_user": "The part of it in programs.",
@@ -304,12 +339,15 @@ HOST_METRICS: Mapping[str, str] = {
     "cpu_steal": "Time that the hypervisor gave to others.",
     "memory_used_bytes": "Memory in use.",
     "memory_available_bytes": "Memory that programs can still get.",
+    "slab_bytes": "Memory of the kernel's own objects; with many connections sockets are the most "
+    "of them.",
     "load1": "Load average of a minute.",
     "net_sent_bytes_per_s": "Bytes sent over all interfaces.",
     "net_received_bytes_per_s": "Bytes received over all interfaces.",
     "tcp_retransmits": "TCP segments sent again: a counter.",
     "tcp_listen_overflows": "Connections dropped since a listener's queue was full: a counter.",
     "tcp_sockets": "TCP sockets in use.",
+    "tcp_buffer_bytes": "What all TCP sockets have in their buffers.",
     "conntrack": "Connections that the firewall follows.",
     "conntrack_max": "How many it can follow.",
 }
@@ -330,7 +368,8 @@ UNIT_SUFFIXES = ("bytes", "bytes_per_s", "per_s", "us")
 def _monitor_metrics() -> dict[str, str]:
     """Full names of the known metrics of monitors, by themselves and without their units."""
     names: dict[str, str] = {}
-    for full in (*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS, *BRIDGE_METRICS):
+    known = (PROCESS_METRICS, REDIS_METRICS, HOST_METRICS, AGENT_METRICS, BRIDGE_METRICS)
+    for full in (name for metrics in known for name in metrics):
         names[full] = full
         for suffix in sorted(UNIT_SUFFIXES, key=len, reverse=True):
             if full.endswith(f"_{suffix}"):
@@ -345,4 +384,4 @@ FAULT_HINT = "for example clients_back.most@kill cloud"
 EXAMPLES_HINT = "for example device.latency.p99, broker.cpu.max or device.acked_per_s@steady"
 
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
-_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*)\.(?P<metric>.+)", re.ASCII)
+_SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*(?:/[A-Za-z][\w-]*)?)\.(?P<metric>.+)", re.ASCII)

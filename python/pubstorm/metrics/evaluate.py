@@ -3,6 +3,7 @@ It reads stored measurements and nothing else, and judges nothing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ from pubstorm.metrics import (
     full_names,
     unit_of_growth,
 )
+from pubstorm.metrics.of_run import RUN_METRICS
 from pubstorm.quantity import value_text
-from pubstorm.result import Latency, Measured, Phase, StageResult, Statistics, Watched
+from pubstorm.result import Latency, Measured, Peak, Phase, StageResult, Statistics, Watched
 from pubstorm.samples import Unit, unit_of
 
 NOTHING_MEASURED = "nothing was measured"
@@ -45,9 +47,11 @@ class Missing:
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
     """The value of an expression in a result."""
     subject = expression.subject
+    if expression.is_of_run:
+        return _of_run(measured, expression)
     if expression.is_of_fault:
         return _of_fault(measured, expression)
-    if subject is None or subject in measured.populations:
+    if subject is None or subject in measured.populations or subject in measured.wholes:
         return _of_populations(measured, expression)
     return _of_monitors(measured, expression)
 
@@ -59,11 +63,9 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
         return Missing(f"populations have no metric {expression.metric}")
     if metric.over_time and expression.statistic is not None:
         return _of_rates(measured, expression)
-    places = _places(measured, expression.span)
+    places = _places(measured, expression)
     if isinstance(places, Missing):
         return places
-    if expression.subject is not None:
-        places = {name: at for name, at in places.items() if name == expression.subject}
     values = [
         value
         for place in places.values()
@@ -75,8 +77,12 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
 
 
 def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
-    """What the readings of a rate over time come to: the subject's, or the sum over all."""
+    """What the readings of a rate over time come to: the subject's, or the sum over all. The
+    largest of all together is that of one instant."""
     subject, statistic = expression.subject, expression.statistic or "mean"
+    peak = getattr(measured.peaks, expression.metric, Peak())
+    if subject is None and expression.span is None and statistic == "max" and peak.at_s is not None:
+        return Found(peak.value, "per_s")
     names = set(measured.populations) if subject is None else {subject}
     watched = [w for w in measured.monitors if w.source in names and w.metric == expression.metric]
     values = [
@@ -87,13 +93,19 @@ def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
     return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
 
 
-def _places(measured: Measured, span: str | None) -> dict[str, object] | Missing:
-    """Where the measurements of each population stand: of the run, or of a stage or phase."""
-    if span is None:
-        return dict(measured.populations)
+def _places(measured: Measured, expression: Expression) -> dict[str, object] | Missing:
+    """Where the measurements of the subject stand, or of each population where there is none: of
+    the run, or of a stage or phase."""
+    subject, span = expression.subject, expression.span
     spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
     found = next((part for part in spans if part.name == span), None)
-    return Missing(f"{span} was not played") if found is None else dict(found.populations)
+    place = measured if span is None else found
+    if place is None:
+        return Missing(f"{span} was not played")
+    if subject is None:
+        return dict(place.populations)
+    every = {**place.wholes, **place.populations}
+    return {subject: every[subject]} if subject in every else {}
 
 
 def _at(place: object, metric: Metric, statistic: str | None) -> float | None:
@@ -105,6 +117,56 @@ def _at(place: object, metric: Metric, statistic: str | None) -> float | None:
         # Stages and phases are rates themselves, and keep one clock's latencies at most.
         found = getattr(found, step, found if step in {"rates", "intended"} else None)
     return float(found) if isinstance(found, int | float) else None
+
+
+def _of_run(measured: Measured, expression: Expression) -> Found | Missing:
+    """A metric of the run as a whole."""
+    unit = RUN_METRICS[expression.metric].unit
+    if expression.metric == "bytes_per_connection":
+        found = _of_memory(measured, expression.subject or "")
+    elif expression.metric == "balance":
+        found = _of_balance(measured, expression.subject)
+    else:
+        found = _of_stages(measured, expression)
+    return found if isinstance(found, Missing) else Found(found, unit)
+
+
+def _of_memory(measured: Measured, subject: str) -> float | Missing:
+    """The largest line of the subjects that a name means."""
+    named = [m for m in measured.memory if subject in {m.subject, m.subject.rpartition("-")[0]}]
+    slopes = [m.bytes_per_connection for m in named if m.bytes_per_connection is not None]
+    if slopes:
+        return max(slopes)
+    problems = [model.problem for model in named if model.problem is not None]
+    return Missing(f"{subject}: {problems[0]}" if problems else _unwatched(measured, subject))
+
+
+def _of_balance(measured: Measured, group: str | None) -> float | Missing:
+    """The worst of the names, or the one that is asked for."""
+    shares: dict[str, list[float]] = {}
+    for target in measured.balance:
+        if group in {None, target.group}:
+            shares.setdefault(target.group, []).append(target.share)
+    if not any(map(sum, shares.values())):
+        return Missing("no name has several targets that clients were connected to")
+    return round(max(max(each) * len(each) for each in shares.values()), 4)
+
+
+def _of_stages(measured: Measured, expression: Expression) -> float | Missing:
+    """A figure of one stage, or of all of its kind together, by the time that they took."""
+    metric, span = expression.metric, expression.span
+    if span is not None:
+        stage = next((stage for stage in measured.stages if stage.name == span), None)
+        if stage is None:
+            return Missing(f"{span} was not played")
+        return float(getattr(stage, _STAGE_FIELDS.get(metric, metric)))
+    kind = metric.partition("s_per_s")[0]
+    stages = [stage for stage in measured.stages if stage.kind == kind]
+    took_s = sum(stage.duration_s for stage in stages)
+    if not took_s:
+        return Missing(f"no {kind} stage was played")
+    total = math.fsum(getattr(stage, metric) * stage.duration_s for stage in stages)
+    return round(total / took_s, 2)
 
 
 def _of_fault(measured: Measured, expression: Expression) -> Found | Missing:
@@ -163,6 +225,8 @@ def _unwatched(measured: Measured, subject: str) -> str:
     return f"{subject} is not watched"
 
 
+_STAGE_FIELDS = {"connected_after": "connected", "took": "duration_s"}
+"""What metrics of stages are called in a result, where that is something else."""
 STATISTICS: dict[str, Callable[[Statistics], float]] = {
     "mean": lambda span: span.mean,
     "min": lambda span: span.min,

@@ -14,13 +14,13 @@ from pubstorm.monitor.login import Login
 from pubstorm.monitor.process import Families, PidNow, ProcessMonitor
 from pubstorm.monitor.profiling import ProfileSpec
 from pubstorm.monitor.prometheus import PrometheusMonitor
+from pubstorm.monitor.redis import RedisMonitor
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
-from pubstorm.plan import Plan, PublishAction, Target
+from pubstorm.plan import Plan, PublishAction, Target, client_tls, template_of
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, SysTopics
 from pubstorm.scenario.target import parse_target
-from pubstorm.template import Template
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
             yield ProcessMonitor(name, source.process, families)
         if source.prometheus is not None:
             yield PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
+        if source.redis is not None:
+            yield RedisMonitor(name, source.redis.url, with_process=True)
         if source.sys is not None:
             first = plan.targets[0] if scenario.target else watched.brokers[0].target
             yield _observer(name, source.sys, plan, first)
@@ -160,10 +162,10 @@ def client_login(plan: Plan, target: Target) -> Login:
     fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
     population = next(fits, plan.populations[0])
     username, password = (
-        None if template is None else Template.parse(template).text(population.first)
+        None if template is None else template_of(population, template).text(population.first)
         for template in (population.username, population.password)
     )
-    tls = population.tls if target.tls else None
+    tls = client_tls(population, population.first) if target.tls else None
     return Login(username, password, tls, population.first)
 
 

@@ -4,21 +4,12 @@ arithmetic of the plan and the changes made to it. It knows nothing of what came
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import atanh
 
 from pubstorm.changes import AppliedChange
 from pubstorm.merge import Totals
-from pubstorm.plan import (
-    AddClients,
-    ChangeRate,
-    ConnectAction,
-    DisconnectAction,
-    OpenPace,
-    Plan,
-    Publication,
-    RemoveClients,
-)
+from pubstorm.plan import ChangeRate, OpenPace, Plan, Presence, Publication
 
 SECOND_NS = 10**9
 MINOR_SHARE = 0.05
@@ -47,37 +38,29 @@ class LoadDue:
 
 @dataclass
 class Publishing:
-    """How many clients of each population publish, and at how many times the planned rate."""
+    """How many clients of each population are there to publish, and at how many times the planned
+    rate."""
 
-    clients: dict[int, int]
-    factors: dict[int, float]
+    presence: Presence
+    factors: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def at_start_of(cls, plan: Plan, stage: int, changes: Iterable[AppliedChange]) -> Publishing:
         """The state when a stage begins, after the stages before it."""
-        state, by_stage = cls({}, {}), list(changes)
+        state, by_stage = cls(Presence(plan)), list(changes)
         for index, before in enumerate(plan.stages[:stage]):
-            for population in before.populations:
-                if isinstance(before.action, ConnectAction):
-                    state.clients[population] = plan.populations[population].clients
-                elif isinstance(before.action, DisconnectAction):
-                    state.clients[population] = 0
+            state.presence.enter(before)
             for change in by_stage:
                 if change.stage == index:
-                    state.apply(change, plan)
+                    state.apply(change)
         state.factors.clear()
         return state
 
-    def apply(self, change: AppliedChange, plan: Plan) -> None:
+    def apply(self, change: AppliedChange) -> None:
         """Takes a change in."""
-        index, clients = change.population, self.clients.get(change.population, 0)
-        match change.action:
-            case AddClients(clients=more):
-                self.clients[index] = min(clients + more, plan.populations[index].clients)
-            case RemoveClients(clients=fewer):
-                self.clients[index] = max(clients - fewer, 0)
-            case ChangeRate(factor=factor):
-                self.factors[index] = factor
+        self.presence.change(change.population, change.action)
+        if isinstance(change.action, ChangeRate):
+            self.factors[change.population] = change.action.factor
 
 
 def load_due(
@@ -95,12 +78,12 @@ def load_due(
         for publication in plan.populations[index].publications
     )
     return LoadDue(
-        clients=sum(publishing.clients.get(index, 0) for index in publishers),
+        clients=sum(publishing.presence.counts[index] for index in publishers),
         sent_per_s=sent_per_s,
         acked_per_s=sum(flow.per_s for flow in flows if flow.publication.qos > 0),
         received_per_s=sum(flow.per_s * fan_out.get(flow.population, 0.0) for flow in flows),
         period_ns=max((flow.period_ns for flow in paced), default=0),
-        burst=sum(flow.clients for flow in flows if flow.is_aligned),
+        burst=round(sum(flow.clients for flow in flows if flow.is_aligned)),
         is_open=not closed,
     )
 
@@ -123,7 +106,8 @@ class _Flow:
     population: int
     publication: Publication
     pace: OpenPace
-    clients: int
+    clients: float
+    """Those that are there; of clients with lives so many in the mean."""
     factor: float
 
     @property
@@ -144,7 +128,9 @@ class _Flow:
 
 def _flows(plan: Plan, publishing: Publishing, populations: Sequence[int]) -> Iterator[_Flow]:
     for index in populations:
-        clients, factor = publishing.clients.get(index, 0), publishing.factors.get(index, 1.0)
-        for publication in plan.populations[index].publications:
+        population, clients = plan.populations[index], publishing.presence.counts[index]
+        lifetime, factor = population.lifetime, publishing.factors.get(index, 1.0)
+        there = clients if lifetime is None else clients * lifetime.share_there
+        for publication in population.publications:
             if isinstance(publication.pace, OpenPace) and clients and factor:
-                yield _Flow(index, publication, publication.pace, clients, factor)
+                yield _Flow(index, publication, publication.pace, there, factor)

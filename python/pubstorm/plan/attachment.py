@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from pubstorm.plan.model import U64_MAX, Attachment, Plan
+from pubstorm.chance import mix as _mix
+from pubstorm.plan.model import Attachment, Plan
 
 
 def target_of(plan: Plan, population: int, client: int) -> int:
     """Index of the target of a client of the population with this index."""
     at = plan.populations[population].at
     if at.choice == "turn":
-        return at.first + client % at.count
+        return at.first + (client + at.shift) % at.count
     drawn = _mix(_mix(plan.seed ^ _mix(PURPOSE + population)) ^ _mix(client))
     return at.first + (drawn * at.count >> 64)
 
@@ -25,7 +26,7 @@ def clients_at(plan: Plan, population: int, target: int) -> Sequence[int]:
     if not at.first <= target < at.first + at.count:
         return ()
     if at.choice == "turn":
-        return range(target - at.first, clients, at.count)
+        return range((target - at.first - at.shift) % at.count, clients, at.count)
     return tuple(c for c in range(clients) if target_of(plan, population, c) == target)
 
 
@@ -45,14 +46,6 @@ def most_at_a_target(among: Sequence[tuple[Attachment, int]]) -> int:
         for target in starts
     )
     return max(at_each, default=0)
-
-
-def _mix(value: int) -> int:
-    """The finaliser of SplitMix64, as in `crates/plan/src/random.rs`."""
-    z = value + 0x9E3779B97F4A7C15 & U64_MAX
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & U64_MAX
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & U64_MAX
-    return z ^ z >> 31
 
 
 PURPOSE = 1 << 40

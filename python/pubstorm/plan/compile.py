@@ -10,31 +10,34 @@ from math import ceil
 
 from pubstorm.plan import model as plan
 from pubstorm.plan.attachment import most_at_a_target
+from pubstorm.plan.json_text import json_template
+from pubstorm.plan.stages import planned_stages
+from pubstorm.scenario.divisions import Division, divisions_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
-from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
+from pubstorm.scenario.populations import Lifetime, Publication, Reconnect, Will
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
 
 
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
-    names = list(scenario.populations)
+    divisions = divisions_of(scenario).values()
     return plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
         seed=scenario.seed,
         targets=tuple(targets),
-        targets_joined=scenario.topology.joined,
+        targets_joined=scenario.topology.is_joined,
         bridges=tuple(_bridges(scenario)),
         sources=_sources(scenario, targets),
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
+        stall_ns=None if scenario.topology.bridges else scenario.stall_after,
         populations=tuple(
-            _population(name, population, _attachment(scenario, population), targets)
-            for name, population in scenario.populations.items()
+            _population(division, _attachment(scenario, division), targets)
+            for division in divisions
         ),
-        stages=tuple(_stage(stage, names) for stage in scenario.stages),
+        stages=tuple(planned_stages(scenario)),
     )
 
 
@@ -62,13 +65,17 @@ def targets_by_name(scenario: Scenario) -> dict[str, range]:
     return {name: range(first, first + count) for (name, count), first in named if count}
 
 
-def _attachment(scenario: Scenario, population: Population) -> plan.Attachment:
-    chosen, indices = population.at, targets_by_name(scenario)
+def _attachment(scenario: Scenario, division: Division) -> plan.Attachment:
+    chosen, indices = division.population.at, targets_by_name(scenario)
     if chosen is None:
-        return plan.Attachment(first=0, count=sum(map(len, indices.values())))
+        first, count = 0, sum(map(len, indices.values()))
+        return plan.Attachment(first=first, count=count, shift=division.start % count)
     among = indices[chosen.brokers][chosen.first :]
     count = len(among) if chosen.count is None else chosen.count
-    return plan.Attachment(first=among.start, count=count, choice=chosen.choice)
+    # A share begins where the population has come to.
+    shift = (chosen.shift + division.start) % count
+    first = among.start
+    return plan.Attachment(first=first, count=count, choice=chosen.choice, shift=shift)
 
 
 def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
@@ -96,7 +103,8 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
         return scenario.sources
     if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
         return ()
-    among = [(_attachment(scenario, p), p.clients) for p in scenario.populations.values()]
+    divisions = divisions_of(scenario).values()
+    among = [(_attachment(scenario, division), division.clients) for division in divisions]
     addresses = ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE)
     if addresses <= 1:
         return ()
@@ -104,13 +112,15 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def _population(
-    name: str, population: Population, at: plan.Attachment, targets: Sequence[Target]
+    division: Division, at: plan.Attachment, targets: Sequence[Target]
 ) -> plan.Population:
+    population, whole = division.population, division.whole
     tls = any(target.tls for target in targets[at.first : at.first + at.count])
     reconnect, will = population.reconnect, population.will
-    client_id = f"{name}-{{n}}" if population.client_id is None else population.client_id
+    client_id = f"{whole}-{{n}}" if population.client_id is None else population.client_id
     return plan.Population(
-        name=name,
+        name=division.name,
+        whole=None if division.share is None else whole,
         clients=population.clients,
         first=population.first,
         at=at,
@@ -125,6 +135,8 @@ def _population(
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
         read_rate_per_s=population.read_rate,
+        rows=_rows(division),
+        lifetime=None if population.lifetime is None else _lifetime(population.lifetime),
         subscriptions=tuple(
             plan.Subscription(filter=subscription.topic, qos=subscription.qos)
             for subscription in population.subscriptions
@@ -149,12 +161,26 @@ def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
     )
 
 
+def _rows(division: Division) -> plan.Rows | None:
+    """The first row is that of the first client of the whole population."""
+    rows = division.population.rows
+    if rows is None:
+        return None
+    first = division.population.first - division.start
+    return plan.Rows(file=rows.file, first=first, repeat=rows.repeat)
+
+
 def _will(will: Will) -> plan.Will:
     return plan.Will(topic=will.topic, payload=will.payload, qos=will.qos, retain=will.retain)
 
 
 def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
     return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
+
+
+def _lifetime(lifetime: Lifetime) -> plan.Lifetime:
+    longest = lifetime.from_ if lifetime.to is None else lifetime.to
+    return plan.Lifetime(min_ns=lifetime.from_, max_ns=longest, again_ns=lifetime.again)
 
 
 def _publication(publication: Publication) -> plan.Publication:
@@ -185,8 +211,10 @@ def _pace(publication: Publication) -> plan.OpenPace | plan.ClosedPace:
 def _payload(
     publication: Publication,
 ) -> plan.FixedPayload | plan.GaussianPayload | plan.TextPayload:
-    if publication.payload is not None:
+    if isinstance(publication.payload, str):
         return plan.TextPayload(template=publication.payload)
+    if publication.payload is not None:
+        return plan.TextPayload(template=json_template(publication.payload), is_json=True)
     size = publication.size
     deviation_bytes = round(size.mean * size.spread)
     if deviation_bytes == 0:
@@ -194,52 +222,7 @@ def _payload(
     return plan.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
 
 
-def _stage(stage: Stage, names: list[str]) -> plan.Stage:
-    chosen = names if stage.populations is None else stage.populations
-    indices = tuple(sorted({names.index(name) for name in chosen}))
-    return plan.Stage(name=stage.name, action=_action(stage, names), populations=indices)
-
-
-def _action(stage: Stage, names: list[str]) -> plan.Action:
-    match stage.step:
-        case Connect() as step:
-            parallelism = step.parallelism
-            if parallelism is None and step.rate is None:
-                parallelism = DEFAULT_PARALLELISM
-            return plan.ConnectAction(
-                rate_per_s=step.rate, parallelism=parallelism, timeout_ns=step.timeout
-            )
-        case Publish() as step:
-            changes = tuple(_changes(stage, names))
-            return plan.PublishAction(duration_ns=step.duration, changes=changes)
-        case Hold() as step:
-            return plan.HoldAction(duration_ns=step.duration)
-        case Disconnect() as step:
-            return plan.DisconnectAction(rate_per_s=step.rate)
-
-
-def _changes(stage: Stage, names: list[str]) -> Iterator[plan.Change]:
-    """In the order of time, each with a name of its own among the phases of the stage."""
-    for name, change in stage.happenings:
-        if isinstance(change, Change):
-            yield plan.Change(
-                name=name,
-                after_ns=change.at,
-                population=names.index(change.population),
-                action=_change_action(change),
-            )
-
-
-def _change_action(change: Change) -> plan.ChangeAction:
-    if change.add is not None:
-        return plan.AddClients(clients=change.add, over_ns=change.over)
-    if change.remove is not None:
-        return plan.RemoveClients(clients=change.remove, over_ns=change.over)
-    return plan.ChangeRate(factor=1.0 if change.rate is None else change.rate)
-
-
 SECOND_NS = 10**9
 CLIENTS_PER_SOURCE = 10_000
 """Linux's connect() looks at every second port of its range first (of 28 232 by default) and gets
 slow when those run out."""
-DEFAULT_PARALLELISM = 100

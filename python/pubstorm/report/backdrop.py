@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pubstorm.report.plot import milliseconds, plotted
-from pubstorm.result import PhaseStatus, Result
+from pubstorm.result import PhaseStatus, Result, StalledSubscriber
 
 MARKS_MAX = 40
 """Numbered lines of a plot."""
@@ -20,6 +20,7 @@ MARK_COLOURS: Mapping[str, str] = {
     "collapse": "#d24f57",
     "recovery": "#2b9a66",
     "fault": "#cf6d17",
+    "stall": "#a3589b",
 }
 
 
@@ -34,7 +35,7 @@ class Mark:
 
 
 def marks(result: Result) -> list[Mark]:
-    """What happened, in order: events, changes, collapses and recoveries."""
+    """What happened, in order: events, changes, collapses and recoveries, stalls."""
     found = [(event.at_s, str(event.kind), event.text) for event in result.events]
     for phase in result.phases:
         where = f"phase {phase.name} of stage {phase.stage}"
@@ -45,7 +46,19 @@ def marks(result: Result) -> list[Mark]:
         if phase.status is PhaseStatus.RECOVERED and phase.recovered_after_s is not None:
             at_s = start_s + phase.recovered_after_s
             found.append((at_s, "recovery", f"the load was carried again, {where}"))
+    found += _stalls(result)
     return [Mark(number, *each) for number, each in enumerate(sorted(found), 1)]
+
+
+def _stalls(result: Result) -> Iterator[tuple[float, str, str]]:
+    """Stalls that began in the same second are one."""
+    seconds: dict[tuple[int, str], list[StalledSubscriber]] = {}
+    for stall in result.stalls:
+        seconds.setdefault((int(stall.since_s), stall.population), []).append(stall)
+    for (_, population), begun in seconds.items():
+        others = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
+        text = f"{population} {begun[0].number}{others} got nothing from here on"
+        yield begun[0].since_s, "stall", text
 
 
 def backdrop(result: Result) -> dict[str, Any]:

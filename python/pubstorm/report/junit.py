@@ -40,7 +40,7 @@ def _step_case(step: SeriesStep) -> ElementTree.Element:
     name = f"{step.number}: {step.name}"
     if step.status is None and step.problem is None:
         case = _case(name, None)
-        ElementTree.SubElement(case, "skipped", message="not played")
+        ElementTree.SubElement(case, "skipped", message=step.unfit or step.outcome)
         return case
     facts = "\n".join((step.outcome, *((step.problem,) if step.problem else step.evidence)))
     return _case(name, None if step.status is Status.PASS else facts)
@@ -89,6 +89,7 @@ def _findings(result: Result) -> str:
     verdict = result.verdict
     lines = [f"{str(verdict.status).upper()}, limited by {verdict.limited_by}", *verdict.evidence]
     lines += [f"{figure.name}: {figure.value} ({figure.note})" for figure in key_figures(result)]
+    lines += [f"{problem.kind}: {problem.text}" for problem in result.problems]
     lines += [f"{event.at_s:.1f} s {event.kind}: {event.text}" for event in result.events]
     lines.append(f"run directory: {result.run_directory}")
     return "\n".join(lines)

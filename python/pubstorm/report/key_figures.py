@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pubstorm.quantity import bytes_text, count_text, duration_text, rate_text, share_text
+from pubstorm.quantity import (
+    bytes_text,
+    count_text,
+    duration_text,
+    rate_text,
+    share_text,
+    span_text,
+)
+from pubstorm.report.accounts import disconnect_cpu
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Latency, Result, Watched
+from pubstorm.result import Latency, Result, StageResult, Watched
 
 
 @dataclass(frozen=True)
@@ -22,14 +30,39 @@ class KeyFigure:
 
 def key_figures(result: Result) -> list[KeyFigure]:
     """Load, delivery, latency, brokers and generator; what was not measured is left out."""
-    return [*_load(result), *_latencies(result), *_brokers(result), *_generator(result)]
+    parts = (_clients, _load, _latencies, _brokers, _generator)
+    return [figure for part in parts for figure in part(result)]
+
+
+def _clients(result: Result) -> Iterator[KeyFigure]:
+    populations = result.populations.values()
+    clients = sum(p.clients for p in populations)
+    connected = result.peaks.connected or sum(p.connected_max for p in populations)
+    yield KeyFigure("clients connected", count_text(connected), f"of {count_text(clients)} planned")
+    came = [stage for stage in result.stages if stage.connects_per_s]
+    if came:
+        took_s = sum(stage.duration_s for stage in came)
+        count = sum(stage.connects_per_s * stage.duration_s for stage in came)
+        note = f"{count_text(count)} connections in {span_text(took_s)}, {_stages_text(came)}"
+        yield KeyFigure("connect rate", f"{rate_text(count / took_s)} /s", note)
+    went = [stage for stage in result.stages if stage.disconnects_per_s]
+    if went:
+        took_s = sum(stage.duration_s for stage in went)
+        count = sum(stage.disconnects_per_s * stage.duration_s for stage in went)
+        note = f"{count_text(count)} clients in {span_text(took_s)}"
+        cpu = disconnect_cpu(result)
+        if cpu is not None:
+            leaving, load = (share_text(round(part.mean, 4)) for part in cpu)
+            note += f"; CPU of the broker {leaving}, under load {load}"
+        yield KeyFigure("disconnect rate", f"{rate_text(count / took_s)} /s", note)
+
+
+def _stages_text(stages: Sequence[StageResult]) -> str:
+    return "1 stage" if len(stages) == 1 else f"{len(stages)} stages"
 
 
 def _load(result: Result) -> Iterator[KeyFigure]:
     populations = result.populations.values()
-    clients = sum(p.clients for p in populations)
-    connected = sum(p.connected_max for p in populations)
-    yield KeyFigure("clients connected", count_text(connected), f"of {count_text(clients)} planned")
     for name, total_name in (("sent", "sent_total"), ("acked", "acked_total")):
         total = sum(getattr(p, total_name) for p in populations)
         rate = sum(getattr(p.rates, f"{name}_per_s") for p in populations)
@@ -42,6 +75,10 @@ def _load(result: Result) -> Iterator[KeyFigure]:
         rate = sum(p.rates.received_per_s for p in populations)
         note = f"{count_text(received)} in all; rate while steady"
         yield KeyFigure("messages received", f"{rate_text(rate)} /s", note)
+        peak = result.peaks.received_per_s
+        if peak.at_s is not None:
+            note = f"largest rate of an interval, at {span_text(peak.at_s)}"
+            yield KeyFigure("peak dispatch rate", f"{rate_text(peak.value)} /s", note)
         lost = sum(p.lost_total for p in populations)
         share = lost / expected if expected else 0.0
         note = f"{share_text(share)} of {count_text(expected)} deliveries owed"

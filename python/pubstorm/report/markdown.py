@@ -36,6 +36,8 @@ def table_lines(table: Table) -> Iterator[str]:
     yield _row("---:" if column.right else ":---" for column in table.columns)
     for row in table.rows:
         yield _row(map(escaped, row))
+    if table.note:
+        yield from ("", escaped(table.note))
 
 
 def _row(cells: Iterator[str]) -> str:

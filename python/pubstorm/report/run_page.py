@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pubstorm.quantity import span_text
+from pubstorm.report.accounts import problems, samplers, stalls
 from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.flame import flame_tree
@@ -37,7 +38,15 @@ def run_page(run: StoredRun) -> str:
     over_time, others = timeline(result, run.tracks), other_tracks(result, run.tracks)
     percentiles = percentile_plot(result)
     plots = [*over_time, *others, *([percentiles] if percentiles else [])]
-    first = [own_table(result), phases(result), faults(result), fault_ledger(result)]
+    first = [
+        own_table(result),
+        phases(result),
+        faults(result),
+        fault_ledger(result),
+        samplers(result),
+        problems(result),
+        stalls(result),
+    ]
     profiled = symbols(result)
     return page(
         "run.html.j2",

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pubstorm.quantity import NOTHING
+from pubstorm.report.accounts import memory_table
 from pubstorm.report.markdown import escaped, table_lines
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
@@ -23,6 +24,9 @@ def render_series(series: Series, console: Console) -> None:
     for part in parts_of(series_table(series), console.width):
         console.print()
         console.print(drawn_table(part))
+    if series.memory:
+        console.print()
+        console.print(drawn_table(memory_table(series.memory, "steps")))
     for step in _broken(series):
         console.print()
         console.print(_step_line(step))
@@ -44,6 +48,9 @@ def series_markdown(series: Series) -> str:
     """The text of a series' `report.md`."""
     table = series_table(series)
     lines = [f"# {escaped(series.name)}", "", escaped(series.text), "", *table_lines(table)]
+    if series.memory:
+        memory = memory_table(series.memory, "steps")
+        lines += ["", f"## {memory.title}", "", *table_lines(memory)]
     for step in _broken(series):
         lines += ["", f"## {escaped(step.name)}: {step.outcome}", ""]
         lines += [f"- {escaped(fact)}" for fact in _facts(step)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.report.accounts import memory_table
 from pubstorm.report.page import figures, library, page
 from pubstorm.report.plot import (
     DASHES,
@@ -98,6 +99,7 @@ def series_page(directory: Path, series: Series) -> str:
         series=series,
         steps=steps,
         columns=_own_columns(series),
+        memory=memory_table(series.memory, "steps"),
         overview=overview,
         facts=[
             ("started", series.started),

@@ -21,3 +21,5 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    """What is to be said below it."""

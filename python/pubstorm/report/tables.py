@@ -14,6 +14,17 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.accounts import (
+    STALLS_SHOWN,
+    balance,
+    balance_text,
+    by_stage,
+    every_stall,
+    memory,
+    problems,
+    samplers,
+    stalls,
+)
 from pubstorm.report.brokers import bridges, brokers
 from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.table import Column, Table
@@ -26,7 +37,15 @@ from pubstorm.report.watched import (
     residue,
     symbols,
 )
-from pubstorm.result import FlowResult, LatencyPair, Phase, PhaseStatus, PopulationResult, Result
+from pubstorm.result import (
+    FlowResult,
+    LatencyPair,
+    Phase,
+    PhaseStatus,
+    PopulationResult,
+    Result,
+    StageResult,
+)
 
 TARGETS_MAX = 4
 """Targets that are named one by one."""
@@ -41,15 +60,20 @@ def tables(result: Result) -> list[Table]:
         faults(result),
         fault_ledger(result),
         phases(result),
+        samplers(result),
+        problems(result),
+        stalls(result),
         connections(result),
         deliveries(result),
         latencies(result),
         flows(result),
-        outcomes(result),
         stages(result),
+        balance(result),
         brokers(result),
         bridges(result),
         processes(result),
+        by_stage(result),
+        memory(result),
         broker_counters(result),
         observers(result),
         monitor_problems(result),
@@ -133,26 +157,16 @@ def flows(result: Result) -> Table:
     return _table("Flows", "from → to", names, rows)
 
 
-def outcomes(result: Result) -> Table:
-    """What ended otherwise than hoped."""
-    rows = [
-        (name, str(reason), count_text(count))
-        for name, p in result.populations.items()
-        for reason, count in sorted(p.outcomes.items(), key=lambda item: -item[1])
-        if count
-    ]
-    columns = (Column("population", right=False), Column("reason", right=False), Column("count"))
-    return Table("Outcomes", columns, tuple(rows))
-
-
 def stages(result: Result) -> Table:
-    """The stages as they were played."""
+    """The stages as they were played, with the clients that were connected after each."""
     rows = [
         (
             stage.name,
             stage.kind,
             span_text(stage.start_s),
             span_text(stage.duration_s),
+            count_text(stage.connected),
+            _clients_per_s(stage),
             span_text(stage.steady_s) if stage.steady_s else NOTHING,
             rate_text(sum(p.sent_per_s for p in stage.populations.values())),
             rate_text(sum(p.received_per_s for p in stage.populations.values())),
@@ -160,7 +174,7 @@ def stages(result: Result) -> Table:
         for stage in result.stages
     ]
     columns = (Column("stage", right=False), Column("kind", right=False))
-    names = ("start", "took", "steady", "sent/s", "received/s")
+    names = ("start", "took", "connected", "clients/s", "steady", "sent/s", "received/s")
     return Table("Stages", columns + tuple(map(Column, names)), tuple(rows))
 
 
@@ -202,7 +216,10 @@ def events(result: Result) -> Table:
 
 def detail_tables(result: Result) -> list[Table]:
     """Long tables for those who look closer, only where there is a row."""
-    return [table for table in (every_track(result),) if table.rows]
+    every = every_stall(result)
+    more = every if len(every.rows) > STALLS_SHOWN else None
+    found = (more, every_track(result))
+    return [table for table in found if table is not None and table.rows]
 
 
 def environment(result: Result) -> list[tuple[str, str]]:
@@ -239,6 +256,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
     return [
         ("targets", _targets(result) + (f" ({programs})" if programs else "")),
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
+        *([("balance", shares)] if (shares := balance_text(result)) else []),
         *([("command", result.command)] if result.command else []),
         ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
         *([("engine load", used)] if used else []),
@@ -304,6 +322,12 @@ def _of_receivers(population: PopulationResult, count: int) -> str:
 
 def _time(duration_us: float, count: int) -> str:
     return duration_text(duration_us) if count else NOTHING
+
+
+def _clients_per_s(stage: StageResult) -> str:
+    """Clients that came or went a second."""
+    rate_per_s = stage.connects_per_s - stage.disconnects_per_s
+    return _signed(rate_per_s) if rate_per_s else NOTHING
 
 
 def _signed(rate_per_s: float) -> str:

@@ -1,6 +1,16 @@
 """What a run found, as it is stored in `result.json`. Durations of messages are in microseconds,
 spans in seconds; counters end in `_total`."""
 
+from pubstorm.result.accounts import (
+    MemoryModel,
+    MemoryPoint,
+    Peak,
+    Peaks,
+    Problem,
+    Sampler,
+    StalledSubscriber,
+    TargetResult,
+)
 from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
     AgentResult,
@@ -10,6 +20,7 @@ from pubstorm.result.machinery import (
     Environment,
     FleetResult,
     Headroom,
+    ServiceResult,
 )
 from pubstorm.result.measures import HistogramPair, Latency, LatencyPair, Rates
 from pubstorm.result.model import (
@@ -57,25 +68,34 @@ __all__ = [
     "LatencyPair",
     "LimitedBy",
     "Measured",
+    "MemoryModel",
+    "MemoryPoint",
     "MonitorProblem",
     "Observer",
+    "Peak",
+    "Peaks",
     "Phase",
     "PhasePopulation",
     "PhaseStatus",
     "PopulationResult",
+    "Problem",
     "ProfileResult",
     "ProfiledSymbol",
     "Rates",
     "Recovery",
     "Residue",
     "Result",
+    "Sampler",
     "Series",
     "SeriesStep",
+    "ServiceResult",
     "StageFlow",
     "StagePopulation",
     "StageResult",
+    "StalledSubscriber",
     "Statistics",
     "Status",
+    "TargetResult",
     "ThresholdOutcome",
     "ValidityLimits",
     "Verdict",

@@ -90,6 +90,27 @@ class BrokerResult(Value):
     """How often it was started again after it had ended unasked."""
 
 
+class ServiceResult(Value):
+    """A service that the run started beside its brokers."""
+
+    name: str
+    """Its name in the scenario."""
+    kind: str
+    """redis."""
+    version: str
+    """Version that it states."""
+    host: str
+    """Address that it listens on."""
+    port: int
+    """Port that it listens on."""
+    pid: int
+    """Process id."""
+    died: bool
+    """Whether it ended before it was told to."""
+    seeded_rows: int | None = None
+    """Users and rights that the run has written to it; null: it wrote none."""
+
+
 class BridgeResult(Value):
     """Bridges of one name."""
 

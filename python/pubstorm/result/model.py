@@ -9,8 +9,23 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.result.accounts import (
+    MemoryModel,
+    Peaks,
+    Problem,
+    Sampler,
+    StalledSubscriber,
+    TargetResult,
+)
 from pubstorm.result.faults import FaultResult
-from pubstorm.result.machinery import BridgeResult, BrokerResult, Environment, FleetResult, Headroom
+from pubstorm.result.machinery import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    FleetResult,
+    Headroom,
+    ServiceResult,
+)
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
@@ -82,6 +97,7 @@ class Event(Value):
         "links",
         "monitor",
         "host",
+        "memory",
         "residue",
     ]
     """What it happened to."""
@@ -122,15 +138,31 @@ class Measured(Value):
     ended_early: bool = False
     """Whether the run ended before its last stage."""
     populations: dict[str, PopulationResult]
-    """By name."""
+    """By name; shares each by themselves, as `device/short`."""
+    wholes: dict[str, PopulationResult] = Field(default_factory=dict)
+    """The sums of populations with shares, by name."""
     flows: tuple[FlowResult, ...]
     """Messages from population to population."""
     stages: tuple[StageResult, ...]
     """In the order played."""
+    samplers: tuple[Sampler, ...] = ()
+    """What became of everything that the clients did, by population and QoS."""
+    problems: tuple[Problem, ...] = ()
+    """What ended otherwise than hoped, by kind."""
+    stalls: tuple[StalledSubscriber, ...] = ()
+    """Subscribers that got nothing though messages were due to them, the earliest."""
+    peaks: Peaks = Peaks()
+    """The largest sums over all populations."""
+    balance: tuple[TargetResult, ...] = ()
+    """The connections of each target, of names that have several."""
+    memory: tuple[MemoryModel, ...] = ()
+    """Memory by connections."""
     fleet: FleetResult
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()
     """Brokers that the run started."""
+    services: tuple[ServiceResult, ...] = ()
+    """Services that the run started beside its brokers."""
     bridges: tuple[BridgeResult, ...] = ()
     """Bridges between brokers."""
     faults: tuple[FaultResult, ...] = ()

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
+from pubstorm.result.accounts import MemoryModel, MemoryPoint
 from pubstorm.result.model import LimitedBy, Status
 from pubstorm.value import Value
 
@@ -36,8 +39,12 @@ class SeriesStep(Value):
     """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
     """Why it came to no measurement."""
+    unfit: str | None = None
+    """What it needs that this host does not have, so that it was not run."""
     cells: tuple[str, ...] = ()
     """Its row of the table."""
+    memory: dict[str, MemoryPoint] = Field(default_factory=dict)
+    """Memory of brokers, engines and kernel while the load was steady."""
 
     @property
     def name(self) -> str:
@@ -51,6 +58,8 @@ class SeriesStep(Value):
         """Its verdict in a word, or why it has none."""
         if self.status is not None:
             return str(self.status)
+        if self.unfit is not None:
+            return "not run"
         return "no measurement" if self.problem is not None else "not played"
 
 
@@ -85,6 +94,8 @@ class Series(Value):
     """Whether the user ended it."""
     stopped: str | None = None
     """Which condition ended it early."""
+    memory: tuple[MemoryModel, ...] = ()
+    """Memory by connections over the steps, where a line was fitted."""
     text: str
     """What the series says: up to where it held, and what broke."""
 

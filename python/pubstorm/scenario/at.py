@@ -33,3 +33,8 @@ class At:
             yield from (At(value, (*self.path, key)) for key, value in self.data.items())
         elif isinstance(self.data, (list, tuple)):
             yield from (At(value, (*self.path, n)) for n, value in enumerate(self.data))
+
+    def named(self) -> Iterator[At]:
+        """What is in a mapping; nothing of a list."""
+        if isinstance(self.data, dict):
+            yield from self.entries()

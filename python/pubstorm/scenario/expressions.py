@@ -16,6 +16,7 @@ from pubstorm.metrics import (
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    REDIS_METRICS,
     SHOWN_METRICS,
     SYS_PREFIX,
     Expression,
@@ -25,8 +26,10 @@ from pubstorm.metrics import (
     parse_expression,
 )
 from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
+from pubstorm.metrics.of_run import ENGINES
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
+from pubstorm.scenario.divisions import REST, divisions_of
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
@@ -46,9 +49,15 @@ class Subject:
     is_population: bool = False
     is_group: bool = False
     """Whether its members have numbers, such as `broker-0`."""
+    is_broker: bool = False
 
 
 Subjects = Mapping[str, Subject]
+SOURCE_METRICS: Mapping[str, tuple[str, ...]] = {
+    "process": tuple(PROCESS_METRICS),
+    "redis": ("cpu", "cpu_user", "cpu_system", "rss_bytes", *REDIS_METRICS),
+}
+"""Metrics of a source of the monitors, by its key; of others only the run can tell them."""
 
 
 def check_expressions(root: At) -> Iterator[Finding]:
@@ -67,8 +76,14 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
     """Stages and phases that expressions name, once every value is right by itself."""
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
+    names = (*scenario.populations, *divisions_of(scenario))
     for path, expression in _expressions(scenario):
         yield from _check_together(path, expression, scenario)
+        subject = expression.subject or ""
+        if "/" in subject and subject not in names:
+            yield path, *unknown("population", subject, names)
+        if expression.metric == "balance":
+            yield from _check_balance(path, expression, scenario)
         span = expression.span
         if span is None:
             continue
@@ -88,6 +103,7 @@ def check_subject_names(root: At) -> Iterator[Finding]:
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
+        ("service", root["topology"]["services"].entries()),
         ("bridge", root["topology"]["bridges"].entries()),
         ("source", root["monitors"]["sources"].entries()),
         ("population", root["populations"].entries()),
@@ -101,20 +117,32 @@ def check_subject_names(root: At) -> Iterator[Finding]:
             taken.setdefault(name, noun)
 
 
+def population_names(root: At) -> list[str]:
+    """What populations and shares of them are called, as `device` and `device/short`."""
+    names = []
+    for population in root["populations"].entries():
+        shares = [_name(share) for share in population["shares"].named()]
+        names.append(_name(population))
+        names += [f"{_name(population)}/{share}" for share in ([REST, *shares] if shares else ())]
+    return names
+
+
 def subjects_of(root: At) -> Subjects:
     """Everything that an expression may begin with."""
-    subjects = {_name(at): Subject(is_population=True) for at in root["populations"].entries()}
+    subjects = dict.fromkeys(population_names(root), Subject(is_population=True))
     monitors = root["monitors"]
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))
     if monitors["brokers"].data is not False:
-        broker = Subject(tuple(PROCESS_METRICS), is_group=True)
+        broker = Subject(tuple(PROCESS_METRICS), is_group=True, is_broker=True)
         subjects |= dict.fromkeys(_broker_names(root), broker)
+        service = Subject((*PROCESS_METRICS, *REDIS_METRICS))
+        subjects |= {_name(each): service for each in root["topology"]["services"].entries()}
     subjects["agent"] = Subject(tuple(AGENT_METRICS), is_group=True)
     for bridge in root["topology"]["bridges"].entries():
         subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     for source in monitors["sources"].entries():
-        metrics = tuple(PROCESS_METRICS) if "process" in source else None
+        metrics = next((names for kind, names in SOURCE_METRICS.items() if kind in source), None)
         subjects[_name(source)] = Subject(metrics)
     return subjects
 
@@ -148,6 +176,10 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
     name = expression.subject
     if name is None:
         return
+    if expression.is_of_run:
+        if expression.metric == "bytes_per_connection":
+            yield from _check_memory(path, expression, subjects)
+        return
     subject = subjects.get(name) or subjects.get(_group(name, subjects))
     if subject is None:
         populations = [n for n, each in subjects.items() if each.is_population]
@@ -163,6 +195,22 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             check_monitor_metric(expression, subject.metrics)
     except UnfitError as unfit:
         yield path, str(unfit), unfit.hint
+
+
+def _check_memory(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
+    """That memory by connections is asked of a broker, the engines together, or the host."""
+    brokers = [name for name, each in subjects.items() if each.is_broker]
+    allowed = [*brokers, ENGINES, *(("host",) if "host" in subjects else ())]
+    name = _group(expression.subject or "", subjects)
+    if name not in allowed:
+        yield path, *unknown("subject", name, allowed)
+
+
+def _check_balance(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """That balance is asked of the targets of a name, if of any in particular."""
+    names = (*(("target",) if scenario.target else ()), *scenario.topology.brokers)
+    if expression.subject is not None and expression.subject not in names:
+        yield path, *unknown("subject", expression.subject, names)
 
 
 def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
@@ -189,7 +237,13 @@ def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iter
 
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     """That a population's metric is kept for single stages, or for phases."""
-    is_monitor = expression.subject is not None and expression.subject not in scenario.populations
+    if expression.is_of_run:
+        if expression.span not in {stage.name for stage in scenario.stages}:
+            names = [stage.name for stage in scenario.stages]
+            yield path, *unknown("stage", str(expression.span), names)
+        return
+    whole = (expression.subject or "").partition("/")[0]
+    is_monitor = expression.subject is not None and whole not in scenario.populations
     metric = POPULATION_METRICS.get(expression.metric)
     kind: SpanKind = (
         "stage" if expression.span in {stage.name for stage in scenario.stages} else "phase"
@@ -243,6 +297,6 @@ def _name(entry: At) -> str:
     return str(entry.path[-1])
 
 
-RESERVED = ("host", "agent")
+RESERVED = ("host", "agent", ENGINES)
 TARGET_BROKER = "broker"
 """What a broker is called that the run does not start."""

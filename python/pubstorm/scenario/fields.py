@@ -8,12 +8,20 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    PlainValidator,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+)
 
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
+from pubstorm.scenario.base import OrWord
 from pubstorm.scenario.target import Target, parse_sources, parse_targets
 from pubstorm.template import Kind, Template, TemplateError
 from pubstorm.units import (
+    PartOf,
     Quantity,
     UnfitError,
     bits_per_s,
@@ -48,10 +56,20 @@ def name(value: object) -> str:
 
 
 def client_text(value: object) -> str:
-    """A template with one value for each client: no range."""
+    """A template with one value for each client: no range, and nothing that only a message has."""
     source = text(value)
-    if _template(source).has(Kind.RANGE):
-        raise UnfitError(value, "are {n}, {n%K} and {n/K}", "a range belongs into a topic")
+    template = _template(source)
+    if template.has(Kind.RANGE, Kind.CHOICE):
+        hint = "a range or a choice belongs into a topic or a payload"
+        raise UnfitError(value, "are {n}, {n%K}, {n/K} and {row.NAME}", hint)
+    _check(source, template.check_client)
+    return source
+
+
+def template_text(value: object) -> str:
+    """A template with any variables."""
+    source = text(value)
+    _template(source)
     return source
 
 
@@ -61,13 +79,14 @@ def topic(value: object) -> str:
     template = _template(source)
     if not source:
         raise UnfitError(value, "is a topic of at least one character")
+    _check(source, template.check_topic)
     if any(isinstance(part, str) and set(part) & {"+", "#"} for part in template.parts):
         raise UnfitError(value, "is a topic without the wildcards + and #")
     return source
 
 
 def client_topic(value: object) -> str:
-    """A template of a topic name with one value for each client: no range."""
+    """A template of a topic name with one value for each client: no range and no choice."""
     return client_text(topic(value))
 
 
@@ -77,6 +96,7 @@ def topic_filter(value: object) -> str:
     template = _template(source)
     if not source:
         raise UnfitError(value, "is a topic filter of at least one character")
+    _check(source, template.check_topic)
     try:
         levels = template.levels()
     except TemplateError as error:
@@ -127,6 +147,24 @@ def publication_rate(value: object) -> float | None:
         raise UnfitError(value, f'{message}, or "max"', unfit.hint) from None
 
 
+def clients_or_part(value: object) -> int | PartOf:
+    """A number of clients, or a share of them in percent."""
+    if isinstance(value, PartOf):
+        return value
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
+    try:
+        return int(Quantity(count, 1, 2**32 - 1).read(value))
+    except UnfitError as unfit:
+        message = str(unfit).partition(", allowed ")[2]
+        raise UnfitError(value, f"{message}, or a share in percent such as 50%") from None
+
+
+def or_never(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    """What the field takes, or None for `never`."""
+    return None if value is None or value == "never" else handler(value)
+
+
 def threshold(value: object) -> Threshold:
     """A threshold line."""
     return parse_threshold(text(value))
@@ -143,6 +181,17 @@ def _template(source: str) -> Template:
         return Template.parse(source)
     except TemplateError as error:
         raise UnfitError(source, f"is a template: found {error}") from None
+
+
+def _check(source: str, check: Callable[[], None]) -> None:
+    """Asks of a template whether it can stand in its place."""
+    try:
+        check()
+    except TemplateError as error:
+        hint = "{random}, {hex}, {seq}, {time} and {stamp} belong into a payload"
+        is_misplaced = "allowed in" in str(error) and "choice, allowed" not in str(error)
+        allowed = f"is a template for its place: found {error}"
+        raise UnfitError(source, allowed, hint if is_misplaced else None) from None
 
 
 def _list(words: tuple[str, ...]) -> str:
@@ -180,6 +229,15 @@ KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECO
 Factor = Annotated[float, Quantity(factor, 0, 1e6)]
 PublicationRate = Annotated[
     float | None, BeforeValidator(publication_rate), _json("rate", examples=["10/s", "max"])
+]
+Scale = Annotated[float, Quantity(factor, 0, 1e6, above_low=True)]
+ClientsOrPart = Annotated[
+    int | PartOf,
+    PlainValidator(clients_or_part),
+    _json("clients", ["integer", "string"], examples=[1000, "50%"]),
+]
+DurationOrNever = Annotated[
+    int | None, Quantity(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")
 ]
 Name = Annotated[str, BeforeValidator(name), _json("name")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]

@@ -14,9 +14,11 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Duration,
+    DurationOrNever,
     Interval,
     Name,
     PositiveDuration,
+    Scale,
     Seed,
     Share,
     SmallCount,
@@ -68,10 +70,16 @@ class Scenario(Part):
     """The brokers that the run itself starts and stops."""
     populations: Mapping[Name, Population] = Field(min_length=1)
     """Clients that behave alike, by name."""
+    scale: Scale = 1.0
+    """Times the numbers of clients: those of all populations, and those that stages bring up, add
+    or remove; at least one each."""
     stages: tuple[Stage, ...] = Field(DEFAULT_STAGES, min_length=1)
     """What happens, in order. Default: connect, then publish for 10s."""
     drain: Duration = 5 * SECOND_NS
     """How long without progress it waits for messages under way after a publish stage."""
+    stall_after: DurationOrNever = 10 * SECOND_NS
+    """A subscriber that gets nothing for so long while messages are due to it has stalled, and is
+    named; or `never`. Not looked for over bridges."""
     sources: Sources = None
     """Addresses that clients connect from, used in turn: addresses and ranges such as
     127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target."""

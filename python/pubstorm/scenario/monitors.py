@@ -5,7 +5,7 @@ reference that users read. It watches nothing itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
@@ -87,6 +87,24 @@ class Prometheus(Part):
         return url
 
 
+class Redis(Part):
+    """A Redis that the run does not start; a plain text is its address."""
+
+    SHORT_FOR: ClassVar[str | None] = "url"
+
+    url: Text
+    """Where it answers, for example redis://127.0.0.1:6379/0, with a password as in
+    redis://:PASSWORD@HOST."""
+
+    @field_validator("url")
+    @classmethod
+    def check_url(cls, url: str) -> str:
+        """Takes what may be a Redis."""
+        if not url.startswith("redis://"):
+            raise UnfitError(url, "is an address such as redis://127.0.0.1:6379/0")
+        return url
+
+
 class Source(Part):
     """One thing that is watched: exactly one of the keys."""
 
@@ -96,6 +114,8 @@ class Source(Part):
     """A broker's `$SYS` topics."""
     prometheus: Prometheus | None = None
     """An endpoint in Prometheus' text format."""
+    redis: Redis | None = None
+    """A Redis, by what it says of itself."""
 
     @model_validator(mode="before")
     @classmethod
@@ -123,9 +143,9 @@ class Monitors(Part):
     host: Flag = True
     """Whether this machine is watched: CPU, memory, network."""
     brokers: Flag = True
-    """Whether the brokers that the run starts, and a broker of this machine that is the target,
-    are watched: process and `$SYS`. More than 8 brokers of one name are watched together, as one
-    source with that name, and without `$SYS`."""
+    """Whether the brokers that the run starts, their services, and a broker of this machine that is
+    the target, are watched: process and `$SYS`, of services what they say of themselves. More than
+    8 brokers of one name are watched together, as one source with that name, and without `$SYS`."""
     sources: Mapping[Name, Source] = Field(default_factory=dict)
     """What else is watched, by name."""
 

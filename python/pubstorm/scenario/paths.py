@@ -9,25 +9,28 @@ from pathlib import Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import Bridge, Broker
+from pubstorm.scenario.topology import Bridge, Broker, Service
 
 
 def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
-    """The same scenario, with every path of keys, certificates and programs absolute."""
+    """The same scenario, with every path of keys, certificates, rows and programs absolute."""
     populations = {
         name: _population(population, folder) for name, population in scenario.populations.items()
     }
     brokers = {n: _broker(broker, folder) for n, broker in scenario.topology.brokers.items()}
+    services = {n: _service(each, folder) for n, each in scenario.topology.services.items()}
     bridges = {n: _bridge(bridge, folder) for n, bridge in scenario.topology.bridges.items()}
-    started = {"brokers": brokers, "bridges": bridges}
+    started = {"brokers": brokers, "services": services, "bridges": bridges}
     topology = scenario.topology.model_copy(update=started)
     return scenario.model_copy(update={"populations": populations, "topology": topology})
 
 
 def _population(population: Population, folder: Path) -> Population:
-    if population.tls is None:
-        return population
-    return population.model_copy(update={"tls": _tls(population.tls, folder)})
+    tls, rows = population.tls, population.rows
+    if rows is not None:
+        rows = rows.model_copy(update={"file": _joined(str(folder), rows.file)})
+    own = {"tls": None if tls is None else _tls(tls, folder), "rows": rows}
+    return population.model_copy(update=own)
 
 
 def _bridge(bridge: Bridge, folder: Path) -> Bridge:
@@ -55,6 +58,10 @@ def _broker(broker: Broker, folder: Path) -> Broker:
     command = (program, *words) if broker.command else ()
     binary = _joined(str(folder), broker.binary)
     return broker.model_copy(update={"binary": binary, "command": command})
+
+
+def _service(service: Service, folder: Path) -> Service:
+    return service.model_copy(update={"binary": _joined(str(folder), service.binary)})
 
 
 def _joined(folder: str, path: str | None) -> str | None:

@@ -4,9 +4,10 @@ docstrings are the reference that users read. It knows neither stages nor target
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
@@ -15,6 +16,7 @@ from pubstorm.scenario.fields import (
     ClientText,
     ClientTopic,
     Duration,
+    DurationOrNever,
     Flag,
     KeepAlive,
     Name,
@@ -26,11 +28,13 @@ from pubstorm.scenario.fields import (
     Share,
     ShareBelowOne,
     SmallCount,
+    Text,
     Topic,
     TopicFilter,
     Window,
     one_of,
 )
+from pubstorm.scenario.payloads import Payload
 from pubstorm.scenario.tls import Tls
 from pubstorm.units import UnfitError
 
@@ -44,7 +48,7 @@ class Subscription(Part):
     SHORT_FOR: ClassVar[str | None] = "topic"
 
     topic: TopicFilter
-    """Topic filter; a range `{a..b}` makes one filter for each value."""
+    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
     qos: QoS = 0
     """Highest QoS wanted."""
 
@@ -64,12 +68,12 @@ class Publication(Part):
     """A flow of messages that every client sends in publish stages."""
 
     topic: Topic
-    """Topic; a range `{a..b}` is gone through, message by message."""
+    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
     order: Annotated[Literal["turn", "shuffled"], BeforeValidator(one_of("turn", "shuffled"))] = (
         "turn"
     )
-    """How a range is gone through: in turn, or in an order of each client's own that is drawn anew
-    for each round."""
+    """How a range or choice is gone through: in turn, or in an order of each client's own that is
+    drawn anew for each round."""
     rate: PublicationRate | None = None
     """Messages a second of each client; `max`: as fast as window and socket take them."""
     interval: PositiveDuration | None = None
@@ -77,8 +81,9 @@ class Publication(Part):
     size: Size = Size.model_validate("100B")
     """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
     stamp: they are counted, without latency."""
-    payload: ClientText | None = None
-    """Payload text instead of a size: counted, without latency and order."""
+    payload: Payload | None = None
+    """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
+    messages have latency and order, without it they are counted."""
     qos: QoS = 0
     """QoS of the messages."""
     retain: Flag = False
@@ -116,6 +121,20 @@ class Attachment(Part):
     """How many of them have clients. Default: all from the first on."""
     choice: Annotated[Literal["turn", "random"], BeforeValidator(one_of("turn", "random"))] = "turn"
     """Client c goes to the broker number c modulo how many there are, or to one at random."""
+    shift: Number = 0
+    """In turn, client c goes to the broker number c + shift modulo how many there are: clients of
+    two populations with the same number are at different brokers where their shifts differ."""
+
+
+class Rows(Part):
+    """A file of comma-separated values with a line of headings; a plain text is its path."""
+
+    SHORT_FOR: ClassVar[str | None] = "file"
+
+    file: Text
+    """Its path, from the folder of the scenario file."""
+    repeat: Flag = False
+    """Whether clients beyond the last row begin with the first again."""
 
 
 class Will(Part):
@@ -140,6 +159,27 @@ class Reconnect(Part):
     """Longest wait; at least the first."""
 
 
+class Lifetime(Part):
+    """How long clients stay: each draws a time anew whenever it is ready, then disconnects. A plain
+    duration is that time for all."""
+
+    SHORT_FOR: ClassVar[str | None] = "from"
+
+    from_: PositiveDuration = Field(alias="from")
+    """Shortest time."""
+    to: PositiveDuration | None = None
+    """Longest time. Default: the shortest."""
+    again: DurationOrNever = None
+    """How long after it has gone a client comes back, or `never`. Default: never."""
+
+
+def _lifetime(value: object) -> object:
+    return None if value == "never" else value
+
+
+OptionalLifetime = Annotated[Lifetime | None, BeforeValidator(_lifetime), OrWord("never")]
+
+
 def _reconnect(value: object) -> object:
     if value == "never":
         return None
@@ -148,8 +188,42 @@ def _reconnect(value: object) -> object:
     return value
 
 
+OptionalReconnect = Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")]
+Session = Annotated[Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))]
+
+
+class PopulationShare(Part):
+    """Clients of a population that differ in something; what is written here replaces what the
+    population says. A plain share changes nothing, and is measured by itself."""
+
+    SHORT_FOR: ClassVar[str | None] = "part"
+
+    part: Share
+    """How many of the clients, such as `1%`."""
+    qos: QoS | None = None
+    """QoS of all their publications and subscriptions."""
+    lifetime: OptionalLifetime = None
+    """How long a client stays, or `never` for as long as it can."""
+    keep_alive: KeepAlive | None = None
+    """Keep-alive in whole seconds; 0 turns it off."""
+    session: Session | None = None
+    """Whether the broker forgets a client when it disconnects."""
+    will: Will | None = None
+    """Message that the broker sends when a client dies."""
+    connect_timeout: PositiveDuration | None = None
+    """Longest wait for the connection and all subscriptions of a client."""
+    reconnect: OptionalReconnect = None
+    """How a lost or refused connection is tried again, or `never`."""
+    read_rate: Rate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber."""
+    subscriptions: tuple[Subscription, ...] | None = None
+    """What each client subscribes to."""
+    publications: tuple[Publication, ...] | None = None
+    """What each client publishes in publish stages."""
+
+
 class Population(Part):
-    """Clients that behave alike."""
+    """Clients that behave alike, but for what its shares say."""
 
     clients: Clients
     """How many clients."""
@@ -166,21 +240,19 @@ class Population(Part):
     """User name."""
     password: ClientText | None = None
     """Password."""
+    rows: Rows | None = None
+    """A file with a row for each client; `{row.NAME}` is what it has in the column of that name."""
     tls: Tls | None = None
     """TLS to targets that ask for it. Default: verified with the system's authorities."""
     keep_alive: KeepAlive = 60 * SECOND_NS
     """Keep-alive in whole seconds; 0 turns it off."""
-    session: Annotated[
-        Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))
-    ] = "clean"
+    session: Session = "clean"
     """Whether the broker forgets a client when it disconnects."""
     will: Will | None = None
     """Message that the broker sends when a client dies."""
     connect_timeout: PositiveDuration = 10 * SECOND_NS
     """Longest wait for the connection and all subscriptions of a client."""
-    reconnect: Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")] = (
-        Reconnect()
-    )
+    reconnect: OptionalReconnect = Reconnect()
     """How a lost or refused connection is tried again, or `never`."""
     read_rate: Rate | None = None
     """Messages a second that a client takes from its socket at most: a slow subscriber."""
@@ -188,3 +260,9 @@ class Population(Part):
     """What each client subscribes to."""
     publications: tuple[Publication, ...] = ()
     """What each client publishes in publish stages."""
+    lifetime: OptionalLifetime = None
+    """How long a client stays once it is ready. Default: never over, until it is told to go."""
+    shares: Mapping[Name, PopulationShare] = Field(default_factory=dict)
+    """Clients of it that differ, by name: the last ones by number, in the order written; the first
+    ones are the `rest`. Each is played, measured and judged as a population called
+    `POPULATION/SHARE`; `POPULATION` means all of them."""

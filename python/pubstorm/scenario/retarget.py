@@ -1,5 +1,5 @@
-"""A scenario as it was written, played against another target: the brokers that it starts are left
-out, but for small ones that are bridged to a main one; then the target is the main one.
+"""A scenario as it was written, played against another target: what it starts itself is left out,
+but for small brokers that are bridged to a main one; then the target is the main one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def retargeted(data: Mapping[str, Any], target: str) -> dict[str, Any]:
     if not isinstance(topology, Mapping):
         return {**data, TARGET: target}
     if not bridges or not isinstance(topology["bridges"], Mapping):
-        kept = {key: value for key, value in topology.items() if key != "brokers"}
+        own = ("brokers", "services")
+        kept = {key: value for key, value in topology.items() if key not in own}
         return {**data, TARGET: target, "topology": kept}
     mains = {bridge["to"].data for bridge in bridges}
     renamed = {name: TARGET for name in mains if isinstance(name, str)}

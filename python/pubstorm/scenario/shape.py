@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pubstorm.scenario.base import Part
 
@@ -46,6 +47,8 @@ def shape_of(annotation: Any) -> Shape:
         return Shape("free") if free else Shape("names", inner=arguments[1])
     if origin is tuple:
         return Shape("items", inner=arguments[0])
+    if origin in {Union, UnionType} and len(arguments) == 1:
+        return shape_of(arguments[0])
     parts = [a for a in arguments if isinstance(a, type) and issubclass(a, Part)]
     return Shape("keys", part=parts[0]) if parts else VALUE
 

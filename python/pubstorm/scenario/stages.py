@@ -4,16 +4,18 @@ reference that users read. It does not know which populations there are.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from pubstorm.phase_names import change_name, unique_name
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
-    Clients,
+    ClientsOrPart,
     Duration,
     Factor,
     Parallelism,
@@ -32,7 +34,27 @@ class Step(Part):
     name: Text | None = None
     """Name of the stage. Default: what it does."""
     populations: tuple[Text, ...] | None = None
-    """Which populations take part. Default: all."""
+    """Which populations take part, or shares of them. Default: all."""
+
+
+EVERY = ""
+"""Stands for every population of a stage."""
+
+
+def _by_population(value: object) -> object:
+    return value if isinstance(value, Mapping) or value is None else {EVERY: value}
+
+
+@dataclass(frozen=True, slots=True)
+class _OrOneForAll:
+    """The JSON Schema of a mapping by population, or one value for every one."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        by_population = handler(schema)
+        one = by_population["additionalProperties"]
+        return {"title": "clients", "anyOf": [one, by_population]}
 
 
 class Connect(Step):
@@ -44,6 +66,13 @@ class Connect(Step):
     """Connections under way at once. Default: 100 where no rate is given, else no limit."""
     timeout: PositiveDuration = 30 * SECOND_NS
     """How long after the last start it waits."""
+    clients: Annotated[
+        Annotated[Mapping[Text, ClientsOrPart], _OrOneForAll()] | None,
+        BeforeValidator(_by_population),
+    ] = None
+    """How many clients are to be there after it: a number or a share such as `50%` for each of its
+    populations, or a mapping from population to one of both. Those with the lowest numbers come
+    first. Default: all."""
 
 
 class Change(Part):
@@ -53,11 +82,11 @@ class Change(Part):
     at: Duration
     """When, after the start of the stage."""
     population: Text
-    """Which population."""
-    add: Clients | None = None
-    """So many clients that are not connected join."""
-    remove: Clients | None = None
-    """So many clients leave, the last that joined first."""
+    """Which population. One with shares changes in percent, or by one share."""
+    add: ClientsOrPart | None = None
+    """So many clients that are not connected join, or such a share of the population (`50%`)."""
+    remove: ClientsOrPart | None = None
+    """So many clients leave, or such a share of the population, the last that joined first."""
     rate: Factor | None = None
     """All its clients publish at so many times their rate; 0 pauses them."""
     over: Duration = 0

@@ -1,5 +1,6 @@
-"""The brokers that a run starts, and the bridges between them. The docstrings are the reference
-that users read. It knows neither populations nor how a broker is started.
+"""The brokers that a run starts, the services beside them and the bridges between them. The
+docstrings are the reference that users read. It knows neither populations nor how a broker is
+started.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
@@ -69,6 +70,20 @@ def _restart(value: object) -> object:
     return value
 
 
+def _seed(value: object) -> object:
+    if value is None or isinstance(value, (bool, list, tuple)):
+        return value
+    raise UnfitError(value, "are true, false and a list of populations")
+
+
+SEED_JSON = WithJsonSchema(
+    {
+        "title": "flag or list",
+        "anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}],
+    }
+)
+
+
 class Federation(Part):
     """Virtual hosts of a RabbitMQ broker beside its own one, and federation of messages between
     them: `customer-0`, `customer-1` and so on. A client chooses one by its user name, such as
@@ -92,8 +107,9 @@ class Broker(Part):
     ]
     """`embedded` comes with Pubstorm; `mosquitto`, `rabbitmq` and `nats` have to be installed;
     `command` is any other program."""
-    count: SmallCount = 1
-    """How many of them."""
+    count: Annotated[SmallCount, OrWord("auto")] = 1
+    """How many of them; `auto`: as many as the clients need that connect to them, by the open files
+    that a process may have."""
     port: PortNumber | None = None
     """Port of the first of them; the others count up from it. Default: free ports."""
     binary: Text | None = None
@@ -109,8 +125,8 @@ class Broker(Part):
     """Whether clients and bridges connect under TLS, for mosquitto: with the broker's certificate,
     with certificates on both sides, or with pre-shared keys. The run makes keys for all of them."""
     passwords: Flag = False
-    """Whether clients and bridges need a user name and a password, for mosquitto. The run makes
-    them for all that have none of their own."""
+    """Whether clients and bridges need a user name and a password, for mosquitto and rabbitmq. The
+    run makes them for all that have none of their own, and tells the broker all of them."""
     acl: tuple[Text, ...] = ()
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
@@ -119,6 +135,9 @@ class Broker(Part):
     among the broker's readings."""
     federation: Federation | None = None
     """For kind `rabbitmq`: a virtual host for each customer, federated. Default: none."""
+    cluster: Flag = False
+    """For kind `rabbitmq`: whether the brokers of this name are the nodes of one cluster, each on
+    an address of its own: 127.0.0.1, 127.0.0.2 and so on."""
     auth: Text | None = None
     """Where it looks up users, passwords and rights, for embedded: a name under `services`, or
     redis://HOST:PORT/DB. Default: everybody may do everything."""
@@ -127,6 +146,27 @@ class Broker(Part):
     settings: Settings = Field(default_factory=dict)
     """Settings in the broker's own words: lines of `mosquitto.conf`, of `rabbitmq.conf` or of
     NATS' configuration, or long options of `pubstorm broker` such as `max-queued`."""
+
+
+class Service(Part):
+    """A program beside the brokers that the run starts and stops itself; a plain text is the
+    kind."""
+
+    SHORT_FOR: ClassVar[str | None] = "kind"
+
+    kind: Annotated[Literal["redis"], BeforeValidator(one_of("redis"))]
+    """`redis` has to be installed; it listens on 127.0.0.1 and keeps nothing on the disk."""
+    port: PortNumber | None = None
+    """Its port. Default: a free one."""
+    binary: Text | None = None
+    """Path of the program; a relative one is from the folder of the scenario file. Default: the one
+    that is installed."""
+    settings: Settings = Field(default_factory=dict)
+    """Settings in its own words: lines of `redis.conf` such as `maxmemory: 100mb`."""
+    seed: Annotated[tuple[Name, ...] | bool | None, BeforeValidator(_seed), SEED_JSON] = None
+    """Whether the users of the populations, their passwords and their rights are written to it
+    before the brokers start, as `pubstorm seed` does; a list names the populations. Default: all of
+    them where a broker's `auth` names the service."""
 
 
 class BridgeTopic(Part):
@@ -191,18 +231,33 @@ class Bridge(Part):
 
 
 class Topology(Part):
-    """The brokers that the run itself starts and stops, and the bridges between them."""
+    """The brokers that the run itself starts and stops, the services beside them and the bridges
+    between them."""
 
     brokers: Mapping[Name, Broker] = Field(default_factory=dict)
     """Brokers by name; in this order they are the targets."""
+    services: Mapping[Name, Service] = Field(default_factory=dict)
+    """Programs beside the brokers, by name: up before them, gone after them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
     joined: Flag = False
     """Whether a message published at one target reaches subscribers at the others, as in a
-    cluster."""
+    cluster; with a `cluster` of its own it is so."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether all targets are one space of topics."""
+        return self.joined or any(broker.cluster for broker in self.brokers.values())
 
     @property
     def networks(self) -> tuple[Network, ...]:
         """The networks of its bridges."""
         bridges = self.bridges.values()
         return tuple(bridge.network for bridge in bridges if bridge.network is not None)
+
+    def is_seeded(self, name: str) -> bool:
+        """Whether the run writes users to a service."""
+        seed = self.services[name].seed
+        if seed is None:
+            return any(broker.auth == name for broker in self.brokers.values())
+        return bool(seed)

@@ -1,6 +1,6 @@
-"""The brokers that a run starts and stops itself: each with a folder and a port of its own, up
-before the first stage, watched while the run goes on, gone after it. It knows no scenario file,
-and of clients only that they need keys."""
+"""The brokers that a run starts and stops itself, and the services beside them: each with a folder
+and a port of its own, up before the first stage, watched while the run goes on, gone after it. It
+knows no scenario file, and of clients only that they need keys and users."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from pubstorm.errors import TopologyError
-from pubstorm.result import BrokerResult
+from pubstorm.result import BrokerResult, ServiceResult
 from pubstorm.scenario.target import Target
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.adapters import ADAPTERS
 from pubstorm.topology.bridges import TARGET, Bridges
 from pubstorm.topology.bridges.lines import state_topic
 from pubstorm.topology.bridges.network import Networks
-from pubstorm.topology.broker import BrokerProcess, Place
+from pubstorm.topology.broker import BrokerProcess, Place, ServerProcess
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin, LinksDied
+from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
+from pubstorm.topology.services import Services
 from pubstorm.topology.start import Tell, paced, start_all
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Supervision
@@ -52,9 +54,16 @@ class Topology:
         """The networks that small brokers live in."""
         self.record = StartRecord(folder)
         """What was started, for `pubstorm down`."""
+        self.services = Services(spec, folder, self.record)
+        """What is started beside the brokers; it has to know its users before the start."""
         self._spec = spec
         self._folder = folder
         self._targets = targets
+        self._clusters = {
+            group: Cluster(group, broker.count)
+            for group, broker in spec.brokers.items()
+            if broker.cluster
+        }
         self._groups = {
             group: tuple(self._made(group, number, folder) for number in range(broker.count))
             for group, broker in spec.brokers.items()
@@ -72,13 +81,13 @@ class Topology:
         self._supervision.tell = self._bulletin.tell
 
     async def start(self, tell: Tell = lambda _: None) -> None:
-        """Starts every broker, those that bridges lead to before the others; returns when all
-        accept connections and bridges are up, else raises TopologyError. `tell` hears how far it
-        is. Once they are started it only looks whether all are still there."""
-        if died := [text for b in self._brokers if (text := self._supervision.died(b.name))]:
+        """Starts every service and every broker, those that bridges lead to before the others;
+        returns when all accept connections and bridges are up, else raises TopologyError. `tell`
+        hears how far it is. Once they are started it only looks whether all are still there."""
+        if died := [text for s in self._servers if (text := self._supervision.died(s.name))]:
             more = f" and {len(died) - 1} more ended" if len(died) > 1 else ""
             raise TopologyError(f"{died[0]}{more}, in a run before this one")
-        if self._supervision.is_watching or not self._brokers:
+        if self._supervision.is_watching or not self._servers:
             await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
             return
         check_ports(fixed_ports(self._spec))
@@ -92,10 +101,11 @@ class Topology:
             await self.stop()
             raise
         self._supervision.watch((b, self._spec.brokers[_group(b)].restart) for b in self._brokers)
+        self._supervision.watch((service, None) for service in self.services.servers)
 
     async def stop(self) -> None:
-        """Stops every broker; none is left when it returns, nor any of their keys. May be called
-        twice."""
+        """Stops every broker and then every service; none is left when it returns, nor any of their
+        keys. May be called twice."""
         self._bulletin.close()
         async with AsyncExitStack() as last:
             # Each is done whatever comes of those below, which are done before it.
@@ -103,6 +113,7 @@ class Topology:
             last.callback(self.keys.discard)
             last.callback(self.record.close)
             last.push_async_callback(self.networks.stop)
+            last.push_async_callback(_stop, self.services.servers)
             last.push_async_callback(_stop, self._mains)
             last.push_async_callback(self.bridges.close)
             last.push_async_callback(_stop, self._others)
@@ -150,6 +161,10 @@ class Topology:
             for broker in self._brokers
         )
 
+    def service_results(self) -> tuple[ServiceResult, ...]:
+        """What the result says of services."""
+        return self.services.results(self._supervision)
+
     def _tell_of_links(self, text: str) -> None:
         self._bulletin.tell(LinksDied("links", text))
 
@@ -158,6 +173,10 @@ class Topology:
         for broker in self._brokers:
             broker.place = self.networks.settled(_group(broker), broker.place)
         await self._state_versions()
+        await self.services.start(paced(tell))
+        for broker in self._brokers:
+            auth = self.services.resolved(self._spec.brokers[_group(broker)].auth)
+            broker.place = replace(broker.place, auth=auth)
         await start_all(self._mains, tell)
         await self.bridges.open(
             {_group(broker): (broker.host, broker.port) for broker in self._mains},
@@ -169,9 +188,9 @@ class Topology:
             broker.place = replace(broker.place, more=self.bridges.lines(group, number))
         await start_all(self._others, tell, len(self._mains))
         await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
-        for broker in self._brokers:
-            if broker.gone():
-                raise await broker.start_failure()
+        for server in self._servers:
+            if server.gone():
+                raise await server.start_failure()
 
     async def _state_versions(self) -> None:
         """Asks each program once, before any broker starts."""
@@ -184,6 +203,10 @@ class Topology:
             broker.version = versions[key]
 
     @property
+    def _servers(self) -> Sequence[ServerProcess]:
+        return (*self.services.servers, *self._brokers)
+
+    @property
     def _mains(self) -> Sequence[BrokerProcess]:
         return [broker for broker in self._brokers if self.bridges.is_main(_group(broker))]
 
@@ -193,7 +216,7 @@ class Topology:
 
     def _made(self, group: str, number: int, folder: Path) -> BrokerProcess:
         spec = self._spec.brokers[group]
-        name = f"{group}-{number}"
+        name, cluster = f"{group}-{number}", self._clusters.get(group)
         place = Place(
             name=name,
             folder=folder / name,
@@ -207,19 +230,20 @@ class Topology:
             command=spec.command,
             plugins=spec.plugins,
             federation=spec.federation,
+            cluster=cluster,
             is_under_tls=spec.tls != "none",
+            host=cluster.host(name) if cluster else LOOPBACK,
             auth=spec.auth,
             trusted=self.keys.observer(group) if spec.auth else None,
-            host=LOOPBACK,
             environment=self.record.mark,
             note=self.record.note_process,
         )
         return ADAPTERS[spec.kind](place)
 
 
-async def _stop(brokers: Sequence[BrokerProcess]) -> None:
+async def _stop(servers: Sequence[ServerProcess]) -> None:
     """All at once, with one grace for all."""
-    await asyncio.gather(*(broker.stop() for broker in brokers))
+    await asyncio.gather(*(server.stop() for server in servers))
 
 
 def _group(broker: BrokerProcess) -> str:

@@ -1,5 +1,6 @@
-"""A broker as a child process: its folder, its log, its start, its end, and how it comes back. It
-knows no kind of broker; each file under `adapters` says what one kind has of its own."""
+"""A server as a child process: its folder, its log, its start, its end, and how it comes back. A
+broker is one that clients connect to. It knows no kind of either; each file under `adapters` and
+`services` says what one kind has of its own."""
 
 from __future__ import annotations
 
@@ -15,19 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from pubstorm.children import signal_child
 from pubstorm.errors import TopologyError
 from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.monitor.login import Login
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.family import Family
 from pubstorm.topology.ports import LOOPBACK
 
 STOP_GRACE_S = 5.0
-"""How long a broker may take to end after SIGTERM."""
+"""How long a server may take to end after SIGTERM."""
 READY_TIMEOUT_S = 15.0
-"""How long a broker may take until it accepts connections."""
+"""How long a server may take until it accepts connections."""
 PORT_TRIES = 5
 """Ports tried: another process may take one between its choice and its use."""
 PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
@@ -36,7 +39,7 @@ PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
 
 @dataclass(frozen=True)
 class Place:
-    """Where a broker lives and what it is told."""
+    """Where a server lives and what it is told."""
 
     name: str
     """Its name: that in the scenario and a number."""
@@ -54,6 +57,8 @@ class Place:
     """Plugins of a broker that has some."""
     federation: Federation | None = None
     """Virtual hosts that it federates."""
+    cluster: Cluster | None = None
+    """The cluster that it is a node of."""
     is_under_tls: bool = False
     """Whether its settings put clients under TLS."""
     auth: str | None = None
@@ -74,13 +79,13 @@ class Place:
     """Hears of each process that is started for it: its name, process id and command."""
 
 
-class BrokerProcess(ABC):
-    """A broker as a child process with a folder and a log of its own. An adapter says which
+class ServerProcess(ABC):
+    """A program as a child process with a folder and a log of its own. An adapter says which
     program it is, how it is configured and when it is ready."""
 
+    noun: ClassVar[str] = ""
+    """What it is, in words to the user."""
     kind: ClassVar[str] = ""
-    speaks_sys: ClassVar[bool] = False
-    """Whether it publishes counters under `$SYS`."""
     has_helpers: ClassVar[bool] = False
     """Whether it may start processes of its own, which have to be gone with it."""
     says_taken: ClassVar[str] = "Address already in use"
@@ -94,8 +99,8 @@ class BrokerProcess(ABC):
         self.place = place
         self.name = place.name
         self.folder = place.folder
-        self.log = place.folder / "broker.log"
-        self.port = self.observer_port = place.port or 0
+        self.log = place.folder / f"{self.noun}.log"
+        self.port = place.port or 0
         self.version = ""
         self._command: Sequence[str] = ()
         self._process: Process | None = None
@@ -134,11 +139,6 @@ class BrokerProcess(ABC):
         """What is missing where it took too long to become ready, as the end of a sentence."""
         return "accepted no connection"
 
-    @property
-    def metrics_url(self) -> str | None:
-        """Where it shows counters in Prometheus' format; None if it does not."""
-        return None
-
     # What is the same for all.
 
     @property
@@ -173,9 +173,8 @@ class BrokerProcess(ABC):
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal, if it is there."""
-        if self._process is not None and not self.gone():
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None:
+            signal_child(self._process, number)
 
     async def stop(self) -> None:
         """It is gone when this returns, with what it started: SIGTERM, then SIGKILL after a
@@ -198,12 +197,12 @@ class BrokerProcess(ABC):
             await family.end()
 
     async def ending(self) -> str:
-        """Waits for its end and says how it came, naming the broker."""
+        """Waits for its end and says how it came, naming it."""
         if self._process is None:
-            return f"broker {self.name} was never started"
+            return f"{self.noun} {self.name} was never started"
         code = await self._process.wait()
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        return f"broker {self.name} (pid {self.pid}) {how}"
+        return f"{self.noun} {self.name} (pid {self.pid}) {how}"
 
     def gone(self) -> bool:
         """Whether the process has ended."""
@@ -244,7 +243,7 @@ class BrokerProcess(ABC):
         if self.gone():
             text = await self.ending()
         else:
-            text = f"broker {self.name} {self.not_ready()} for {self.ready_timeout_s:.0f} s"
+            text = f"{self.noun} {self.name} {self.not_ready()} for {self.ready_timeout_s:.0f} s"
             await self.stop()
         words = self.last_words()
         return TopologyError(text, f"its log {self.log} ends with:\n{words}" if words else None)
@@ -273,11 +272,30 @@ class BrokerProcess(ABC):
                 )
             except CANNOT_START as error:
                 text, hint = start_failure(command[0], error)
-                raise TopologyError(f"broker {self.name}: {text}", hint) from error
+                raise TopologyError(f"{self.noun} {self.name}: {text}", hint) from error
         self.place.note(self.name, self._process.pid, command)
 
     def _refused_folder(self, error: OSError) -> TopologyError:
-        return TopologyError(f"broker {self.name}: cannot write {self.folder}: {error.strerror}")
+        text = f"{self.noun} {self.name}: cannot write {self.folder}: {error.strerror}"
+        return TopologyError(text)
+
+
+class BrokerProcess(ServerProcess):
+    """A broker as a child process."""
+
+    noun: ClassVar[str] = "broker"
+    speaks_sys: ClassVar[bool] = False
+    """Whether it publishes counters under `$SYS`."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.observer_port = self.port
+        """Where monitors find it."""
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where it shows counters in Prometheus' format; None if it does not."""
+        return None
 
 
 def parent_death_prefix() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ SUM_AFTER_S = 10.0
 
 @dataclass(frozen=True)
 class BrokerDied:
-    """A broker ended before it was told to, and is not started again."""
+    """A broker or service ended before it was told to, and is not started again."""
 
     name: str
     text: str

@@ -27,29 +27,29 @@ _given: set[int] = set()
 """Ports that this process has chosen: a broker takes a moment until it listens on its own."""
 
 
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago, and that no outgoing connection
+def free_port(hosts: Sequence[str] = (LOOPBACK,)) -> int:
+    """A port that was free a moment ago on all of these addresses, and that no outgoing connection
     takes meanwhile where there is room for such ports. Not one of those that it gave before."""
     room = _room()
     if len(_given) > len(room) // 2:
         _given.clear()
     for port in random.choices(room, k=TRIES) if room else ():
-        if port not in _given and is_free(port):
+        if port not in _given and all(is_free(port, host) for host in hosts):
             _given.add(port)
             return port
     with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
+        probe.bind((hosts[0], 0))
         chosen: int = probe.getsockname()[1]
         return chosen
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, host: str = LOOPBACK) -> bool:
     """Whether a program could listen there."""
     with socket.socket() as probe:
         # As servers do: a connection of before that is being forgotten is no hindrance.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((LOOPBACK, port))
+            probe.bind((host, port))
             probe.listen(1)
         except OSError as error:
             return error.errno not in (errno.EADDRINUSE, errno.EACCES)
@@ -57,27 +57,30 @@ def is_free(port: int) -> bool:
 
 
 def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
-    """Raises TopologyError if any of the ports, each with the name of its broker, is taken or may
-    not be used."""
+    """Raises TopologyError if any of the ports, each with what it is for, is taken or may not be
+    used."""
     short = [(name, port) for name, port in wanted if not is_free(port)]
     if not short:
         return
     name, port = short[0]
     more = f", and {len(short) - 1} more ports are taken" if len(short) > 1 else ""
     raise TopologyError(
-        f"port {port} of broker {name} is taken by {holder(port)}{more}",
-        "stop that program, choose another port in topology.brokers, or leave port out: "
+        f"port {port} of {name} is taken by {holder(port)}{more}",
+        "stop that program, choose another port in topology, or leave port out: "
         "then free ones are taken",
     )
 
 
 def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
-    """Ports of this host that a scenario asks for, each with the name of its broker. Brokers in a
+    """Ports of this host that a scenario asks for, each with its broker or service. Brokers in a
     network of their own have ports of their own."""
     elsewhere = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
     for group, broker in spec.brokers.items():
         if broker.port is not None and group not in elsewhere:
-            yield from ((f"{group}-{n}", broker.port + n) for n in range(broker.count))
+            yield from ((f"broker {group}-{n}", broker.port + n) for n in range(broker.count))
+    for name, service in spec.services.items():
+        if service.port is not None:
+            yield f"service {name}", service.port
 
 
 def holder(port: int) -> str:

@@ -1,5 +1,6 @@
-"""Brokers that are up, watched until they are told to stop: one that ends unasked is started again
-as often as its scenario allows, else it stays down. It does not know how the others stand."""
+"""Brokers and services that are up, watched until they are told to stop: one that ends unasked is
+started again as often as its scenario allows, else it stays down. It does not know how the others
+stand."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Restart
-from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.broker import ServerProcess
 from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted
 from pubstorm.units import write_duration
 
@@ -19,9 +20,9 @@ RESTARTS_AT_ONCE = 16
 
 @dataclass
 class Standing:
-    """How a broker stands."""
+    """How a broker or service stands."""
 
-    broker: BrokerProcess
+    broker: ServerProcess
     policy: Restart | None
     """How often it is started again; None: never."""
     died: str = ""
@@ -44,8 +45,8 @@ class Supervision:
         self._watchers: list[asyncio.Task[None]] = []
         self._places = asyncio.Semaphore(RESTARTS_AT_ONCE)
 
-    def watch(self, brokers: Iterable[tuple[BrokerProcess, Restart | None]]) -> None:
-        """From now on it watches these brokers, which are up."""
+    def watch(self, brokers: Iterable[tuple[ServerProcess, Restart | None]]) -> None:
+        """From now on it watches these too, which are up."""
         for broker, policy in brokers:
             standing = Standing(broker, policy)
             standing.unexpected.set()

@@ -5,7 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command as Process, ExitStatus, Stdio};
 
 use nix::time::{ClockId, clock_gettime};
-use plan::{Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Outcomes, Plan, Snapshot};
+use plan::{
+    Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Outcomes, Plan, Snapshot, Stall,
+    TargetSnapshot,
+};
 use serde_json::{Value, json};
 
 /// A running engine.
@@ -24,6 +27,9 @@ pub struct Totals {
     pub last: Option<Snapshot>,
     pub populations: Vec<(Counters, Outcomes)>,
     pub flows: BTreeMap<(usize, usize), FlowCounters>,
+    /// One for each target up to the last that was told, with its last state.
+    pub targets: Vec<TargetSnapshot>,
+    pub stalls: Vec<Stall>,
 }
 
 impl Agent {
@@ -137,6 +143,15 @@ impl Totals {
         for flow in &snapshot.flows {
             self.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
         }
+        for told in &snapshot.targets {
+            let known = self.targets.len().max(told.target + 1);
+            self.targets.resize_with(known, TargetSnapshot::default);
+            let sum = &mut self.targets[told.target];
+            sum.connected = told.connected;
+            sum.connected_total += told.connected_total;
+            sum.connect_failed_total += told.connect_failed_total;
+        }
+        self.stalls.extend_from_slice(&snapshot.stalls);
         self.last = Some(snapshot);
     }
 

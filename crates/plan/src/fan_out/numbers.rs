@@ -1,18 +1,44 @@
 //! A set of numbers as conditions on them, such as those of the clients whose filter matches a
 //! topic: counted without being walked. It knows neither clients nor brokers.
 
-use crate::template::{Level, Variable};
+use std::sync::Arc;
+
+use crate::rows::Column;
+use crate::template::{Level, Variable, canonical_decimal};
 
 /// Numbers from `from` to `to` that meet every condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
     pub from: u64,
     pub to: u64,
-    /// `n % k == r` for each `(k, r)`.
-    remainders: Vec<(u64, u64)>,
+    /// `n % step == remainder`.
+    step: u64,
+    remainder: u64,
+    /// Values that their rows have.
+    listed: Vec<Listed>,
 }
 
+/// A value that several rows of a file have.
+#[derive(Clone, Debug)]
+struct Listed {
+    column: Arc<Column>,
+    value: Box<str>,
+}
+
+impl PartialEq for Listed {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.column, &other.column) && self.value == other.value
+    }
+}
+
+impl Eq for Listed {}
+
 impl Numbers {
+    /// The `count` numbers from `first` on, at least one.
+    pub const fn range(first: u64, count: u64) -> Self {
+        Self { from: first, to: first + (count - 1), step: 1, remainder: 0, listed: Vec::new() }
+    }
+
     /// The `count` numbers from `first` on for which a filter matches `topic`; `None`: there is
     /// none.
     pub fn matching(filter: &[Level], topic: &str, first: u64, count: u64) -> Option<Self> {
@@ -20,7 +46,7 @@ impl Numbers {
         if count == 0 || wild && topic.starts_with('$') {
             return None; // [MQTT-4.7.2-1]
         }
-        let mut set = Self { from: first, to: first + (count - 1), remainders: Vec::new() };
+        let mut set = Self::range(first, count);
         let mut levels = topic.split('/');
         for level in filter {
             if *level == Level::Rest {
@@ -36,76 +62,127 @@ impl Numbers {
         Self::matching(filter, topic, n, 1).is_some_and(|set| set.contains(n))
     }
 
-    /// Adds the condition `n % k == r`.
+    /// Adds the condition `n % k == r`, where `r` is below `k`. With the one that is there it makes
+    /// one again, or none is left (the Chinese remainder theorem: Knuth, TAOCP 2, 4.3.2).
     pub fn keep_remainder(&mut self, k: u64, r: u64) {
-        if k > 1 {
-            self.remainders.push((k, r));
+        let (common, inverse) = inverse(self.step, k);
+        let apart = i128::from(r) - i128::from(self.remainder);
+        if apart % i128::from(common) != 0 {
+            (self.from, self.to) = (1, 0);
+            return;
+        }
+        let times = apart / i128::from(common) % i128::from(k / common) * inverse;
+        let times = times.rem_euclid(i128::from(k / common)).unsigned_abs();
+        let remainder = u128::from(self.remainder) + u128::from(self.step) * times;
+        let step = u128::from(self.step) * u128::from(k / common);
+        match (u64::try_from(step), u64::try_from(remainder)) {
+            (Ok(step), Ok(remainder)) => (self.step, self.remainder) = (step, remainder),
+            // Of all 64-bit numbers only this one is left.
+            (Err(_), Ok(remainder)) => {
+                (self.step, self.remainder) = (1, 0);
+                self.limit(remainder, remainder);
+            }
+            (_, Err(_)) => (self.from, self.to) = (1, 0),
         }
     }
 
     /// Whether it holds all of the `count` numbers from `first` on.
     pub fn is_range(&self, first: u64, count: u64) -> bool {
-        self.remainders.is_empty() && self.from == first && self.to - self.from + 1 == count
+        let unconditional = self.step == 1 && self.listed.is_empty();
+        unconditional && self.from == first && self.count() == count
     }
 
     /// Whether it holds `n`.
     pub fn contains(&self, n: u64) -> bool {
-        (self.from..=self.to).contains(&n) && self.remainders.iter().all(|&(k, r)| n % k == r)
+        (self.from..=self.to).contains(&n)
+            && n % self.step == self.remainder
+            && self.listed.iter().all(|listed| listed.column.value(n) == &*listed.value)
     }
 
     /// How many it holds.
     pub fn count(&self) -> u64 {
-        match self.remainders.as_slice() {
-            _ if self.from > self.to => 0,
-            [] => self.to - self.from + 1,
-            &[(k, r)] => {
-                let below = |end: u64| if end > r { (end - r - 1) / k + 1 } else { 0 };
-                below(self.to + 1) - below(self.from)
-            }
-            _ => self.iter().count() as u64,
+        if !self.listed.is_empty() {
+            return self.iter().count() as u64;
         }
+        let first = self.first().filter(|&first| first <= self.to);
+        first.map_or(0, |first| (self.to - first) / self.step + 1)
     }
 
-    /// The numbers themselves, walked in steps of the largest remainder condition.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        let (k, r) = self.remainders.iter().copied().max().unwrap_or((1, 0));
-        let offset = (r + k - self.from % k) % k;
-        (self.from + offset..=self.to).step_by(k as usize).filter(|&n| self.contains(n))
+    /// The numbers themselves; where they are listed by a value, in no order.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        if let [Listed { column, value }, ..] = self.listed.as_slice() {
+            let numbers = |&row: &u32| column.numbers_of(row, self.from..self.to.saturating_add(1));
+            let listed = column.rows_with(value).iter().flat_map(numbers);
+            return Box::new(listed.filter(|&n| self.contains(n)));
+        }
+        let step = usize::try_from(self.step).unwrap_or(usize::MAX);
+        Box::new(self.first().into_iter().flat_map(move |first| (first..=self.to).step_by(step)))
     }
 
+    /// The first number from `from` on that has the remainder.
+    fn first(&self) -> Option<u64> {
+        let over = self.from % self.step;
+        let below = self.step - over;
+        let ahead =
+            if over <= self.remainder { self.remainder - over } else { below + self.remainder };
+        self.from.checked_add(ahead)
+    }
+
+    /// Itself, unless it is empty.
     fn some(self) -> Option<Self> {
         (self.from <= self.to).then_some(self)
     }
 
+    /// Keeps those from `from` to `to`.
+    pub fn limit(&mut self, from: u64, to: u64) {
+        self.from = self.from.max(from);
+        self.to = self.to.min(to);
+    }
+
     /// Adds the condition under which `level` matches `text`; `None`: it never does.
-    fn narrow(&mut self, level: &Level, text: &str) -> Option<()> {
+    pub fn narrow(&mut self, level: &Level, text: &str) -> Option<()> {
         match level {
             Level::Any | Level::Rest => Some(()),
             Level::Exact(exact) => (**exact == *text).then_some(()),
             Level::Variable { prefix, variable, suffix } => {
                 let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
-                self.require(*variable, canonical_decimal(middle)?)
+                match variable {
+                    Variable::Choice(_) | Variable::Range { .. } => {
+                        variable.goes_through(middle).then_some(())
+                    }
+                    Variable::Row(row) => self.require_row(row.column.get()?, middle),
+                    _ => self.require(variable, canonical_decimal(middle)?),
+                }
             }
         }
     }
 
-    fn require(&mut self, variable: Variable, value: u64) -> Option<()> {
-        match variable {
+    fn require(&mut self, variable: &Variable, value: u64) -> Option<()> {
+        match *variable {
             Variable::Number => self.limit(value, value),
             Variable::Quotient(k) => {
                 let from = value.checked_mul(k)?;
                 self.limit(from, from.saturating_add(k - 1));
             }
             Variable::Remainder(k) if value < k => self.keep_remainder(k, value),
-            Variable::Remainder(_) => return None,
-            Variable::Range { from, to } => return (from..=to).contains(&value).then_some(()),
+            _ => return None,
         }
         Some(())
     }
 
-    fn limit(&mut self, from: u64, to: u64) {
-        self.from = self.from.max(from);
-        self.to = self.to.min(to);
+    /// Adds the condition that the row of a number has this value. The row of the number `n` is a
+    /// remainder too, so one row alone needs no list.
+    fn require_row(&mut self, column: &Arc<Column>, value: &str) -> Option<()> {
+        match column.rows_with(value) {
+            [] => return None,
+            &[row] => {
+                let first = column.numbers_of(row, 0..u64::MAX).next()?;
+                let rows = column.rows() as u64;
+                self.keep_remainder(rows, first % rows);
+            }
+            _ => self.listed.push(Listed { column: Arc::clone(column), value: value.into() }),
+        }
+        Some(())
     }
 }
 
@@ -123,9 +200,49 @@ pub fn count_union(sets: &[Numbers]) -> u64 {
     }
 }
 
-/// The value of a decimal as a template writes it: digits only, no leading zero.
-fn canonical_decimal(text: &str) -> Option<u64> {
-    let canonical =
-        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if canonical { text.parse().ok() } else { None }
+/// The greatest common divisor of two numbers, and what times the first of them leaves it modulo
+/// the second (Euclid's algorithm, extended: Knuth, TAOCP 2, 4.5.2).
+fn inverse(a: u64, b: u64) -> (u64, i128) {
+    let (mut divisor, mut rest) = (i128::from(a), i128::from(b));
+    let (mut times, mut next) = (1, 0);
+    while rest != 0 {
+        let quotient = divisor / rest;
+        (divisor, rest) = (rest, divisor - quotient * rest);
+        (times, next) = (next, times - quotient * next);
+    }
+    (divisor as u64, times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn conditions_together_keep_what_each_keeps(
+            first in 0u64..1000,
+            count in 1u64..3000,
+            conditions in prop::collection::vec((1u64..60, 0u64..60), 0..4),
+        ) {
+            let mut set = Numbers::range(first, count);
+            let kept = |n: &u64| conditions.iter().all(|&(k, r)| n % k == r % k);
+            conditions.iter().for_each(|&(k, r)| set.keep_remainder(k, r % k));
+            let expected: Vec<u64> = (first..first + count).filter(kept).collect();
+            prop_assert_eq!(set.count(), expected.len() as u64);
+            prop_assert!((first..first + count).all(|n| set.contains(n) == kept(&n)));
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), expected);
+        }
+
+        #[test]
+        fn conditions_of_any_size_keep_a_number_that_meets_them(
+            n: u64, steps in prop::collection::vec(1u64.., 1..5),
+        ) {
+            let mut set = Numbers::range(n.saturating_sub(5), 10.min(n.saturating_add(1)));
+            steps.iter().for_each(|&step| set.keep_remainder(step, n % step));
+            let met = |m: u64| steps.iter().all(|&step| m % step == n % step);
+            let around = n.saturating_sub(5)..n.saturating_sub(5) + 10.min(n.saturating_add(1));
+            prop_assert_eq!(set.count(), around.filter(|&m| met(m)).count() as u64);
+        }
+    }
 }

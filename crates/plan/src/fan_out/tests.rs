@@ -2,7 +2,7 @@ use super::*;
 use crate::model::{Attachment, Choice, Population, Subscription, Target, Version};
 use crate::template::Template;
 
-pub(super) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
+pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
     let filter = |f: &&str| Subscription { filter: Template::new(f).unwrap(), qos: 0 };
     Population {
         whole: None,
@@ -29,7 +29,7 @@ pub(super) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
     }
 }
 
-pub(super) fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
+pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
     Plan {
         stall_ns: None,
         format: Plan::FORMAT,
@@ -124,6 +124,11 @@ fn separate_targets_keep_messages_apart() {
     let at_each = |topic| (0..3).map(|t| counts(&separate, topic, t)[0]).collect::<Vec<u64>>();
     assert_eq!(at_each("a/x"), [34, 33, 33]);
     assert_eq!(at_each("b/7"), [0, 0, 1]);
+    everywhere.at.shift = 2;
+    let shifted = FanOut::new(&plan(vec![everywhere.clone()], 3, false));
+    let at_each = |topic| (0..3).map(|t| counts(&shifted, topic, t)[0]).collect::<Vec<u64>>();
+    assert_eq!(at_each("a/x"), [33, 33, 34]);
+    assert_eq!(at_each("b/7"), [0, 1, 0]);
     let joined = FanOut::new(&plan(vec![everywhere], 3, true));
     assert_eq!(counts(&joined, "a/x", 2), [100]);
 }

@@ -23,6 +23,8 @@ pub struct Script {
     pub connack_code: u8,
     /// Most QoS 1 and 2 messages in flight to one client.
     pub window: usize,
+    /// Identifiers of clients to which nothing is delivered.
+    pub muted: Vec<String>,
     /// Decides on PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
@@ -37,13 +39,13 @@ impl Script {
     /// A broker whose acknowledgements fare as `fate` says.
     #[must_use]
     pub fn with_fates(fate: impl FnMut(PacketType) -> Fate + 'static) -> Self {
-        Self { connack_code: 0, window: 20, fate: Box::new(fate) }
+        Self { connack_code: 0, window: 20, muted: Vec::new(), fate: Box::new(fate) }
     }
 }
 
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { connack_code, window, .. } = self;
-        write!(f, "Script {{ connack_code: {connack_code}, window: {window} }}")
+        let Self { connack_code, window, muted, .. } = self;
+        write!(f, "Script {{ connack_code: {connack_code}, window: {window}, muted: {muted:?} }}")
     }
 }

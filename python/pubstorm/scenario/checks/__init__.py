@@ -1,5 +1,5 @@
 """What the keys of a scenario ask of one another: names that exist, keys that exclude each other,
-clients that can be told apart, stages that follow each other. It reads no file.
+clients that can be told apart, stages that follow each other. Only `check_rows` reads a file.
 """
 
 from __future__ import annotations
@@ -16,26 +16,34 @@ from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.ports import check_ports
+from pubstorm.scenario.checks.rows import check_payloads, check_rows
+from pubstorm.scenario.checks.services import check_services
+from pubstorm.scenario.checks.shares import check_named, check_shares
 from pubstorm.scenario.checks.tls import check_tls
+from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
     check_expressions,
     check_spans,
     check_subject_names,
+    population_names,
     unknown,
 )
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.stages import Connect, Disconnect, Publish, Stage
+from pubstorm.scenario.stages import Connect, Disconnect, Publish
 from pubstorm.scenario.sweep import Sweep, Variation
+from pubstorm.scenario.turnout import Turnout
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe
+
+__all__ = ["check_keys", "check_rows", "check_values"]
 
 
 def check_keys(data: object) -> Iterator[Finding]:
     """What can be said of the file as it stands, even where values in it are wrong."""
     root = At(data)
-    names = [str(population.path[-1]) for population in root["populations"].entries()]
+    names = population_names(root)
     yield from _check_target(root)
     for population in root["populations"].entries():
         for publication in population["publications"].entries():
@@ -45,6 +53,8 @@ def check_keys(data: object) -> Iterator[Finding]:
             for entry in verb["populations"].entries():
                 if isinstance(entry.data, str):
                     yield from _check_population(entry.path, entry.data, names)
+            for entry in verb["clients"].named():
+                yield from _check_population(entry.path, str(entry.path[-1]), names)
             for change in verb["changes"].entries():
                 yield from check_change_keys(change.path, change.data)
                 if isinstance(change["population"].data, str):
@@ -58,24 +68,36 @@ def check_keys(data: object) -> Iterator[Finding]:
 
 def check_values(scenario: Scenario) -> Iterator[Finding]:
     """What can be said once every value is right by itself."""
+    shares = [*check_shares(scenario)]
+    shares = shares or [*check_named(scenario)]
+    yield from shares
+    if not shares:
+        yield from _check_played(scenario)
     yield from _check_client_ids(scenario)
-    yield from _check_stages(scenario)
-    yield from check_brokers(scenario)
+    yield from check_payloads(scenario)
+    yield from check_services(scenario)
     yield from check_tls(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
-    yield from check_spans(scenario)
-    yield from check_changes(scenario)
     yield from check_faults(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
     yield from check_ports(scenario)
-    streams = sum(len(population.publications) for population in scenario.populations.values())
+    if scenario.sweep is not None:
+        yield from _check_sweep(scenario.sweep)
+
+
+def _check_played(scenario: Scenario) -> Iterator[Finding]:
+    """What asks who is played: populations and shares, with clients in each."""
+    yield from _check_stages(scenario)
+    yield from check_brokers(scenario)
+    yield from check_spans(scenario)
+    yield from check_changes(scenario)
+    divisions = divisions_of(scenario).values()
+    streams = sum(len(division.population.publications) for division in divisions)
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
         yield ("populations",), message, None
-    if scenario.sweep is not None:
-        yield from _check_sweep(scenario.sweep)
 
 
 def _check_target(root: At) -> Iterator[Finding]:
@@ -157,11 +179,12 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _shared_id(population: Population) -> str | None:
-    """A client id that two clients of the population have, as far as the first ones tell."""
+    """A client id that two clients of the population have, as far as the first ones tell; where
+    it depends on rows, `check_rows` does."""
     if population.client_id is None:
         return None
     template = Template.parse(population.client_id)
-    if template.has(Kind.NUMBER) or population.clients == 1:
+    if template.has(Kind.NUMBER, Kind.ROW) or population.clients == 1:
         return None
     seen: set[str] = set()
     for n in range(population.first, population.first + min(population.clients, IDS_CHECKED)):
@@ -173,19 +196,24 @@ def _shared_id(population: Population) -> str | None:
 
 
 def _check_stages(scenario: Scenario) -> Iterator[Finding]:
+    turnout = Turnout(scenario)
     connected: set[str] = set()
     for n, stage in enumerate(scenario.stages):
         path = ("stages", n)
-        chosen = stage.populations or tuple(scenario.populations)
+        chosen = turnout.chosen(stage)
         if isinstance(stage.step, Connect):
             connected.update(chosen)
             continue
         if isinstance(stage.step, Publish):
-            connected.update(c.population for c in stage.step.changes if c.add is not None)
-        if not connected.intersection(chosen):
+            joining = (c.population for c in stage.step.changes if c.add is not None)
+            connected.update(each for name in joining for each in meant_by(turnout.divisions, name))
+        there = connected.intersection(chosen)
+        if not there:
             message = f"found {stage.verb} where none of its populations is connected"
             yield path, f"{message}, needed is a connect stage before it", None
-        elif isinstance(stage.step, Publish) and not _publishes(scenario, stage, connected):
+        elif isinstance(stage.step, Publish) and not any(
+            turnout.divisions[name].population.publications for name in there
+        ):
             yield path, "found publish where no connected population has publications", None
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
@@ -227,11 +255,6 @@ def _check_profile(scenario: Scenario) -> Iterator[Finding]:
     elif profile.broker and not {profile.broker, f"{profile.broker}-0"} & {*names}:
         found = f"found the unknown broker {describe(profile.broker)}"
         yield ("profile", "broker"), f"{found}, allowed are {', '.join(names)}", None
-
-
-def _publishes(scenario: Scenario, stage: Stage, connected: set[str]) -> bool:
-    chosen = connected.intersection(stage.populations or scenario.populations)
-    return any(scenario.populations[name].publications for name in chosen)
 
 
 IDS_CHECKED = 70_000

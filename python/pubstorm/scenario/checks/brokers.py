@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING
 from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population
+from pubstorm.scenario.populations import Population, PopulationShare
 from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Broker
 from pubstorm.units import describe
 
 if TYPE_CHECKING:
     from pubstorm.scenario.at import Finding
 
+CLUSTER_MIN, CLUSTER_MAX = 2, 32
 ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "tls": ("mosquitto",),
-    "passwords": ("mosquitto",),
+    "passwords": ("mosquitto", "rabbitmq"),
     "acl": ("mosquitto",),
     "auth": ("embedded",),
     "plugins": ("rabbitmq",),
     "federation": ("rabbitmq",),
+    "cluster": ("rabbitmq",),
     "command": ("command",),
     "binary": ("embedded", "mosquitto", "rabbitmq", "nats"),
     "settings": ("embedded", "mosquitto", "rabbitmq", "nats"),
@@ -31,11 +33,12 @@ ONLY_FOR: Mapping[str, tuple[str, ...]] = {
 """Keys that only some kinds know."""
 HINTS: Mapping[str, str] = {
     "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
-    "passwords": "the run makes passwords for mosquitto only: use kind: mosquitto",
+    "passwords": "the run makes passwords for mosquitto and rabbitmq only",
     "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
     "auth": "mosquitto has passwords and acl; other brokers are told in settings",
     "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
     "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
+    "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
     "command": "binary names another program of this kind",
     "binary": "the program is the first word of command",
     "settings": "what the program is told stands in command",
@@ -47,6 +50,11 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
     for name, broker in scenario.topology.brokers.items():
         path: Path = ("topology", "brokers", name)
         yield from _check_kind(path, broker)
+        if broker.passwords and broker.federation is not None:
+            message = "found federation with passwords, allowed is one of them"
+            yield (*path, "passwords"), message, "customers log in as guest"
+        if broker.cluster:
+            yield from _check_cluster(path, broker, scenario)
         if broker.kind == "command":
             yield from _check_command((*path, "command"), broker)
         if broker.kind == "nats":
@@ -56,6 +64,8 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
         if "nats" in kinds:
             yield from _check_qos(path, population)
+            for share, each in population.shares.items():
+                yield from _check_qos((*path, "shares", share), each)
         strangers = sorted(kinds.intersection(REFUSE_BRIDGES))
         if population.bridge and strangers:
             message = f"found bridge with kind {strangers[0]}, allowed with {KNOW_BRIDGES[0]}"
@@ -75,6 +85,26 @@ def _check_kind(path: Path, broker: Broker) -> Iterator[Finding]:
             allowed = ", ".join(kinds) + (" alone" if len(kinds) == 1 else "")
             message = f"found {key} with kind {broker.kind}, allowed with {allowed}"
             yield (*path, key), message, HINTS[key]
+
+
+def _check_cluster(path: Path, broker: Broker, scenario: Scenario) -> Iterator[Finding]:
+    if not CLUSTER_MIN <= broker.count <= CLUSTER_MAX:
+        message = f"found a cluster of {broker.count}"
+        yield (
+            (*path, "cluster"),
+            f"{message}, allowed are {CLUSTER_MIN} to {CLUSTER_MAX} nodes",
+            None,
+        )
+    if broker.federation is not None:
+        message = "found federation in a cluster, allowed is one of them"
+        yield (*path, "federation"), message, "its links would be on any of the nodes"
+    others = [name for name in scenario.topology.brokers if name != path[-1]]
+    if scenario.target:
+        others.append("target")
+    if others and not scenario.topology.joined:
+        message = f"found a cluster beside {' and '.join(others)}, allowed is one alone"
+        hint = "with topology.joined: true all of them count as one cluster"
+        yield (*path, "cluster"), message, hint
 
 
 def _check_command(path: Path, broker: Broker) -> Iterator[Finding]:
@@ -118,10 +148,12 @@ def _at(scenario: Scenario, name: str) -> Iterator[str]:
             yield group
 
 
-def _check_qos(path: Path, population: Population) -> Iterator[Finding]:
+def _check_qos(path: Path, population: Population | PopulationShare) -> Iterator[Finding]:
+    if isinstance(population, PopulationShare) and population.qos is not None:
+        yield from _no_qos_2([(path, population.qos)])
     for key, entries in (
-        ("subscriptions", [entry.qos for entry in population.subscriptions]),
-        ("publications", [entry.qos for entry in population.publications]),
+        ("subscriptions", [entry.qos for entry in population.subscriptions or ()]),
+        ("publications", [entry.qos for entry in population.publications or ()]),
     ):
         yield from _no_qos_2(((*path, key, n), qos) for n, qos in enumerate(entries))
     if population.will is not None:

@@ -1,5 +1,5 @@
-"""Ports that a scenario gives its brokers: that there are so many, and that no two brokers have the
-same one. It does not look whether they are free."""
+"""Ports that a scenario gives its brokers and services: that there are so many, and that no two
+have the same one. It does not look whether they are free."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FREE_HINT = "leave port out: then free ones are taken"
 
 
 def check_ports(scenario: Scenario) -> Iterator[Finding]:
-    """What is wrong with ports of brokers."""
+    """What is wrong with their ports."""
     ranges: dict[str, range] = {}
     for name, broker in scenario.topology.brokers.items():
         if broker.port is None:
@@ -29,3 +29,10 @@ def check_ports(scenario: Scenario) -> Iterator[Finding]:
         if both:
             message = f"found port {both.start} also for {name}, allowed is one broker for a port"
             yield ("topology", "brokers", other_name, "port"), message, FREE_HINT
+    for name, service in scenario.topology.services.items():
+        taken = next((other for other, ports in ranges.items() if service.port in ports), None)
+        if taken is not None:
+            message = f"found port {service.port} also for {taken}, allowed is one for each"
+            yield ("topology", "services", name, "port"), message, FREE_HINT
+        if service.port is not None:
+            ranges[name] = range(service.port, service.port + 1)

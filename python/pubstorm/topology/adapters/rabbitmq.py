@@ -1,7 +1,7 @@
 """RabbitMQ with its MQTT plugin. Everything of it is in its folder. The node is told the port of
 its distribution and looks for no port mapper, so that no `epmd` is started or left; on that port it
 is asked whether it is up, as the tools of RabbitMQ do. With federation it has a virtual host for
-each customer, and is ready when all links are running.
+each customer, and is ready when all links are running; in a cluster, when all nodes agree.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START
 from pubstorm.topology.adapters.program import installed
 from pubstorm.topology.broker import BrokerProcess, Place
-from pubstorm.topology.ports import LOOPBACK, free_port
+from pubstorm.topology.cluster import Cluster
+from pubstorm.topology.credentials.definitions import MAIN, users_file
+from pubstorm.topology.ports import free_port
 
-MAIN = "/"
-"""The broker's own virtual host."""
 USER = PASSWORD = "guest"
 """Who may do everything, in every virtual host; as in a RabbitMQ that is newly installed."""
 START_S = 60.0
-VHOST_START_S = 1.0
-"""How long it may take to start, and more for each virtual host: ten times what two idle cores
-take."""
+VHOST_START_S, USERS_B_PER_S = 1.0, 25_000
+"""How long it may take to start, more for each virtual host, and more for its file of users: ten
+times what two idle cores take."""
 ASK_EVERY_S = 0.1
 ANSWER_S = 10
 """How long an answer of the node may take; whole seconds."""
@@ -37,7 +37,22 @@ DEBIAN = "/usr/lib/rabbitmq/bin"
 """Where Debian keeps the program; the one in the PATH is a wrapper that changes the user."""
 ERROR, ERRORS = " [error] ", 4
 PROMETHEUS = "rabbitmq_prometheus"
-UP = re.compile(r'{ok, *{true, *"([^"]*)", *(\d+)}}')
+UP = re.compile(r'{ok, *{true, *"([^"]*)", *(\d+), *(\d+)}}')
+AGREE = """\
+Running = lists:sort(rabbit_nodes:all_running()),
+Sees = fun(Node) -> rpc:call(Node, rabbit_nodes, all_running, [], 5000) end,
+Agreed = [N || N <- Running, S <- [Sees(N)], is_list(S), lists:sort(S) =:= Running],
+"""
+"""Erlang: the nodes that say the same of which ones are running."""
+TAKE_PART = """\
+catch case {whereis(mqtt_node), ra_directory:uid_of(coordination, mqtt_node)} of
+  {undefined, Known} when Known =/= undefined ->
+    ra:restart_server(coordination, {mqtt_node, node()});
+  _ -> ok
+end,
+"""
+"""Erlang: a node that comes back votes at once on who holds which client id. By itself it waits
+until its peers have a leader, which the other of two cannot become alone: for hours."""
 
 
 class RabbitmqBroker(BrokerProcess):
@@ -50,11 +65,11 @@ class RabbitmqBroker(BrokerProcess):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        vhosts = place.federation.vhosts if place.federation else 0
-        self.ready_timeout_s = START_S + VHOST_START_S * vhosts
         self._links = sum(1 for _ in _links(place.federation)) if place.federation else 0
-        self._running = 0
+        self._was_up, self._running, self._agreed = False, 0, 0
         self._node_port = self._metrics_port = 0
+        if place.cluster is not None:
+            place.cluster.join(self.name, lambda: bool(self.pid) and not self.gone())
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
@@ -67,17 +82,29 @@ class RabbitmqBroker(BrokerProcess):
         """The node says it when it is up."""
         return ""
 
+    async def start(self) -> None:
+        """In a cluster, returns when all nodes up to this one are running; see `Cluster`."""
+        if self.place.cluster is None:
+            await super().start()
+            return
+        async with self.place.cluster.turn(self.name):
+            await super().start()
+
     def configure(self, program: str) -> Sequence[str]:
         """Writes configuration, plugins and definitions."""
-        self.port = self.observer_port = self.place.port or free_port()
-        self._node_port = free_port()
+        self.ready_timeout_s = _longest_start_s(self.place)
+        self.port = self.observer_port = self.place.port or free_port([self.host])
         ours: dict[str, object] = {"mqtt.listeners.tcp.1": f"{self.host}:{self.port}"}
+        if self.place.cluster is None:
+            self._node_port = free_port()
+        else:
+            ours |= self._joined(self.place.cluster)
         if self.place.federation is not None:
             definitions = json.dumps(definitions_of(self.place.federation), indent=1)
             ours["load_definitions"] = self.write("definitions.json", definitions)
         if PROMETHEUS in self.place.plugins:
-            self._metrics_port = free_port()
-            ours |= {"prometheus.tcp.ip": LOOPBACK, "prometheus.tcp.port": self._metrics_port}
+            self._metrics_port = free_port([self.host])
+            ours |= {"prometheus.tcp.ip": self.host, "prometheus.tcp.port": self._metrics_port}
         self.write("rabbitmq.conf", configuration(self.place.settings, ours))
         self.write("enabled_plugins", f"[{','.join(plugins_of(self.place))}].\n")
         return (program,)
@@ -88,9 +115,13 @@ class RabbitmqBroker(BrokerProcess):
         # For the helpers of the node too: one of them would start the port mapper each minute.
         no_port_mapper = f"-start_epmd false -erl_epmd_port {self._node_port}"
         listens = "-kernel inet_dist_use_interface {" + self.host.replace(".", ",") + "}"
+        # A name with an address needs no resolver, but Erlang's long names.
+        is_long = self.place.cluster is not None
+        node = self._node(self.name) if is_long else f"{self.name}@localhost"
         return {
             "HOME": str(folder),
-            "RABBITMQ_NODENAME": f"{self.name}@localhost",
+            "RABBITMQ_NODENAME": node,
+            "RABBITMQ_USE_LONGNAME": _written(is_long),
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
@@ -98,7 +129,7 @@ class RabbitmqBroker(BrokerProcess):
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_DIST_PORT": str(self._node_port),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-sname {self.name}@localhost",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-{'' if is_long else 's'}name {node}",
             "ERL_AFLAGS": f"{no_port_mapper} {listens}",
             "ERL_CRASH_DUMP_SECONDS": "0",
             "RUNNING_UNDER_SYSTEMD": "true",
@@ -111,16 +142,19 @@ class RabbitmqBroker(BrokerProcess):
         while not self.gone() and loop.time() < deadline_s:
             found = UP.search(await self._ask(self._question()))
             if found is not None:
-                self.version, self._running = found[1], int(found[2])
-                if self._running >= self._links:
-                    return await self.accepts(self.port)
+                self.version, self._running, self._agreed = found[1], int(found[2]), int(found[3])
+                if self._running >= self._links and self._agreed >= self._nodes:
+                    self._was_up = await self.accepts(self.port)
+                    return self._was_up
             await asyncio.sleep(ASK_EVERY_S)
         return False
 
     def not_ready(self) -> str:
-        """How many links are missing."""
+        """How many links or nodes are missing."""
         if self.version and self._running < self._links:
             return f"had {self._running} of {self._links} federation links running"
+        if self.version and self._agreed < self._nodes:
+            return f"saw {self._agreed} of {self._nodes} nodes of its cluster running"
         return super().not_ready()
 
     def last_words(self) -> str:
@@ -131,14 +165,38 @@ class RabbitmqBroker(BrokerProcess):
     @property
     def metrics_url(self) -> str | None:
         """What the plugin shows."""
-        return f"http://{LOOPBACK}:{self._metrics_port}/metrics" if self._metrics_port else None
+        return f"http://{self.host}:{self._metrics_port}/metrics" if self._metrics_port else None
+
+    @property
+    def _nodes(self) -> int:
+        """Nodes that have to agree that it is running, itself among them."""
+        return 1 if self.place.cluster is None else self.place.cluster.there()
+
+    def _node(self, name: str) -> str:
+        """What Erlang calls a node of its cluster."""
+        return f"{name}@{self.place.cluster.host(name)}" if self.place.cluster else name
+
+    def _joined(self, cluster: Cluster) -> Mapping[str, object]:
+        """Chooses the nodes' port if it is the first; what its configuration says of the others."""
+        self.write(".erlang.cookie", cluster.secret)
+        if self.name == cluster.names[0]:
+            # It looks for nobody, and is there for the others to find.
+            cluster.choose_port()
+        self._node_port = cluster.node_port
+        if self.name == cluster.names[0]:
+            return {}
+        found = "cluster_formation.classic_config.nodes"
+        nodes = {f"{found}.{n}": self._node(name) for n, name in enumerate(cluster.names, 1)}
+        return {"cluster_formation.peer_discovery_backend": "classic_config", **nodes}
 
     def _question(self) -> str:
-        """Erlang: whether the node is up, its version, and how many links are running."""
+        """Erlang: whether the node is up, its version, how many links are running, and how many
+        nodes agree on which of them are."""
         running = "[x || S <- rabbit_federation_status:status(), {status, running} <- S]"
         links = f"length({running})" if self._links else "0"
-        up = f"{{true, rabbit_misc:version(), {links}}}"
-        return f"case rabbit:is_running() of true -> {up}; false -> false end.\n"
+        up = f"{AGREE}{{true, rabbit_misc:version(), {links}, length(Agreed)}}"
+        first = TAKE_PART if self.place.cluster is not None and self._was_up else ""
+        return f"{first}case rabbit:is_running() of true -> {up}; false -> false end.\n"
 
     async def _ask(self, question: str) -> str:
         """What the node answers; empty if it does not."""
@@ -162,6 +220,13 @@ class RabbitmqBroker(BrokerProcess):
 def find_rabbitmq() -> str | None:
     """The program itself."""
     return shutil.which("rabbitmq-server", path=DEBIAN) or shutil.which("rabbitmq-server")
+
+
+def _longest_start_s(place: Place) -> float:
+    vhosts = place.federation.vhosts if place.federation else 0
+    users = users_file(place.settings)
+    users_s = users.stat().st_size / USERS_B_PER_S if users else 0
+    return START_S + VHOST_START_S * vhosts + users_s
 
 
 def plugins_of(place: Place) -> list[str]:

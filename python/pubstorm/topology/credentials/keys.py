@@ -72,7 +72,7 @@ class RunKeys:
                 return certificate_settings(self._folder, require_client=mutual, as_username=False)
 
     def access_settings(self, group: str) -> Mapping[str, object]:
-        """What mosquitto's configuration says of passwords and rights."""
+        """What a broker's configuration says of passwords and rights."""
         return self._passwords.settings(group)
 
     def equip(self, plan: Plan) -> Plan:
@@ -208,7 +208,7 @@ class RunKeys:
 
 
 def _stem(population: Population) -> str:
-    return f"{population.name}-{{n}}"
+    return f"{population.of}-{{n}}"
 
 
 def _bridge_stem(name: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Passwords and rights on the mosquittos that a run starts: who may log in, and the files that say
+"""Passwords and rights on the brokers that a run starts: who may log in, and the files that say
 so. It knows nothing of TLS, and writes no file itself."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pubstorm.plan import Population
 from pubstorm.scenario.topology import Topology
 from pubstorm.template import Template
 from pubstorm.topology.bridges.lines import client_id, state_topic
+from pubstorm.topology.credentials.definitions import definitions_settings, definitions_text
 
 ITERATIONS = 101
 """mosquitto's own number: a made password is no word that could be guessed."""
@@ -45,19 +46,24 @@ class RunPasswords:
         users = dict(pair for population in equipped for pair in _users(population))
         observer = self.observer
         users[str(observer.username)] = str(observer.password)
-        hashes = {user: hashed(password) for user, password in users.items()}
         for group in sorted(self.groups):
             broker = self._spec.brokers[group]
-            bridges = {user: hashed(password) for user, password in self._bridges_to(group)}
-            yield NewFile(self._passwords_of(group), password_text({**bridges, **hashes}))
+            known = {**dict(self._bridges_to(group)), **users}
+            if broker.kind == "rabbitmq":
+                text = definitions_text(known)
+            else:
+                text = password_text({user: hashed(word) for user, word in known.items()})
+            yield NewFile(self._passwords_of(group), text)
             if broker.acl:
                 text = acl_text(broker.acl, users, self._notified(group))
                 yield NewFile(self._rights_of(group), text)
 
     def settings(self, group: str) -> Mapping[str, object]:
-        """What mosquitto's configuration says of them."""
+        """What a broker's configuration says of them."""
         if group not in self.groups:
             return {}
+        if self._spec.brokers[group].kind == "rabbitmq":
+            return definitions_settings(str(self._passwords_of(group)))
         settings = {"allow_anonymous": False, "password_file": str(self._passwords_of(group))}
         rights = {"acl_file": str(self._rights_of(group))}
         return {**settings, **(rights if self._spec.brokers[group].acl else {})}
@@ -66,9 +72,9 @@ class RunPasswords:
         """The population with the user name and the password that it lacks."""
         lacks: dict[str, object] = {}
         if population.username is None:
-            lacks["username"] = population.name
+            lacks["username"] = population.of
         if population.password is None:
-            lacks["password"] = self._secret(f"population {population.name}")
+            lacks["password"] = self._secret(f"population {population.of}")
         return population.model_copy(update=lacks)
 
     @property
@@ -115,6 +121,17 @@ def hashed(password: str) -> str:
     salt = secrets.token_bytes(SALT_BYTES)
     digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
     return f"$7${ITERATIONS}${_base64(salt)}${_base64(digest)}"
+
+
+def is_password(password: str, word: str) -> bool:
+    """Whether a password is the one behind what mosquitto keeps."""
+    try:
+        _, kind, iterations, salt, kept = word.split("$")
+        octets = base64.b64decode(salt, validate=True)
+        digest = hashlib.pbkdf2_hmac("sha512", password.encode(), octets, int(iterations))
+    except ValueError:
+        return False
+    return kind == "7" and kept == _base64(digest)
 
 
 def password_text(hashes: Mapping[str, str]) -> bytes:

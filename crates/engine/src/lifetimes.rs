@@ -1,0 +1,151 @@
+//! How long clients stay, and when they come back: for each client of a population with a lifetime
+//! its life and the instant at which something is to happen to it. The lives themselves are drawn
+//! by the plan. It decides; the loop acts.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use plan::{Lifetime, Shard};
+
+use crate::setup::Setup;
+
+/// The lives of all clients of this agent.
+pub struct Lifetimes {
+    /// One for each population; `None`: its clients stay until they are told to go.
+    populations: Vec<Option<Lives>>,
+    /// Instants with population and local index. One that is not, or no more, its client's turn is
+    /// void.
+    turns: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    seed: u64,
+    shard: Shard,
+}
+
+/// The lives of a population's clients.
+struct Lives {
+    lifetime: Lifetime,
+    clients: Vec<Life>,
+    /// Clients with a life, whether it goes on or they are away.
+    arrived: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Life {
+    /// When something is to happen to it, in nanoseconds; 0: nothing is.
+    turn_ns: u64,
+    /// How many lives it has begun in the run.
+    begun: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    /// Has not been ready since it was told to come.
+    #[default]
+    None,
+    /// Is there, or its connection is lost and will come back.
+    On,
+    /// Has gone, and may come back.
+    Away,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Index of the population.
+    pub population: usize,
+    /// Whose turn it is, by its index in this agent's share of the population.
+    pub local: u32,
+    /// When it was, in nanoseconds.
+    pub at_ns: u64,
+    /// Whether it comes back, or else goes.
+    pub returns: bool,
+}
+
+impl Lifetimes {
+    /// No client has come yet.
+    pub fn new(setup: &Setup) -> Self {
+        let lives = |(population, own): (&plan::Population, &crate::setup::PopulationSetup)| {
+            let clients = |_: &Lifetime| vec![Life::default(); own.share as usize];
+            population.lifetime.map(|lifetime| Lives {
+                lifetime,
+                clients: clients(&lifetime),
+                arrived: 0,
+            })
+        };
+        Self {
+            populations: setup.plan.populations.iter().zip(&setup.populations).map(lives).collect(),
+            turns: BinaryHeap::new(),
+            seed: setup.plan.seed,
+            shard: setup.shard,
+        }
+    }
+
+    /// A client is ready: its life begins, or goes on after a lost connection.
+    pub fn arrive(&mut self, population: usize, local: u32, now_ns: u64) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        let life = &mut lives.clients[local as usize];
+        if life.state == State::On {
+            return;
+        }
+        lives.arrived += u32::from(life.state == State::None);
+        let client = self.shard.global(local);
+        let stay_ns = lives.lifetime.stay_ns(self.seed, population, client, life.begun);
+        life.state = State::On;
+        life.begun += 1;
+        life.turn_ns = now_ns.saturating_add(stay_ns);
+        self.turns.push(Reverse((life.turn_ns, population as u16, local)));
+    }
+
+    /// A client's life was over at `at_ns`.
+    pub fn go(&mut self, population: usize, local: u32, at_ns: u64) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        let life = &mut lives.clients[local as usize];
+        life.state = State::Away;
+        if let Some(again_ns) = lives.lifetime.again_ns {
+            life.turn_ns = at_ns.saturating_add(again_ns);
+            self.turns.push(Reverse((life.turn_ns, population as u16, local)));
+        }
+    }
+
+    /// A client was told to go, or has given up: it has no life until it is ready again.
+    pub fn forget(&mut self, population: usize, local: u32) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        let life = &mut lives.clients[local as usize];
+        lives.arrived -= u32::from(life.state != State::None);
+        *life = Life { begun: life.begun, ..Life::default() };
+    }
+
+    /// All clients of a population are told to go: none comes back, none goes by itself.
+    pub fn end(&mut self, population: usize) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        lives.arrived = 0;
+        for life in &mut lives.clients {
+            *life = Life { begun: life.begun, ..Life::default() };
+        }
+    }
+
+    /// How many clients of a population have a life; `None`: it has no lifetime.
+    pub fn arrived(&self, population: usize) -> Option<u32> {
+        self.populations[population].as_ref().map(|lives| lives.arrived)
+    }
+
+    /// When something may be to be done next, in nanoseconds; `None`: never.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.turns.peek().map(|Reverse((at_ns, ..))| *at_ns)
+    }
+
+    /// The next turn that has come.
+    pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
+        while self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
+            let Reverse((at_ns, population, local)) = self.turns.pop()?;
+            let population = usize::from(population);
+            let Some(lives) = &mut self.populations[population] else { continue };
+            let life = &mut lives.clients[local as usize];
+            if std::mem::take(&mut life.turn_ns) == at_ns {
+                let returns = life.state == State::Away;
+                return Some(Turn { population, local, at_ns, returns });
+            }
+        }
+        None
+    }
+}

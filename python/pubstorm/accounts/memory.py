@@ -1,0 +1,200 @@
+"""Memory by connections: a straight line through the readings of connect stages, for each broker,
+for the engines together and for the kernel. Pure arithmetic on readings."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import StatisticsError, correlation, fmean, linear_regression
+
+from pubstorm.assemble import SECOND_NS, Assembly
+from pubstorm.merge import Interval
+from pubstorm.readings import Span
+from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
+from pubstorm.samples import Track, Tracks
+
+POINTS_MIN = 4
+"""Readings, and readings that differ in connections, from which a line is fitted."""
+SPREAD_MIN = 500
+"""Connections by which the readings must differ."""
+R_SQUARED_MIN = 0.5
+"""Share of the scatter that a line must explain."""
+KERNEL_METRIC = "slab_bytes"
+"""Memory of the objects of the host's kernel, of which sockets are most."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is needed to know the memory of everything at each number of connections."""
+
+    assembly: Assembly
+    tracks: Tracks
+    stages: Sequence[StageResult]
+    groups: Mapping[str, Sequence[int]]
+    """Indices of the targets of each name."""
+    brokers: Sequence[BrokerResult]
+
+
+def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
+    """The line of each subject whose memory was read, or why there is none."""
+    spans = list(_spans(watched.stages))
+    steady = watched.assembly.named_spans()[1][-1:]
+    models = [
+        _model(subject, track, connections, (spans, steady))
+        for subject, track, connections in _subjects(watched)
+    ]
+    return tuple(models)
+
+
+def fitted(
+    subject: str,
+    points: Sequence[MemoryPoint],
+    *,
+    steady: MemoryPoint | None = None,
+    points_min: int = POINTS_MIN,
+) -> MemoryModel:
+    """The line through some points, or why there is none."""
+    x, y = [point.connections for point in points], [point.bytes for point in points]
+    if len(set(x)) < points_min:
+        problem = f"readings at {len(set(x))} numbers of connections, needed are {points_min}"
+    elif max(x) - min(x) < SPREAD_MIN:
+        problem = f"readings over {max(x) - min(x):.0f} connections, needed are {SPREAD_MIN}"
+    else:
+        slope, base = linear_regression(x, y)
+        try:
+            r_squared = correlation(x, y) ** 2
+        except StatisticsError:
+            r_squared = 0.0
+        if slope > 0 and r_squared >= R_SQUARED_MIN:
+            return MemoryModel(
+                subject=subject,
+                base_bytes=round(base),
+                bytes_per_connection=round(slope, 1),
+                r_squared=round(r_squared, 4),
+                points=len(points),
+                steady=steady,
+            )
+        problem = "memory did not grow with connections"
+    return MemoryModel(subject=subject, points=len(points), problem=problem, steady=steady)
+
+
+Connections = Callable[[float], float]
+"""Clients connected at an instant."""
+
+
+def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
+    """Everything whose memory was read, with the connections that it depends on."""
+    line = watched.assembly.totals.time_line()
+    everything = _connections(watched.assembly, line, lambda interval: interval.connected)
+    tells = any(interval.connected_at for interval in line)
+    everywhere = set(range(len(watched.assembly.plan.targets)))
+    for source, targets in _targets_of_sources(watched).items():
+        track = watched.tracks.get((source, "rss_bytes"))
+        if track is not None and targets == everywhere:
+            yield source, track, everything
+        elif track is not None and tells:
+            yield source, track, _connections(watched.assembly, line, _connected_to(targets))
+    engines = _engines(watched.tracks, len(watched.assembly.hellos))
+    if engines.values:
+        yield "engines", engines, everything
+    kernel = watched.tracks.get(("host", KERNEL_METRIC))
+    if kernel is not None:
+        yield "host", kernel, everything
+
+
+def _targets_of_sources(watched: Watched) -> dict[str, set[int]]:
+    """The targets behind each source that may be a broker: targets that the run did not start are
+    watched as `broker-0` and so on."""
+    plan, brokers = watched.assembly.plan, watched.brokers
+    started = {(broker.host, broker.port): broker.name for broker in brokers}
+    found: dict[str, set[int]] = {}
+    for index, target in enumerate(plan.targets):
+        name = started.get((target.host, target.port), f"broker-{index}")
+        found.setdefault(name, set()).add(index)
+    together = {broker.group for broker in brokers if broker.group}
+    return found | {group: set(watched.groups.get(group, ())) for group in together}
+
+
+def _connected_to(targets: Iterable[int]) -> Callable[[Interval], int]:
+    return lambda interval: interval.connected_to(targets)
+
+
+def _connections(
+    assembly: Assembly, line: Iterable[Interval], reading: Callable[[Interval], int]
+) -> Connections:
+    """Clients connected over time: between two snapshots of an agent along a straight line."""
+    tracks: dict[int, Track] = {}
+    for interval in line:
+        track = tracks.setdefault(interval.agent, Track([], []))
+        if not track.at_s:
+            track.at_s.append((interval.from_ns - assembly.course.started_ns) / SECOND_NS)
+            track.values.append(0.0)
+        track.at_s.append((interval.to_ns - assembly.course.started_ns) / SECOND_NS)
+        track.values.append(float(reading(interval)))
+    return lambda at_s: sum(_between(track, at_s) for track in tracks.values())
+
+
+def _between(track: Track, at_s: float) -> float:
+    """The value of a track at an instant, along a straight line; its ends beyond them."""
+    after = bisect_right(track.at_s, at_s)
+    if after in {0, len(track.at_s)}:
+        return track.values[max(after - 1, 0)]
+    from_s, to_s = track.at_s[after - 1 : after + 1]
+    before, then = track.values[after - 1 : after + 1]
+    return before + (then - before) * (at_s - from_s) / (to_s - from_s)
+
+
+def _engines(tracks: Tracks, agents: int) -> Track:
+    """Memory of all engines, at the instants that all have a reading of."""
+    sums, told = Counter[float](), Counter[float]()
+    for (source, metric), track in tracks.items():
+        if source.startswith("agent-") and metric == "rss_bytes":
+            for at_s, value in zip(track.at_s, track.values, strict=True):
+                sums[at_s] += value  # type: ignore[assignment]
+                told[at_s] += 1
+    known = sorted(at_s for at_s, count in told.items() if count == agents)
+    return Track(known, [sums[at_s] for at_s in known])
+
+
+def _spans(stages: Sequence[StageResult]) -> Iterator[Span]:
+    """Connect stages, and the hold stages that follow them."""
+    connecting = False
+    for stage in stages:
+        connecting = stage.kind == "connect" or (connecting and stage.kind == "hold")
+        if connecting:
+            yield Span(stage.name, stage.start_s, stage.start_s + stage.duration_s)
+
+
+def _model(
+    subject: str,
+    track: Track,
+    connections: Connections,
+    spans: tuple[Sequence[Span], Sequence[Span]],
+) -> MemoryModel:
+    """The line of a subject: over the ramps, with the last reading before the first of them."""
+    ramps, steady = spans
+    points = [
+        MemoryPoint(connections=connections(at_s), bytes=track.values[place])
+        for place, at_s in enumerate(track.at_s)
+        if _within(ramps, at_s) or _is_last_before(track, place, ramps)
+    ]
+    held = [place for place, at_s in enumerate(track.at_s) if _within(steady, at_s)]
+    point = None
+    if held:
+        point = MemoryPoint(
+            connections=fmean(connections(track.at_s[place]) for place in held),
+            bytes=fmean(track.values[place] for place in held),
+        )
+    return fitted(subject, points, steady=point)
+
+
+def _within(spans: Iterable[Span], at_s: float) -> bool:
+    return any(span.from_s <= at_s <= span.to_s for span in spans)
+
+
+def _is_last_before(track: Track, place: int, spans: Sequence[Span]) -> bool:
+    if not spans or track.at_s[place] >= spans[0].from_s:
+        return False
+    return place + 1 == len(track.at_s) or track.at_s[place + 1] >= spans[0].from_s

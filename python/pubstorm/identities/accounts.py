@@ -1,0 +1,156 @@
+"""Accounts: who the clients of a population say they are and which topics they use, from the
+templates of the plan. It does not know where they are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import combinations
+
+from pubstorm.errors import UsageError
+from pubstorm.plan import Population, template_of
+from pubstorm.template import Template
+
+
+class Access(Enum):
+    """What a user may do with a topic."""
+
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One user."""
+
+    user: str
+    password: str
+    rights: Mapping[str, Access]
+    """What the user may do, by topic filter."""
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """The accounts of one population, one for each client, in the order of their numbers."""
+
+    population: str
+    """Name of the population."""
+    count: int
+    """How many; one where all clients are the same user with the same topics."""
+    first: int
+    """Number `{n}` of the first."""
+    username: Template
+    password: Template
+    rights: tuple[tuple[Template, Access], ...]
+    """Templates of topic filters, each once."""
+
+    @classmethod
+    def of(cls, population: Population) -> Accounts:
+        """Those of a population with user names and passwords."""
+        username = template_of(population, str(population.username))
+        password = template_of(population, str(population.password))
+        rights = tuple(_rights(population))
+        templates = (username, password, *(template for template, _ in rights))
+        # A range stands for one row each, of one and the same client.
+        differs = any(t.columns or t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
+        count = population.clients if differs else min(population.clients, 1)
+        return cls(population.name, count, population.first, username, password, rights)
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of one account: the user, and one for each topic filter."""
+        return 1 + len(self._topics)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all of them."""
+        return self.count * self.rows_each
+
+    def at(self, index: int) -> Account:
+        """The account of one client."""
+        n = self.first + index
+        rights: dict[str, Access] = {}
+        for template, variant, access in self._topics:
+            topic = template.text(n, variant)
+            rights[topic] = _joined(rights.get(topic), access)
+        return Account(self.username.text(n), self.password.text(n), rights)
+
+    @cached_property
+    def _topics(self) -> Sequence[tuple[Template, int, Access]]:
+        """A template, the number of a value of its range, and what it is for."""
+        return [(t, variant, access) for t, access in self.rights for variant in range(t.variants)]
+
+    @property
+    def description(self) -> tuple[object, ...]:
+        """All that they depend on."""
+        rights = [(template.source, access.value) for template, access in self.rights]
+        who = self.username.source, self.password.source
+        templates = (self.username, self.password, *(template for template, _ in self.rights))
+        files = {t.rows.file.digest: t.rows.first for t in templates if t.rows is not None}
+        return (self.population, self.count, self.first, *who, rights, *files.items())
+
+
+def accounts_of(populations: Sequence[Population]) -> tuple[Accounts, ...]:
+    """The accounts of all populations that have user names. Raises UsageError where none has, where
+    a password is missing, or where one user would have two."""
+    named = [population for population in populations if population.username is not None]
+    if not named:
+        names = ", ".join(dict.fromkeys(population.name for population in populations))
+        raise UsageError(
+            f"found no user names in the populations {names}, needed is one with username",
+            'for example username: "device-{n}" and password: "secret-{n}"',
+        )
+    for population in named:
+        if population.password is None:
+            raise UsageError(
+                f"found user names of population {population.name} without passwords",
+                'write password: "secret-{n}" beside username',
+            )
+    found = tuple(dict.fromkeys(map(Accounts.of, named)))
+    for one, other in combinations(found, 2):
+        if _contradict(one, other):
+            raise UsageError(
+                f"found two passwords for users of the populations {one.population} and "
+                f"{other.population}, allowed is one for each user",
+                "give one of them other user names, or name the population whose users are to be "
+                "written",
+            )
+    return found
+
+
+def digest(*parts: object) -> str:
+    """A name for what is written, the same for the same users in the same scheme."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
+    """What its clients use, each template once."""
+    rights: dict[str, Access] = {}
+    published = [publication.topic for publication in population.publications]
+    if population.will is not None:
+        published.append(population.will.topic)
+    for topic in published:
+        rights[topic] = Access.PUBLISH
+    for subscription in population.subscriptions:
+        rights[subscription.filter] = _joined(rights.get(subscription.filter), Access.SUBSCRIBE)
+    for source, access in rights.items():
+        yield template_of(population, source), access
+
+
+def _joined(one: Access | None, other: Access) -> Access:
+    return other if one in (None, other) else Access.BOTH
+
+
+def _contradict(one: Accounts, other: Accounts) -> bool:
+    """Whether clients of both are surely the same users with different passwords."""
+    overlap = one.first < other.first + other.count and other.first < one.first + one.count
+    same = one.username.source == other.username.source
+    return overlap and same and one.password.source != other.password.source
+
+
+DIGEST_CHARS = 16

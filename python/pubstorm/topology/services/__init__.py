@@ -1,0 +1,121 @@
+"""The services of a run: programs beside its brokers, up before them, filled with the users of its
+populations, and gone after them. It knows no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from pubstorm.errors import PubstormError, TopologyError
+from pubstorm.identities.accounts import Accounts, accounts_of
+from pubstorm.identities.seeding import seed_all
+from pubstorm.monitor import Monitor
+from pubstorm.monitor.process import Families, ProcessMonitor
+from pubstorm.monitor.redis import RedisMonitor
+from pubstorm.plan import Plan
+from pubstorm.result import ServiceResult
+from pubstorm.scenario.topology import Topology as TopologySpec
+from pubstorm.topology.broker import Place
+from pubstorm.topology.ports import LOOPBACK
+from pubstorm.topology.services.redis import RedisService
+from pubstorm.topology.start import Tell
+from pubstorm.topology.started import StartRecord
+from pubstorm.topology.supervision import Supervision
+
+
+class Services:
+    """All services of a topology, in the order of the scenario."""
+
+    def __init__(self, spec: TopologySpec, folder: Path, record: StartRecord) -> None:
+        self._spec = spec
+        self._accounts: Sequence[Accounts] | None = None
+        self._rows: dict[str, int] = {}
+        self._by_name = {
+            name: RedisService(
+                Place(
+                    name=name,
+                    folder=folder / name,
+                    settings=service.settings,
+                    port=service.port,
+                    binary=service.binary,
+                    host=LOOPBACK,
+                    environment=record.mark,
+                    note=record.note_process,
+                )
+            )
+            for name, service in spec.services.items()
+        }
+
+    @property
+    def servers(self) -> Sequence[RedisService]:
+        """Their processes."""
+        return tuple(self._by_name.values())
+
+    def prepare(self, *plans: Plan) -> None:
+        """Keeps whose users are to be written. Done once: services that outlive a run need those of
+        all their runs at their start. Raises UsageError where they cannot be written."""
+        if self._accounts is None:
+            populations = [population for plan in plans for population in plan.populations]
+            self._accounts = accounts_of(populations) if self._seeded else ()
+
+    async def start(self, tell: Tell) -> None:
+        """Returns when every service accepts connections and has its users; raises TopologyError.
+        `tell` hears how far that is."""
+        for server in self.servers:
+            await server.start()
+        for name in self._seeded:
+            await self._seed(name, tell)
+
+    def url(self, name: str) -> str:
+        """Where clients find a service that is started, such as redis://127.0.0.1:16379/0."""
+        return self._by_name[name].url
+
+    def resolved(self, auth: str | None) -> str | None:
+        """The URL behind a broker's `auth`: that of a service, or one that is written out."""
+        return self.url(auth) if auth in self._by_name else auth
+
+    def monitors(self) -> Iterator[Monitor]:
+        """What watches them, once they are started: process, and what they say of themselves."""
+        families = Families()
+        for server in self.servers:
+            yield ProcessMonitor(server.name, partial(_pid, server), families)
+            yield RedisMonitor(server.name, server.url, with_process=False)
+
+    def results(self, supervision: Supervision) -> tuple[ServiceResult, ...]:
+        """What the result says of them."""
+        return tuple(
+            ServiceResult(
+                name=server.name,
+                kind=server.kind,
+                version=server.version,
+                host=server.host,
+                port=server.port,
+                pid=server.pid,
+                died=bool(supervision.died(server.name)),
+                seeded_rows=self._rows.get(server.name),
+            )
+            for server in self.servers
+        )
+
+    async def _seed(self, name: str, tell: Tell) -> None:
+        def tell_of_it(text: str) -> None:
+            tell(f"seeding {name}: {text}")
+
+        try:
+            self._rows[name] = await seed_all(self.url(name), self._chosen(name), tell_of_it)
+        except PubstormError as error:
+            raise TopologyError(f"service {name}: {error.message}", error.hint) from error
+
+    @property
+    def _seeded(self) -> Sequence[str]:
+        return [name for name in self._by_name if self._spec.is_seeded(name)]
+
+    def _chosen(self, name: str) -> Sequence[Accounts]:
+        seed = self._spec.services[name].seed
+        named = seed if isinstance(seed, tuple) else None
+        return [e for e in self._accounts or () if named is None or e.population in named]
+
+
+def _pid(server: RedisService) -> int:
+    return server.pid

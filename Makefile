@@ -3,10 +3,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
+SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
+	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
 
-.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench docs \
-	requirements wheel clean programs
+.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench \
+	scale docs requirements wheel clean programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +48,9 @@ bench: .venv/ready ## Measure what the engine costs, as ratios against plain soc
 	cargo build --locked --release -p pubstorm-engine -p pubstorm-floor
 	$(BIN)/python -m benches.bench
 	$(BIN)/python -m benches.report
+
+scale: build ## Hold a million connections, then 1.5 million; CLIENTS=20000 holds so many
+	$(BIN)/pubstorm run scenarios/million.yaml $(SIZE)
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 
 from benches import machine
-from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
+from pubstorm.children import watch_children_by_descriptor
+from pubstorm.environment import raise_descriptor_limit
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology import Topology

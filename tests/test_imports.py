@@ -36,6 +36,7 @@ FOREIGN = {
     "prometheus_client": {"monitor.prometheus"},
     "psutil": {
         "environment",
+        "memory",
         "monitor.host",
         "monitor.process",
         "monitor.profiling",

@@ -4,7 +4,7 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pubstorm.changes import unjudged
@@ -37,6 +37,17 @@ from pubstorm.result import (
 )
 
 SECOND_NS = 10**9
+STAGE_COUNTERS = (
+    "connected",
+    "connect_failed",
+    "disconnected",
+    "sent",
+    "acked",
+    "skipped",
+    "left",
+    "stalled",
+)
+"""What is kept of what clients did in single stages."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +62,12 @@ class Assembly:
 
     def populations(self) -> dict[str, PopulationResult]:
         """The result of each population."""
-        whole = self.totals.whole()
-        stages = self.stages()
-        return {
-            population.name: self._population(index, whole, stages)
-            for index, population in enumerate(self.plan.populations)
-        }
+        names = (population.name for population in self.plan.populations)
+        return self._populations({name: (index,) for index, name in enumerate(names)})
+
+    def wholes(self) -> dict[str, PopulationResult]:
+        """The result of each population with shares, all of them together."""
+        return self._populations(self.plan.wholes)
 
     def flows(self) -> tuple[FlowResult, ...]:
         """The ledger of each flow that anything was owed or received in."""
@@ -95,11 +106,19 @@ class Assembly:
             unfollowed_total=sum(agent.unfollowed_total for agent in agents),
         )
 
+    def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
+        """What the populations with these indices did together, by the names of the groups."""
+        whole, stages = self.totals.whole(), self.stages()
+        return {
+            name: self._population(indices, whole, _mean_rates(name, stages))
+            for name, indices in members.items()
+        }
+
     def _population(
-        self, index: int, whole: StageTotals, stages: Sequence[StageResult]
+        self, indices: Sequence[int], whole: StageTotals, rates: Rates
     ) -> PopulationResult:
-        plan, totals = self.plan.populations[index], whole.population(index)
-        into = [flow for (_, to), flow in sorted(whole.flows.items()) if to == index]
+        plans, totals = self._plans(indices), whole.together(indices)
+        into = [flow for (_, to), flow in sorted(whole.flows.items()) if to in indices]
         counts = {
             f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
             for name in ("expected", "received", "duplicate", "reordered", "stale")
@@ -108,22 +127,25 @@ class Assembly:
         last = max((s.index for s in self._spans_of(PublishAction)), default=-1)
         return PopulationResult(
             **{**totals.counters, **counts},
-            clients=plan.clients,
-            asked_max=self._asked_max(index),
-            closed_loop=_is_closed_loop(plan),
-            closed_loop_window=_closed_loop_window(plan),
-            connected_max=self.totals.peak(index, "connected"),
-            ready_max=self.totals.peak(index, "ready"),
-            in_flight_max=self.totals.peak(index, "in_flight"),
-            in_flight=self.totals.at_end(last, index, "in_flight"),
-            backlog=self.totals.at_end(last, index, "backlog"),
+            clients=sum(plan.clients for plan in plans),
+            asked_max=self._asked_max(indices),
+            closed_loop=any(map(_is_closed_loop, plans)),
+            closed_loop_window=_closed_loop_window(plans),
+            lives=any(plan.lifetime is not None for plan in plans),
+            connected_max=self.totals.peak(indices, "connected"),
+            ready_max=self.totals.peak(indices, "ready"),
+            reached_max=self.totals.peak(indices, "ready", "away"),
+            away_max=self.totals.peak(indices, "away"),
+            in_flight_max=self.totals.peak(indices, "in_flight"),
+            in_flight=self.totals.at_end(last, indices, "in_flight"),
+            backlog=self.totals.at_end(last, indices, "backlog"),
             stalled=sum(
-                self.totals.at_end(span.index, index, "stalled")
+                self.totals.at_end(span.index, indices, "stalled")
                 for span in self._spans_of(PublishAction)
             ),
             lost_total=sum(_lost(flow) for flow in into),
             outcomes=dict(totals.outcomes),
-            rates=_mean_rates(plan.name, stages),
+            rates=rates,
             latency_us=_delivery(into).latency_us(),
             ack_latency_us=acks.latency_us(),
             connect_time_us=Latency.of(totals.connect_time.value()),
@@ -147,6 +169,7 @@ class Assembly:
     def _stage(self, span: StageSpan) -> StageResult:
         stage = self.plan.stages[span.index]
         steady = self._steady(span)
+        there = {*stage.populations, *self._receivers(span)}
         spans_ns: dict[int, int] = {}
         for interval in steady:
             spans_ns.setdefault(interval.agent, 0)
@@ -166,9 +189,14 @@ class Assembly:
             connects_per_s=_rate(accepted, duration_s) if kind == "connect" else 0.0,
             disconnects_per_s=_rate(before - after, duration_s) if kind == "disconnect" else 0.0,
             populations={
-                population.name: self._stage_population(span, index, steady)
+                population.name: self._stage_population(span, (index,), steady)
                 for index, population in enumerate(self.plan.populations)
-                if index in stage.populations or self._receives(span, index)
+                if index in there
+            },
+            wholes={
+                name: self._stage_population(span, indices, steady)
+                for name, indices in self.plan.wholes.items()
+                if there.intersection(indices)
             },
             flows=tuple(
                 self._stage_flow(source, to, flow)
@@ -190,28 +218,28 @@ class Assembly:
             lost_total=_lost(totals),
         )
 
-    def _asked_max(self, index: int) -> int:
-        """Most clients of a population that were to be there at once, as the run went."""
+    def _plans(self, indices: Sequence[int]) -> list[Population]:
+        return [self.plan.populations[index] for index in indices]
+
+    def _asked_max(self, indices: Sequence[int]) -> int:
+        """Most clients of populations that were to be there at once, as the run went."""
         presence, most = Presence(self.plan), 0
         for span in self.course.spans:
             presence.enter(self.plan.stages[span.index])
-            most = max(most, presence.counts[index])
+            most = max(most, presence.together(indices))
             for change in self.course.changes:
                 if change.stage == span.index:
                     presence.change(change.population, change.action)
-                    most = max(most, presence.counts[index])
+                    most = max(most, presence.together(indices))
         return most
 
     def _stage_population(
-        self, span: StageSpan, index: int, steady: Sequence[Interval]
+        self, span: StageSpan, indices: Sequence[int], steady: Sequence[Interval]
     ) -> StagePopulation:
         totals = self.totals.stage(span.index)
-        publishing = totals.population(index)
-        into = [flow for (_, to), flow in totals.flows.items() if to == index]
-        own = {
-            f"{name}_total": publishing.counters[f"{name}_total"]
-            for name in ("connected", "connect_failed", "disconnected", "sent", "acked", "skipped")
-        }
+        publishing = totals.together(indices)
+        into = [flow for (_, to), flow in totals.flows.items() if to in indices]
+        own = {f"{name}_total": publishing.counters[f"{name}_total"] for name in STAGE_COUNTERS}
         return StagePopulation(
             **own,
             received_total=sum(flow.counters["received_total"] for flow in into),
@@ -222,17 +250,19 @@ class Assembly:
             },
             latency_us=_delivery(into).latency_us(),
             ack_latency_us=_acknowledgements(publishing).latency_us(),
-            sent_per_s=rate_per_s(steady, index, "sent"),
-            acked_per_s=rate_per_s(steady, index, "acked"),
-            received_per_s=rate_per_s(steady, index, "received"),
+            sent_per_s=rate_per_s(steady, indices, "sent"),
+            acked_per_s=rate_per_s(steady, indices, "acked"),
+            received_per_s=rate_per_s(steady, indices, "received"),
         )
 
-    def _receives(self, span: StageSpan, index: int) -> bool:
+    def _receivers(self, span: StageSpan) -> set[int]:
+        """Populations that received anything in a stage, or were owed it."""
         flows = self.totals.stage(span.index).flows.items()
-        return any(
-            to == index and (flow.counters["received_total"] or flow.counters["expected_total"])
+        return {
+            to
             for (_, to), flow in flows
-        )
+            if flow.counters["received_total"] or flow.counters["expected_total"]
+        }
 
     def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
         totals = self.totals.agents.get(hello.agent, AgentTotals())
@@ -306,14 +336,19 @@ def _is_closed_loop(population: Population) -> bool:
     return any(isinstance(p.pace, ClosedPace) for p in population.publications)
 
 
-def _closed_loop_window(population: Population) -> int | None:
-    closed = [p for p in population.publications if isinstance(p.pace, ClosedPace)]
+def _closed_loop_window(populations: Iterable[Population]) -> int | None:
+    publications = (p for population in populations for p in population.publications)
+    closed = [p for p in publications if isinstance(p.pace, ClosedPace)]
     return min((publication.window for publication in closed if publication.qos > 0), default=None)
 
 
 def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:
     """Rates over all steady windows that a population took part in."""
-    parts = [(s.steady_s, s.populations[name]) for s in stages if name in s.populations]
+    parts = [
+        (stage.steady_s, there[name])
+        for stage in stages
+        if name in (there := {**stage.wholes, **stage.populations})
+    ]
     steady_s = sum(seconds for seconds, _ in parts)
     if not steady_s:
         return Rates()

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pubstorm.changes import AppliedChange, parse_change, unjudged
+from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change, unjudged
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
 from pubstorm.errors import UsageError
 from pubstorm.faults.play import AppliedFault, FaultNews, FaultPlay
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
+from pubstorm.memory import MemoryLow
 from pubstorm.phase_names import unique_name
 from pubstorm.plan import (
-    ChangeAction,
-    ChangeRate,
     ConnectAction,
     DisconnectAction,
     HoldAction,
@@ -27,7 +26,7 @@ from pubstorm.plan import (
     Presence,
     PublishAction,
     Stage,
-    change_name,
+    together,
 )
 from pubstorm.progress import Progress
 from pubstorm.result import Event
@@ -46,6 +45,8 @@ LEAVE_TIMEOUT_NS = 30 * SECOND_NS
 """How long disconnecting may take beyond its schedule."""
 STOP_GRACE_NS = 5 * SECOND_NS
 """How long agents may take to say bye."""
+LEAVE_NS = SECOND_NS // 10_000
+"""How much longer for each client that is still connected."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerEvent | FaultNews | Interrupt
+Happening = FleetEvent | BrokerEvent | FaultNews | MemoryLow | Interrupt
 """What can happen to a run, in the order of its queue."""
 
 
@@ -147,47 +148,48 @@ class Conductor:
     async def change(self, words: str) -> str:
         """Changes a population beyond the plan, in the publish stage that is on; what was done.
         Raises UsageError where that cannot be."""
-        name, action = parse_change(words)
-        asked = self._asked(name, action)
-        self._upcoming = sorted([*self._upcoming, asked], key=lambda change: change.at_ns)
-        command = ApplyChange(at_ns=asked.at_ns, population=asked.population, action=action)
-        await self._fleet.command(command)
-        return f"{asked.name} at {(asked.at_ns - self.course.started_ns) / SECOND_NS:.1f} s"
+        asked = self._asked(parse_change(words))
+        self._upcoming = sorted([*self._upcoming, *asked], key=lambda change: change.at_ns)
+        for each in asked:
+            command = ApplyChange(at_ns=each.at_ns, population=each.population, action=each.action)
+            await self._fleet.command(command)
+        at_s = (asked[0].at_ns - self.course.started_ns) / SECOND_NS
+        return f"{asked[0].name} at {at_s:.1f} s"
 
-    def _asked(self, name: str, action: ChangeAction) -> AppliedChange:
-        """The change that takes effect as soon as every agent has heard of it."""
+    def _asked(self, wanted: AskedChange) -> list[AppliedChange]:
+        """The change that takes effect as soon as every agent has heard of it, one for each share
+        of a population."""
         at_ns = time.monotonic_ns() + START_DELAY_NS
-        over_ns = 0 if isinstance(action, ChangeRate) else action.over_ns
         if self._load_until_ns is None:
             raise UsageError("no publish stage is on", "changes are made while messages are sent")
-        if at_ns + over_ns > self._load_until_ns:
+        if at_ns + wanted.over_ns > self._load_until_ns:
             left_s = max(self._load_until_ns - at_ns, 0) / SECOND_NS
             raise UsageError(f"the stage goes on for {left_s:.1f} s only, too short for the change")
         index = self.progress.stage
         stage = self._plan.stages[index]
-        names = {self._plan.populations[p].name: p for p in stage.populations}
-        if name not in names:
-            allowed = ", ".join(names)
+        members, name = members_of(self._plan, stage), wanted.population
+        if name not in members:
+            allowed = ", ".join(members)
             raise UsageError(f"found population {name}, allowed are {allowed} in this stage")
-        population = names[name]
         changes = [change for change in self.course.changes if change.stage == index]
         taken = [stage.name, *(change.name for change in (*changes, *self._upcoming))]
         taken += self._faults.names(index) if self._faults is not None else []
-        change = unique_name(change_name(action, name), taken)
-        asked = AppliedChange(index, at_ns, change, population, action)
+        change = unique_name(wanted.name, taken)
+        actions = wanted.actions(self._presence, members[name])
+        asked = [AppliedChange(index, at_ns, change, p, action) for p, action in actions.items()]
         self._check_clients(asked)
         return asked
 
-    def _check_clients(self, asked: AppliedChange) -> None:
+    def _check_clients(self, asked: Sequence[AppliedChange]) -> None:
         """Whether there are clients for the change, and still for those planned after it."""
         presence = self._presence.copy()
-        for change in sorted([*self._upcoming, asked], key=lambda change: change.at_ns):
+        for change in sorted([*self._upcoming, *asked], key=lambda change: change.at_ns):
             if not presence.fits(change.population, change.action):
                 name = self._plan.populations[change.population].name
                 there = presence.counts[change.population]
                 clients = self._plan.populations[change.population].clients
                 what = f"{there} of {clients} clients of {name} are there"
-                if change is not asked:
+                if change not in asked:
                     what = f"{what} then, and {change.name} is planned after it"
                 raise UsageError(f"not so many clients: {what}")
             presence.change(change.population, change.action)
@@ -226,7 +228,8 @@ class Conductor:
     async def _connect(self, stage: Stage, action: ConnectAction, at_ns: int) -> None:
         """Until every client is ready or given up, or nothing has moved for the stage's timeout."""
         progress = self.progress
-        scheduled_ns = at_ns + self._schedule_ns(stage, action.rate_per_s)
+        starts = self._presence.together(stage.populations)
+        scheduled_ns = at_ns + _schedule_ns(starts, action.rate_per_s)
 
         def done() -> bool:
             self._give_up_if_hopeless()
@@ -269,12 +272,14 @@ class Conductor:
 
     def _note_changes(self, now_ns: int) -> None:
         """Notes the changes that have taken effect."""
-        while self._upcoming and self._upcoming[0].at_ns <= now_ns:
-            change = self._upcoming.pop(0)
-            self._presence.change(change.population, change.action)
-            self.course.changes.append(change)
-            self.course.note("change", change.name, change.at_ns)
-            self._live.note(change.name)
+        count = sum(change.at_ns <= now_ns for change in self._upcoming)
+        begun, self._upcoming = self._upcoming[:count], self._upcoming[count:]
+        for same in together(begun):
+            for change in same:
+                self._presence.change(change.population, change.action)
+                self.course.changes.append(change)
+            self.course.note("change", same[0].name, same[0].at_ns)
+            self._live.note(same[0].name)
 
     async def _hold(self, until_ns: int) -> None:
         """Until the time is over, every fault is mended and every agent has said so."""
@@ -292,7 +297,8 @@ class Conductor:
 
     async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
         """Until every client has left."""
-        scheduled_ns = at_ns + self._schedule_ns(stage, action.rate_per_s)
+        ends = sum(self._plan.populations[index].clients for index in stage.populations)
+        scheduled_ns = at_ns + _schedule_ns(ends, action.rate_per_s)
         await self._until(self.progress.settled, scheduled_ns + LEAVE_TIMEOUT_NS)
 
     async def _drain_interrupted(self) -> None:
@@ -310,7 +316,8 @@ class Conductor:
         """Every agent says bye and is gone, or is killed after a grace."""
         self._stopping = True
         await self._fleet.command(Stop())
-        deadline_ns = time.monotonic_ns() + STOP_GRACE_NS
+        grace_ns = STOP_GRACE_NS + self.progress.connected * LEAVE_NS
+        deadline_ns = time.monotonic_ns() + grace_ns
         if not await self._until(lambda: not self._fleet.alive, deadline_ns):
             for agent in sorted(self._fleet.alive):
                 self._note("agent", f"agent {agent} did not stop in time and was killed")
@@ -369,8 +376,15 @@ class Conductor:
                 self._note("restart", happening.text)
             case LinksDied():
                 self._note("links", happening.text)
+            case MemoryLow():
+                self._apply_memory(happening)
             case Interrupt():
                 self._apply_interrupt(happening)
+
+    def _apply_memory(self, low: MemoryLow) -> None:
+        self._note("memory", f"{low.text}; {self.progress.connected:,} clients are connected")
+        if not self._stopping:
+            raise _RunOverError
 
     def _apply_ending(self, ended: Ended) -> None:
         self.course.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text
@@ -406,9 +420,10 @@ class Conductor:
         self.course.note(kind, text)
         self._live.note(text)
 
-    def _schedule_ns(self, stage: Stage, rate_per_s: float | None) -> int:
-        clients = sum(self._plan.populations[p].clients for p in stage.populations)
-        return round(clients / rate_per_s * SECOND_NS) if rate_per_s else 0
-
     def _last_start_ns(self, scheduled_ns: int) -> int:
         return max(scheduled_ns, self.progress.connecting_ns)
+
+
+def _schedule_ns(clients: int, rate_per_s: float | None) -> int:
+    """Time over which so many clients come or go."""
+    return round(clients / rate_per_s * SECOND_NS) if rate_per_s else 0

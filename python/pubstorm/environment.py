@@ -3,13 +3,11 @@ changes nothing and knows no scenario."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import platform
 import resource
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,21 +39,6 @@ def raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def watch_children_by_descriptor() -> None:
-    """Has the running loop wait for each child process by a descriptor. Before Python 3.12 it would
-    start a thread for each. May be called for each run of a series: to put another watcher in the
-    place of one that waits for brokers would make it forget them."""
-    if sys.version_info < (3, 12):
-        present = asyncio.get_child_watcher()
-        if isinstance(present, asyncio.PidfdChildWatcher) and present.is_active():
-            return
-        with contextlib.suppress(OSError):
-            os.close(os.pidfd_open(os.getpid()))
-            watcher = asyncio.PidfdChildWatcher()
-            watcher.attach_loop(asyncio.get_running_loop())
-            asyncio.set_child_watcher(watcher)
 
 
 def read_environment(engine: str, brokers: Iterable[BrokerResult]) -> Environment:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,7 +26,7 @@ STALLS_MAX = 100
 
 StallKey = tuple[int, int, int]
 """When a stall began, its population, and the client's number."""
-Gauge = Literal["connected", "ready", "in_flight", "backlog", "stalled"]
+Gauge = Literal["connected", "ready", "in_flight", "backlog", "away", "stalled"]
 Count = Literal["sent", "acked", "received"]
 
 
@@ -38,6 +38,7 @@ class PopulationInterval:
     ready: int
     in_flight: int
     backlog: int
+    away: int
     stalled: int
     sent: int
     acked: int
@@ -69,6 +70,11 @@ class Interval:
         """Clients of all populations that were connected at the end."""
         return sum(population.connected for population in self.populations)
 
+    def sum_of(self, populations: Iterable[int], gauges: Iterable[Gauge]) -> int:
+        """The sum of some gauges over some populations."""
+        parts = [self.populations[population] for population in populations]
+        return sum(getattr(part, gauge) for part in parts for gauge in gauges)
+
     def connected_to(self, targets: Iterable[int]) -> int:
         """Clients connected at some targets at the end."""
         told = len(self.connected_at)
@@ -90,6 +96,7 @@ class Interval:
                 ready=population.gauges.ready,
                 in_flight=population.gauges.in_flight,
                 backlog=population.gauges.backlog,
+                away=population.gauges.away,
                 stalled=population.gauges.stalled,
                 sent=population.counters.sent_total,
                 acked=population.counters.acked_total,
@@ -174,6 +181,13 @@ class StageTotals:
     def population(self, index: int) -> PopulationTotals:
         """Sums of a population, empty where nothing came."""
         return self.populations.setdefault(index, PopulationTotals())
+
+    def together(self, indices: Iterable[int]) -> PopulationTotals:
+        """Sums of several populations."""
+        sums = PopulationTotals()
+        for index in indices:
+            sums.add(self.population(index))
+        return sums
 
     def flow(self, source: int, to: int) -> FlowTotals:
         """Sums of a flow, empty where nothing came."""
@@ -276,9 +290,10 @@ class Totals:
         """Every interval, by its end."""
         return sorted(self.intervals.values(), key=lambda i: (i.to_ns, i.agent, i.sequence))
 
-    def peak(self, population: int, gauge: Gauge) -> int:
-        """The largest sum over agents of a gauge; each agent's counts until its next one."""
-        return self._peak(lambda interval: getattr(interval.populations[population], gauge))
+    def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
+        """The largest sum over agents, populations and gauges; each agent's counts until its next
+        one."""
+        return self._peak(lambda interval: interval.sum_of(populations, gauges))
 
     def connected_peak(self) -> int:
         """The most clients of all populations together that were connected at once."""
@@ -302,10 +317,10 @@ class Totals:
                 peaks[target] = max(peaks.get(target, 0), connected[target])
         return peaks
 
-    def at_end(self, stage: int, population: int, gauge: Gauge) -> int:
-        """The sum over agents of a gauge at the end of a stage."""
+    def at_end(self, stage: int, populations: Collection[int], gauge: Gauge) -> int:
+        """The sum over agents and populations of a gauge at the end of a stage."""
         latest = {i.agent: i for i in self.time_line() if i.stage == stage}
-        return sum(getattr(i.populations[population], gauge) for i in latest.values())
+        return sum(getattr(i.populations[p], gauge) for i in latest.values() for p in populations)
 
     def inside(self, stage: int, from_ns: int, to_ns: int) -> list[Interval]:
         """The intervals of a stage that lie wholly in a span, give or take a hundredth."""
@@ -352,12 +367,12 @@ def merge(snapshots: Iterable[Snapshot]) -> Totals:
     return totals
 
 
-def rate_per_s(intervals: Iterable[Interval], population: int, count: Count) -> float:
-    """Rate of a population over some intervals: the sum over agents of each agent's own."""
+def rate_per_s(intervals: Iterable[Interval], populations: Collection[int], count: Count) -> float:
+    """Rate of populations over some intervals: the sum over agents of each agent's own."""
     counts = Counter[int]()
     spans_ns = Counter[int]()
     for interval in intervals:
-        counts[interval.agent] += getattr(interval.populations[population], count)
+        counts[interval.agent] += sum(getattr(interval.populations[p], count) for p in populations)
         spans_ns[interval.agent] += interval.to_ns - interval.from_ns
     return sum(1e9 * counts[agent] / span for agent, span in spans_ns.items() if span > 0)
 

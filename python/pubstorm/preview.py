@@ -15,6 +15,7 @@ from pubstorm.plan import (
     FixedPayload,
     GaussianPayload,
     HoldAction,
+    Lifetime,
     OpenPace,
     Plan,
     Population,
@@ -24,9 +25,11 @@ from pubstorm.plan import (
     Tls,
     change_name,
     planned_targets,
+    together,
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.divisions import divisions_of
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.network import Network
 from pubstorm.scenario.stages import Hold, Publish
@@ -164,11 +167,16 @@ def _link(network: Network) -> str:
 def _population(scenario: Scenario, population: Population) -> Iterator[str]:
     session = "clean" if population.clean_session else "persistent"
     clients = _many(population.clients, "client") + _attached(scenario, population)
+    if population.whole is not None:
+        last = population.first + population.clients - 1
+        clients += f", numbers {population.first:,} to {last:,}"
     line = f"{population.name}: {clients}, {session} session, keep-alive {population.keep_alive_s}s"
     if population.bridge:
         line += ", connects as a bridge"
     if population.read_rate_per_s is not None:
         line += f", takes at most {write_rate(population.read_rate_per_s)}"
+    if population.lifetime is not None:
+        line += f", {_lifetime(population.lifetime)}"
     yield line
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
@@ -180,12 +188,22 @@ def _population(scenario: Scenario, population: Population) -> Iterator[str]:
 
 def _attached(scenario: Scenario, population: Population) -> str:
     """Where its clients connect, where there is a choice."""
-    at = scenario.populations[population.name].at
+    at = scenario.populations[population.of].at
     if at is None:
         return " at all in turn" if len(planned_targets(scenario)) > 1 else ""
     among = at.brokers if at.count is None else f"{at.count:,} of {at.brokers}"
     among += f" from {at.brokers}-{at.first} on" if at.first else ""
-    return f" at {among}" + (", at random" if at.choice == "random" else "")
+    shift = f", {at.shift:,} further on" if at.shift else ""
+    return f" at {among}" + (", at random" if at.choice == "random" else shift)
+
+
+def _lifetime(lifetime: Lifetime) -> str:
+    """How long clients stay, and whether they come back."""
+    shortest, longest = write_duration(lifetime.min_ns), write_duration(lifetime.max_ns)
+    stays = shortest if shortest == longest else f"{shortest} to {longest}"
+    if lifetime.again_ns is None:
+        return f"stays {stays}, goes for good"
+    return f"stays {stays}, back after {write_duration(lifetime.again_ns)}"
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:
@@ -232,10 +250,10 @@ def _publication(publication: Publication) -> str:
 
 def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     stage = plan.stages[number]
-    names = ", ".join(plan.populations[index].name for index in stage.populations)
+    names = ", ".join(_names(plan, stage))
     yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
     load = stage_load(plan, stage)
-    begins = ["", *(_change(plan, change) for change in _changes(stage))]
+    begins = ["", *(_change(plan, same) for same in together(_changes(stage)))]
     totals = f"{load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
     for begin, phase in zip(begins, load.phases, strict=False):
         if load.sent_total:
@@ -254,6 +272,13 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
         yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
 
 
+def _names(plan: Plan, stage: Stage) -> Iterator[str]:
+    """The populations of a stage; one whose shares are all in it by its own name."""
+    entire = {n for n, shares in plan.wholes.items() if {*shares} <= {*stage.populations}}
+    each = (plan.populations[index] for index in stage.populations)
+    yield from dict.fromkeys(p.of if p.of in entire else p.name for p in each)
+
+
 def _fault(fault: Fault) -> str:
     """What is broken, and when it is mended."""
     many = "" if fault.count is None else f"{fault.count:,} of "
@@ -270,7 +295,8 @@ def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
     """Who will not come back from it."""
     if fault.kind == "kill" and fault.lasts is not None:
         group, _ = victims_of(scenario.topology, fault)
-        for name, population in scenario.populations.items():
+        for name, division in divisions_of(scenario).items():
+            population = division.population
             is_there = population.at is None or population.at.brokers == group
             if is_there and population.reconnect is None:
                 yield f"clients of {name} do not come back: their reconnect is never"
@@ -280,14 +306,16 @@ def _changes(stage: Stage) -> tuple[Change, ...]:
     return stage.action.changes if isinstance(stage.action, PublishAction) else ()
 
 
-def _change(plan: Plan, change: Change) -> str:
-    action = change.action
-    words = change_name(action, plan.populations[change.population].name)
-    if change.name != words:
-        words = f"{change.name}: {words}"
+def _change(plan: Plan, same: Sequence[Change]) -> str:
+    """What changes, in each share of a population where it has any."""
+    first, action = same[0], same[0].action
+    each = (change_name(change.action, plan.populations[change.population].name) for change in same)
+    words = ", ".join(each)
+    if first.name != words:
+        words = f"{first.name}: {words}"
     if not isinstance(action, ChangeRate) and action.over_ns:
         words += f" over {write_duration(action.over_ns)}"
-    return f"at {write_duration(change.after_ns)}: {words}, "
+    return f"at {write_duration(first.after_ns)}: {words}, "
 
 
 def _action(plan: Plan, stage: Stage) -> str:
@@ -295,6 +323,8 @@ def _action(plan: Plan, stage: Stage) -> str:
         case ConnectAction(rate_per_s=rate_per_s, parallelism=parallelism, timeout_ns=timeout_ns):
             clients = sum(plan.populations[index].clients for index in stage.populations)
             words = _many(clients, "client")
+            if stage.action.clients is not None:
+                words = f"{sum(stage.action.clients):,} of {words}"
             words += f", {write_rate(rate_per_s)}" if rate_per_s is not None else ""
             words += f", {parallelism} at once" if parallelism is not None else ""
             wait = write_duration(timeout_ns)

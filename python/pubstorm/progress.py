@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
 
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.live import Live, PopulationSummary, Summary
 from pubstorm.merge import Count, Interval, Totals, rate_per_s
-from pubstorm.plan import ConnectAction, DisconnectAction, Plan
+from pubstorm.plan import ConnectAction, DisconnectAction, Plan, Stage
 from pubstorm.snapshot import Snapshot
 
 SECOND_NS = 10**9
@@ -75,6 +74,15 @@ class Progress:
             for population in snapshot.populations
         )
 
+    @property
+    def connected(self) -> int:
+        """Clients that are connected."""
+        return sum(
+            population.gauges.connected
+            for snapshot in self._latest.values()
+            for population in snapshot.populations
+        )
+
     def nothing_connected(self) -> bool:
         """Whether no attempt has succeeded since the start, though there were some."""
         return self._connected_total == 0 and self._first_attempts_total > 0
@@ -130,24 +138,27 @@ class Progress:
         """Seconds left in the stage and the share that is done."""
         stage = self._plan.stages[self.stage]
         if isinstance(stage.action, ConnectAction | DisconnectAction):
-            share = self._connected_share(stage.populations)
+            share = self._connected_share(stage)
             return None, share if isinstance(stage.action, ConnectAction) else 1 - share
         duration_ns = max(stage.action.duration_ns, 1)
         gone_ns = max(now_ns - self._entered_ns, 0)
         return max(duration_ns - gone_ns, 0) / SECOND_NS, min(gone_ns / duration_ns, 1.0)
 
-    def _connected_share(self, populations: Iterable[int]) -> float:
-        chosen = list(populations)
+    def _connected_share(self, stage: Stage) -> float:
+        """Of the clients that a stage brings up, or may let go."""
+        chosen = stage.populations
         clients = sum(self._plan.populations[p].clients for p in chosen)
+        if isinstance(stage.action, ConnectAction) and stage.action.clients is not None:
+            clients = sum(stage.action.clients)
         snapshots = self._latest.values()
         connected = sum(s.populations[p].gauges.connected for s in snapshots for p in chosen)
-        return connected / clients if clients else 1.0
+        return min(connected / clients, 1.0) if clients else 1.0
 
     def _population(self, index: int) -> PopulationSummary:
         latest = [Interval.of(snapshot) for snapshot in self._latest.values()]
 
         def rate(count: Count) -> float:
-            return rate_per_s(latest, index, count)
+            return rate_per_s(latest, [index], count)
 
         return PopulationSummary(
             name=self._plan.populations[index].name,

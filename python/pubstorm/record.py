@@ -96,6 +96,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         interrupted=course.interrupted,
         ended_early=course.ended_early,
         populations=assembly.populations(),
+        wholes=assembly.wholes(),
         flows=assembly.flows(),
         stages=played,
         fleet=assembly.fleet(),

@@ -16,15 +16,17 @@ from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
+from pubstorm.children import watch_children_by_descriptor
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
-from pubstorm.environment import raise_descriptor_limit, watch_children_by_descriptor
+from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
+from pubstorm.memory import watch_memory
 from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
@@ -293,10 +295,12 @@ class _Run:
         self._conducting = True
         started_ns = conductor.course.started_ns
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
+        memory = asyncio.create_task(watch_memory(self._happenings.put_nowait))
         try:
             async with listening(self._directory.path, conductor.change, self._live.note):
                 await conductor.play(keep, watch.enter_stage)
         finally:
+            memory.cancel()
             await watch.end()
             if self._faults is not None and self._options.topology is not None:
                 await self._faults.mend_all()
@@ -328,8 +332,8 @@ class _Run:
 
 
 def _anybody_connected(assembly: Assembly) -> bool:
-    populations = range(len(assembly.plan.populations))
-    return any(assembly.totals.peak(index, "connected") for index in populations)
+    everybody = range(len(assembly.plan.populations))
+    return assembly.totals.peak(everybody, "connected") > 0
 
 
 def _limits(scenario: Scenario) -> ValidityLimits:

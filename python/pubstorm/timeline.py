@@ -6,7 +6,7 @@ forgotten. It knows no monitor and no file."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pubstorm.histogram import Histogram, HistogramSum
@@ -19,7 +19,7 @@ OPEN_MAX = 8
 """Spans that are kept open for agents that are behind."""
 MIN_COVERED = 0.1
 """Share of a span that an agent must have told of for a rate."""
-GAUGES = ("connected", "ready", "in_flight", "backlog")
+GAUGES = ("connected", "ready", "in_flight", "backlog", "away", "stalled")
 COUNTS = ("sent", "acked", "received", "skipped")
 
 
@@ -69,11 +69,14 @@ class LoadTimeline:
         """The first span that is not closed."""
         self._states: dict[int, list[_AgentState]] = {}
         self._delivers: set[int] = set()
-        self._scheduled = [
-            population.publications
-            and all(isinstance(each.pace, OpenPace) for each in population.publications)
-            for population in plan.populations
-        ]
+        alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
+        self._subjects: dict[str, tuple[int, ...]] = {**alone, **plan.wholes}
+        """What samples are made of: populations, and those with shares as a whole."""
+        self._gauges = {name: _gauges(plan, each) for name, each in self._subjects.items()}
+        self._scheduled = {
+            name: _is_scheduled(plan, indices) for name, indices in self._subjects.items()
+        }
+        self._gauges = {name: _gauges(plan, indices) for name, indices in self._subjects.items()}
 
     def take(self, snapshot: Snapshot) -> list[Sample]:
         """Adds a snapshot; the samples of the spans that are complete with it."""
@@ -169,15 +172,19 @@ class LoadTimeline:
         at_s = round((bucket.last_ns - self._started_ns) / SECOND_NS, 3)
         states = {agent: self._state_at(agent, bucket.last_ns) for agent in self._states}
         known = {agent: state for agent, state in states.items() if state is not None}
-        for number, population in enumerate(self._plan.populations):
+        for name, indices in self._subjects.items():
+            states_of = [(state, index) for state in known.values() for index in indices]
             figures = {
-                **{g: sum(s.gauges[number, g] for s in known.values()) for g in GAUGES},
-                **self._rates(number, bucket.agents.values()),
-                "missing": sum(state.missing[number] for state in known.values()),
-                **_latencies(self._latency(number, bucket)),
+                **{
+                    gauge: sum(state.gauges[index, gauge] for state, index in states_of)
+                    for gauge in self._gauges[name]
+                },
+                **self._rates(name, bucket.agents.values()),
+                "missing": sum(state.missing[index] for state, index in states_of),
+                **_latencies(self._latency(indices, bucket)),
             }
             for metric, value in figures.items():
-                yield Sample(at_s, population.name, metric, value)
+                yield Sample(at_s, name, metric, value)
         for agent, part in sorted(bucket.agents.items()):
             state = known.get(agent)
             if part.covered_ns >= MIN_COVERED * self._width_ns and state is not None:
@@ -191,25 +198,47 @@ class LoadTimeline:
             states.pop(0)
         return states[0] if states[0].to_ns <= instant_ns else None
 
-    def _rates(self, population: int, parts: Iterable[_AgentPart]) -> dict[str, float]:
+    def _rates(self, name: str, parts: Iterable[_AgentPart]) -> dict[str, float]:
         """Rates over what the agents have told of: the sum of each agent's own."""
         enough = [p for p in parts if p.covered_ns >= MIN_COVERED * self._width_ns]
         if not enough:
             return {}
-        return {
-            f"{kind}_per_s": round(
-                sum(p.counts[population, kind] * SECOND_NS / p.covered_ns for p in enough), 2
-            )
-            for kind in (*COUNTS, *(["due"] if self._scheduled[population] else []))
+        counted = [(part, index) for part in enough for index in self._subjects[name]]
+        kinds = (*COUNTS, *(["due"] if self._scheduled[name] else []))
+        rates = {
+            kind: sum(part.counts[index, kind] / part.covered_ns for part, index in counted)
+            for kind in kinds
         }
+        return {f"{kind}_per_s": round(rate * SECOND_NS, 2) for kind, rate in rates.items()}
 
-    def _latency(self, population: int, bucket: _Bucket) -> Histogram:
-        """Of deliveries, or of acknowledgements where the population has received nothing yet."""
-        sums = bucket.delivery if population in self._delivers else bucket.acknowledgement
-        return sums.get(population, HistogramSum()).value()
+    def _latency(self, populations: Sequence[int], bucket: _Bucket) -> Histogram:
+        """Of deliveries, or of acknowledgements where they have received nothing yet."""
+        delivers = not self._delivers.isdisjoint(populations)
+        sums, together = bucket.delivery if delivers else bucket.acknowledgement, HistogramSum()
+        for index in populations:
+            if index in sums:
+                together.add(sums[index].value())
+        return together.value()
 
     def _index(self, instant_ns: int) -> int:
         return (instant_ns - self._started_ns) // self._width_ns
+
+
+def _is_scheduled(plan: Plan, indices: Sequence[int]) -> bool:
+    """Whether populations publish, all of it by a schedule."""
+    publications = [each for index in indices for each in plan.populations[index].publications]
+    return bool(publications) and all(isinstance(each.pace, OpenPace) for each in publications)
+
+
+def _gauges(plan: Plan, indices: Sequence[int]) -> tuple[str, ...]:
+    """What populations can show: only those with a lifetime are away, only subscribers stall."""
+    populations = [plan.populations[index] for index in indices]
+    subscribe = plan.stall_ns is not None and any(each.subscriptions for each in populations)
+    without = {
+        *(() if any(each.lifetime is not None for each in populations) else ("away",)),
+        *(() if subscribe else ("stalled",)),
+    }
+    return tuple(gauge for gauge in GAUGES if gauge not in without)
 
 
 def _latencies(histogram: Histogram) -> dict[str, float]:

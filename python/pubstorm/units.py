@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from math import floor
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -153,6 +154,11 @@ class PartOf:
         return write_share(self.share)
 
 
+def rounded(number: float) -> int:
+    """The nearest whole number, up from the middle: 1% of 50 clients is one."""
+    return floor(round(number, ROUNDING_DIGITS) + 0.5)
+
+
 def describe(value: object) -> str:
     """A value as an error shows it: short, in the words of YAML."""
     match value:
@@ -280,6 +286,8 @@ class Kind:
 
 
 LONGEST_NUMBER_CHARS = 40
+ROUNDING_DIGITS = 6
+"""A share in percent is no binary fraction, and half of one is to be half."""
 LARGEST_EXPONENT = 24
 
 COUNT_FACTORS = {"": Decimal(1), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9)}

@@ -59,7 +59,8 @@ def test_a_run_tells_its_headroom_once_the_host_is_calibrated(run: Play, tmp_pat
 def test_a_host_that_was_never_calibrated_has_no_headroom(run: Play, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path)}
     code, result = run(OWN, environment=state)
-    assert (code, result["headroom"], result["verdict"]["evidence"]) == (0, None, [])
+    assert (code, result["headroom"]) == (0, None)
+    assert not any("calibrated" in text for text in result["verdict"]["evidence"])
 
 
 def test_an_engine_that_is_no_sink_is_an_error(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ class Agent:
             elif command["command"] == "change":
                 self.snapshot(sent=command["action"]["clients"])
             elif command["command"] == "stop":
+                if self.plan["name"] == "leaves-slowly":
+                    sys.stdin.readline()
                 self.say(kind="bye", snapshots=self.sequence)
                 return
 

@@ -13,6 +13,7 @@ from pubstorm.errors import UsageError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.live import SilentLive
+from pubstorm.memory import MemoryLow
 from pubstorm.plan import (
     AddClients,
     Change,
@@ -100,6 +101,20 @@ def test_an_interrupt_ends_the_run_and_keeps_it(slots: SlotMaker, plan_named: Pl
     assert course.ended_early
     assert course.endings == {0: "bye"}
     assert [event.text for event in course.events] == ["interrupted by SIGINT"]
+
+
+def test_memory_that_runs_out_ends_the_run_in_words(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    low = MemoryLow("memory runs out")
+    conductor, _ = play(slots(1), plan_named("well", CONNECT, PUBLISH), low)
+    course = conductor.course
+    assert course.ended_early
+    assert not course.interrupted
+    assert course.endings == {0: "bye"}
+    assert [(e.kind, e.text) for e in course.events] == [
+        ("memory", "memory runs out; 0 clients are connected")
+    ]
 
 
 def test_a_broker_that_dies_is_told_and_ends_nothing(

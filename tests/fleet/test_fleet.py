@@ -120,6 +120,20 @@ def test_a_misbehaving_agent_is_ended(
     assert text in ended.text
 
 
+def test_an_agent_may_be_silent_while_its_clients_leave(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    async def script(fleet: Fleet, events: Events) -> None:
+        await fleet.command(Stop())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(events.get(), 1)
+        await fleet.command(Stop())
+        await wait_for_endings(fleet, events)
+
+    events = play(slots(1), plan_named("leaves-slowly"), script, 0.2)
+    assert endings(events)[0].how == "bye"
+
+
 @pytest.mark.parametrize(
     ("behaviour", "message", "hint"),
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.monitor.host import HostMonitor
+from pubstorm.monitor.host import PAGE_BYTES, HostMonitor
 
 SNMP = """\
 Ip: Forwarding DefaultTTL
@@ -21,7 +21,10 @@ IpExt: InNoRoutes
 IpExt: 0
 """
 SOCKSTAT = "sockets: used 160\nTCP: inuse 40 orphan 0 tw 3 alloc 50 mem 4\n"
-KERNEL = {"tcp_retransmits", "tcp_listen_overflows", "tcp_sockets", "conntrack", "conntrack_max"}
+KERNEL = {
+    *("tcp_retransmits", "tcp_listen_overflows", "tcp_sockets", "tcp_buffer_bytes"),
+    *("slab_bytes", "conntrack", "conntrack_max"),
+}
 
 
 def read(host: HostMonitor) -> dict[str, float]:
@@ -50,11 +53,14 @@ def test_the_kernels_counters_are_read_where_they_are(tmp_path: Path) -> None:
         (net / name).write_text(text)
     (net / "sockstat6").write_text("TCP6: inuse 2\nUDP6: inuse 0\n")
     (filters / "nf_conntrack_count").write_text("17\n")
+    (tmp_path / "meminfo").write_text("MemTotal:  24000 kB\nSlab:  500 kB\nSReclaimable:  9 kB\n")
     found = read(HostMonitor(tmp_path))
     assert found["tcp_retransmits"] == 1234
     assert found["tcp_listen_overflows"] == 77
     assert found["tcp_sockets"] == 42
     assert found["conntrack"] == 17
+    assert found["slab_bytes"] == 512_000
+    assert found["tcp_buffer_bytes"] == 4 * PAGE_BYTES
     assert "conntrack_max" not in found
 
 

@@ -22,11 +22,9 @@ from pubstorm.result.accounts import SamplerKind
 from pubstorm.snapshot import Reason
 
 
-def fleet_parts(measured: Measured) -> dict[str, Any]:
-    """Fields of measurements, made of those of a plain run."""
+def fleet_parts() -> dict[str, Any]:
+    """Fields of measurements, but for their stages."""
     return {
-        "stages": stages(measured),
-        "device": {"stalled_total": 3, "stalled": 1},
         "samplers": (
             sampler("device", "connect", (), (100_014, 100_018)),
             sampler("device", "pub", (0,), (1_999_959, 2_000_000)),
@@ -48,10 +46,22 @@ def fleet_parts(measured: Measured) -> dict[str, Any]:
         ),
         "stalls": (
             StalledSubscriber(
-                population="device", number=17, stage="publish", since_s=12, until_s=None, due=34
+                population="device",
+                number=17,
+                stage="publish",
+                since_s=12,
+                until_s=None,
+                due=34,
+                lasted=True,
             ),
             StalledSubscriber(
-                population="device", number=4, stage="publish", since_s=12.2, until_s=14, due=9
+                population="device",
+                number=4,
+                stage="publish",
+                since_s=12.2,
+                until_s=14,
+                due=9,
+                lasted=False,
             ),
         ),
         "balance": (target(0, 62_100), target(1, 37_900)),
@@ -77,8 +87,8 @@ def fleet_parts(measured: Measured) -> dict[str, Any]:
     }
 
 
-def stages(measured: Measured) -> tuple[StageResult, ...]:
-    """A ramp, a load and a tear-down."""
+def fleet_stages(measured: Measured) -> tuple[StageResult, ...]:
+    """A ramp, a load and a tear-down, made of the stages of a plain run."""
     connect, publish = measured.stages
     ramp = {"connected": 100_000, "connects_per_s": 9_876.5, "duration_s": 10.1}
     leave = {

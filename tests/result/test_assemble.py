@@ -34,7 +34,8 @@ EMPTY = Histogram()
 
 
 def plan() -> Plan:
-    """Everything of the golden plan, with a connect stage and a publish stage of 3 s."""
+    """Everything of the golden plan, with a connect stage and a publish stage of 3 s; its first
+    population is no share, and stays."""
     golden = Plan.model_validate(json.loads((GOLDEN / "plan.json").read_text()), strict=False)
     connect = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=1)
     stages = (

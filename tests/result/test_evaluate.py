@@ -23,6 +23,7 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.verdict import judge
+from tests.result.example_fleet import fleet_parts, fleet_stages
 
 MeasuredMaker = Callable[..., Measured]
 
@@ -206,3 +207,35 @@ def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None
         "how": "–",
         "none": "–",
     }
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("node-0.bytes_per_connection", "9.87 kB"),
+        ("node.bytes_per_connection", "9.87 kB"),
+        ("host.bytes_per_connection", "host: memory did not grow with connections"),
+        ("redis.bytes_per_connection", "redis is not watched"),
+        ("balance", "124 %"),
+        ("node.balance", "124 %"),
+        ("boxes.balance", "no name has several targets that clients were connected to"),
+        ("connects_per_s", "9\u202f876/s"),
+        ("connects_per_s@connect", "9\u202f876/s"),
+        ("disconnects_per_s@disconnect", "24\u202f999/s"),
+        ("connected_after@publish", "99\u202f996"),
+        ("took@disconnect", "4.0 s"),
+        ("took@nowhere", "nowhere was not played"),
+        ("received_per_s.max", "4\u202f012/s"),
+        ("device.stalled", "3"),
+    ],
+)
+def test_metrics_of_a_run_as_a_whole(measured: MeasuredMaker, expression: str, found: str) -> None:
+    still = {"stalled_total": 3, "stalled": 1}
+    run = measured(**fleet_parts(), device=still, stages=fleet_stages(measured()))
+    value = evaluate(run, parse_expression(expression))
+    assert (value.reason if isinstance(value, Missing) else str(value)) == found
+
+
+def test_a_run_without_connect_stages_has_no_rate_of_connecting(measured: MeasuredMaker) -> None:
+    found = evaluate(measured(stages=()), parse_expression("connects_per_s"))
+    assert found == Missing("no connect stage was played")

@@ -95,7 +95,7 @@ def test_totals_do_not_depend_on_order_or_grouping(
     assert right == whole
     assert right.whole() == whole.whole()
     for population in (0, 1):
-        assert right.peak(population, "connected") == whole.peak(population, "connected")
+        assert right.peak([population], "connected") == whole.peak([population], "connected")
 
 
 @settings(deadline=None)
@@ -129,13 +129,13 @@ def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
             connected(1, 1, 4000, 12),
         ]
     )
-    assert totals.peak(0, "connected") == 15
-    assert totals.at_end(0, 0, "connected") == 12
+    assert totals.peak([0], "connected") == 15
+    assert totals.at_end(0, [0], "connected") == 12
 
 
 def test_agents_that_are_never_connected_at_once_do_not_add_up() -> None:
     totals = merge([connected(0, 0, 1000, 10), connected(0, 1, 2000, 0), connected(1, 0, 3000, 10)])
-    assert totals.peak(0, "connected") == 10
+    assert totals.peak([0], "connected") == 10
 
 
 def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
@@ -146,8 +146,8 @@ def test_rates_of_agents_add_up_even_where_their_intervals_differ() -> None:
             connected(1, 0, 1000, 1, sent=5),
         ]
     ).time_line()
-    assert rate_per_s(intervals, 0, "sent") == pytest.approx(20e6 + 5e6)
-    assert rate_per_s([], 0, "sent") == 0
+    assert rate_per_s(intervals, [0], "sent") == pytest.approx(20e6 + 5e6)
+    assert rate_per_s([], [0], "sent") == 0
 
 
 def test_only_intervals_wholly_inside_count_as_steady() -> None:
@@ -158,5 +158,5 @@ def test_only_intervals_wholly_inside_count_as_steady() -> None:
 
 
 def test_totals_of_nothing_are_empty() -> None:
-    assert Totals().peak(0, "connected") == 0
+    assert Totals().peak([0], "connected") == 0
     assert Totals().whole() == merge([]).whole()

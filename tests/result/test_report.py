@@ -38,7 +38,7 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.verdict import judge
-from tests.result.example_fleet import fleet_parts
+from tests.result.example_fleet import fleet_parts, fleet_stages
 
 MeasuredMaker = Callable[..., Measured]
 PAGES = Path(__file__).parent / "pages"
@@ -145,7 +145,8 @@ def perturbed(measured: MeasuredMaker) -> Result:
 
 @pytest.fixture
 def fleet(measured: MeasuredMaker) -> Result:
-    run = measured(**fleet_parts(measured()))
+    still = {"stalled_total": 3, "stalled": 1}
+    run = measured(**fleet_parts(), device=still, stages=fleet_stages(measured()))
     return Result.judged(run, judge(run, []))
 
 

@@ -17,7 +17,9 @@ from pubstorm.result import (
     Measured,
     Phase,
     PhaseStatus,
+    StalledSubscriber,
     Statistics,
+    TargetResult,
     Verdict,
     Watched,
 )
@@ -500,3 +502,59 @@ def test_small_brokers_that_are_watched_together_are_the_hosts_limit(
     )
     full = (watched("boxes", "cpu", 2), watched("boxes", "threads", 9), watched("host", "cpu", 1))
     assert summary(judged(measured(brokers=boxes, monitors=full))) == ("pass", "host")
+
+
+def stalled(number: int, until_s: float | None = None, stage: str = "publish") -> StalledSubscriber:
+    return StalledSubscriber(
+        population="backend",
+        number=number,
+        stage=stage,
+        since_s=2.0,
+        until_s=until_s,
+        lasted=until_s is None,
+        due=34,
+    )
+
+
+def test_a_stall_for_good_is_the_brokers_and_named_with_its_time(measured: MeasuredMaker) -> None:
+    run = measured(
+        backend={"stalled_total": 9, "stalled": 8},
+        stalls=(*map(stalled, range(17, 25)), stalled(4, 3.5)),
+    )
+    verdict = judged(run)
+    assert summary(verdict) == ("pass", "broker")
+    for_good, over = verdict.evidence
+    assert for_good.startswith(
+        "backend: 8 subscribers stalled and got nothing more before the stage ended: backend 17 "
+        "(from 2.0 s on, 34 messages due), backend 18"
+    )
+    assert for_good.endswith("and 5 more")
+    assert over == (
+        "backend: 1 time a subscriber stalled and went on: backend 4 (from 2.0 s to 3.5 s, "
+        "34 messages due)"
+    )
+
+
+def test_a_stall_that_went_on_limits_nothing(measured: MeasuredMaker) -> None:
+    run = measured(backend={"stalled_total": 1}, stalls=(stalled(4, 3.5),))
+    assert summary(judged(run)) == ("pass", "none")
+
+
+def test_a_target_beyond_its_part_is_evidence(measured: MeasuredMaker) -> None:
+    def target(number: int, connected: int, share: float) -> TargetResult:
+        return TargetResult(
+            name=f"node-{number}",
+            group="node",
+            connected_max=connected,
+            connected_total=connected,
+            connect_failed_total=0,
+            share=share,
+            planned_share=0.5,
+        )
+
+    uneven = judged(measured(balance=(target(0, 56, 0.56), target(1, 44, 0.44))))
+    assert summary(uneven) == ("pass", "none")
+    assert uneven.evidence == (
+        "node was not in balance: node-0 had 56 of 100 connections, 56 %; by the plan 50 %",
+    )
+    assert judged(measured(balance=(target(0, 54, 0.54), target(1, 46, 0.46)))).evidence == ()

@@ -74,6 +74,15 @@ SCALED = {
         "stages.2.publish.for=2s",
         "thresholds.0=box.connected == 100",
     ),
+    "churn": (
+        "scale=0.1",
+        "populations.device.shares.brief.lifetime={from: 200ms, to: 500ms, again: 200ms}",
+        "stages.2.hold.for=1s",
+        "stages.4.publish.for=3s",
+        "drain=2s",
+        "thresholds=[device.connected >= 198, device/rest.connected == 138, "
+        "device/brief.left > 0, device.disconnected == 0, backend.lost == 0]",
+    ),
     "bridge-faults": (
         "topology.brokers.boxes.count=6",
         *(f"populations.{name}.clients=6" for name in ("timebox", "box-once", "box-least")),
@@ -111,6 +120,14 @@ SERIES = {
         "sweep={steps: ["
         "{populations.connection.clients: 10, stages.0.connect.parallelism: 5}, "
         "{populations.connection.clients: 20, stages.0.connect.parallelism: 10}], pause: 0s}",
+    ),
+    "million": (
+        "populations.device.publications.0.interval=5s",
+        "stages.2.publish=2s",
+        "stages.3.hold=1s",
+        "sweep={pause: 0s, steps: ["
+        "{populations.mobile.clients: 100, populations.device.clients: 100}, "
+        "{populations.mobile.clients: 200, populations.device.clients: 200}]}",
     ),
     "mosquitto-bridges": (
         "topology.brokers.boxes.count=5",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psutil import Process
 
 from pubstorm.errors import TopologyError
+from pubstorm.monitor.login import Login, new_client
+from pubstorm.monitor.prometheus import PrometheusMonitor
 from pubstorm.scenario.topology import Broker
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import EmbeddedBroker, embedded, mosquitto
+from pubstorm.topology.broker import Place
 
 Specs = Mapping[str, dict[str, Any]]
 
@@ -89,6 +94,54 @@ def test_settings_of_the_embedded_broker_are_its_options() -> None:
     settings = {"max_queued": 100, "max-inflight": 20, "verbose": True, "quiet": False}
     expected = ["--max-queued", "100", "--max-inflight", "20", "--verbose"]
     assert embedded.options(settings) == expected
+
+
+def test_the_embedded_broker_keeps_its_ports_and_its_secrets(tmp_path: Path) -> None:
+    """Redis is away: so only the trusted user gets in."""
+    redis, login = "redis://:hidden-word@127.0.0.1:1/0", Login("observer", "hidden-too")
+    broker = EmbeddedBroker(Place("b-0", tmp_path / "b-0", auth=redis, trusted=login))
+
+    async def play() -> None:
+        assert broker.metrics_url is None
+        await broker.start()
+        try:
+            ports = broker.port, broker.metrics_url
+            assert not any("hidden" in word for word in Process(broker.pid).cmdline())
+            broker.send(signal.SIGKILL)
+            await broker.ending()
+            await broker.restart()
+            assert (broker.port, broker.metrics_url) == ports
+            accepted = [await asyncio.to_thread(logs_in, broker, who) for who in (login, Login())]
+            assert accepted == [True, False]
+            read = [*PrometheusMonitor("b-0", str(broker.metrics_url), ["*"]).read()]
+            counts = {reading.metric: reading.value for reading in read}
+            assert counts["pubstorm_broker_auth_refused_total"] == 1
+        finally:
+            await broker.stop()
+
+    asyncio.run(play())
+
+
+def test_variables_of_the_users_shell_say_nothing_to_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (embedded.AUTH, embedded.TRUSTED):
+        monkeypatch.setenv(variable, "nonsense")
+    start({"main": {"kind": "embedded"}}, tmp_path)
+
+
+def logs_in(broker: EmbeddedBroker, login: Login) -> bool:
+    """Whether the broker accepts a client."""
+    answers: queue.Queue[bool] = queue.Queue()
+    client = new_client(login, 10)
+    client.on_connect = lambda *args: answers.put(not args[3].is_failure)
+    client.connect(broker.host, broker.port)
+    client.loop_start()
+    try:
+        return answers.get(timeout=10)
+    finally:
+        client.disconnect()
+        client.loop_stop()
 
 
 def test_a_missing_mosquitto_is_an_error_with_the_fix(

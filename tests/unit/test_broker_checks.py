@@ -65,6 +65,10 @@ def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
             "cluster: found a cluster beside c, allowed is one alone",
         ),
         ("{kind: embedded, acl: [topic a]}", "acl: found acl with kind embedded"),
+        (
+            "{kind: mosquitto, auth: 'redis://127.0.0.1:6379/0'}",
+            "auth: found auth with kind mosquitto, allowed with embedded alone",
+        ),
         ("{kind: nats, plugins: [x]}", "plugins: found plugins with kind nats"),
         (
             "{kind: mosquitto, federation: {vhosts: 1, direction: out}}",

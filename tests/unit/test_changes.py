@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubstorm.changes import parse_change
+from pubstorm.changes import AskedChange, parse_change
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.offered import peak_per_s, stage_load
 from pubstorm.phase_names import unique_name
@@ -21,6 +21,7 @@ from pubstorm.plan import (
 )
 from pubstorm.preview import plan_in_words
 from pubstorm.scenario import parse_scenario
+from pubstorm.units import PartOf
 
 SECOND_NS = 10**9
 SCENARIO = """\
@@ -47,20 +48,20 @@ def problems(changes: str, old: str = "", new: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "population", "action"),
+    ("words", "asked"),
     [
-        ("add 500 late", "late", AddClients(clients=500, over_ns=0)),
-        ("add 1k late over 1min30s", "late", AddClients(clients=1000, over_ns=90 * SECOND_NS)),
-        ("  remove 2  device over 0s ", "device", RemoveClients(clients=2, over_ns=0)),
-        ("rate 2 device", "device", ChangeRate(factor=2.0)),
-        ("rate 50% device", "device", ChangeRate(factor=0.5)),
-        ("rate 0 device", "device", ChangeRate(factor=0.0)),
+        ("add 500 late", AskedChange("late", "add", 500)),
+        ("add 1k late over 1min30s", AskedChange("late", "add", 1000, 90 * SECOND_NS)),
+        ("add 50% late over 1s", AskedChange("late", "add", PartOf(0.5), SECOND_NS)),
+        ("  remove 2  device over 0s ", AskedChange("device", "remove", 2)),
+        ("remove 2% device/short", AskedChange("device/short", "remove", PartOf(0.02))),
+        ("rate 2 device", AskedChange("device", "rate", 2.0)),
+        ("rate 50% device", AskedChange("device", "rate", 0.5)),
+        ("rate 0 device", AskedChange("device", "rate", 0.0)),
     ],
 )
-def test_a_change_is_read_from_words(
-    words: str, population: str, action: AddClients | RemoveClients | ChangeRate
-) -> None:
-    assert parse_change(words) == (population, action)
+def test_a_change_is_read_from_words(words: str, asked: AskedChange) -> None:
+    assert parse_change(words) == asked
 
 
 @pytest.mark.parametrize(

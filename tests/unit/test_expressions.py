@@ -69,6 +69,8 @@ def problems(expression: str, key: str = "thresholds") -> list[Problem]:
         "main.$SYS/messages/sent.rate@twice",
         "backend.received_per_s.last@steady",
         "received_per_s.max",
+        "device.stalled",
+        "left",
     ],
 )
 @pytest.mark.parametrize("key", ["thresholds", "table", "stop_when"])
@@ -142,6 +144,63 @@ def test_what_is_not_there_is_told(
     assert problem.message.startswith(message)
     assert (problem.hint is None) == (hint is None)
     assert (problem.hint or "").startswith(hint or "")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "main.bytes_per_connection",
+        "main-1.bytes_per_connection",
+        "engines.bytes_per_connection",
+        "host.bytes_per_connection",
+        "balance",
+        "main.balance",
+        "connects_per_s",
+        "disconnects_per_s@connect",
+        "connected_after@steady",
+        "took@connect",
+    ],
+)
+def test_metrics_of_a_run_can_be_named(expression: str) -> None:
+    assert problems(expression, "table") == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "message", "hint"),
+    [
+        (
+            "redis.bytes_per_connection",
+            "found the unknown subject 'redis', allowed are main, engines, host",
+            "there are main,",
+        ),
+        (
+            "device.balance",
+            "found the unknown subject 'device', allowed are main",
+            "there are main",
+        ),
+        (
+            "took@twice",
+            "found the unknown stage 'twice', allowed are connect, steady",
+            "there are connect, steady",
+        ),
+    ],
+)
+def test_metrics_of_a_run_that_are_not_there_are_told(
+    expression: str, message: str, hint: str
+) -> None:
+    (problem,) = problems(expression, "table")
+    assert (problem.message.startswith(message), (problem.hint or "").startswith(hint)) == (
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "condition", ["engines.bytes_per_connection < 2kB", "balance <= 110%", "took@connect < 5s"]
+)
+def test_metrics_of_a_run_have_thresholds(condition: str) -> None:
+    scenario = parse_scenario(f"{SCENARIO}thresholds: ['{condition}']\n", "s.yaml")
+    assert [threshold.source for threshold in scenario.thresholds] == [condition]
 
 
 @pytest.mark.parametrize("word", ["step", "note", "verdict", "limited_by", "evidence", "duration"])

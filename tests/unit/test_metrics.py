@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,9 @@ from pubstorm.metrics import (
     Expression,
     parse_expression,
 )
+from pubstorm.metrics.of_run import RUN_METRICS
 from pubstorm.result import PhasePopulation, PopulationResult, StagePopulation
+from pubstorm.units import UnfitError
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True)
 SPANS = st.none() | st.from_regex(r"[+A-Za-z-]([ @=.A-Za-z0-9]{0,8}[A-Za-z0-9])?", fullmatch=True)
@@ -52,6 +56,33 @@ def test_any_text_is_an_expression_or_an_error_with_words(text: str) -> None:
         assert str(parse_expression(text)) == text.strip()
     except ValueError as error:
         assert str(error).startswith("found ")
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed"),
+    [
+        ("bytes_per_connection", "is SUBJECT.bytes_per_connection"),
+        ("took", "is took@STAGE"),
+        ("device.took@load", "is took without a subject"),
+        ("balance@load", "is balance without a span"),
+        ("balance.max", "is balance alone: it is one number"),
+        ("node.balance.p99", "is balance alone: it is one number"),
+    ],
+)
+def test_a_metric_of_a_run_is_written_with_what_it_needs(written: str, allowed: str) -> None:
+    with pytest.raises(UnfitError, match=re.escape(allowed)):
+        parse_expression(written)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["engines.bytes_per_connection", "balance", "node.balance", "took@load", "connects_per_s"],
+)
+def test_a_metric_of_a_run_has_a_unit_and_reads_as_what_it_was(written: str) -> None:
+    expression = parse_expression(written)
+    assert str(expression) == written
+    assert expression.is_of_run
+    assert expression.unit == RUN_METRICS[expression.metric].unit
 
 
 @pytest.mark.parametrize("name", sorted(POPULATION_METRICS))

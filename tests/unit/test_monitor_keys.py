@@ -66,7 +66,7 @@ def started(name: str, kind: str) -> BrokerResult:
         pid=4711,
         died=False,
         speaks_sys=kind == "mosquitto",
-        metrics_url="http://127.0.0.1:9/metrics" if kind == "rabbitmq" else None,
+        metrics_url="http://127.0.0.1:9/metrics" if kind in {"embedded", "rabbitmq"} else None,
     )
 
 
@@ -81,6 +81,7 @@ def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
         ("ProcessMonitor", "main-0"),
         ("SysTopicsMonitor", "main-0"),
         ("ProcessMonitor", "small-0"),
+        ("PrometheusMonitor", "small-0"),
         ("ProcessMonitor", "other-0"),
         ("PrometheusMonitor", "other-0"),
     ]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from pubstorm.descriptors import UNLIMITED
 from pubstorm.errors import UsageError
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.preflight import (
@@ -19,7 +20,6 @@ from pubstorm.preflight import (
     script,
 )
 from pubstorm.preflight.brokers import Kinds
-from pubstorm.preflight.host import UNLIMITED
 from pubstorm.scenario import parse_scenario
 
 HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
@@ -139,9 +139,9 @@ def test_a_large_enough_host_meets_every_need() -> None:
             "play fewer clients, or give the host more memory",
         ),
         (
-            replace(HOST, socket_memory_bytes=10**6),
+            replace(HOST, socket_memory_bytes=10**5),
             "memory of TCP sockets, about",
-            'sysctl -w net.ipv4.tcp_mem="1024 1536 2048"',
+            'sysctl -w net.ipv4.tcp_mem="128 192 256"',
         ),
         (
             replace(HOST, tracked_connections=1500),
@@ -182,11 +182,11 @@ def test_bridges_are_connections_of_the_main_broker() -> None:
     assert brokers == {"mosquitto": 1001}
     found = {n.what: n.needed for n in needs(plan, HOST, agents=1, brokers=brokers)}
     assert found["open files of a broker"] == 1000 + 7 + 200
-    assert found["open files of Pubstorm itself"] == 1001 + 200
+    assert found["open files of Pubstorm itself"] == 1001 + 3 + 200
     assert found["ports for brokers to listen on"] == 1001
     assert found["processes and threads of the system"] == 1001 + 3
     # Of each broker what it takes by itself, and of each connection what a broker has of it.
-    assert found["memory, about"] > 1001 * 2 * 2**20 + 1507 * 40_000
+    assert found["memory, about"] > 1001 * 2 * 2**20 + 1507 * (1_200 + 2 * 5_000)
     few = replace(HOST, has_setpriv=False)
     [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
     assert "apt-get install util-linux" in short.fix
@@ -255,6 +255,38 @@ def test_tls_takes_more_memory() -> None:
         return next(need.needed for need in found if need.what == "memory, about")
 
     assert memory(secured) - memory(plain) == 1000 * 30_000
+
+
+def test_a_million_clients_fit_where_there_is_memory_for_both_ends() -> None:
+    plan = plan_of(1_000_000, rate="1/h", targets=51)
+    host = replace(HOST, memory_bytes=13 * 10**9, socket_memory_bytes=10**9)
+
+    def memory(kinds: Kinds) -> Need:
+        found = needs(plan, host, agents=51, brokers=kinds)
+        return next(need for need in found if need.what == "memory, about")
+
+    assert memory({"mosquitto": 51}).is_met
+    assert memory({"mosquitto": 51}).needed > 11 * 10**9
+    assert memory({"embedded": 51}).needed > 30 * 10**9
+    assert memory({"rabbitmq": 51}).needed > 45 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("publication", "ends"),
+    [("interval: 100s", 2 * 2000), ("interval: 100s, phase: aligned", 200_000)],
+)
+def test_sockets_hold_what_is_under_way(publication: str, ends: int) -> None:
+    text = f"""\
+topology: {{brokers: {{b: embedded}}}}
+populations: {{c: {{clients: 100k, subscriptions: ["t/{{n}}"], publications: [
+  {{topic: "t/{{n}}", {publication}}}]}}}}
+stages: [connect: {{parallelism: 1}}, publish: 1s]
+"""
+    plan = compile_plan(
+        scenario := parse_scenario(text, "s.yaml"), planned_targets(scenario), run_tag=0
+    )
+    found = {need.what: need.needed for need in needs(plan, HOST, agents=6, brokers=ONE)}
+    assert found["memory of TCP sockets, about"] == pytest.approx(ends * 4096, rel=0.01)
 
 
 def test_this_machine_can_be_read() -> None:

@@ -35,6 +35,16 @@ def steps(*outcomes: Status | str | None, repetitions: int = 1) -> list[SeriesSt
     return made
 
 
+def test_a_step_that_does_not_fit_is_none_that_broke() -> None:
+    [first, second] = steps(PASS, None)
+    unfit = second.model_copy(update={"unfit": "it needs 26.0 GB of memory, 22.0 GB are there"})
+    assert unfit.outcome == "not run"
+    needs = "clients 2k not run: it needs 26.0 GB of memory, 22.0 GB are there"
+    held = "held up to clients 1k, the last step played"
+    assert text_of([first, unfit], is_ladder=True) == f"{held}; {needs}"
+    assert text_of([unfit], is_ladder=True) == f"no step was played; {needs}"
+
+
 @pytest.mark.parametrize(
     ("outcomes", "text"),
     [

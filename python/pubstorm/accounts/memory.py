@@ -21,8 +21,8 @@ SPREAD_MIN = 500
 """Connections by which the readings must differ."""
 R_SQUARED_MIN = 0.5
 """Share of the scatter that a line must explain."""
-KERNEL_METRICS = ("kernel_bytes", "slab_bytes")
-"""Memory of the host's kernel, the first that there is."""
+KERNEL_METRIC = "slab_bytes"
+"""Memory of the objects of the host's kernel, of which sockets are most."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
     engines = _engines(watched.tracks, len(watched.assembly.hellos))
     if engines.values:
         yield "engines", engines, everything
-    kernel = (watched.tracks.get(("host", metric)) for metric in KERNEL_METRICS)
-    for track in [found for found in kernel if found is not None][:1]:
-        yield "host", track, everything
+    kernel = watched.tracks.get(("host", KERNEL_METRIC))
+    if kernel is not None:
+        yield "host", kernel, everything
 
 
 def _targets_of_sources(watched: Watched) -> dict[str, set[int]]:

@@ -100,7 +100,9 @@ def _asked(population: PopulationResult) -> int:
 
 
 def _never_ready(population: PopulationResult) -> int:
-    return max(_asked(population) - population.ready_max, 0)
+    """Those of them that were never ready at once; one whose life is over has been."""
+    reached = population.ready_max if population.reached_max is None else population.reached_max
+    return max(_asked(population) - reached, 0)
 
 
 def _total(name: str) -> Callable[[PopulationResult], int]:

@@ -89,6 +89,7 @@ class Fleet:
         self._slots = tuple(slots)
         self._emit = emit
         self._silence_s = silence_s
+        self._stopping = False
         self._followers: dict[int, asyncio.Task[None]] = {}
         self._hellos: dict[int, asyncio.Future[Hello]] = {}
 
@@ -121,7 +122,9 @@ class Fleet:
             raise
 
     async def command(self, command: EnterStage | ApplyChange | Close | Stop) -> None:
-        """Sends a command to every agent that is left."""
+        """Sends a command to every agent that is left. After a stop they may be silent, as they
+        are while their clients leave; who stops them sets them a limit."""
+        self._stopping = self._stopping or isinstance(command, Stop)
         line = command.model_dump_json() + "\n"
         await asyncio.gather(*(self._slots[agent].send(line) for agent in self.alive))
 
@@ -159,7 +162,7 @@ class Fleet:
         how: Literal["bye", "exited", "silent", "broken"] = "exited"
         text, hint = "was given up", ""
         try:
-            while line := await asyncio.wait_for(slot.line(), self._silence_of(agent)):
+            while line := await self._line(agent):
                 self._take(agent, reader.read(line), line)
             code = await asyncio.wait_for(slot.wait(), EXIT_TIMEOUT_S)
             how = "bye" if reader.bye and code == 0 else "exited"
@@ -173,9 +176,15 @@ class Fleet:
             await slot.wait()
             self._finish(Ended(agent, how, f"{slot.name} {text}"), hint)
 
-    def _silence_of(self, agent: int) -> float | None:
-        """Before hello, `up` has its own limit."""
-        return self._silence_s if self._hellos[agent].done() else None
+    async def _line(self, agent: int) -> bytes:
+        """An agent's next line, or TimeoutError. Before hello, `up` has its own limit."""
+        slot, is_up = self._slots[agent], self._hellos[agent].done()
+        try:
+            return await asyncio.wait_for(slot.line(), self._silence_s if is_up else None)
+        except TimeoutError:
+            if not self._stopping:
+                raise
+            return await slot.line()
 
     def _take(self, agent: int, said: Hello | Snapshot | None, line: bytes) -> None:
         if isinstance(said, Hello):

@@ -9,6 +9,7 @@ import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 
+from pubstorm.children import signal_child
 from pubstorm.errors import FleetError
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
@@ -71,9 +72,8 @@ class LocalSlot:
 
     def kill(self) -> None:
         """Kills the engine by its process id."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+        if self._process is not None:
+            signal_child(self._process, signal.SIGKILL)
 
     def last_words(self) -> str:
         """The last lines of the engine's log."""

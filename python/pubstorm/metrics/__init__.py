@@ -51,7 +51,7 @@ class Expression:
     """What is asked of a result."""
 
     subject: str | None
-    """A population, a monitor's source or its group; None: all populations."""
+    """A population or a share of one, a monitor's source or its group; None: all populations."""
     metric: str
     statistic: str | None = None
     span: str | None = None
@@ -220,6 +220,8 @@ COUNTERS = (
     "subscribe_failed",
     "sent",
     "acked",
+    "left",
+    "stalled",
     "resent",
     "abandoned",
     "skipped",
@@ -229,8 +231,6 @@ COUNTERS = (
     "duplicate",
     "reordered",
     "stale",
-    "left",
-    "stalled",
     "retained",
     "foreign",
     "packets_sent",
@@ -245,6 +245,8 @@ STAGE_COUNTERS = frozenset(
         "sent",
         "acked",
         "skipped",
+        "left",
+        "stalled",
         "received",
         "expected",
         "lost",
@@ -253,7 +255,15 @@ STAGE_COUNTERS = frozenset(
         "stale",
     )
 )
-STATES = ("clients", "connected", "ready_max", "in_flight_max", "in_flight", "backlog")
+STATES = (
+    "clients",
+    "connected",
+    "ready_max",
+    "away",
+    "in_flight_max",
+    "in_flight",
+    "backlog",
+)
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
 LATENCIES = ("latency", "ack_latency")
 SHOWN_METRICS = (*COUNTERS, *STATES, *RATES, *LATENCIES, "connect_time")
@@ -271,7 +281,8 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = metrics[f"{name}_total"] = metric
     for name in STATES:
         metrics[name] = Metric((name,))
-    metrics["connected"] = metrics["connected_max"] = Metric(("connected_max",))
+    for name in ("connected", "away"):
+        metrics[name] = metrics[f"{name}_max"] = Metric((f"{name}_max",))
     for name in RATES:
         metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
     for name in LATENCIES:
@@ -328,12 +339,15 @@ HOST_METRICS: Mapping[str, str] = {
     "cpu_steal": "Time that the hypervisor gave to others.",
     "memory_used_bytes": "Memory in use.",
     "memory_available_bytes": "Memory that programs can still get.",
+    "slab_bytes": "Memory of the kernel's own objects; with many connections sockets are the most "
+    "of them.",
     "load1": "Load average of a minute.",
     "net_sent_bytes_per_s": "Bytes sent over all interfaces.",
     "net_received_bytes_per_s": "Bytes received over all interfaces.",
     "tcp_retransmits": "TCP segments sent again: a counter.",
     "tcp_listen_overflows": "Connections dropped since a listener's queue was full: a counter.",
     "tcp_sockets": "TCP sockets in use.",
+    "tcp_buffer_bytes": "What all TCP sockets have in their buffers.",
     "conntrack": "Connections that the firewall follows.",
     "conntrack_max": "How many it can follow.",
 }

@@ -51,7 +51,7 @@ def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
         return _of_run(measured, expression)
     if expression.is_of_fault:
         return _of_fault(measured, expression)
-    if subject is None or subject in measured.populations:
+    if subject is None or subject in measured.populations or subject in measured.wholes:
         return _of_populations(measured, expression)
     return _of_monitors(measured, expression)
 
@@ -63,11 +63,9 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
         return Missing(f"populations have no metric {expression.metric}")
     if metric.over_time and expression.statistic is not None:
         return _of_rates(measured, expression)
-    places = _places(measured, expression.span)
+    places = _places(measured, expression)
     if isinstance(places, Missing):
         return places
-    if expression.subject is not None:
-        places = {name: at for name, at in places.items() if name == expression.subject}
     values = [
         value
         for place in places.values()
@@ -95,13 +93,19 @@ def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
     return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
 
 
-def _places(measured: Measured, span: str | None) -> dict[str, object] | Missing:
-    """Where the measurements of each population stand: of the run, or of a stage or phase."""
-    if span is None:
-        return dict(measured.populations)
+def _places(measured: Measured, expression: Expression) -> dict[str, object] | Missing:
+    """Where the measurements of the subject stand, or of each population where there is none: of
+    the run, or of a stage or phase."""
+    subject, span = expression.subject, expression.span
     spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
     found = next((part for part in spans if part.name == span), None)
-    return Missing(f"{span} was not played") if found is None else dict(found.populations)
+    place = measured if span is None else found
+    if place is None:
+        return Missing(f"{span} was not played")
+    if subject is None:
+        return dict(place.populations)
+    every = {**place.wholes, **place.populations}
+    return {subject: every[subject]} if subject in every else {}
 
 
 def _at(place: object, metric: Metric, statistic: str | None) -> float | None:

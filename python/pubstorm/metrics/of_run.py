@@ -37,8 +37,8 @@ RUN_METRICS: Mapping[str, RunMetric] = {
     ),
     "balance": RunMetric(
         "Connections of the fullest target of a name, by those of a target if all had the same: "
-        "1 is even.",
-        "",
+        "1 or 100 % is even.",
+        "share",
         "broker",
         "none",
     ),

@@ -13,6 +13,7 @@ import psutil
 from pubstorm.monitor import Reading
 
 SOURCE = "host"
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 
 
@@ -57,12 +58,15 @@ class HostMonitor:
         }
 
     def _kernel(self) -> dict[str, float]:
-        """Counters and gauges of TCP and connection tracking, as far as they are there."""
+        """Counters and gauges of TCP and connection tracking, and the memory of the kernel's own
+        objects, as far as they are there."""
         net, sys = self._proc / "net", self._proc / "sys" / "net" / "netfilter"
         found = {
             "tcp_retransmits": _column(net / "snmp", "Tcp:", "RetransSegs"),
             "tcp_listen_overflows": _column(net / "netstat", "TcpExt:", "ListenOverflows"),
             "tcp_sockets": _pair(net / "sockstat", "TCP:", "inuse"),
+            "tcp_buffer_bytes": _times(PAGE_BYTES, _pair(net / "sockstat", "TCP:", "mem")),
+            "slab_bytes": _times(1024, _pair(self._proc / "meminfo", "Slab:", "Slab:")),
             "conntrack": _number(sys / "nf_conntrack_count"),
             "conntrack_max": _number(sys / "nf_conntrack_max"),
         }
@@ -111,6 +115,10 @@ def _pair(path: Path, row: str, name: str) -> int | None:
         if words[:1] == [row] and name in words:
             return int(words[words.index(name) + 1])
     return None
+
+
+def _times(factor: int, number: int | None) -> int | None:
+    return None if number is None else factor * number
 
 
 def _number(path: Path) -> int | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pubstorm.children import signal_child
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.result import ProfiledSymbol
 
@@ -104,13 +105,11 @@ class Perf:
         process = self._process
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
+        signal_child(process, signal.SIGINT)
         try:
             await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            signal_child(process, signal.SIGKILL)
             await process.wait()
 
     async def profile(self) -> Profile:
@@ -187,7 +186,7 @@ async def _output(*command: str) -> str:
     try:
         output, errors = await asyncio.wait_for(process.communicate(), deadline_s)
     except TimeoutError:
-        process.kill()
+        signal_child(process, signal.SIGKILL)
         await process.wait()
         raise PerfError(f"perf did not end in {deadline_s:.0f} s") from None
     return (output or errors).decode(errors="replace")

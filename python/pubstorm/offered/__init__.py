@@ -19,15 +19,18 @@ from pubstorm.plan import (
     Publication,
     PublishAction,
     Stage,
+    rows_of,
     target_of,
+    template_of,
+    together,
 )
-from pubstorm.template import Template
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseLoad:
     """What a publish stage offers from one change to the next; closed loops count nothing, since
-    their rate is the broker's. Clients that join or leave over a time count from its start."""
+    their rate is the broker's. Clients that join or leave over a time count from its start; of
+    those with lives that come back, so many publish as are there in the mean."""
 
     name: str
     """That of the stage, or of the change that it begins with."""
@@ -91,17 +94,18 @@ def _phases(plan: Plan, stage: Stage, action: PublishAction) -> Iterator[PhaseLo
     presence = Presence.before(plan, stage)
     factors = [float(index in stage.populations) for index in range(len(plan.populations))]
     name, after_ns = stage.name, 0
-    for change in (*action.changes, None):
-        end_ns = action.duration_ns if change is None else change.after_ns
+    for same in (*together(action.changes), None):
+        end_ns = action.duration_ns if same is None else same[0].after_ns
         sent_per_s, delivered_per_s = _rates(plan, presence.counts, factors)
         seconds, clients = (end_ns - after_ns) / SECOND_NS, tuple(presence.counts)
         yield PhaseLoad(name, after_ns, seconds, clients, sent_per_s, delivered_per_s)
-        if change is None:
+        if same is None:
             return
-        name, after_ns = change.name, change.after_ns
-        presence.change(change.population, change.action)
-        if isinstance(change.action, ChangeRate) and change.population in stage.populations:
-            factors[change.population] = change.action.factor
+        name, after_ns = same[0].name, same[0].after_ns
+        for change in same:
+            presence.change(change.population, change.action)
+            if isinstance(change.action, ChangeRate) and change.population in stage.populations:
+                factors[change.population] = change.action.factor
 
 
 def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple[float, float]:
@@ -115,7 +119,10 @@ def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple
     for population, factor in zip(there, factors, strict=True):
         for publication in population.publications:
             if isinstance(publication.pace, OpenPace) and population.clients and factor:
-                rate_per_s = population.clients * factor * SECOND_NS / publication.pace.period_ns
+                lifetime = population.lifetime
+                share_there = 1.0 if lifetime is None else lifetime.share_there
+                publishers = population.clients * share_there * factor
+                rate_per_s = publishers * SECOND_NS / publication.pace.period_ns
                 sent_per_s += rate_per_s
                 delivered_per_s += rate_per_s * deliveries(plan, population, publication)
     return sent_per_s, delivered_per_s
@@ -128,7 +135,8 @@ def peak_per_s(plan: Plan) -> float:
 
 def deliveries(plan: Plan, population: Population, publication: Publication) -> float:
     """Clients that receive a message of the publication, in the mean over sampled messages."""
-    template, index = Template.parse(publication.topic), plan.populations.index(population)
+    template = template_of(population, publication.topic)
+    index = plan.populations.index(population)
     found = []
     for client in _sample(population.clients):
         target, n = target_of(plan, index, client), population.first + client
@@ -154,7 +162,8 @@ def _received(plan: Plan, population: Population, place: Place) -> float:
         levels = filter_levels(subscription.filter)
         shared = len(levels) > 2 and levels[0] == ("$share",)
         levels_seen = levels[2:] if shared else levels
-        matching = Matching(levels_seen, place.topic, population.first, population.clients)
+        numbers = range(population.first, population.first + population.clients)
+        matching = Matching(levels_seen, place.topic, numbers, rows_of(population))
         share = targets / at.count
         if targets == 1 and at.choice == "turn":
             remainder = target - at.first - at.shift + population.first
@@ -173,7 +182,8 @@ def _received(plan: Plan, population: Population, place: Place) -> float:
 def _has(population: Population, n: int, topic: str) -> bool:
     """Whether client number `n` subscribes to a topic."""
     filters = (filter_levels(subscription.filter) for subscription in population.subscriptions)
-    return any(Matching(levels, topic, n, 1).count() for levels in filters)
+    one, rows = range(n, n + 1), rows_of(population)
+    return any(Matching(levels, topic, one, rows).count() for levels in filters)
 
 
 def _sample(count: int) -> Iterator[int]:

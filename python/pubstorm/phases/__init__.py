@@ -4,7 +4,7 @@ a phase is measured; what counts as a collapse is in `collapse`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ from pubstorm.phases.collapse import (
 )
 from pubstorm.phases.load_due import LoadDue, Publishing, fan_out, load_due
 from pubstorm.phases.ticks import Frame, Tick, ticks
-from pubstorm.plan import ChangeRate, PublishAction
+from pubstorm.plan import ChangeRate, PublishAction, together
 from pubstorm.quantity import count_text, counted, duration_text, share_text
 from pubstorm.readings import Span
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus
@@ -58,15 +58,14 @@ class _Beginning:
 
     name: str
     at_ns: int
-    change: AppliedChange | None = None
-    """What changed in the load due; None: nothing, as in a fault."""
+    changes: tuple[AppliedChange, ...] = ()
+    """What changed in the load due, in each share of a population; nothing, as in a fault."""
 
     @property
     def ramp_ns(self) -> int:
         """Time over which clients join or leave."""
-        if self.change is None or isinstance(self.change.action, ChangeRate):
-            return 0
-        return self.change.action.over_ns
+        actions = (change.action for change in self.changes)
+        return max((a.over_ns for a in actions if not isinstance(a, ChangeRate)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,10 @@ class _Cut:
     settled_ns: int
     """When its clients have joined or left, and an interval more."""
     to_ns: int
+    planned: LoadDue
+    """What is due of all publishers."""
     due: LoadDue
+    """What is due of those who are judged."""
 
 
 class _Stage:
@@ -93,13 +95,17 @@ class _Stage:
         self._end_ns = min(span.load_until_ns, span.to_ns)
         self._intervals = [i for i in run.totals.time_line() if i.stage == span.index]
         self._beginnings = self._all_beginnings()
-        changed = {b.change.population for b in self._beginnings if b.change is not None}
+        changed = {change.population for b in self._beginnings for change in b.changes}
         self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
+        # Nobody knows when clients with lives are there: what they send is told, not judged.
+        self._judged = [p for p in self._publishers if run.plan.populations[p].lifetime is None]
         # Who joins or leaves, or reads slowly by design, tells nothing of the load as a whole.
         self._receivers = [
             index
             for index, population in enumerate(run.plan.populations)
-            if population.read_rate_per_s is None and index not in changed
+            if population.read_rate_per_s is None
+            and population.lifetime is None
+            and index not in changed
         ]
         self._reads_freely = all(p.read_rate_per_s is None for p in run.plan.populations)
 
@@ -117,8 +123,9 @@ class _Stage:
     def _all_beginnings(self) -> list[_Beginning]:
         """The changes and faults of the stage, in the order of time. The mending of a fault is none
         of them: what the fault did is judged as a whole."""
+        changes = [change for change in self._changes if change.stage == self._span.index]
         started = [
-            *(_Beginning(c.name, c.at_ns, c) for c in self._changes if c.stage == self._span.index),
+            *(_Beginning(same[0].name, same[0].at_ns, same) for same in together(changes)),
             *(
                 _Beginning(fault.name, fault.began_ns)
                 for fault in self._run.course.faults
@@ -136,19 +143,20 @@ class _Stage:
         edges = [self._span.from_ns, *starts, self._end_ns]
         for n, (from_ns, to_ns) in enumerate(pairwise(edges)):
             begins = self._beginnings[n - 1] if n else _Beginning(plan.stages[stage].name, from_ns)
-            if begins.change is not None:
-                publishing.apply(begins.change)
+            for change in begins.changes:
+                publishing.apply(change)
             yield _Cut(
                 name=begins.name,
                 from_ns=from_ns,
                 settled_ns=min(from_ns + begins.ramp_ns + self._width_ns, to_ns),
                 to_ns=to_ns,
-                due=load_due(plan, publishing, self._publishers, each),
+                planned=load_due(plan, publishing, self._publishers, each),
+                due=load_due(plan, publishing, self._judged, each),
             )
 
     def _phase(self, cut: _Cut, before: Before) -> tuple[Phase, Before]:
         inside = self._inside(cut)
-        frame = Frame(cut.settled_ns, cut.to_ns, self._width_ns, self._publishers, self._receivers)
+        frame = Frame(cut.settled_ns, cut.to_ns, self._width_ns, self._judged, self._receivers)
         made, drops = ticks(self._intervals, frame), self._drops(cut)
         outcome, doubts = Outcome(ended_collapsed=before.collapsed), self._doubts(cut, made)
         if not doubts:
@@ -176,41 +184,52 @@ class _Stage:
 
     def _measured(self, cut: _Cut, inside: Sequence[Interval]) -> Phase:
         """The figures of a phase, not yet judged."""
-        names = [population.name for population in self._run.plan.populations]
-        populations = {
-            name: population
-            for index, name in enumerate(names)
-            if (population := self._population(cut, inside, index)) != PhasePopulation()
-        }
-        deliveries, acknowledgements = HistogramSum(), HistogramSum()
-        for index in range(len(names)):
-            deliveries.add(self._histogram(cut, "delivery", index))
-            acknowledgements.add(self._histogram(cut, "acknowledgement", index))
-        delivered = Latency.of(deliveries.value())
+        plan = self._run.plan
+        alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
+        populations = self._populations(cut, inside, alone)
+        everybody = range(len(plan.populations))
+        delivered = Latency.of(self._together(cut, "delivery", everybody))
+        acknowledged = Latency.of(self._together(cut, "acknowledgement", everybody))
         return Phase(
             stage=self._run.plan.stages[self._span.index].name,
             name=cut.name,
             start_s=self._since_start_s(cut.from_ns) or 0.0,
             duration_s=round((cut.to_ns - cut.from_ns) / SECOND_NS, 3),
-            clients=cut.due.clients,
-            due_per_s=cut.due.sent_per_s,
+            clients=cut.planned.clients,
+            due_per_s=cut.planned.sent_per_s,
             sent_per_s=sum(p.sent_per_s for p in populations.values()),
             acked_per_s=sum(p.acked_per_s for p in populations.values()),
             received_per_s=sum(p.received_per_s for p in populations.values()),
             queue_growth_per_s=0.0,
-            latency_us=delivered if delivered.count else Latency.of(acknowledgements.value()),
+            latency_us=delivered if delivered.count else acknowledged,
             populations=populations,
+            wholes=self._populations(cut, inside, plan.wholes),
             status=PhaseStatus.UNKNOWN,
         )
 
-    def _population(self, cut: _Cut, inside: Sequence[Interval], index: int) -> PhasePopulation:
+    def _populations(
+        self, cut: _Cut, inside: Sequence[Interval], members: Mapping[str, Sequence[int]]
+    ) -> dict[str, PhasePopulation]:
+        """What groups of populations did, those that did anything."""
+        found = {name: self._population(cut, inside, each) for name, each in members.items()}
+        return {name: each for name, each in found.items() if each != PhasePopulation()}
+
+    def _population(
+        self, cut: _Cut, inside: Sequence[Interval], indices: Sequence[int]
+    ) -> PhasePopulation:
         return PhasePopulation(
-            sent_per_s=rate_per_s(inside, index, "sent"),
-            acked_per_s=rate_per_s(inside, index, "acked"),
-            received_per_s=rate_per_s(inside, index, "received"),
-            latency_us=Latency.of(self._histogram(cut, "delivery", index)),
-            ack_latency_us=Latency.of(self._histogram(cut, "acknowledgement", index)),
+            sent_per_s=rate_per_s(inside, indices, "sent"),
+            acked_per_s=rate_per_s(inside, indices, "acked"),
+            received_per_s=rate_per_s(inside, indices, "received"),
+            latency_us=Latency.of(self._together(cut, "delivery", indices)),
+            ack_latency_us=Latency.of(self._together(cut, "acknowledgement", indices)),
         )
+
+    def _together(self, cut: _Cut, measure: Measure, indices: Iterable[int]) -> Histogram:
+        sums = HistogramSum()
+        for index in indices:
+            sums.add(self._histogram(cut, measure, index))
+        return sums.value()
 
     def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
         series = Series(self._span.index, measure, population)
@@ -228,6 +247,8 @@ class _Stage:
     def _doubts_of(self, cut: _Cut, made: Sequence[Tick]) -> Iterator[str]:
         if not cut.due.is_open:
             yield "in a closed loop nothing is due by a clock, so nothing can be missed"
+        if self._publishers and not self._judged:
+            yield "all that publish have lives, so nobody can say what is due at an instant"
         needed = ticks_needed(cut.due, self._width_ns)
         if len(made) < needed:
             yield (

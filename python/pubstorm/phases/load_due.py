@@ -83,7 +83,7 @@ def load_due(
         acked_per_s=sum(flow.per_s for flow in flows if flow.publication.qos > 0),
         received_per_s=sum(flow.per_s * fan_out.get(flow.population, 0.0) for flow in flows),
         period_ns=max((flow.period_ns for flow in paced), default=0),
-        burst=sum(flow.clients for flow in flows if flow.is_aligned),
+        burst=round(sum(flow.clients for flow in flows if flow.is_aligned)),
         is_open=not closed,
     )
 
@@ -106,7 +106,8 @@ class _Flow:
     population: int
     publication: Publication
     pace: OpenPace
-    clients: int
+    clients: float
+    """Those that are there; of clients with lives so many in the mean."""
     factor: float
 
     @property
@@ -127,7 +128,9 @@ class _Flow:
 
 def _flows(plan: Plan, publishing: Publishing, populations: Sequence[int]) -> Iterator[_Flow]:
     for index in populations:
-        clients, factor = publishing.presence.counts[index], publishing.factors.get(index, 1.0)
-        for publication in plan.populations[index].publications:
+        population, clients = plan.populations[index], publishing.presence.counts[index]
+        lifetime, factor = population.lifetime, publishing.factors.get(index, 1.0)
+        there = clients if lifetime is None else clients * lifetime.share_there
+        for publication in population.publications:
             if isinstance(publication.pace, OpenPace) and clients and factor:
-                yield _Flow(index, publication, publication.pace, clients, factor)
+                yield _Flow(index, publication, publication.pace, there, factor)

@@ -1,7 +1,7 @@
 """Plan: a scenario with every choice made, the same for every agent."""
 
 from pubstorm.plan.attachment import clients_at, most_at_a_target, most_at_one, target_of
-from pubstorm.plan.changes import Presence, change_name
+from pubstorm.plan.changes import Presence, change_name, together
 from pubstorm.plan.compile import (
     compile_plan,
     planned_targets,
@@ -23,6 +23,7 @@ from pubstorm.plan.model import (
     FixedPayload,
     GaussianPayload,
     HoldAction,
+    Lifetime,
     OpenPace,
     Plan,
     Population,
@@ -32,6 +33,7 @@ from pubstorm.plan.model import (
     Reconnect,
     RemoveClients,
     Route,
+    Rows,
     Stage,
     Subscription,
     Target,
@@ -39,6 +41,7 @@ from pubstorm.plan.model import (
     Tls,
     Will,
 )
+from pubstorm.plan.texts import client_tls, has_stamped_text, rows_of, template_of
 
 __all__ = [
     "Action",
@@ -54,6 +57,7 @@ __all__ = [
     "FixedPayload",
     "GaussianPayload",
     "HoldAction",
+    "Lifetime",
     "OpenPace",
     "Plan",
     "Population",
@@ -64,6 +68,7 @@ __all__ = [
     "Reconnect",
     "RemoveClients",
     "Route",
+    "Rows",
     "Stage",
     "Subscription",
     "Target",
@@ -71,13 +76,18 @@ __all__ = [
     "Tls",
     "Will",
     "change_name",
+    "client_tls",
     "clients_at",
     "compile_plan",
+    "has_stamped_text",
     "most_at_a_target",
     "most_at_one",
     "planned_targets",
     "planned_tls",
     "provisional_plan",
+    "rows_of",
     "target_of",
     "targets_by_name",
+    "template_of",
+    "together",
 ]

@@ -20,7 +20,7 @@ U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
-Template = Annotated[str, Field(description="Text with `{n}`, `{n%K}`, `{n/K}` or `{a..b}`.")]
+Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
 
 
 class Frozen(BaseModel):
@@ -98,6 +98,15 @@ class Lifetime(Frozen):
     again_ns: U64 | None
     """How long after it has gone a client comes back, in nanoseconds; null: it does not."""
 
+    @property
+    def share_there(self) -> float:
+        """Share of the time that a client is there, in the mean; 1 where it does not come back,
+        for it is there until it has gone for good."""
+        if self.again_ns is None:
+            return 1.0
+        life_ns = (self.min_ns + self.max_ns) / 2
+        return life_ns / (life_ns + self.again_ns)
+
 
 class Rows(Frozen):
     """A file of comma-separated values with a line of headings: one row for each client."""
@@ -160,11 +169,13 @@ class GaussianPayload(Frozen):
 
 
 class TextPayload(Frozen):
-    """The user's own text, without a stamp: counted, but without latency or order."""
+    """The user's own text; without a stamp in it counted, but without latency or order."""
 
     kind: Literal["text"] = "text"
     template: Template
     """Template of the text."""
+    is_json: bool = False
+    """Whether it is JSON, so that values from a file are escaped."""
 
 
 Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
@@ -249,6 +260,11 @@ class Population(Frozen):
     """What each client subscribes to, in one SUBSCRIBE."""
     publications: tuple[Publication, ...]
     """What each client publishes in publish stages."""
+
+    @property
+    def of(self) -> str:
+        """The scenario's population that they belong to: the whole of a share, else itself."""
+        return self.whole or self.name
 
 
 class ConnectAction(Frozen):
@@ -417,6 +433,15 @@ class Plan(Frozen):
     def clients(self) -> int:
         """Clients of all populations together."""
         return sum(population.clients for population in self.populations)
+
+    @property
+    def wholes(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the shares of each population that has any, by its name."""
+        shares: dict[str, tuple[int, ...]] = {}
+        for index, population in enumerate(self.populations):
+            if population.whole is not None:
+                shares[population.whole] = (*shares.get(population.whole, ()), index)
+        return shares
 
     def at_targets(self, targets: Sequence[Target]) -> Plan:
         """The same plan elsewhere, as observers see it; itself where there are no such targets."""

@@ -3,16 +3,18 @@ addresses, memory, connection tracking and backlogs, each with its exact fix. It
 the host.
 """
 
+from pubstorm.descriptors import DESCRIPTORS_KEPT
 from pubstorm.preflight.brokers import broker_kinds
-from pubstorm.preflight.engines import DESCRIPTORS_KEPT, agents_needed, largest_share
+from pubstorm.preflight.engines import agents_needed, largest_share
 from pubstorm.preflight.fixes import Fix, script
 from pubstorm.preflight.host import Host
 from pubstorm.preflight.need import Need
-from pubstorm.preflight.needs import broker_host_needs, needs
+from pubstorm.preflight.needs import MEMORY, broker_host_needs, needs
 from pubstorm.preflight.network import network_needs_here
 
 __all__ = [
     "DESCRIPTORS_KEPT",
+    "MEMORY",
     "Fix",
     "Host",
     "Need",

@@ -21,13 +21,17 @@ class Appetite:
     """Threads for each core."""
     pipes: int = 0
     """Descriptors of Pubstorm for it, beside the one that stands for its process."""
+    client_bytes: int = 35_000
+    """What it has for each client, beside what the kernel has for its end of the connection."""
 
 
 APPETITES: Mapping[str, Appetite] = {
-    "embedded": Appetite(4 * 2**20, 4, threads_per_core=1, pipes=2),
+    # 10 000 clients, half of them with a subscription, take 18 kB each.
+    "embedded": Appetite(4 * 2**20, 4, threads_per_core=1, pipes=2, client_bytes=20_000),
     # Measured: 1000 of mosquitto 2.0 with a bridge each take 1.3 MiB private memory each (USS in
     # /proc/PID/smaps); the rest is allowed for what the kernel has for process and sockets.
-    "mosquitto": Appetite(2 * 2**20, 1),
+    # A client with a subscription takes 1.2 kB.
+    "mosquitto": Appetite(2 * 2**20, 1, client_bytes=1_200),
     "rabbitmq": Appetite(200 * 2**20, 40, threads_per_core=4),
     "nats": Appetite(32 * 2**20, 8, threads_per_core=2),
     "command": Appetite(32 * 2**20, 8, threads_per_core=1),
@@ -49,6 +53,11 @@ def broker_kinds(topology: Topology) -> Kinds:
 def broker_bytes(kinds: Kinds) -> int:
     """Memory of all brokers without clients."""
     return sum(APPETITES[kind].bytes * count for kind, count in kinds.items())
+
+
+def client_bytes(kinds: Kinds) -> int:
+    """What a broker has for each client, of the kind that has the most."""
+    return max((APPETITES[kind].client_bytes for kind in kinds), default=0)
 
 
 def broker_threads(kinds: Kinds, cores: int) -> int:

@@ -5,29 +5,25 @@ from __future__ import annotations
 
 from math import ceil
 
+from pubstorm.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
 from pubstorm.errors import UsageError
 from pubstorm.offered import peak_per_s
 from pubstorm.plan import Plan
 
-DESCRIPTORS_KEPT = 200
-"""Left to a process for everything that is no client."""
 MESSAGES_PER_S_PER_AGENT = 60_000
 """Sent and delivered; from here on another engine is worth its core."""
 
 
 def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
     """Engines that the plan asks for: by the descriptor limit of a process, and by load."""
-    room = descriptors - DESCRIPTORS_KEPT
-    if room < len(plan.populations):
+    by_descriptors = processes_needed(_clients(plan), descriptors)
+    if by_descriptors is None:
         raise UsageError(
             f"a process may open {descriptors} files, which is too few for an engine",
             f"ulimit -n {DESCRIPTORS_KEPT + min(plan.clients, 20_000)}",
         )
     by_load = min(cores, ceil(peak_per_s(plan) / MESSAGES_PER_S_PER_AGENT))
-    agents = max(1, by_load, ceil(plan.clients / room))
-    while largest_share(plan, agents) > room:
-        agents += 1
-    return agents
+    return max(by_descriptors, by_load)
 
 
 def agents_that_fit(plan: Plan, *, descriptors: int) -> int:
@@ -38,4 +34,8 @@ def agents_that_fit(plan: Plan, *, descriptors: int) -> int:
 
 def largest_share(plan: Plan, agents: int) -> int:
     """Clients of agent 0, which plays the most. Clients that join in a stage are among them."""
-    return sum(ceil(population.clients / agents) for population in plan.populations)
+    return most_at_one(_clients(plan), agents)
+
+
+def _clients(plan: Plan) -> list[int]:
+    return [population.clients for population in plan.populations]

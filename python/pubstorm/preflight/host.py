@@ -6,13 +6,16 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-UNLIMITED = 2**63
-"""A limit that is none."""
+from pubstorm.descriptors import UNLIMITED, allowed_descriptors
+from pubstorm.memory import available_bytes, of_group
+
 PORTS_FROM, PORTS_END = 10_000, 65_536
 """Where brokers listen, outside of the range for outgoing connections."""
 
@@ -69,16 +72,16 @@ class Host:
         """This machine, now."""
         low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
         pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]
-        used, allowed = _group("pids.current"), _group("pids.max")
+        used, allowed = of_group("pids.current"), of_group("pids.max")
         # The kernel does not hold root to this limit.
         user_threads = UNLIMITED if os.geteuid() == 0 else _limit(resource.RLIMIT_NPROC)
         return cls(
-            descriptors=_limit(resource.RLIMIT_NOFILE),
+            descriptors=allowed_descriptors(),
             system_descriptors=_number("fs/file-max"),
             ports=high - low + 1,
             has_setpriv=shutil.which("setpriv") is not None,
             listen_ports=max(0, low - PORTS_FROM) + max(0, PORTS_END - 1 - high),
-            memory_bytes=_available_memory(),
+            memory_bytes=available_bytes(),
             cores=len(os.sched_getaffinity(0)),
             nr_open=_number("fs/nr_open"),
             user_threads=user_threads,
@@ -102,13 +105,6 @@ def _limit(kind: int) -> int:
     return UNLIMITED if hard == resource.RLIM_INFINITY else hard
 
 
-def _available_memory() -> int:
-    """What the machine has available, or less where the control group allows less."""
-    available = psutil.virtual_memory().available
-    allowed, used = _group("memory.max"), _group("memory.current")
-    return available if allowed is None else max(0, min(available, allowed - (used or 0)))
-
-
 def _threads_of(user: int) -> int:
     """Threads of a user's processes; those that cannot be seen do not count."""
     processes = psutil.process_iter(["uids", "num_threads"])
@@ -125,8 +121,18 @@ def _threads() -> int:
 
 
 def _tracked_connections() -> int | None:
-    path = Path("/proc/sys/net/netfilter/nf_conntrack_max")
-    return _number("net/netfilter/nf_conntrack_max") if path.exists() else None
+    """The kernel may know how to track and be asked for it by no rule: a connection of our own is
+    in its count or not."""
+    if not Path("/proc/sys/net/netfilter/nf_conntrack_max").exists():
+        return None
+    most = _number("net/netfilter/nf_conntrack_max")
+    with (
+        suppress(OSError),
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
+        return most if _number("net/netfilter/nf_conntrack_count") else None
+    return most
 
 
 def _addresses() -> list[str]:
@@ -141,16 +147,6 @@ def _default_interface() -> str:
     except OSError:
         rows = []
     return next((row[0] for row in rows if row[1:2] == ["00000000"]), "eth0")
-
-
-def _group(file: str) -> int | None:
-    """A number of this process's control group (version 2); None: no limit, or not readable."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        own = next(line[len("0::/") :] for line in lines if line.startswith("0::/"))
-        return int(Path("/sys/fs/cgroup", own, file).read_text())
-    except (OSError, ValueError, StopIteration):
-        return None
 
 
 def _number(name: str) -> int:

@@ -40,7 +40,7 @@ def _step_case(step: SeriesStep) -> ElementTree.Element:
     name = f"{step.number}: {step.name}"
     if step.status is None and step.problem is None:
         case = _case(name, None)
-        ElementTree.SubElement(case, "skipped", message="not played")
+        ElementTree.SubElement(case, "skipped", message=step.unfit or step.outcome)
         return case
     facts = "\n".join((step.outcome, *((step.problem,) if step.problem else step.evidence)))
     return _case(name, None if step.status is Status.PASS else facts)

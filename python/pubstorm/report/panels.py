@@ -89,10 +89,17 @@ PANELS = (
     Panel(
         "clients",
         "Clients",
-        "Connected: accepted by the broker. Ready: connected, with every subscription answered.",
+        "Connected: accepted by the broker. Ready: connected, with every subscription answered. "
+        "Away: their life is over, and they may come back. Stalled: nothing came for a while, "
+        "though messages were due.",
         "clients",
         "population",
-        (Pick("connected", "connected"), Pick("ready", "ready")),
+        (
+            Pick("connected", "connected"),
+            Pick("ready", "ready"),
+            Pick("away", "away"),
+            Pick("stalled", "stalled"),
+        ),
     ),
     Panel(
         "bridges",

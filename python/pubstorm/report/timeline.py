@@ -94,7 +94,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
 
 def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
     """Which panels show it."""
-    if source in result.populations:
+    if source in result.populations or source in result.wholes:
         return ("population",)
     if source == "host":
         return ("host",)

@@ -36,7 +36,7 @@ def broker_sources(result: Result) -> set[str]:
     watched = {each.source for each in result.monitors}
     generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
     bridges = {each.name for each in result.bridges}
-    others = watched - generator - bridges - {"host", *result.populations}
+    others = watched - generator - bridges - {"host", *result.populations, *result.wholes}
     return started & watched or groups(result) & watched or others
 
 

@@ -49,7 +49,7 @@ def _ending_plan(plan: Plan) -> Plan:
     """All clients with persistent sessions, each connected once with a clean one."""
     quiet = {"clean_session": True, "will": None, "subscriptions": (), "publications": ()}
     populations = tuple(
-        population.model_copy(update={**quiet, "reconnect": None})
+        population.model_copy(update={**quiet, "reconnect": None, "lifetime": None})
         for population in plan.populations
         if not population.clean_session
     )

@@ -97,6 +97,7 @@ class Event(Value):
         "links",
         "monitor",
         "host",
+        "memory",
         "residue",
     ]
     """What it happened to."""
@@ -137,7 +138,9 @@ class Measured(Value):
     ended_early: bool = False
     """Whether the run ended before its last stage."""
     populations: dict[str, PopulationResult]
-    """By name."""
+    """By name; shares each by themselves, as `device/short`."""
+    wholes: dict[str, PopulationResult] = Field(default_factory=dict)
+    """The sums of populations with shares, by name."""
     flows: tuple[FlowResult, ...]
     """Messages from population to population."""
     stages: tuple[StageResult, ...]

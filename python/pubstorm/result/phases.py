@@ -58,7 +58,9 @@ class Phase(Value):
     latency_us: Latency = Latency()
     """From the intended send to the delivery, or to the acknowledgement where nobody receives."""
     populations: dict[str, PhasePopulation] = Field(default_factory=dict)
-    """By population."""
+    """By population; shares each by themselves."""
+    wholes: dict[str, PhasePopulation] = Field(default_factory=dict)
+    """The sums of populations with shares."""
     status: PhaseStatus
     """How the target took it."""
     collapsed_at_s: float | None = None

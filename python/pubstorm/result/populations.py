@@ -23,10 +23,16 @@ class PopulationResult(Counters):
     """Clients planned."""
     asked_max: int | None = None
     """Most clients that were to be there at once; null: all that were planned."""
+    lives: bool = False
+    """Whether clients leave by themselves when their time is over."""
     connected_max: int = 0
     """Most clients connected at once."""
     ready_max: int = 0
     """Most clients at once that were connected with every filter answered."""
+    reached_max: int | None = None
+    """Most clients at once that were ready, or away after a life; null: as `ready_max`."""
+    away_max: int = 0
+    """Most clients at once whose life was over."""
     in_flight_max: int = 0
     """Most messages at once sent and not acknowledged."""
     in_flight: int = 0
@@ -97,6 +103,10 @@ class StagePopulation(Rates):
     """Messages acknowledged."""
     skipped_total: int
     """Messages due and not sent."""
+    left_total: int = 0
+    """Lives that ended as planned."""
+    stalled_total: int = 0
+    """Times that a subscriber stalled."""
     received_total: int
     """Messages received."""
     expected_total: int
@@ -151,11 +161,14 @@ class StageResult(Value):
     disconnects_per_s: float = 0.0
     """Clients a second that were there before and not after it, of a disconnect stage."""
     populations: dict[str, StagePopulation]
-    """By population."""
+    """By population; shares each by themselves."""
+    wholes: dict[str, StagePopulation] = Field(default_factory=dict)
+    """The sums of populations with shares."""
     flows: tuple[StageFlow, ...] = ()
     """The ledger of its messages, flow by flow."""
     unjudged: tuple[str, ...] = ()
-    """Populations that subscribe and changed in it: they are owed what they received."""
+    """Populations that subscribe and changed in it, or have lives: they are owed what they
+    received."""
 
     def holds(self, at_s: float) -> bool:
         """Whether an instant of the run lies in it."""

@@ -39,6 +39,8 @@ class SeriesStep(Value):
     """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
     """Why it came to no measurement."""
+    unfit: str | None = None
+    """What it needs that this host does not have, so that it was not run."""
     cells: tuple[str, ...] = ()
     """Its row of the table."""
     memory: dict[str, MemoryPoint] = Field(default_factory=dict)
@@ -56,6 +58,8 @@ class SeriesStep(Value):
         """Its verdict in a word, or why it has none."""
         if self.status is not None:
             return str(self.status)
+        if self.unfit is not None:
+            return "not run"
         return "no measurement" if self.problem is not None else "not played"
 
 

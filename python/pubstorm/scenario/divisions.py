@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from math import floor
 
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, PopulationShare
-from pubstorm.units import PartOf
+from pubstorm.units import rounded
 
 REST = "rest"
 """What the clients are called that are in no share."""
@@ -69,16 +68,6 @@ def meant_by(names: Mapping[str, Division], name: str) -> tuple[str, ...]:
     return tuple(each for each, division in names.items() if division.whole == name)
 
 
-def number_of(amount: int | PartOf, clients: int) -> int:
-    """The number of clients that a number or a share of so many is."""
-    return amount if isinstance(amount, int) else rounded(amount.share * clients)
-
-
-def rounded(number: float) -> int:
-    """The nearest whole number, up from the middle: of 50 clients 1 % is one."""
-    return floor(round(number, ROUNDING_DIGITS) + 0.5)
-
-
 def _divided(name: str, population: Population) -> Iterator[Division]:
     if not population.shares:
         yield Division(name, None, population, 0)
@@ -111,5 +100,3 @@ def _changed(population: Population, share: PopulationShare) -> Population:
 
 MAY_BE_NEVER = ("lifetime", "reconnect")
 """Of these a share can say that there is none, though the population has one."""
-ROUNDING_DIGITS = 6
-"""A share in percent is no binary fraction: 0.35 of 100 is 35, and half of one is half."""

@@ -10,9 +10,11 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
+from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
 from pubstorm.scenario.at import Finding
-from pubstorm.scenario.checks import check_keys, check_values
+from pubstorm.scenario.checks import check_keys, check_rows, check_values
+from pubstorm.scenario.counts import counted
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
 from pubstorm.scenario.model import Scenario, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
@@ -73,7 +75,8 @@ class _Loading:
         if target is not None:
             self._retarget(target)
         if isinstance(self.data, dict):
-            self.data = {"name": _name_of(self.file), **self.data}
+            named = {"name": _name_of(self.file), **self.data}
+            self.data = counted(named, allowed_descriptors())
         scenario = self._validate()
         steps: tuple[Step, ...] = ()
         if scenario is not None and scenario.sweep is not None and not self.problems:
@@ -84,7 +87,7 @@ class _Loading:
         settings += [f"--target {target}"] if target is not None else []
         notes = "".join(f"# with {setting}\n" for setting in settings)
         newline = "" if text.endswith("\n") or not notes else "\n"
-        scenario = with_absolute_paths(scenario, FilePath(self.file).absolute().parent)
+        scenario = with_absolute_paths(scenario, self._folder)
         return scenario.read_from(text + newline + notes, steps)
 
     def _steps(
@@ -150,7 +153,13 @@ class _Loading:
             return None
         if not self.problems:
             self._add(check_values(scenario))
+        if not self.problems:
+            self._add(check_rows(with_absolute_paths(scenario, self._folder)))
         return scenario
+
+    @property
+    def _folder(self) -> FilePath:
+        return FilePath(self.file).absolute().parent
 
     def _add(self, findings: Iterable[Finding]) -> None:
         for path, message, hint in findings:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pubstorm.scenario.divisions import rounded
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import Change, Connect, Publish, Stage
-from pubstorm.units import PartOf
+from pubstorm.units import PartOf, rounded
 
 
 def scaled(scenario: Scenario) -> Scenario:

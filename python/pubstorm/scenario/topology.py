@@ -107,8 +107,9 @@ class Broker(Part):
     ]
     """`embedded` comes with Pubstorm; `mosquitto`, `rabbitmq` and `nats` have to be installed;
     `command` is any other program."""
-    count: SmallCount = 1
-    """How many of them."""
+    count: Annotated[SmallCount, OrWord("auto")] = 1
+    """How many of them; `auto`: as many as the clients need that connect to them, by the open files
+    that a process may have."""
     port: PortNumber | None = None
     """Port of the first of them; the others count up from it. Default: free ports."""
     binary: Text | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pubstorm.scenario.divisions import Division, divisions_of, meant_by, rounded
+from pubstorm.scenario.divisions import Division, divisions_of, meant_by
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.stages import EVERY, Change, Connect, Disconnect, Stage
-from pubstorm.units import PartOf
+from pubstorm.units import PartOf, rounded
 
 
 class Turnout:

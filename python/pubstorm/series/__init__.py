@@ -33,6 +33,7 @@ from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
+from pubstorm.series.fit import unfit_here
 from pubstorm.series.memory import memory_of_steps, steady_memory
 from pubstorm.series.row import cells, with_table
 from pubstorm.series.text import text_of
@@ -161,12 +162,16 @@ class _Series:
         return None
 
     async def _played(self, turn: _Turn, topology: Topology | None) -> Result | None:
-        """Plays a step, after the pause; None where it came to no measurement."""
+        """Plays a step, after the pause; None where it came to no measurement or does not fit."""
         if any(row.outcome != "not played" for row in self._rows):
             await self._pause()
         if self._interrupted.is_set():
             return None
         self._live.step(self._title(turn))
+        if (unfit := unfit_here(turn.step.scenario)) is not None:
+            self._put(turn.row.model_copy(update={"unfit": unfit}), None)
+            self._live.step(f"  not run: {unfit}")
+            return None
         options = RunOptions(self._directory.path / turn.row.folder, turn.row.command, topology)
         try:
             result = await play_scenario(turn.step.scenario, options, self._live)
@@ -212,11 +217,13 @@ class _Series:
 
     def _condition_met(self, turn: _Turn, result: Result | None) -> str | None:
         """The first of the sweep's conditions that a step fulfils."""
-        status = self._rows[turn.row.number - 1].status
+        row = self._rows[turn.row.number - 1]
+        if row.unfit is not None:
+            return None
         words = {Status.FAIL: "failed", Status.INVALID: "invalid", None: "invalid"}
         for line in self._sweep.stop_when:
             if not isinstance(line, Threshold):
-                if line == words.get(status):
+                if line == words.get(row.status):
                     return line
             elif result is not None and judge_threshold(result, line).passed:
                 return line.source

@@ -12,12 +12,14 @@ from pubstorm.result import LimitedBy, SeriesStep, Status
 def text_of(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
     """The line for steps in the order of playing; of a ladder, where a value grows from step to
     step, it says how far it held."""
-    played = [step for step in steps if step.outcome != "not played"]
+    unfit = [f"{step.name} not run: {step.unfit}" for step in steps if step.unfit is not None]
+    played = [step for step in steps if step.outcome not in {"not played", "not run"}]
     if not played:
-        return "no step was played"
+        return "; ".join(["no step was played", *unfit])
     parts = [_held(played) if is_ladder else _counts(played), _first_broken(played)]
-    left = len(steps) - len(played)
+    left = len(steps) - len(played) - len(unfit)
     parts += [f"{left} of {len(steps)} steps not played"] if left else []
+    parts += unfit
     return "; ".join(part for part in parts if part)
 
 

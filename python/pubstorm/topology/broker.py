@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from pubstorm.children import signal_child
 from pubstorm.errors import TopologyError
 from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.log_tail import last_lines, open_log
@@ -172,9 +173,8 @@ class ServerProcess(ABC):
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal, if it is there."""
-        if self._process is not None and not self.gone():
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None:
+            signal_child(self._process, number)
 
     async def stop(self) -> None:
         """It is gone when this returns, with what it started: SIGTERM, then SIGKILL after a

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pubstorm.scenario.divisions import meant_by, rounded
+from pubstorm.scenario.divisions import meant_by
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.stages import EVERY, Change, Connect, Publish
 from pubstorm.scenario.turnout import Turnout, said_of
-from pubstorm.units import PartOf, write_duration, write_share
+from pubstorm.units import PartOf, rounded, write_duration, write_share
 
 Finding = tuple[Path, str, str | None]
 

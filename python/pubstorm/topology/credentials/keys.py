@@ -208,7 +208,7 @@ class RunKeys:
 
 
 def _stem(population: Population) -> str:
-    return f"{population.name}-{{n}}"
+    return f"{population.of}-{{n}}"
 
 
 def _bridge_stem(name: str, number: int) -> str:

@@ -72,9 +72,9 @@ class RunPasswords:
         """The population with the user name and the password that it lacks."""
         lacks: dict[str, object] = {}
         if population.username is None:
-            lacks["username"] = population.name
+            lacks["username"] = population.of
         if population.password is None:
-            lacks["password"] = self._secret(f"population {population.name}")
+            lacks["password"] = self._secret(f"population {population.of}")
         return population.model_copy(update=lacks)
 
     @property

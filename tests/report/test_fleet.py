@@ -1,0 +1,72 @@
+"""The page and the files of a run with shares, nodes and a tear-down, and of a series of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pubstorm.report.backdrop import marks
+from pubstorm.report.junit import junit
+from pubstorm.report.run_page import run_page
+from pubstorm.report.series import series_markdown
+from pubstorm.report.series_page import series_page
+from pubstorm.report.stored import load_run
+from pubstorm.result import MemoryModel, Result
+from tests.report.example_run import Shape, write_run
+from tests.report.example_series import write_series
+from tests.report.reading import Page
+from tests.result.example_fleet import fleet_parts
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    parts = fleet_parts()
+    del parts["monitors"]
+    return write_run(tmp_path, Shape(duration_s=20), **parts)
+
+
+def test_samplers_problems_and_stalls_stand_with_the_key_figures(result: Result) -> None:
+    text = Page(run_page(load_run(Path(result.run_directory)))).text
+    start = text[text.index("Key figures") : text.index("Over time All plots")]
+    assert "device pub QoS 0 – – – 1 999 959 2 000 000 99.997 %" in start
+    assert "Messages of QoS 0 get no answer" in start
+    assert "30 connect refused, 11 connect timeout" in start
+    assert "device 17 publish from 12.0 s on 34" in start
+    tables = text[text.index("Tables") :]
+    assert "node-0 62 100 62.1 % 50 %" in tables
+    assert "node-0 45.0 MB 9.87 kB 9.92 GB 0.999 14" in tables
+    assert "host: memory did not grow with connections." in tables
+    assert "Samplers" not in tables
+
+
+def test_a_run_without_them_shows_no_table_of_them(tmp_path: Path) -> None:
+    write_run(tmp_path, Shape(duration_s=20))
+    text = Page(run_page(load_run(tmp_path))).text
+    for title in ("Samplers", "Problems", "Stalled subscribers", "Balance of", "Memory by"):
+        assert title not in text
+
+
+def test_stalls_of_one_second_are_one_line_in_the_plots(result: Result) -> None:
+    told = [(mark.at_s, mark.text) for mark in marks(result) if mark.kind == "stall"]
+    assert told == [(12.0, "device 17 and 1 more got nothing from here on")]
+
+
+def test_problems_are_in_the_output_of_ci(result: Result) -> None:
+    assert "connections failed: 41 of 2 000 000 connection attempts failed" in junit(result)
+
+
+def test_memory_over_the_steps_stands_below_the_table_of_a_series(tmp_path: Path) -> None:
+    line = MemoryModel(
+        subject="engines",
+        base_bytes=5e6,
+        bytes_per_connection=86.4,
+        r_squared=0.999,
+        points=3,
+    )
+    series = write_series(tmp_path, memory=(line,))
+    row = "engines 5.00 MB 86.4 B 91.4 MB 0.999 3"
+    assert row in Page(series_page(tmp_path, series)).text
+    assert "| engines | 5.00 MB | 86.4 B | 91.4 MB | 0.999 | 3 |" in series_markdown(series)
+    bare = series.model_copy(update={"memory": ()})
+    assert "Memory by connections" not in Page(series_page(tmp_path, bare)).text

@@ -70,6 +70,11 @@ class Interval:
         """Clients of all populations that were connected at the end."""
         return sum(population.connected for population in self.populations)
 
+    def sum_of(self, populations: Iterable[int], gauges: Iterable[Gauge]) -> int:
+        """The sum of some gauges over some populations."""
+        parts = [self.populations[population] for population in populations]
+        return sum(getattr(part, gauge) for part in parts for gauge in gauges)
+
     def connected_to(self, targets: Iterable[int]) -> int:
         """Clients connected at some targets at the end."""
         told = len(self.connected_at)
@@ -288,12 +293,7 @@ class Totals:
     def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
         """The largest sum over agents, populations and gauges; each agent's counts until its next
         one."""
-
-        def value(interval: Interval) -> int:
-            parts = (interval.populations[population] for population in populations)
-            return sum(getattr(part, gauge) for part in parts for gauge in gauges)
-
-        return self._peak(value)
+        return self._peak(lambda interval: interval.sum_of(populations, gauges))
 
     def connected_peak(self) -> int:
         """The most clients of all populations together that were connected at once."""

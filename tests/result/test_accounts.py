@@ -146,7 +146,9 @@ def snapshot(second: int, connected: int, *targets: int, **changes: object) -> S
     return Snapshot.model_validate(fields)
 
 
-def did(connected: int = 0, *, ack_us: int = 0, connect_us: int = 0, **counts: int) -> object:
+def did(
+    connected: int = 0, *, ack_us: int = 0, connect_us: int = 0, **counts: int
+) -> PopulationSnapshot:
     acks = Histogram.of([1000 * ack_us] * counts.get("acked_total", 0))
     outcomes = {Reason(name): counts.pop(name) for name in list(counts) if "_total" not in name}
     return PopulationSnapshot(
@@ -449,6 +451,17 @@ def test_a_stall_is_one_however_often_it_is_told(accounted: Accounted) -> None:
         ("mobile", 3, "load", 16, None, 34),
         ("mobile", 17, "load", 16, 18, 40),
     ]
+    assert [stall.lasted for stall in found] == [False, False], "nobody was left in the end"
+
+
+def test_a_stall_lasted_where_somebody_was_left_when_the_stage_ended(accounted: Accounted) -> None:
+    begun = Stall(population=MOBILE, number=3, since_ns=START_NS + 16 * SECOND_NS, until_ns=None,
+                  due=34)  # fmt: skip
+    left = did().model_copy(update={"gauges": Gauges(stalled=1)})
+    last = snapshot(19, 1, populations=(did(), did(), did(), left))
+    found = accounted(assembly(snapshot(17, 1, stalls=(begun,)), last))
+    assert [stall.lasted for stall in found.stalls] == [True]
+    assert found.populations["mobile"].stalled == 1
 
 
 def test_only_the_earliest_stalls_are_kept_in_any_order() -> None:

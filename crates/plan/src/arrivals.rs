@@ -171,37 +171,54 @@ impl Stream {
 /// Keeps the publishers, and the share of their messages, for which `topic` reads what `filter`
 /// does for the subscriber with number `n`; `None`: there is none, or it cannot be said.
 fn narrow((numbers, share): &mut Share, filter: &Level, topic: &Level, n: u64) -> Option<()> {
-    let (text, range) = match filter {
+    let text = match filter {
         Level::Any | Level::Rest => return Some(()),
-        Level::Exact(text) => (text.to_string(), None),
-        Level::Variable { prefix, variable: Variable::Range { from, to }, suffix } => {
-            (format!("{prefix}{from}{suffix}"), Some((prefix, *from, *to, suffix)))
+        Level::Exact(text) => text.to_string(),
+        Level::Variable { prefix, variable, suffix } if variable.variants().is_some() => {
+            return match topic {
+                Level::Exact(text) => numbers.narrow(filter, text),
+                Level::Variable { prefix: before, variable: topic, suffix: after } => {
+                    let alike = before == prefix && after == suffix;
+                    let kept = alike.then(|| keep_values(numbers, topic, variable))??;
+                    *share *= kept;
+                    Some(())
+                }
+                Level::Any | Level::Rest => None,
+            };
         }
         Level::Variable { prefix, variable, suffix } => {
-            (format!("{prefix}{}{suffix}", variable.value(n, 0)), None)
+            format!("{prefix}{}{suffix}", variable.text(n))
         }
     };
-    match (range, topic) {
-        (None, Level::Variable { variable: Variable::Range { from, to }, .. }) => {
-            *share /= (to - from + 1) as f64;
-            numbers.narrow(topic, &text)
+    if let Level::Variable { prefix, variable, suffix } = topic {
+        let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
+        *share *= share_of(variable, middle);
+    }
+    numbers.narrow(topic, &text)
+}
+
+/// In which share of the messages of its publishers a variable of a topic has a value that it goes
+/// through.
+fn share_of(variable: &Variable, value: &str) -> f64 {
+    match variable {
+        Variable::Range { from, to } => 1.0 / (to - from + 1) as f64,
+        Variable::Choice(options) => {
+            let same = options.iter().filter(|option| ***option == *value).count();
+            same as f64 / options.len() as f64
         }
-        (None, _) => numbers.narrow(topic, &text),
-        (Some(_), Level::Exact(text)) => numbers.narrow(filter, text),
-        (Some((before, from, to, after)), Level::Variable { prefix, variable, suffix }) => {
-            let kept = (before == prefix && after == suffix)
-                .then(|| keep_values(numbers, *variable, from, to))??;
-            *share *= kept;
-            Some(())
-        }
-        (Some(_), Level::Any | Level::Rest) => None,
+        _ => 1.0,
     }
 }
 
-/// Keeps the numbers for which a variable has a value from `from` to `to`, and which share of their
-/// messages that is; `None`: there is none, or it cannot be said.
-fn keep_values(numbers: &mut Numbers, variable: Variable, from: u64, to: u64) -> Option<f64> {
-    match variable {
+/// Keeps the numbers for which a variable of a topic has a value that one of a filter goes through,
+/// and which share of their messages that is; `None`: there is none, or it cannot be said.
+fn keep_values(numbers: &mut Numbers, topic: &Variable, filter: &Variable) -> Option<f64> {
+    if let Variable::Choice(sent) = topic {
+        let both = sent.iter().filter(|option| filter.goes_through(option)).count();
+        return (both > 0).then_some(both as f64 / sent.len() as f64);
+    }
+    let &Variable::Range { from, to } = filter else { return None };
+    match *topic {
         Variable::Number => numbers.limit(from, to),
         Variable::Quotient(k) => {
             numbers.limit(from.checked_mul(k)?, to.saturating_mul(k).saturating_add(k - 1));
@@ -211,7 +228,7 @@ fn keep_values(numbers: &mut Numbers, variable: Variable, from: u64, to: u64) ->
             return Some(both as f64 / (last - first + 1) as f64);
         }
         Variable::Remainder(k) if from == 0 && to >= k - 1 => {}
-        Variable::Remainder(_) => return None,
+        _ => return None,
     }
     Some(1.0)
 }

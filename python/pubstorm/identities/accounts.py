@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import combinations
 
 from pubstorm.errors import UsageError
-from pubstorm.plan import Population
+from pubstorm.plan import Population, template_of
 from pubstorm.template import Template
 
 
@@ -52,12 +52,12 @@ class Accounts:
     @classmethod
     def of(cls, population: Population) -> Accounts:
         """Those of a population with user names and passwords."""
-        username = Template.parse(str(population.username))
-        password = Template.parse(str(population.password))
+        username = template_of(population, str(population.username))
+        password = template_of(population, str(population.password))
         rights = tuple(_rights(population))
         templates = (username, password, *(template for template, _ in rights))
         # A range stands for one row each, of one and the same client.
-        differs = any(t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
+        differs = any(t.columns or t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
         count = population.clients if differs else min(population.clients, 1)
         return cls(population.name, count, population.first, username, password, rights)
 
@@ -90,7 +90,9 @@ class Accounts:
         """All that they depend on."""
         rights = [(template.source, access.value) for template, access in self.rights]
         who = self.username.source, self.password.source
-        return (self.population, self.count, self.first, *who, rights)
+        templates = (self.username, self.password, *(template for template, _ in self.rights))
+        files = {t.rows.file.digest: t.rows.first for t in templates if t.rows is not None}
+        return (self.population, self.count, self.first, *who, rights, *files.items())
 
 
 def accounts_of(populations: Sequence[Population]) -> tuple[Accounts, ...]:
@@ -137,7 +139,7 @@ def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
     for subscription in population.subscriptions:
         rights[subscription.filter] = _joined(rights.get(subscription.filter), Access.SUBSCRIBE)
     for source, access in rights.items():
-        yield Template.parse(source), access
+        yield template_of(population, source), access
 
 
 def _joined(one: Access | None, other: Access) -> Access:

@@ -29,6 +29,8 @@ from pubstorm.result import (
 
 TARGETS_MAX = 8
 """Targets of a name that have a row each."""
+STALLS_SHOWN = 10
+"""Stalls in the table; the others are in the details."""
 STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
 """Parts of a run that memory and CPU are shown of, with their headings."""
 
@@ -133,7 +135,17 @@ def target_groups(result: Result) -> dict[str, list[TargetResult]]:
 
 
 def stalls(result: Result) -> Table:
-    """Subscribers that got nothing though messages were due to them."""
+    """The first subscribers that got nothing though messages were due to them."""
+    every = every_stall(result)
+    total = sum(population.stalled_total for population in result.populations.values())
+    rows = every.rows[:STALLS_SHOWN]
+    is_cut = total > len(rows)
+    note = f"Shown are the earliest {len(rows)} of {count_text(total)}." if is_cut else ""
+    return Table("Stalled subscribers", every.columns, rows, note)
+
+
+def every_stall(result: Result) -> Table:
+    """All that were kept, where these are more."""
     rows = [
         (
             f"{stall.population} {stall.number}",
@@ -144,11 +156,7 @@ def stalls(result: Result) -> Table:
         for stall in result.stalls
     ]
     texts = (Column(name, right=False) for name in ("subscriber", "stage", "got nothing"))
-    total = sum(population.stalled_total for population in result.populations.values())
-    note = (
-        f"Shown are the earliest {len(rows)} of {count_text(total)}." if total > len(rows) else ""
-    )
-    return Table("Stalled subscribers", (*texts, Column("messages due")), tuple(rows), note)
+    return Table("Every stall", (*texts, Column("messages due")), tuple(rows))
 
 
 def by_stage(result: Result) -> Table:
@@ -271,7 +279,9 @@ def _memory_cell(part: Statistics | None) -> str:
 
 
 def _until(stall: StalledSubscriber) -> str:
-    return "on" if stall.until_s is None else f"to {span_text(stall.until_s)}"
+    if stall.until_s is not None:
+        return f"to {span_text(stall.until_s)}"
+    return "on" if stall.lasted else "for a while"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -33,8 +33,6 @@ class PopulationResult(Counters):
     """Most clients at once that were ready, or away after a life; null: as `ready_max`."""
     away_max: int = 0
     """Most clients at once whose life was over."""
-    stalled_max: int = 0
-    """Most subscribers at once that had stalled."""
     in_flight_max: int = 0
     """Most messages at once sent and not acknowledged."""
     in_flight: int = 0

@@ -5,7 +5,7 @@ use crate::model::{Late, Lifetime, Order, Payload, Phase, Publication};
 use crate::template::Template;
 use proptest::prelude::*;
 
-const TOPICS: [&str; 13] = [
+const TOPICS: [&str; 15] = [
     "a/x",
     "a/{n}",
     "a/{n%3}",
@@ -19,8 +19,10 @@ const TOPICS: [&str; 13] = [
     "$s",
     "a/t{3..8}",
     "a/{n%4}/{n%6}",
+    "a/{x|y|x|z}",
+    "b/{n}/{x|3}",
 ];
-const FILTERS: [&str; 17] = [
+const FILTERS: [&str; 20] = [
     "a/x",
     "a/{n}",
     "a/{n%3}",
@@ -38,6 +40,9 @@ const FILTERS: [&str; 17] = [
     "$s/#",
     "a/{n%4}/{n%3}",
     "+/+/+",
+    "a/{x|w|z}",
+    "a/y",
+    "b/{n}/x",
 ];
 
 fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,9 @@ def _population_metrics() -> Iterator[str]:
     def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for name in names:
             metric = POPULATION_METRICS[name]
-            meaning = _prose(described[metric.path[-1]].description)
+            field = described.get(metric.path[-1])
+            of_property = getattr(PopulationResult, metric.path[-1], None)
+            meaning = _prose(field.description if field else getdoc(of_property))
             yield f"`{name}`", meaning, ", ".join(sorted(metric.spans, reverse=True))
 
     yield "## Counts of populations"

@@ -296,7 +296,12 @@ class Totals:
     def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
         """The largest sum over agents, populations and gauges; each agent's counts until its next
         one."""
-        return self._peak(lambda interval: interval.sum_of(populations, gauges))
+
+        def value(interval: Interval) -> int:
+            parts = (interval.populations[population] for population in populations)
+            return sum(getattr(part, gauge) for part in parts for gauge in gauges)
+
+        return self._peak(value)
 
     def connected_peak(self) -> int:
         """The most clients of all populations together that were connected at once."""

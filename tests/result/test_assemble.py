@@ -44,9 +44,7 @@ def plan() -> Plan:
         Stage(name="connect", action=connect, populations=(0, 1)),
         Stage(name="load", action=PublishAction(duration_ns=3 * SECOND_NS), populations=(0,)),
     )
-    device, *others = golden.populations
-    alone = device.model_copy(update={"name": "device", "whole": None, "lifetime": None})
-    return golden.model_copy(update={"stages": stages, "populations": (alone, *others)})
+    return golden.model_copy(update={"stages": stages, "populations": populations})
 
 
 def population(sent: int = 0, connected: int = 0, ready: int = 0) -> PopulationSnapshot:

@@ -1,5 +1,5 @@
 """Files of this host that a run is going to use, looked at before anything starts: programs of
-brokers, keys and certificates."""
+brokers, keys, certificates and rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from pubstorm.errors import Problem, ScenarioError
 from pubstorm.keys.check import key_problems, tls_problems
 from pubstorm.plan import Plan, planned_tls
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.checks import check_rows
 from pubstorm.template import Template
 
 
 def check_host_files(scenario: Scenario, plan: Plan) -> None:
     """Raises ScenarioError with everything that is wrong."""
-    problems = [*_program_problems(scenario), *key_problems(plan), *_bridge_problems(scenario)]
+    problems = [*_row_problems(scenario)]
+    if not problems:
+        problems = [*_program_problems(scenario), *key_problems(plan), *_bridge_problems(scenario)]
     if problems:
         raise ScenarioError(problems)
+
+
+def _row_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Rows have been looked at with the scenario; a series may come to them hours later."""
+    for path, message, hint in check_rows(scenario):
+        yield Problem(".".join(map(str, path)), "", message, hint)
 
 
 def _program_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -14,8 +14,9 @@ from pubstorm.control import AGENT_LINE, COMMAND
 from pubstorm.histogram import Histogram, bucket_index, bucket_upper_ns
 from pubstorm.plan import Attachment, Plan, clients_at, target_of
 from pubstorm.preflight import largest_share
+from pubstorm.rows import RowFile, Table
 from pubstorm.snapshot import Snapshot
-from pubstorm.template import Template, TemplateError
+from pubstorm.template import MessageFacts, Template, TemplateError
 from pubstorm.topology.bridges.links import LINKS_ANSWER, LINKS_COMMAND
 
 GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
@@ -72,9 +73,38 @@ def test_templates_are_rendered_and_refused_as_agreed() -> None:
     for source in agreed["refused"]:
         with pytest.raises(TemplateError):
             Template.parse(source)
-    for source in agreed["filters_refused"]:
-        with pytest.raises(TemplateError):
-            Template.parse(source).levels()
+    checks = {
+        "client_texts_refused": Template.check_client,
+        "topics_refused": Template.check_topic,
+        "filters_refused": Template.levels,
+    }
+    for key, check in checks.items():
+        for source in agreed[key]:
+            template = Template.parse(source)
+            with pytest.raises(TemplateError):
+                check(template)
+
+
+def test_rows_are_rendered_as_agreed() -> None:
+    for file in golden("template.json")["rows"]:
+        values = tuple((value,) for value in file["values"])
+        table = Table(RowFile((file["column"],), values), file["rows"]["first"])
+        for case in file["rendered"]:
+            assert Template.parse(case["template"], table).text(case["n"]) == case["text"], case
+
+
+def test_payloads_are_rendered_as_agreed() -> None:
+    for case in golden("template.json")["messages"]:
+        stream = MessageFacts.stream(case["seed"], case["publication"])
+        facts = MessageFacts(
+            number=case["number"],
+            topic_variants=case["topic_variants"],
+            chance=stream.of(case["client"]).of(case["number"]),
+            time_ms=case["time_ms"],
+            stamp=bytes.fromhex(case["stamp"]),
+        )
+        text = Template.parse(case["template"]).message_text(case["n"], case["variant"], facts)
+        assert text == case["text"], case
 
 
 def test_a_plan_with_everything_is_read_and_written_unchanged() -> None:

@@ -1,8 +1,10 @@
 //! The engine's only source of time: nanoseconds of CLOCK_MONOTONIC, the same for every process
-//! of a host, and a timer that wakes the loop at such an instant, finer than epoll's milliseconds.
+//! of a host, how they are reckoned since 1970, and a timer that wakes the loop at such an instant,
+//! finer than epoll's milliseconds.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -13,6 +15,13 @@ pub fn now_ns() -> u64 {
     clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         time.tv_sec().unsigned_abs() * plan::SECOND_NS + time.tv_nsec().unsigned_abs()
     })
+}
+
+/// What is to be added to an instant of [`now_ns`] for nanoseconds since 1970, as of now.
+pub fn since_1970_ns() -> u64 {
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let epoch_ns = epoch.map_or(0, |since| since.as_nanos() as u64);
+    epoch_ns.saturating_sub(now_ns())
 }
 
 /// Becomes readable at a set instant.

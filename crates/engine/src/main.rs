@@ -10,6 +10,7 @@ mod ledger;
 mod lifetimes;
 mod pause;
 mod pipes;
+mod rows;
 mod setup;
 mod shared;
 mod sink;

@@ -4,8 +4,13 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use plan::{Late, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard, Variants};
+use plan::{
+    Late, MessageFacts, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard, Stamp,
+    Variants,
+};
 
+use crate::clock;
+use crate::rows::{self, RowsError};
 use crate::tls::{Tls, TlsError};
 
 /// What a plan asks for and this host does not have.
@@ -18,6 +23,14 @@ pub enum SetupError {
         target: String,
         /// The resolver's word.
         error: io::Error,
+    },
+    /// A population whose templates have no values.
+    #[error("population {population}: rows: {error}")]
+    Rows {
+        /// Its name.
+        population: String,
+        /// Why.
+        error: RowsError,
     },
     /// A population whose clients cannot be put under TLS.
     #[error("population {population}: tls: {error}")]
@@ -41,6 +54,10 @@ pub struct Setup {
     pub populations: Vec<PopulationSetup>,
     /// Population of each publication, over all populations.
     pub publisher_of: Vec<usize>,
+    /// Whether some payloads of text carry a stamp.
+    pub stamps_text: bool,
+    /// What is to be added to an instant of the clock for nanoseconds since 1970.
+    pub since_1970_ns: u64,
 }
 
 /// One population's share.
@@ -69,6 +86,8 @@ pub struct PublicationSetup {
     pub stamped: bool,
     /// The stream from which payload sizes are drawn.
     pub sizes: Random,
+    /// The stream from which values in payloads are drawn.
+    pub values: Random,
 }
 
 impl SetupError {
@@ -76,6 +95,7 @@ impl SetupError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
+            Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
             Self::Tls { error, .. } => error.hint(),
         }
     }
@@ -95,6 +115,10 @@ impl Setup {
             };
             targets.push(resolve(&target.host, target.port).map_err(unresolved)?);
         }
+        rows::bind(&plan).map_err(|(p, error)| {
+            let population = plan.populations[p].name.clone();
+            SetupError::Rows { population, error }
+        })?;
         let mut populations = Vec::new();
         let mut publisher_of = Vec::new();
         let mut first_client = 0;
@@ -107,7 +131,13 @@ impl Setup {
             populations.push(PopulationSetup { first_client, share, tls, publications });
             first_client += share;
         }
-        Ok(Self { plan, shard, targets, populations, publisher_of })
+        let stamps_text = plan
+            .populations
+            .iter()
+            .flat_map(|p| &p.publications)
+            .any(|p| is_stamped_text(&p.payload));
+        let since_1970_ns = clock::since_1970_ns();
+        Ok(Self { plan, shard, targets, populations, publisher_of, stamps_text, since_1970_ns })
     }
 
     /// The population whose unstamped publication has this topic, if there is one.
@@ -118,6 +148,15 @@ impl Setup {
             .zip(ready)
             .find(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
             .map(|(_, ready)| self.publisher_of[usize::from(ready.index)])
+    }
+
+    /// The stamp of a payload, if this run made it.
+    #[inline]
+    pub fn stamp_of(&self, payload: &[u8]) -> Option<Stamp> {
+        let is_ours = |stamp: &Stamp| stamp.run_tag == self.plan.run_tag;
+        let first = Stamp::read(payload).filter(is_ours);
+        let in_text = || self.stamps_text.then(|| Stamp::find(payload)).flatten();
+        first.or_else(|| in_text().filter(is_ours))
     }
 
     /// Clients of this agent.
@@ -137,20 +176,26 @@ fn publications(population: &Population, seed: u64, first_index: usize) -> Vec<P
             variants: Variants::new(publication, seed, index),
             stamped: holds_stamp(&publication.payload),
             sizes: Random::new(seed, purpose + 1),
+            values: MessageFacts::stream(seed, index),
         }
     };
     population.publications.iter().enumerate().map(ready).collect()
 }
 
-/// Whether every payload has room for a stamp; a publication is stamped whole or not at all.
+/// Whether every payload has a stamp, or room for one; a publication is stamped whole or not at
+/// all.
 fn holds_stamp(payload: &Payload) -> bool {
     match *payload {
         Payload::Fixed { bytes } => bytes as usize >= STAMP_BYTES,
         Payload::Gaussian { mean_bytes, sd_bytes } => {
             i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
         }
-        Payload::Text { .. } => false,
+        Payload::Text { .. } => is_stamped_text(payload),
     }
+}
+
+fn is_stamped_text(payload: &Payload) -> bool {
+    matches!(payload, Payload::Text { template, .. } if template.has_stamp())
 }
 
 /// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and

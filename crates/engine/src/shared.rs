@@ -43,6 +43,8 @@ pub struct Shared {
     pub gave_up: Vec<u32>,
     /// Bytes to write; empty between two clients.
     pub out: Vec<u8>,
+    /// The text of a payload while its message is written.
+    pub text: Vec<u8>,
     /// Where sockets are read to.
     pub read_buffer: Vec<u8>,
     /// Who ought to receive what.
@@ -92,6 +94,7 @@ impl Shared {
             underway: 0,
             gave_up: vec![0; populations],
             out: Vec::new(),
+            text: Vec::new(),
             read_buffer: vec![0; READ_BYTES],
             receivers: Receivers::new(FanOut::new(&setup.plan)),
             setup,

@@ -9,6 +9,8 @@ mod lives;
 #[path = "agent/stalls.rs"]
 mod stalls;
 mod support;
+#[path = "agent/texts.rs"]
+mod texts;
 
 use plan::{Command, Counters, Reason};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use crate::model::{
     Action, Bridges, Change, Lifetime, Pace, Payload, Plan, Population, Publication, Stage,
 };
-use crate::template::TemplateError;
+use crate::template::{Place, TemplateError};
 use crate::tempo::Tempo;
 
 /// Why a plan cannot be played. The conductor checks more, with better words; these are what an
@@ -19,7 +19,7 @@ pub enum PlanError {
         /// The format that was found.
         found: u32,
     },
-    /// A filter with two variables in one level.
+    /// A template that cannot stand where it does.
     #[error("{path}: {source}")]
     Template {
         /// Where in the plan.
@@ -146,10 +146,12 @@ impl Bridges {
                     let found = prefix.source();
                     format!("found '{found}', allowed is a prefix without ranges and wildcards")
                 })?;
-                let whole = prefix.followed_by(&route.filter);
-                whole
-                    .and_then(|whole| whole.check_filter())
-                    .map_err(|source| PlanError::Template { path, source })?;
+                let whole = prefix.followed_by(&route.filter).and_then(|whole| {
+                    let column = whole.columns().next().map(ToOwned::to_owned);
+                    column.map_or(Ok(()), |name| Err(TemplateError::Column(name)))?;
+                    whole.check(Place::Filter)
+                });
+                whole.map_err(|source| PlanError::Template { path, source })?;
             }
         }
         Ok(())
@@ -159,24 +161,19 @@ impl Bridges {
 impl Population {
     fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
+        self.check_templates(path)?;
         if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
             require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
             })?;
         }
         for (s, subscription) in self.subscriptions.iter().enumerate() {
-            let path = format!("{path}.subscriptions[{s}]");
-            check_qos(subscription.qos, &path)?;
-            subscription
-                .filter
-                .check_filter()
-                .map_err(|source| PlanError::Template { path: format!("{path}.filter"), source })?;
+            check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }
         for (p, publication) in self.publications.iter().enumerate() {
             let path = format!("{path}.publications[{p}]");
             check_qos(publication.qos, &path)?;
             require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
-            publication.check_sizes(&path)?;
             if let Pace::Open { period_ns, spread, jitter, .. } = publication.pace {
                 require(period_ns > 0, &format!("{path}.pace.period_ns"), || "must be > 0".into())?;
                 require((0.0..1.0).contains(&spread), &format!("{path}.pace.spread"), || {
@@ -196,7 +193,7 @@ impl Publication {
     const TOPIC_BYTES_MAX: usize = 65_535;
     const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
-    fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
+    pub(crate) fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
         let topic = self.topic.bytes_max();
         require(topic <= Self::TOPIC_BYTES_MAX, &format!("{path}.topic"), || {
             format!("found up to {topic} bytes, allowed are {}", Self::TOPIC_BYTES_MAX)
@@ -206,7 +203,7 @@ impl Publication {
             Payload::Gaussian { mean_bytes, sd_bytes } => {
                 u64::from(*mean_bytes) + 4 * u64::from(*sd_bytes)
             }
-            Payload::Text { template } => template.bytes_max() as u64,
+            Payload::Text { template, .. } => template.bytes_max() as u64,
         };
         require(payload <= Self::PAYLOAD_BYTES_MAX, &format!("{path}.payload"), || {
             format!("found up to {payload} bytes, allowed are {}", Self::PAYLOAD_BYTES_MAX)

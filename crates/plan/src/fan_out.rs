@@ -177,4 +177,6 @@ impl PopulationFilters {
 #[cfg(test)]
 mod bridge_tests;
 #[cfg(test)]
+mod row_tests;
+#[cfg(test)]
 pub(crate) mod tests;

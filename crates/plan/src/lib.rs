@@ -14,11 +14,13 @@ mod model;
 mod order;
 mod pacer;
 mod random;
+mod rows;
 mod shard;
 mod snapshot;
 mod stamp;
 mod template;
 mod tempo;
+mod texts;
 
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
@@ -33,14 +35,16 @@ pub use model::{
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
 pub use random::Random;
+pub use rows::Column;
 pub use shard::Shard;
 pub use snapshot::{
     Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
     Snapshot, Stall, TargetSnapshot,
 };
 pub use stamp::{STAMP_BYTES, Stamp, StreamId};
-pub use template::{Template, TemplateError};
+pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
+pub use texts::Columns;
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

@@ -374,10 +374,13 @@ pub enum Payload {
         /// Standard deviation in bytes.
         sd_bytes: u32,
     },
-    /// The user's own text, without a stamp: counted, but without latency or order.
+    /// The user's own text; without a stamp in it counted, but without latency or order.
     Text {
         /// Template of the text.
         template: Template,
+        /// Whether it is JSON, so that values from a file are escaped.
+        #[serde(default)]
+        is_json: bool,
     },
 }
 

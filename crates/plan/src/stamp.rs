@@ -1,8 +1,28 @@
 //! What a stamped payload says about itself in its first bytes: the run, the stream, the place in
-//! the stream, and when the message was due and sent. It knows nothing of the rest of the payload.
+//! the stream, and when the message was due and sent. In a payload of text it stands anywhere, as
+//! text. It knows nothing of the rest of the payload.
+
+use memchr::memmem;
 
 /// Bytes of a stamp; smaller payloads go unstamped.
 pub const STAMP_BYTES: usize = 32;
+/// Bytes of a stamp as text: the marker, and six bits in each character.
+pub const STAMP_TEXT_BYTES: usize = MARKER.len() + (STAMP_BYTES * 8).div_ceil(6);
+
+/// What a stamp in a text begins with.
+const MARKER: &[u8; 5] = b"~pst~";
+/// Base 64 for URLs (RFC 4648, section 5): JSON escapes none of its characters.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// The value of each digit; 255 for all other bytes.
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < DIGITS.len() {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+};
 
 /// Messages whose order is kept: those of one client, one publication, one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +92,41 @@ impl Stamp {
             actual_ns: word(24),
         })
     }
+
+    /// The stamp as text: the marker, then base 64 without padding.
+    #[must_use]
+    pub fn to_text(self) -> [u8; STAMP_TEXT_BYTES] {
+        let mut text = [0; STAMP_TEXT_BYTES];
+        let (marker, digits) = text.split_at_mut(MARKER.len());
+        marker.copy_from_slice(MARKER);
+        for (bytes, digits) in self.to_bytes().chunks(3).zip(digits.chunks_mut(4)) {
+            let bits = bytes
+                .iter()
+                .enumerate()
+                .fold(0, |bits, (i, byte)| bits | u32::from(*byte) << (16 - 8 * i));
+            for (i, digit) in digits.iter_mut().enumerate() {
+                *digit = DIGITS[(bits >> (18 - 6 * i) & 63) as usize];
+            }
+        }
+        text
+    }
+
+    /// The first stamp in a text; `None` where there is none.
+    #[must_use]
+    pub fn find(text: &[u8]) -> Option<Self> {
+        let after = memmem::find(text, MARKER)? + MARKER.len();
+        let digits = text.get(after..after + STAMP_TEXT_BYTES - MARKER.len())?;
+        let mut bytes = [0; STAMP_BYTES];
+        for (digits, bytes) in digits.chunks(4).zip(bytes.chunks_mut(3)) {
+            let mut bits = 0;
+            for (i, digit) in digits.iter().enumerate() {
+                let value = Some(VALUES[usize::from(*digit)]).filter(|&value| value != u8::MAX)?;
+                bits |= u32::from(value) << (18 - 6 * i);
+            }
+            bytes.copy_from_slice(&bits.to_be_bytes()[1..=bytes.len()]);
+        }
+        Self::read(&bytes)
+    }
 }
 
 #[cfg(test)]
@@ -91,5 +146,23 @@ mod tests {
         payload.extend_from_slice(b"the rest");
         assert_eq!(Stamp::read(&payload), Some(stamp));
         assert_eq!(Stamp::read(&payload[..31]), None);
+    }
+
+    #[test]
+    fn a_stamp_is_found_in_a_text() {
+        for actual_ns in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
+            let stream = StreamId { publication: 3, variant: 65_535, client: u32::MAX - 1 };
+            let (run_tag, sequence, intended_ns) = (0xdead_beef, 17, u64::MAX - 5);
+            let stamp = Stamp { run_tag, stream, sequence, intended_ns, actual_ns };
+            let text = stamp.to_text();
+            assert!(text.iter().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(byte)));
+            let payload = [b"{\"at\": \"", &text[..], b"\", \"n\": 1}"].concat();
+            assert_eq!(Stamp::find(&payload), Some(stamp));
+            assert_eq!(Stamp::find(&text[..STAMP_TEXT_BYTES - 1]), None);
+            let mut wrong = text;
+            wrong[20] = b'"';
+            assert_eq!(Stamp::find(&wrong), None);
+        }
+        assert_eq!(Stamp::find(b""), None);
     }
 }

@@ -2,10 +2,11 @@
 //! `tests/contract` holds for Python.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use plan::{
-    Attachment, Bye, Command, Failure, Hello, Histogram, Pacer, Plan, Publication, Shard, Snapshot,
-    Template, Variants,
+    Attachment, Bye, Column, Columns, Command, Failure, Hello, Histogram, MessageFacts, Pacer,
+    Place, Plan, Publication, Rows, STAMP_BYTES, Shard, Snapshot, Stamp, Template, Variants,
 };
 use serde_json::Value;
 
@@ -85,9 +86,58 @@ fn templates_are_rendered_and_refused_as_agreed() {
     for source in list(&golden, "refused") {
         assert!(Template::new(text(source)).is_err(), "{source}");
     }
-    for source in list(&golden, "filters_refused") {
-        assert!(Template::new(text(source)).unwrap().check_filter().is_err(), "{source}");
+    for (key, place) in [
+        ("filters_refused", Place::Filter),
+        ("topics_refused", Place::Topic),
+        ("client_texts_refused", Place::Client),
+    ] {
+        for source in list(&golden, key) {
+            assert!(Template::new(text(source)).unwrap().check(place).is_err(), "{source}");
+        }
     }
+}
+
+#[test]
+fn rows_are_rendered_as_agreed() {
+    for file in list(&golden("template.json"), "rows") {
+        let rows: Rows = serde_json::from_value(file["rows"].clone()).unwrap();
+        let mut column = Column::new(&rows);
+        list(file, "values").iter().for_each(|value| column.push(text(value)));
+        let columns = Columns::from([(text(&file["column"]).to_owned(), Arc::new(column))]);
+        for case in list(file, "rendered") {
+            let template = Template::new(text(&case["template"])).unwrap();
+            template.bind(&columns).unwrap();
+            assert_eq!(template.text(unsigned(&case["n"]), 0), text(&case["text"]), "{case}");
+        }
+    }
+}
+
+#[test]
+fn payloads_are_rendered_as_agreed() {
+    for case in list(&golden("template.json"), "messages") {
+        let (n, number) = (unsigned(&case["n"]), small(&case["number"]));
+        let (client, publication) = (small(&case["client"]), unsigned(&case["publication"]));
+        let stream = MessageFacts::stream(unsigned(&case["seed"]), publication as usize);
+        let facts = MessageFacts {
+            number,
+            topic_variants: small(&case["topic_variants"]),
+            chance: stream.of(u64::from(client)).of(u64::from(number)),
+            time_ms: unsigned(&case["time_ms"]),
+            stamp: stamp(&case["stamp"]),
+        };
+        let (template, mut out) = (Template::new(text(&case["template"])).unwrap(), Vec::new());
+        template.render_message(n, small(&case["variant"]), &facts, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), text(&case["text"]), "{case}");
+    }
+}
+
+/// The stamp of these 32 bytes in hexadecimal.
+fn stamp(hex: &Value) -> Stamp {
+    let byte = |at: usize| {
+        u8::from_str_radix(&text(hex)[2 * at..2 * at + 2], 16).expect("it is hexadecimal")
+    };
+    let bytes: Vec<u8> = (0..STAMP_BYTES).map(byte).collect();
+    Stamp::read(&bytes).expect("a stamp has 32 bytes")
 }
 
 #[test]

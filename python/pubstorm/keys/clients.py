@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pubstorm.errors import UsageError
-from pubstorm.plan import Population, compile_plan, planned_targets
+from pubstorm.plan import Population, compile_plan, planned_targets, template_of
 from pubstorm.scenario import load_scenario
 from pubstorm.shipped import find_scenario
 from pubstorm.template import Kind, Template, TemplateError
@@ -58,9 +58,10 @@ class Wanted:
             template = Template.parse(self.template)
         except TemplateError as error:
             raise UsageError(f"found {error}") from None
-        if template.has(Kind.RANGE):
+        if template.has(*set(Kind) - {Kind.NUMBER, Kind.REMAINDER, Kind.QUOTIENT}):
             hint = "write {n}, and how many with --count"
-            raise UsageError(f"found a range in {self.template!r}, allowed is {{n}}", hint)
+            message = f"found {self.template!r}, allowed are {{n}}, {{n%K}} and {{n/K}}"
+            raise UsageError(message, hint)
         return tuple(template.text(n) for n in range(self.first, self.first + self.count))
 
     def _require_alone(self) -> None:
@@ -70,7 +71,7 @@ class Wanted:
 
 def names_of(population: Population, template: str) -> Names:
     """A template's text for every client of a population, in their order."""
-    compiled = Template.parse(template)
+    compiled = template_of(population, template)
     first = population.first
     return tuple(compiled.text(n) for n in range(first, first + population.clients))
 

@@ -16,12 +16,11 @@ from pubstorm.monitor.profiling import ProfileSpec
 from pubstorm.monitor.prometheus import PrometheusMonitor
 from pubstorm.monitor.redis import RedisMonitor
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
-from pubstorm.plan import Plan, PublishAction, Target
+from pubstorm.plan import Plan, PublishAction, Target, client_tls, template_of
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, SysTopics
 from pubstorm.scenario.target import parse_target
-from pubstorm.template import Template
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,10 @@ def client_login(plan: Plan, target: Target) -> Login:
     fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
     population = next(fits, plan.populations[0])
     username, password = (
-        None if template is None else Template.parse(template).text(population.first)
+        None if template is None else template_of(population, template).text(population.first)
         for template in (population.username, population.password)
     )
-    tls = population.tls if target.tls else None
+    tls = client_tls(population, population.first) if target.tls else None
     return Login(username, password, tls, population.first)
 
 

@@ -19,10 +19,11 @@ from pubstorm.plan import (
     Publication,
     PublishAction,
     Stage,
+    rows_of,
     target_of,
+    template_of,
     together,
 )
-from pubstorm.template import Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,8 @@ def peak_per_s(plan: Plan) -> float:
 
 def deliveries(plan: Plan, population: Population, publication: Publication) -> float:
     """Clients that receive a message of the publication, in the mean over sampled messages."""
-    template, index = Template.parse(publication.topic), plan.populations.index(population)
+    template = template_of(population, publication.topic)
+    index = plan.populations.index(population)
     found = []
     for client in _sample(population.clients):
         target, n = target_of(plan, index, client), population.first + client
@@ -160,7 +162,8 @@ def _received(plan: Plan, population: Population, place: Place) -> float:
         levels = filter_levels(subscription.filter)
         shared = len(levels) > 2 and levels[0] == ("$share",)
         levels_seen = levels[2:] if shared else levels
-        matching = Matching(levels_seen, place.topic, population.first, population.clients)
+        numbers = range(population.first, population.first + population.clients)
+        matching = Matching(levels_seen, place.topic, numbers, rows_of(population))
         share = targets / at.count
         if targets == 1 and at.choice == "turn":
             remainder = target - at.first - at.shift + population.first
@@ -179,7 +182,8 @@ def _received(plan: Plan, population: Population, place: Place) -> float:
 def _has(population: Population, n: int, topic: str) -> bool:
     """Whether client number `n` subscribes to a topic."""
     filters = (filter_levels(subscription.filter) for subscription in population.subscriptions)
-    return any(Matching(levels, topic, n, 1).count() for levels in filters)
+    one, rows = range(n, n + 1), rows_of(population)
+    return any(Matching(levels, topic, one, rows).count() for levels in filters)
 
 
 def _sample(count: int) -> Iterator[int]:

@@ -61,7 +61,7 @@ def _crossed(plan: Plan, index: int, place: Place) -> Iterator[Place]:
     elif 0 <= number < bridges.count and number != came:
         for route in _routes(bridges, "out"):
             levels = filter_levels(route.local_prefix + route.filter)
-            if Matching(levels, place.topic, number, 1).count():
+            if Matching(levels, place.topic, range(number, number + 1)).count():
                 prefixes = (route.local_prefix, route.remote_prefix)
                 topic = _renamed(place.topic, number, *prefixes)
                 path = (*place.path, (index, number, False))
@@ -73,7 +73,7 @@ def _inward(plan: Plan, index: int, place: Place, came: int | None) -> Iterator[
     bridges, taken = plan.bridges[index], set[int]()
     for route in _routes(bridges, "in"):
         levels = filter_levels(route.remote_prefix + route.filter)
-        numbers = Matching(levels, place.topic, 0, bridges.count).numbers()
+        numbers = Matching(levels, place.topic, range(bridges.count)).numbers()
         alike = not Template.parse(route.local_prefix + route.remote_prefix).variables
         prefixes = (route.remote_prefix, route.local_prefix)
         if alike and not taken and len(numbers) == bridges.count and _is_last(plan, index):

@@ -8,18 +8,26 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from pubstorm.rows import Table
 from pubstorm.template import Kind, Part, Template, Variable
 
 
 class Matching:
-    """The `count` numbers from `first` on for which `levels` match `topic`."""
+    """The numbers for which `levels` match `topic`; `rows` are theirs."""
 
     def __init__(
-        self, levels: Sequence[tuple[Part, ...]], topic: str, first: int, count: int
+        self,
+        levels: Sequence[tuple[Part, ...]],
+        topic: str,
+        numbers: range,
+        rows: Table | None = None,
     ) -> None:
-        self._low = first
-        self._high = first + count - 1
+        self._low = numbers.start
+        self._high = numbers.stop - 1
+        self._rows = rows
         self._remainders: list[tuple[int, int]] = []
+        self._listed: list[tuple[str, str]] = []
+        """Columns with the value that the rows of the numbers have."""
         if not self._matches(levels, topic.split("/")):
             self._high = self._low - 1
 
@@ -29,17 +37,25 @@ class Matching:
 
     def numbers(self) -> Sequence[int]:
         """All of them."""
-        numbers = range(self._low, self._high + 1)
-        if not self._remainders:
+        numbers: Sequence[int] = range(self._low, self._high + 1)
+        if self._listed and self._rows is not None:
+            numbers = self._rows.numbers(*self._listed[0], self._low, self._high)
+        if not self._remainders and not self._listed[1:]:
             return numbers
-        return [n for n in numbers if all(n % k == r for k, r in self._remainders)]
+        return [n for n in numbers if self._fits(n)]
 
     def count(self) -> float:
         """How many they are; estimated where they are many."""
         span = self._high - self._low + 1
-        if span > ENUMERATED_MAX:
+        if span > ENUMERATED_MAX and not self._listed:
             return span / prod(k for k, _ in self._remainders)
         return len(self.numbers())
+
+    def _fits(self, n: int) -> bool:
+        rows = self._rows
+        return all(n % k == r for k, r in self._remainders) and all(
+            rows is not None and rows.value(column, n) == value for column, value in self._listed
+        )
 
     def _matches(self, levels: Sequence[tuple[Part, ...]], texts: Sequence[str]) -> bool:
         if texts[0].startswith("$") and levels[0] in {("+",), ("#",)}:
@@ -60,6 +76,11 @@ class Matching:
         middle = text.removeprefix(before).removesuffix(after)
         if not text.startswith(before) or f"{before}{middle}{after}" != text:
             return False
+        if variable.kind is Kind.CHOICE:
+            return middle in variable.words
+        if variable.kind is Kind.ROW:
+            self._listed.append((variable.words[0], middle))
+            return self._rows is not None
         if not (middle.isascii() and middle.isdigit() and str(int(middle)) == middle):
             return False
         return self._require(variable, int(middle))

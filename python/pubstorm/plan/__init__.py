@@ -33,6 +33,7 @@ from pubstorm.plan.model import (
     Reconnect,
     RemoveClients,
     Route,
+    Rows,
     Stage,
     Subscription,
     Target,
@@ -40,6 +41,7 @@ from pubstorm.plan.model import (
     Tls,
     Will,
 )
+from pubstorm.plan.texts import client_tls, has_stamped_text, rows_of, template_of
 
 __all__ = [
     "Action",
@@ -66,6 +68,7 @@ __all__ = [
     "Reconnect",
     "RemoveClients",
     "Route",
+    "Rows",
     "Stage",
     "Subscription",
     "Target",
@@ -73,14 +76,18 @@ __all__ = [
     "Tls",
     "Will",
     "change_name",
+    "client_tls",
     "clients_at",
     "compile_plan",
+    "has_stamped_text",
     "most_at_a_target",
     "most_at_one",
     "planned_targets",
     "planned_tls",
     "provisional_plan",
+    "rows_of",
     "target_of",
     "targets_by_name",
+    "template_of",
     "together",
 ]

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from pubstorm.plan.model import U64_MAX, Attachment, Plan
+from pubstorm.chance import mix as _mix
+from pubstorm.plan.model import Attachment, Plan
 
 
 def target_of(plan: Plan, population: int, client: int) -> int:
@@ -45,14 +46,6 @@ def most_at_a_target(among: Sequence[tuple[Attachment, int]]) -> int:
         for target in starts
     )
     return max(at_each, default=0)
-
-
-def _mix(value: int) -> int:
-    """The finaliser of SplitMix64, as in `crates/plan/src/random.rs`."""
-    z = value + 0x9E3779B97F4A7C15 & U64_MAX
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & U64_MAX
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & U64_MAX
-    return z ^ z >> 31
 
 
 PURPOSE = 1 << 40

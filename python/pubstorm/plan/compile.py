@@ -10,11 +10,12 @@ from math import ceil
 
 from pubstorm.plan import model as plan
 from pubstorm.plan.attachment import most_at_a_target
+from pubstorm.plan.json_text import json_template
 from pubstorm.plan.stages import planned_stages
 from pubstorm.scenario.divisions import Division, divisions_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Lifetime, Publication, Reconnect, Will
-from pubstorm.scenario.target import Target
+from pubstorm.scenario.target import SOURCES_MAX, Target
 from pubstorm.scenario.tls import Tls
 
 
@@ -104,7 +105,7 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
         return ()
     divisions = divisions_of(scenario).values()
     among = [(_attachment(scenario, division), division.clients) for division in divisions]
-    addresses = ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE)
+    addresses = min(ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE), SOURCES_MAX)
     if addresses <= 1:
         return ()
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))
@@ -134,6 +135,7 @@ def _population(
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
         read_rate_per_s=population.read_rate,
+        rows=_rows(division),
         lifetime=None if population.lifetime is None else _lifetime(population.lifetime),
         subscriptions=tuple(
             plan.Subscription(filter=subscription.topic, qos=subscription.qos)
@@ -157,6 +159,15 @@ def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
         max_version=tls.max_version,
         ciphers=tls.ciphers,
     )
+
+
+def _rows(division: Division) -> plan.Rows | None:
+    """The first row is that of the first client of the whole population."""
+    rows = division.population.rows
+    if rows is None:
+        return None
+    first = division.population.first - division.start
+    return plan.Rows(file=rows.file, first=first, repeat=rows.repeat)
 
 
 def _will(will: Will) -> plan.Will:
@@ -200,8 +211,10 @@ def _pace(publication: Publication) -> plan.OpenPace | plan.ClosedPace:
 def _payload(
     publication: Publication,
 ) -> plan.FixedPayload | plan.GaussianPayload | plan.TextPayload:
-    if publication.payload is not None:
+    if isinstance(publication.payload, str):
         return plan.TextPayload(template=publication.payload)
+    if publication.payload is not None:
+        return plan.TextPayload(template=json_template(publication.payload), is_json=True)
     size = publication.size
     deviation_bytes = round(size.mean * size.spread)
     if deviation_bytes == 0:

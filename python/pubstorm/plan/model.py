@@ -20,7 +20,7 @@ U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
-Template = Annotated[str, Field(description="Text with `{n}`, `{n%K}`, `{n/K}` or `{a..b}`.")]
+Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
 
 
 class Frozen(BaseModel):
@@ -169,11 +169,13 @@ class GaussianPayload(Frozen):
 
 
 class TextPayload(Frozen):
-    """The user's own text, without a stamp: counted, but without latency or order."""
+    """The user's own text; without a stamp in it counted, but without latency or order."""
 
     kind: Literal["text"] = "text"
     template: Template
     """Template of the text."""
+    is_json: bool = False
+    """Whether it is JSON, so that values from a file are escaped."""
 
 
 Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pubstorm.plan import Plan, Population, clients_at
+from pubstorm.plan import Plan, Population, clients_at, template_of
 from pubstorm.quantity import count_text, counted
 from pubstorm.residue.observer import Deadline, Identity, Look, Observer, ObserverError
 from pubstorm.residue.topics import looked_at
 from pubstorm.result import Residue
-from pubstorm.template import Template
 
 SESSIONS_SAMPLED = 20
 """Client identifiers of a population and a target whose session is looked for."""
@@ -110,7 +109,7 @@ def _has_session(
     plan: Plan, target: int, population: Population, client: int, deadline: Deadline
 ) -> bool:
     identity = Identity.of(population, client)
-    client_id = Template.parse(population.client_id).text(population.first + client)
+    client_id = template_of(population, population.client_id).text(population.first + client)
     address = plan.targets[target]
     with Observer(address, identity, client_id, deadline, clean=False) as observer:
         present = observer.session_present

@@ -15,7 +15,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from pubstorm.plan import Population, Target, Tls
+from pubstorm.plan import Population, Target, Tls, client_tls, template_of
 from pubstorm.polling import step
 from pubstorm.template import Template
 
@@ -70,7 +70,14 @@ class Identity:
     def of(cls, population: Population, client: int = 0) -> Identity:
         """The identity of a client of a population."""
         number = population.first + client
-        return cls.numbered(population.username, population.password, population.tls, number)
+        username, password = (
+            None if template is None else template_of(population, template).text(number)
+            for template in (population.username, population.password)
+        )
+        tls = client_tls(population, number)
+        if tls is not None:
+            tls = tls.model_copy(update=_files(tls, number))
+        return cls(username, password, tls)
 
     @classmethod
     def numbered(
@@ -78,8 +85,7 @@ class Identity:
     ) -> Identity:
         """The identity that these templates give to a number."""
         if tls is not None:
-            paths = {name: _rendered(getattr(tls, name), number) for name in ("certificate", "key")}
-            tls = tls.model_copy(update=paths)
+            tls = tls.model_copy(update=_files(tls, number))
         return cls(_rendered(username, number), _rendered(password, number), tls)
 
 
@@ -220,6 +226,10 @@ class Observer:
         if message.retain and message.payload:
             self._look.retained[message.topic] = bytes(message.payload)
             self._last_s = time.monotonic()
+
+
+def _files(tls: Tls, number: int) -> dict[str, str | None]:
+    return {name: _rendered(getattr(tls, name), number) for name in ("certificate", "key")}
 
 
 def _rendered(template: str | None, number: int) -> str | None:

@@ -6,12 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pubstorm.plan import FixedPayload, GaussianPayload, Plan, Population
+from pubstorm.plan import (
+    FixedPayload,
+    GaussianPayload,
+    Plan,
+    Population,
+    has_stamped_text,
+    template_of,
+)
+from pubstorm.stamp import STAMP_BYTES, run_tags
 from pubstorm.template import Template, Variable
 
-STAMP_BYTES = 32
-"""Payloads from this size on begin with a stamp, whose first four bytes are the run's tag
-(`crates/plan/src/stamp.rs`)."""
 OWN_TOPICS_MAX = 200_000
 """Topics that are rendered to be recognised."""
 
@@ -50,7 +55,7 @@ class Own:
         publisher = self.publishers.get(topic)
         if publisher is None:
             return False
-        if len(payload) >= STAMP_BYTES and payload[:4] == self.run_tag.to_bytes(4, "little"):
+        if self.run_tag in run_tags(payload):
             return True
         return not publisher.stamps and before.get(topic) != payload
 
@@ -75,7 +80,7 @@ def keeps_messages(plan: Plan) -> bool:
 def _publishers(plan: Plan) -> Iterator[tuple[str, Publisher]]:
     for index, population in enumerate(plan.populations):
         for topic, stamps in _kept(population):
-            template = Template.parse(topic)
+            template = template_of(population, topic)
             for client in range(population.clients):
                 publisher = Publisher(index, client, stamps)
                 for variant in range(template.variants):
@@ -93,7 +98,7 @@ def _kept(population: Population) -> Iterator[tuple[str, bool]]:
             case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
                 yield publication.topic, mean_bytes - 4 * sd_bytes >= STAMP_BYTES
             case _:
-                yield publication.topic, False
+                yield publication.topic, has_stamped_text(publication)
     if population.will is not None and population.will.retain:
         yield population.will.topic, False
 

@@ -56,10 +56,20 @@ def name(value: object) -> str:
 
 
 def client_text(value: object) -> str:
-    """A template with one value for each client: no range."""
+    """A template with one value for each client: no range, and nothing that only a message has."""
     source = text(value)
-    if _template(source).has(Kind.RANGE):
-        raise UnfitError(value, "are {n}, {n%K} and {n/K}", "a range belongs into a topic")
+    template = _template(source)
+    if template.has(Kind.RANGE, Kind.CHOICE):
+        hint = "a range or a choice belongs into a topic or a payload"
+        raise UnfitError(value, "are {n}, {n%K}, {n/K} and {row.NAME}", hint)
+    _check(source, template.check_client)
+    return source
+
+
+def template_text(value: object) -> str:
+    """A template with any variables."""
+    source = text(value)
+    _template(source)
     return source
 
 
@@ -69,13 +79,14 @@ def topic(value: object) -> str:
     template = _template(source)
     if not source:
         raise UnfitError(value, "is a topic of at least one character")
+    _check(source, template.check_topic)
     if any(isinstance(part, str) and set(part) & {"+", "#"} for part in template.parts):
         raise UnfitError(value, "is a topic without the wildcards + and #")
     return source
 
 
 def client_topic(value: object) -> str:
-    """A template of a topic name with one value for each client: no range."""
+    """A template of a topic name with one value for each client: no range and no choice."""
     return client_text(topic(value))
 
 
@@ -85,6 +96,7 @@ def topic_filter(value: object) -> str:
     template = _template(source)
     if not source:
         raise UnfitError(value, "is a topic filter of at least one character")
+    _check(source, template.check_topic)
     try:
         levels = template.levels()
     except TemplateError as error:
@@ -171,7 +183,20 @@ def _template(source: str) -> Template:
         raise UnfitError(source, f"is a template: found {error}") from None
 
 
+def _check(source: str, check: Callable[[], None]) -> None:
+    """Asks of a template whether it can stand in its place."""
+    try:
+        check()
+    except TemplateError as error:
+        hint = "{random}, {hex}, {seq}, {time} and {stamp} belong into a payload"
+        is_misplaced = "allowed in" in str(error) and "choice, allowed" not in str(error)
+        allowed = f"is a template for its place: found {error}"
+        raise UnfitError(source, allowed, hint if is_misplaced else None) from None
+
+
 def _list(words: tuple[str, ...]) -> str:
+    if len(words) == 1:
+        return f"is {words[0]}"
     return f"are {', '.join(words[:-1])} and {words[-1]}"
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
 from pubstorm.scenario.at import Finding
-from pubstorm.scenario.checks import check_keys, check_values
+from pubstorm.scenario.checks import check_keys, check_rows, check_values
 from pubstorm.scenario.counts import counted
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
 from pubstorm.scenario.model import Scenario, Step
@@ -87,7 +87,7 @@ class _Loading:
         settings += [f"--target {target}"] if target is not None else []
         notes = "".join(f"# with {setting}\n" for setting in settings)
         newline = "" if text.endswith("\n") or not notes else "\n"
-        scenario = with_absolute_paths(scenario, FilePath(self.file).absolute().parent)
+        scenario = with_absolute_paths(scenario, self._folder)
         return scenario.read_from(text + newline + notes, steps)
 
     def _steps(
@@ -153,7 +153,13 @@ class _Loading:
             return None
         if not self.problems:
             self._add(check_values(scenario))
+        if not self.problems:
+            self._add(check_rows(with_absolute_paths(scenario, self._folder)))
         return scenario
+
+    @property
+    def _folder(self) -> FilePath:
+        return FilePath(self.file).absolute().parent
 
     def _add(self, findings: Iterable[Finding]) -> None:
         for path, message, hint in findings:

@@ -13,7 +13,7 @@ from pubstorm.scenario.topology import Bridge, Broker, Service
 
 
 def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
-    """The same scenario, with every path of keys, certificates and programs absolute."""
+    """The same scenario, with every path of keys, certificates, rows and programs absolute."""
     populations = {
         name: _population(population, folder) for name, population in scenario.populations.items()
     }
@@ -26,9 +26,11 @@ def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
 
 
 def _population(population: Population, folder: Path) -> Population:
-    if population.tls is None:
-        return population
-    return population.model_copy(update={"tls": _tls(population.tls, folder)})
+    tls, rows = population.tls, population.rows
+    if rows is not None:
+        rows = rows.model_copy(update={"file": _joined(str(folder), rows.file)})
+    own = {"tls": None if tls is None else _tls(tls, folder), "rows": rows}
+    return population.model_copy(update=own)
 
 
 def _bridge(bridge: Bridge, folder: Path) -> Bridge:

@@ -28,11 +28,13 @@ from pubstorm.scenario.fields import (
     Share,
     ShareBelowOne,
     SmallCount,
+    Text,
     Topic,
     TopicFilter,
     Window,
     one_of,
 )
+from pubstorm.scenario.payloads import Payload
 from pubstorm.scenario.tls import Tls
 from pubstorm.units import UnfitError
 
@@ -46,7 +48,7 @@ class Subscription(Part):
     SHORT_FOR: ClassVar[str | None] = "topic"
 
     topic: TopicFilter
-    """Topic filter; a range `{a..b}` makes one filter for each value."""
+    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
     qos: QoS = 0
     """Highest QoS wanted."""
 
@@ -66,12 +68,12 @@ class Publication(Part):
     """A flow of messages that every client sends in publish stages."""
 
     topic: Topic
-    """Topic; a range `{a..b}` is gone through, message by message."""
+    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
     order: Annotated[Literal["turn", "shuffled"], BeforeValidator(one_of("turn", "shuffled"))] = (
         "turn"
     )
-    """How a range is gone through: in turn, or in an order of each client's own that is drawn anew
-    for each round."""
+    """How a range or choice is gone through: in turn, or in an order of each client's own that is
+    drawn anew for each round."""
     rate: PublicationRate | None = None
     """Messages a second of each client; `max`: as fast as window and socket take them."""
     interval: PositiveDuration | None = None
@@ -79,8 +81,9 @@ class Publication(Part):
     size: Size = Size.model_validate("100B")
     """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
     stamp: they are counted, without latency."""
-    payload: ClientText | None = None
-    """Payload text instead of a size: counted, without latency and order."""
+    payload: Payload | None = None
+    """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
+    messages have latency and order, without it they are counted."""
     qos: QoS = 0
     """QoS of the messages."""
     retain: Flag = False
@@ -121,6 +124,17 @@ class Attachment(Part):
     shift: Number = 0
     """In turn, client c goes to the broker number c + shift modulo how many there are: clients of
     two populations with the same number are at different brokers where their shifts differ."""
+
+
+class Rows(Part):
+    """A file of comma-separated values with a line of headings; a plain text is its path."""
+
+    SHORT_FOR: ClassVar[str | None] = "file"
+
+    file: Text
+    """Its path, from the folder of the scenario file."""
+    repeat: Flag = False
+    """Whether clients beyond the last row begin with the first again."""
 
 
 class Will(Part):
@@ -226,6 +240,8 @@ class Population(Part):
     """User name."""
     password: ClientText | None = None
     """Password."""
+    rows: Rows | None = None
+    """A file with a row for each client; `{row.NAME}` is what it has in the column of that name."""
     tls: Tls | None = None
     """TLS to targets that ask for it. Default: verified with the system's authorities."""
     keep_alive: KeepAlive = 60 * SECOND_NS

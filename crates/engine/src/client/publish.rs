@@ -2,7 +2,7 @@
 //! are due together, and sending again after a reconnect.
 
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
-use plan::{Pacer, Payload, Publication, Stamp, StreamId, payload_bytes};
+use plan::{MessageFacts, Pacer, Payload, Publication, Stamp, StreamId, Template, payload_bytes};
 
 use super::{Client, Phase};
 use crate::clock;
@@ -37,11 +37,12 @@ pub struct Message {
     publication: u16,
 }
 
-/// Who sends a message, for its topic and stamp.
+/// Who sends a message, for its topic, its stamp and what its text says of it.
 #[derive(Clone, Copy)]
 struct Sender {
     version: Version,
     run_tag: u32,
+    since_1970_ns: u64,
     /// Index in the population over all agents.
     client: u32,
     /// The client's number.
@@ -130,7 +131,7 @@ impl Client {
     /// Appends the due messages of one publication to `shared.out`.
     fn publish_turn(&mut self, shared: &mut Shared, index: usize) {
         let population = usize::from(self.population);
-        let Shared { setup, tally, out, publishing, now_ns, .. } = shared;
+        let Shared { setup, tally, out, text, publishing, now_ns, .. } = shared;
         let Some(publishing) = publishing else { return };
         let (now_ns, publication) =
             (*now_ns, &setup.plan.populations[population].publications[index]);
@@ -184,7 +185,7 @@ impl Client {
                 let lateness = if held_up { &mut tally.blocked } else { &mut tally.lateness };
                 lateness.record(late_ns.cast_signed());
             }
-            message.append(publication, ready, &sender, (packet_id, false), out);
+            message.append(publication, ready, &sender, (packet_id, false), (out, text));
             progress.sent += 1;
             counters.sent_total += 1;
             counters.packets_sent_total += 1;
@@ -214,13 +215,13 @@ impl Client {
     /// Sends what a persistent session still has in flight, then what has become due.
     pub fn retransmit(&mut self, shared: &mut Shared) {
         let population = usize::from(self.population);
-        let Shared { setup, tally, out, .. } = shared;
+        let Shared { setup, tally, out, text, .. } = shared;
         let sender = sender(setup, population, setup.shard.global(self.local));
         let again = |message: Message, packet_id: u16, out: &mut Vec<u8>| {
             let index = usize::from(message.publication);
             let publication = &setup.plan.populations[population].publications[index];
             let ready = &setup.populations[population].publications[index];
-            message.append(publication, ready, &sender, (packet_id, true), out);
+            message.append(publication, ready, &sender, (packet_id, true), (out, text));
         };
         let resent = self.session.retransmit(sender.version, out, again) as u64;
         let counters = &mut tally.populations[population].counters;
@@ -300,24 +301,30 @@ fn sender(setup: &crate::setup::Setup, population: usize, client: u32) -> Sender
     Sender {
         version: crate::shared::wire_version(plan.version),
         run_tag: setup.plan.run_tag,
+        since_1970_ns: setup.since_1970_ns,
         client,
         n: plan.first + u64::from(client),
     }
 }
 
 impl Message {
-    /// Appends its PUBLISH. `delivery` is packet id and DUP.
+    /// Appends its PUBLISH to `out`; a text is made in `text` first, since its size stands in front
+    /// of it. `delivery` is packet id and DUP.
     fn append(
         &self,
         publication: &Publication,
         ready: &PublicationSetup,
         sender: &Sender,
         (packet_id, dup): (u16, bool),
-        out: &mut Vec<u8>,
+        (out, text): (&mut Vec<u8>, &mut Vec<u8>),
     ) {
         let variant = ready.variants.of(sender.client, self.number);
         let bytes = match &publication.payload {
-            Payload::Text { template } => template.rendered_bytes(sender.n, variant),
+            Payload::Text { template, .. } => {
+                text.clear();
+                self.render(template, ready, sender, variant, text);
+                text.len()
+            }
             payload => {
                 let sizes = ready.sizes.of(u64::from(sender.client));
                 payload_bytes(payload, sizes, u64::from(self.number)).unwrap_or(0)
@@ -334,26 +341,46 @@ impl Message {
             publication.topic.render(sender.n, variant, out);
         })
         .expect("the plan's check bounds topics and payloads");
-        let end = out.len() + bytes;
-        if let Payload::Text { template } = &publication.payload {
-            template.render(sender.n, variant, out);
+        if matches!(publication.payload, Payload::Text { .. }) {
+            out.extend_from_slice(text);
             return;
         }
+        let end = out.len() + bytes;
         if ready.stamped {
-            let stream = StreamId {
-                publication: ready.index,
-                variant: variant as u16,
-                client: sender.client,
-            };
-            let stamp = Stamp {
-                run_tag: sender.run_tag,
-                stream,
-                sequence: ready.variants.sequence(self.number),
-                intended_ns: self.intended_ns,
-                actual_ns: self.actual_ns,
-            };
-            out.extend_from_slice(&stamp.to_bytes());
+            out.extend_from_slice(&self.stamp(ready, sender, variant).to_bytes());
         }
         out.resize(end, b'.');
+    }
+
+    /// Appends its text.
+    fn render(
+        &self,
+        template: &Template,
+        ready: &PublicationSetup,
+        sender: &Sender,
+        variant: u32,
+        text: &mut Vec<u8>,
+    ) {
+        let chance = ready.values.of(u64::from(sender.client)).of(u64::from(self.number));
+        let facts = MessageFacts {
+            number: self.number,
+            topic_variants: ready.variants.count(),
+            chance,
+            time_ms: (self.actual_ns + sender.since_1970_ns) / 1_000_000,
+            stamp: self.stamp(ready, sender, variant),
+        };
+        template.render_message(sender.n, variant, &facts, text);
+    }
+
+    fn stamp(&self, ready: &PublicationSetup, sender: &Sender, variant: u32) -> Stamp {
+        let stream =
+            StreamId { publication: ready.index, variant: variant as u16, client: sender.client };
+        Stamp {
+            run_tag: sender.run_tag,
+            stream,
+            sequence: ready.variants.sequence(self.number),
+            intended_ns: self.intended_ns,
+            actual_ns: self.actual_ns,
+        }
     }
 }

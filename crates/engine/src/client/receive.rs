@@ -2,7 +2,7 @@
 //! with all replies in one write.
 
 use mqtt::{Decoded, Event, Publish, decode};
-use plan::{Reason, SECOND_NS, Stamp};
+use plan::{Reason, SECOND_NS};
 
 use super::{Client, Phase};
 use crate::clock;
@@ -159,7 +159,7 @@ impl Client {
             tally.populations[to].counters.retained_total += 1;
             return;
         }
-        let stamp = Stamp::read(publish.payload).filter(|s| s.run_tag == setup.plan.run_tag);
+        let stamp = setup.stamp_of(publish.payload);
         let from = stamp.and_then(|s| setup.publisher_of.get(usize::from(s.stream.publication)));
         let (Some(stamp), Some(&from)) = (stamp, from) else {
             match setup.unstamped_publisher(publish.topic) {

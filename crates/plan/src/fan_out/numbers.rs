@@ -1,7 +1,10 @@
 //! A set of numbers as conditions on them, such as those of the clients whose filter matches a
 //! topic: counted without being walked. It knows neither clients nor brokers.
 
-use crate::template::{Level, Variable};
+use std::sync::Arc;
+
+use crate::rows::Column;
+use crate::template::{Level, Variable, canonical_decimal};
 
 /// Numbers from `from` to `to` that meet every condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,12 +14,29 @@ pub struct Numbers {
     /// `n % step == remainder`.
     step: u64,
     remainder: u64,
+    /// Values that their rows have.
+    listed: Vec<Listed>,
 }
+
+/// A value that several rows of a file have.
+#[derive(Clone, Debug)]
+struct Listed {
+    column: Arc<Column>,
+    value: Box<str>,
+}
+
+impl PartialEq for Listed {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.column, &other.column) && self.value == other.value
+    }
+}
+
+impl Eq for Listed {}
 
 impl Numbers {
     /// The `count` numbers from `first` on, at least one.
     pub const fn range(first: u64, count: u64) -> Self {
-        Self { from: first, to: first + (count - 1), step: 1, remainder: 0 }
+        Self { from: first, to: first + (count - 1), step: 1, remainder: 0, listed: Vec::new() }
     }
 
     /// The `count` numbers from `first` on for which a filter matches `topic`; `None`: there is
@@ -45,6 +65,10 @@ impl Numbers {
     /// Adds the condition `n % k == r`, where `r` is below `k`. With the one that is there it makes
     /// one again, or none is left (the Chinese remainder theorem: Knuth, TAOCP 2, 4.3.2).
     pub fn keep_remainder(&mut self, k: u64, r: u64) {
+        if self.step == 1 {
+            (self.step, self.remainder) = (k, r);
+            return;
+        }
         let (common, inverse) = inverse(self.step, k);
         let apart = i128::from(r) - i128::from(self.remainder);
         if apart % i128::from(common) != 0 {
@@ -68,24 +92,40 @@ impl Numbers {
 
     /// Whether it holds all of the `count` numbers from `first` on.
     pub fn is_range(&self, first: u64, count: u64) -> bool {
-        self.step == 1 && self.from == first && self.count() == count
+        let unconditional = self.step == 1 && self.listed.is_empty();
+        unconditional && self.from == first && self.count() == count
     }
 
     /// Whether it holds `n`.
     pub fn contains(&self, n: u64) -> bool {
-        (self.from..=self.to).contains(&n) && n % self.step == self.remainder
+        (self.from..=self.to).contains(&n)
+            && n % self.step == self.remainder
+            && self.listed.iter().all(|listed| listed.column.value(n) == &*listed.value)
     }
 
     /// How many it holds.
     pub fn count(&self) -> u64 {
+        if !self.listed.is_empty() {
+            return self.iter().count() as u64;
+        }
         let first = self.first().filter(|&first| first <= self.to);
         first.map_or(0, |first| (self.to - first) / self.step + 1)
     }
 
-    /// The numbers themselves.
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+    /// Whether they have to be walked to be counted.
+    pub const fn is_listed(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// The numbers themselves; where they are listed by a value, in no order.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        if let [Listed { column, value }, ..] = self.listed.as_slice() {
+            let numbers = |&row: &u32| column.numbers_of(row, self.from..self.to.saturating_add(1));
+            let listed = column.rows_with(value).iter().flat_map(numbers);
+            return Box::new(listed.filter(|&n| self.contains(n)));
+        }
         let step = usize::try_from(self.step).unwrap_or(usize::MAX);
-        self.first().into_iter().flat_map(move |first| (first..=self.to).step_by(step))
+        Box::new(self.first().into_iter().flat_map(move |first| (first..=self.to).step_by(step)))
     }
 
     /// The first number from `from` on that has the remainder.
@@ -115,21 +155,41 @@ impl Numbers {
             Level::Exact(exact) => (**exact == *text).then_some(()),
             Level::Variable { prefix, variable, suffix } => {
                 let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
-                self.require(*variable, canonical_decimal(middle)?)
+                match variable {
+                    Variable::Choice(_) | Variable::Range { .. } => {
+                        variable.goes_through(middle).then_some(())
+                    }
+                    Variable::Row(row) => self.require_row(row.column.get()?, middle),
+                    _ => self.require(variable, canonical_decimal(middle)?),
+                }
             }
         }
     }
 
-    fn require(&mut self, variable: Variable, value: u64) -> Option<()> {
-        match variable {
+    fn require(&mut self, variable: &Variable, value: u64) -> Option<()> {
+        match *variable {
             Variable::Number => self.limit(value, value),
             Variable::Quotient(k) => {
                 let from = value.checked_mul(k)?;
                 self.limit(from, from.saturating_add(k - 1));
             }
             Variable::Remainder(k) if value < k => self.keep_remainder(k, value),
-            Variable::Remainder(_) => return None,
-            Variable::Range { from, to } => return (from..=to).contains(&value).then_some(()),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Adds the condition that the row of a number has this value. The row of the number `n` is a
+    /// remainder too, so one row alone needs no list.
+    fn require_row(&mut self, column: &Arc<Column>, value: &str) -> Option<()> {
+        match column.rows_with(value) {
+            [] => return None,
+            &[row] => {
+                let first = column.numbers_of(row, 0..u64::MAX).next()?;
+                let rows = column.rows() as u64;
+                self.keep_remainder(rows, first % rows);
+            }
+            _ => self.listed.push(Listed { column: Arc::clone(column), value: value.into() }),
         }
         Some(())
     }
@@ -160,13 +220,6 @@ fn inverse(a: u64, b: u64) -> (u64, i128) {
         (times, next) = (next, times - quotient * next);
     }
     (divisor as u64, times)
-}
-
-/// The value of a decimal as a template writes it: digits only, no leading zero.
-fn canonical_decimal(text: &str) -> Option<u64> {
-    let canonical =
-        text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
-    if canonical { text.parse().ok() } else { None }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 """What the keys of a scenario ask of one another: names that exist, keys that exclude each other,
-clients that can be told apart, stages that follow each other. It reads no file.
+clients that can be told apart, stages that follow each other. Only `check_rows` reads a file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.ports import check_ports
+from pubstorm.scenario.checks.rows import check_payloads, check_rows
 from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
 from pubstorm.scenario.checks.tls import check_tls
@@ -35,6 +36,8 @@ from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.turnout import Turnout
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe
+
+__all__ = ["check_keys", "check_rows", "check_values"]
 
 
 def check_keys(data: object) -> Iterator[Finding]:
@@ -71,6 +74,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if not shares:
         yield from _check_played(scenario)
     yield from _check_client_ids(scenario)
+    yield from check_payloads(scenario)
     yield from check_services(scenario)
     yield from check_tls(scenario)
     yield from check_networks(scenario)
@@ -175,11 +179,12 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _shared_id(population: Population) -> str | None:
-    """A client id that two clients of the population have, as far as the first ones tell."""
+    """A client id that two clients of the population have, as far as the first ones tell; where
+    it depends on rows, `check_rows` does."""
     if population.client_id is None:
         return None
     template = Template.parse(population.client_id)
-    if template.has(Kind.NUMBER) or population.clients == 1:
+    if template.has(Kind.NUMBER, Kind.ROW) or population.clients == 1:
         return None
     seen: set[str] = set()
     for n in range(population.first, population.first + min(population.clients, IDS_CHECKED)):

@@ -121,7 +121,7 @@ def _check_times(path: Path, bridge: Bridge) -> Iterator[Finding]:
 def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
     for number, topic in enumerate(bridge.topics):
         place = (*path, "topics", number)
-        if Template.parse(topic.topic).has(Kind.RANGE):
+        if Template.parse(topic.topic).has(Kind.RANGE, Kind.CHOICE):
             message = f"found a range in {describe(topic.topic)}, allowed are {{n}} and wildcards"
             yield (*place, "topic"), message, "write a line for each topic"
         for key in ("topic", "local_prefix", "remote_prefix"):

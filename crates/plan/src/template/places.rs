@@ -1,0 +1,103 @@
+//! Where a template may stand, which variables have a value there, and how they are written in
+//! what is said of them.
+
+use std::fmt;
+
+use super::{Part, Template, TemplateError, Variable};
+
+/// Where a template stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// What belongs to a client: its identity, its will.
+    Client,
+    /// A topic that is published to.
+    Topic,
+    /// A topic filter.
+    Filter,
+    /// The text of a payload.
+    Payload,
+    /// The text of a payload that is JSON.
+    Json,
+}
+
+impl Template {
+    /// Checks that every variable has a value in this place; of a filter also that its receivers
+    /// can be counted exactly.
+    ///
+    /// # Errors
+    /// [`TemplateError`] says what was found and what is allowed.
+    pub fn check(&self, place: Place) -> Result<(), TemplateError> {
+        let (name, allowed) = match place {
+            Place::Payload | Place::Json => return Ok(()),
+            Place::Client => ("a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}"),
+            Place::Topic | Place::Filter => {
+                ("a topic", "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice")
+            }
+        };
+        if let Some(variable) = self.variables().find(|variable| !variable.is_at_home(place)) {
+            return Err(TemplateError::Misplaced(variable.to_string(), name, allowed));
+        }
+        if self.variables().filter_map(Variable::variants).count() > 1 {
+            return Err(TemplateError::SecondRange);
+        }
+        if place != Place::Client {
+            self.check_values()?;
+        }
+        if place == Place::Filter { self.levels().map(drop) } else { Ok(()) }
+    }
+
+    /// Values that stand in a topic are each within one level.
+    fn check_values(&self) -> Result<(), TemplateError> {
+        let splits = |value: &&str| value.is_empty() || value.contains(['/', '+', '#']);
+        for variable in self.variables() {
+            let wrong = match variable {
+                Variable::Choice(options) => options.iter().map(|option| &**option).find(splits),
+                Variable::Row(row) => {
+                    row.column.get().and_then(|column| column.values().find(splits))
+                }
+                _ => None,
+            };
+            if let Some(value) = wrong {
+                return Err(TemplateError::Value(value.to_owned(), variable.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Variable {
+    fn is_at_home(&self, place: Place) -> bool {
+        match self {
+            Self::Number | Self::Remainder(_) | Self::Quotient(_) | Self::Row(_) => true,
+            Self::Range { .. } | Self::Choice(_) => place != Place::Client,
+            _ => matches!(place, Place::Payload | Place::Json),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Literal(text) => f.write_str(text),
+            Self::Variable(variable) => variable.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number => f.write_str("{n}"),
+            Self::Remainder(k) => write!(f, "{{n%{k}}}"),
+            Self::Quotient(k) => write!(f, "{{n/{k}}}"),
+            Self::Range { from, to } => write!(f, "{{{from}..{to}}}"),
+            Self::Choice(options) => write!(f, "{{{}}}", options.join("|")),
+            Self::Row(row) => write!(f, "{{row.{}}}", row.name),
+            Self::Random(_) => f.write_str("{random a..b}"),
+            Self::Hex(digits) => write!(f, "{{hex {digits}}}"),
+            Self::Sequence => f.write_str("{seq}"),
+            Self::Time => f.write_str("{time}"),
+            Self::Stamp => f.write_str("{stamp}"),
+        }
+    }
+}

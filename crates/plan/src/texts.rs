@@ -1,0 +1,89 @@
+//! The templates of a population: where each of them stands, whether it may, and what its rows have
+//! for it. It reads no file.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::check::PlanError;
+use crate::model::{Payload, Population};
+use crate::rows::Column;
+use crate::template::{Place, Template, TemplateError};
+
+/// Columns by their names.
+pub type Columns = HashMap<String, Arc<Column>>;
+
+impl Population {
+    /// Names of the columns that its templates refer to.
+    #[must_use]
+    pub fn columns(&self) -> BTreeSet<&str> {
+        self.templates().into_iter().flat_map(|(_, _, template)| template.columns()).collect()
+    }
+
+    /// Gives its templates their values, and checks them with these.
+    ///
+    /// # Errors
+    /// [`PlanError`] names the template whose column is missing, or whose values cannot stand where
+    /// it does.
+    pub fn bind(&self, columns: &Columns) -> Result<(), PlanError> {
+        let templates = self.templates();
+        let json = templates.iter().filter(|(_, place, _)| *place == Place::Json);
+        let named: BTreeSet<&str> = json.flat_map(|(_, _, template)| template.columns()).collect();
+        let in_json = columns.iter().filter(|(name, _)| named.contains(name.as_str()));
+        let escape =
+            |(name, column): (&String, &Arc<Column>)| (name.clone(), column.escaped_for_json());
+        let escaped: Columns = in_json.map(escape).collect();
+        for (path, place, template) in templates {
+            let columns = if place == Place::Json { &escaped } else { columns };
+            template.bind(columns).map_err(|source| PlanError::Template { path, source })?;
+        }
+        self.check_templates("")
+    }
+
+    /// Checks that each of its templates may stand where it does.
+    pub(crate) fn check_templates(&self, within: &str) -> Result<(), PlanError> {
+        for (path, place, template) in self.templates() {
+            let rowless = template.columns().next().filter(|_| self.rows.is_none());
+            let column = rowless.map_or(Ok(()), |n| Err(TemplateError::Column(n.to_owned())));
+            column.and_then(|()| template.check(place)).map_err(|source| {
+                let path = format!("{within}.{path}");
+                PlanError::Template { path: path.trim_start_matches('.').to_owned(), source }
+            })?;
+        }
+        let mut publications = self.publications.iter().enumerate();
+        publications.try_for_each(|(p, publication)| {
+            let path = format!("{within}.publications[{p}]");
+            publication.check_sizes(path.trim_start_matches('.'))
+        })
+    }
+
+    /// All of them: where in the population, at what kind of place.
+    fn templates(&self) -> Vec<(String, Place, &Template)> {
+        let mut templates = vec![("client_id".to_owned(), Place::Client, &self.client_id)];
+        let tls = self.tls.as_ref();
+        let client = [
+            ("username", self.username.as_ref()),
+            ("password", self.password.as_ref()),
+            ("tls.certificate", tls.and_then(|tls| tls.certificate.as_ref())),
+            ("tls.key", tls.and_then(|tls| tls.key.as_ref())),
+            ("tls.psk.identity", tls.and_then(|tls| tls.psk.as_ref()).map(|psk| &psk.identity)),
+            ("will.topic", self.will.as_ref().map(|will| &will.topic)),
+            ("will.payload", self.will.as_ref().map(|will| &will.payload)),
+        ];
+        for (path, template) in client {
+            templates.extend(template.map(|t| (path.to_owned(), Place::Client, t)));
+        }
+        for (s, subscription) in self.subscriptions.iter().enumerate() {
+            let path = format!("subscriptions[{s}].filter");
+            templates.push((path, Place::Filter, &subscription.filter));
+        }
+        for (p, publication) in self.publications.iter().enumerate() {
+            let path = format!("publications[{p}].topic");
+            templates.push((path, Place::Topic, &publication.topic));
+            if let Payload::Text { template, is_json } = &publication.payload {
+                let place = if *is_json { Place::Json } else { Place::Payload };
+                templates.push((format!("publications[{p}].payload"), place, template));
+            }
+        }
+        templates
+    }
+}

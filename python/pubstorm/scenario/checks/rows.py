@@ -1,0 +1,148 @@
+"""What templates ask of the rows of their population: the columns that they name, a row for every
+client, values that can stand where they are to. The one check that reads a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pubstorm.rows import RowFile, RowsError, Table, read_rows
+from pubstorm.scenario.at import Finding
+from pubstorm.scenario.document import Path
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.payloads import payload_texts
+from pubstorm.scenario.populations import Population, PopulationShare, Rows
+from pubstorm.template import Template, TemplateError, splits_levels
+from pubstorm.units import describe
+
+
+def check_payloads(scenario: Scenario) -> Iterator[Finding]:
+    """Texts in payloads that are mappings or lists."""
+    for name, population in scenario.populations.items():
+        for path, source in texts_of(population):
+            if "payload" not in path:
+                continue
+            try:
+                Template.parse(source)
+            except TemplateError as error:
+                found = f"found {describe(source)}, allowed is a template: found {error}"
+                yield ("populations", name, *path), found, None
+
+
+def check_rows(scenario: Scenario) -> Iterator[Finding]:
+    """Rows of populations, whose paths are absolute, and columns that nothing has rows for."""
+    yield from _check_bridges(scenario)
+    for name, population in scenario.populations.items():
+        within: Path = ("populations", name)
+        if population.rows is None:
+            yield from _without_rows(name, population)
+            continue
+        try:
+            file = read_rows(population.rows.file)
+        except RowsError as error:
+            yield (*within, "rows", "file"), error.message, error.hint
+            continue
+        counted = list(_check_count(within, population, population.rows, file))
+        yield from counted or _check_columns(within, population, file)
+
+
+def texts_of(population: Population) -> Iterator[tuple[Path, str]]:
+    """The templates of a population and its shares, each with its path."""
+    yield from _client_texts(population)
+    yield from _shared_texts(population)
+    for name, share in population.shares.items():
+        yield from ((("shares", name, *path), text) for path, text in _shared_texts(share))
+
+
+def _shared_texts(part: Population | PopulationShare) -> Iterator[tuple[Path, str]]:
+    """Those that a share may have of its own."""
+    if part.will is not None:
+        yield ("will", "topic"), part.will.topic
+        yield ("will", "payload"), part.will.payload
+    for n, subscription in enumerate(part.subscriptions or ()):
+        yield ("subscriptions", n, "topic"), subscription.topic
+    for n, publication in enumerate(part.publications or ()):
+        yield ("publications", n, "topic"), publication.topic
+        for path, source in payload_texts(publication.payload):
+            yield ("publications", n, "payload", *path), source
+
+
+def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
+    tls = population.tls
+    texts: dict[Path, str | None] = {
+        ("client_id",): population.client_id,
+        ("username",): population.username,
+        ("password",): population.password,
+    }
+    if tls is not None:
+        texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
+        texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
+    yield from ((path, text) for path, text in texts.items() if text is not None)
+
+
+def _without_rows(name: str, population: Population) -> Iterator[Finding]:
+    for path, source in texts_of(population):
+        for column in Template.parse(source).columns:
+            message = f"found {{row.{column}}} without rows, needed is a file of them"
+            yield ("populations", name, *path), message, f"write rows: FILE.csv under {name}"
+            return
+
+
+def _check_count(
+    within: Path, population: Population, rows: Rows, file: RowFile
+) -> Iterator[Finding]:
+    clients, count = population.clients, len(file.rows)
+    if clients > count and not rows.repeat:
+        message = f"found {clients} clients and {count} rows, allowed are as many rows or more"
+        hint = f"write rows: {{file: {rows.file}, repeat: true}} to begin again with the first row"
+        yield (*within, "rows"), message, hint
+
+
+def _check_columns(within: Path, population: Population, file: RowFile) -> Iterator[Finding]:
+    table = Table(file, population.first)
+    known = True
+    for path, source in texts_of(population):
+        for column in Template.parse(source).columns:
+            if column not in file.headings:
+                known = False
+                allowed = ", ".join(f"{{row.{heading}}}" for heading in file.headings)
+                yield (*within, *path), f"found {{row.{column}}}, allowed are {allowed}", None
+            elif path[-1] == "topic":
+                wrong = next(filter(splits_levels, file.columns[column]), None)
+                if wrong is not None:
+                    found = f"found {describe(wrong)} in the column {column} of the rows"
+                    message = f"{found}, allowed in a topic are values without /, + and #"
+                    yield (*within, *path), message, None
+    template = Template.parse(population.client_id or "{n}", table)
+    if known and template.columns:
+        yield from _check_ids(within, population, template)
+
+
+def _check_ids(within: Path, population: Population, template: Template) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for n in range(population.first, population.first + population.clients):
+        client_id = template.text(n)
+        if client_id in seen:
+            found = f"found the client id {describe(client_id)} more than once, allowed is one each"
+            hint = "a broker disconnects the first when the second comes: use {n}"
+            yield (*within, "client_id"), found, hint
+            return
+        seen.add(client_id)
+
+
+def _check_bridges(scenario: Scenario) -> Iterator[Finding]:
+    for name, bridge in scenario.topology.bridges.items():
+        within: Path = ("topology", "bridges", name)
+        texts: dict[Path, str | None] = {
+            ("client_id",): bridge.client_id,
+            ("username",): bridge.username,
+            ("password",): bridge.password,
+        }
+        for n, topic in enumerate(bridge.topics):
+            texts[("topics", n, "topic")] = topic.topic
+            texts[("topics", n, "local_prefix")] = topic.local_prefix
+            texts[("topics", n, "remote_prefix")] = topic.remote_prefix
+        for path, source in texts.items():
+            if source is not None and Template.parse(source).columns:
+                message = f"found {describe(source)}, allowed are {{n}}, {{n%K}} and {{n/K}}"
+                yield (*within, *path), message, "bridges have no rows"

@@ -166,8 +166,8 @@ fn packed(name: &str, rows: &[Row]) -> [Rows; 3] {
     packed
 }
 
-/// Questions that may wait to be sent; one more waits outside. The crate's own 50 let in 1500 logins
-/// a second where Redis gets its share of a busy processor every 30 ms.
+/// Questions that may wait to be sent; one more waits outside. The crate's own 50 let in 1500
+/// logins a second where Redis gets its share of a busy processor every 30 ms.
 const QUESTIONS_MAX: usize = 4096;
 /// How long Redis may say nothing until clients that wait for it are refused.
 const SILENCE: Duration = Duration::from_secs(2);

@@ -100,6 +100,7 @@ impl Lifetimes {
     pub fn go(&mut self, population: usize, local: u32, at_ns: u64) {
         let Some(lives) = &mut self.populations[population] else { return };
         let life = &mut lives.clients[local as usize];
+        lives.arrived += u32::from(life.state == State::None);
         life.state = State::Away;
         if let Some(again_ns) = lives.lifetime.again_ns {
             life.turn_ns = at_ns.saturating_add(again_ns);
@@ -115,13 +116,11 @@ impl Lifetimes {
         *life = Life { begun: life.begun, ..Life::default() };
     }
 
-    /// All clients of a population are told to go: none comes back, none goes by itself.
+    /// All clients of a population are told to go, each in its turn: until then none comes back,
+    /// and none goes by itself.
     pub fn end(&mut self, population: usize) {
         let Some(lives) = &mut self.populations[population] else { return };
-        lives.arrived = 0;
-        for life in &mut lives.clients {
-            *life = Life { begun: life.begun, ..Life::default() };
-        }
+        lives.clients.iter_mut().for_each(|life| life.turn_ns = 0);
     }
 
     /// How many clients of a population have a life; `None`: it has no lifetime.

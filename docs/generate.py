@@ -27,6 +27,7 @@ from pubstorm.metrics import (
     POPULATION_METRICS,
     PROCESS_METRICS,
     RATES,
+    REDIS_METRICS,
     STATES,
 )
 from pubstorm.metrics.of_run import RUN_METRICS
@@ -220,6 +221,11 @@ def _monitor_metrics() -> Iterator[str]:
             "A broker, more than 8 brokers of one name together (`boxes`), or a process of "
             "`monitors.sources`",
             PROCESS_METRICS,
+        ),
+        (
+            "A service of kind redis, beside those of its process, or a Redis of "
+            "`monitors.sources`",
+            REDIS_METRICS,
         ),
         ("The bridges of a name", BRIDGE_METRICS),
         ("`host`", HOST_METRICS),

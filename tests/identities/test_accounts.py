@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,29 @@ def test_clients_that_are_one_user_are_written_once() -> None:
     assert device.count == 1
     (device,) = accounts_of(one(clients=9, username="u", password="p", subscriptions='["a/{n}"]'))
     assert device.count == 9
+
+
+def test_users_that_differ_by_the_hundred_are_all_written() -> None:
+    keys = {"clients": 200, "username": '"u{n/100}"', "password": "p"}
+    assert accounts_of(one(**keys))[0].at(199).user == "u1"
+
+
+def test_rows_of_a_file_name_users_and_topics(tmp_path: Path) -> None:
+    path = tmp_path / "devices.csv"
+    path.write_text("serial,key,site\nA,ka,north\nB,kb,south\nC,kc,north\n")
+    keys = {
+        "clients": 3,
+        "rows": path,
+        "username": '"{row.serial}"',
+        "password": '"{row.key}"',
+        "subscriptions": '["{row.site}/{row.serial}/#"]',
+    }
+    (device,) = accounts_of(one(**keys))
+    assert device.at(1) == Account("B", "kb", {"south/B/#": S})
+    before = device.description
+    path.write_text("serial,key,site\nA,ka,north\nB,other,south\nC,kc,north\n")
+    (changed,) = accounts_of(one(**keys))
+    assert changed.description != before
 
 
 def test_templates_that_come_to_the_same_topic_make_one_right() -> None:

@@ -176,7 +176,7 @@ def test_a_wrong_password_is_told_and_not_shown(own_redis: OwnRedis, login: str)
         store.run([("PING",)])
     assert "wrong" not in str(caught.value)
     store = Store(Address.parse(f"redis://:right@127.0.0.1:{own_redis.port}/1"))
-    assert store.run([("PING",)]) == [True]
+    assert store.run([("PING",)]) == ["PONG"]
     store.close()
 
 

@@ -140,7 +140,7 @@ impl Stalls {
     fn is_watched(&self, client: &Client, index: usize) -> bool {
         client.phase() == Phase::Ready
             && !client.is_paused()
-            && self.arrivals.has_subscribers(client.population())
+            && self.arrivals.may_come(client.population())
             && !self.stalled.contains_key(&(index as u32))
     }
 

@@ -4,6 +4,8 @@
 //! in closed loops, from clients that come and go by themselves - it counts as nothing, so that
 //! never more is said to be due than is. It knows nothing of what was received.
 
+use std::borrow::Cow;
+
 use crate::fan_out::numbers::Numbers;
 use crate::model::{Attachment, Choice, Pace, Plan, Population};
 use crate::template::{Level, Variable};
@@ -27,14 +29,26 @@ struct Ends {
     filters: Vec<Vec<Level>>,
     /// Those of which something can be said.
     streams: Vec<Stream>,
+    /// Where something for its filters may come from.
+    sources: Vec<Source>,
 }
 
 /// A publication.
 #[derive(Clone, Debug)]
 struct Stream {
     topic: Vec<Level>,
+    /// Whether wildcards at the beginning of a filter may not match it [MQTT-4.7.2-1].
+    hidden: bool,
     /// Longest time between two messages of a client, in nanoseconds.
     period_ns: f64,
+}
+
+/// A stream, by its index in its population, and the filters that its topic may match.
+#[derive(Clone, Debug)]
+struct Source {
+    population: usize,
+    stream: usize,
+    filters: Vec<usize>,
 }
 
 /// Publishers of a population while one looks.
@@ -49,19 +63,36 @@ pub struct Publishers {
 /// A set of publishers, and which share of their messages is meant.
 type Share = (Numbers, f64);
 
+/// A level of the filter of one client.
+enum Wanted<'a> {
+    Any,
+    Rest,
+    Text(Cow<'a, str>),
+    /// Each value that the variable goes through.
+    Values {
+        prefix: &'a str,
+        variable: &'a Variable,
+        suffix: &'a str,
+    },
+}
+
 impl Arrivals {
     /// Compiles the topics and filters of a plan that [`Plan::from_json`] has checked.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let populations = plan.populations.iter();
         let ends = populations.map(|population| Ends::new(population, plan.targets_joined));
-        Self { seed: plan.seed, populations: ends.collect() }
+        let mut populations: Vec<Ends> = ends.collect();
+        for to in 0..populations.len() {
+            populations[to].sources = sources(&populations, &populations[to].filters);
+        }
+        Self { seed: plan.seed, populations }
     }
 
-    /// Whether clients of this population subscribe to anything outside of shared groups.
+    /// Whether anything may be due to clients of this population.
     #[must_use]
-    pub fn has_subscribers(&self, population: usize) -> bool {
-        !self.populations[population].filters.is_empty()
+    pub fn may_come(&self, population: usize) -> bool {
+        !self.populations[population].sources.is_empty()
     }
 
     /// How many messages at least, in the mean, are due to client `client` (its index over all
@@ -76,17 +107,22 @@ impl Arrivals {
         let to = &self.populations[population];
         let n = to.first + u64::from(client);
         let target = to.at.map(|at| at.target(self.seed, population, client));
+        let filters: Vec<Vec<Wanted<'_>>> = to
+            .filters
+            .iter()
+            .map(|levels| levels.iter().map(|level| Wanted::new(level, n)).collect())
+            .collect();
         let mut due = 0.0;
-        for (p, from) in self.populations.iter().enumerate() {
-            let Publishers { clients, schedule_ns } = publishers(p);
+        for source in &to.sources {
+            let from = &self.populations[source.population];
+            let Publishers { clients, schedule_ns } = publishers(source.population);
             let Some(there) = from.publishers_at(target, clients) else { continue };
-            let own = (p == population && from.bridge).then_some(n);
-            for stream in &from.streams {
-                let of = |filter: &Vec<Level>| stream.matched_by(filter, n, &there, own);
-                // A client gets one copy of what several of its filters match.
-                let matched = to.filters.iter().map(of).fold(0.0, f64::max);
-                due += matched * schedule_ns / stream.period_ns;
-            }
+            let own = (source.population == population && from.bridge).then_some(n);
+            let stream = &from.streams[source.stream];
+            let of = |&filter: &usize| stream.matched_by(&filters[filter], &there, own);
+            // A client gets one copy of what several of its filters match.
+            let matched = source.filters.iter().map(of).fold(0.0, f64::max);
+            due += matched * schedule_ns / stream.period_ns;
         }
         due
     }
@@ -105,7 +141,9 @@ impl Ends {
             for publication in &population.publications {
                 let Pace::Open { period_ns, spread, .. } = publication.pace else { continue };
                 let Ok(topic) = publication.topic.levels() else { continue };
-                streams.push(Stream { topic, period_ns: period_ns as f64 * (1.0 + spread) });
+                let hidden = topic.first().is_some_and(may_be_hidden);
+                let period_ns = period_ns as f64 * (1.0 + spread);
+                streams.push(Stream { topic, hidden, period_ns });
             }
         }
         Self {
@@ -114,12 +152,13 @@ impl Ends {
             bridge: population.bridge,
             filters: filters.collect(),
             streams,
+            sources: Vec::new(),
         }
     }
 
     /// The numbers of the first `clients` that are at this target; `None`: there is none.
     fn publishers_at(&self, target: Option<usize>, clients: u32) -> Option<Numbers> {
-        if clients == 0 || self.streams.is_empty() {
+        if clients == 0 {
             return None;
         }
         let mut numbers = Numbers::range(self.first, u64::from(clients));
@@ -134,67 +173,107 @@ impl Ends {
     }
 }
 
-impl Stream {
-    /// How many of these publishers' messages a filter of client number `n` matches, each
-    /// publisher's as one. `own` is a publisher whose messages do not come back to it.
-    fn matched_by(&self, filter: &[Level], n: u64, there: &Numbers, own: Option<u64>) -> f64 {
-        let Some((numbers, share)) = self.matching(filter, n, there.clone()) else { return 0.0 };
-        let own = own.is_some_and(|own| numbers.contains(own));
-        (numbers.count() - u64::from(own)) as f64 * share
-    }
-
-    fn matching(&self, filter: &[Level], n: u64, there: Numbers) -> Option<Share> {
-        if matches!(filter.first(), Some(Level::Any | Level::Rest)) && self.is_hidden() {
-            return None; // [MQTT-4.7.2-1]
-        }
-        let mut found = (there, 1.0);
-        let mut topic = self.topic.iter();
-        for level in filter {
-            if *level == Level::Rest {
-                return Some(found);
+/// The streams of all populations whose topics these filters may match.
+fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
+    let mut sources = Vec::new();
+    for (population, from) in populations.iter().enumerate() {
+        for (stream, published) in from.streams.iter().enumerate() {
+            let matching = |&filter: &usize| may_match(&filters[filter], published);
+            let filters: Vec<usize> = (0..filters.len()).filter(matching).collect();
+            if !filters.is_empty() {
+                sources.push(Source { population, stream, filters });
             }
-            narrow(&mut found, level, topic.next()?, n)?;
         }
-        if topic.next().is_some() { None } else { Some(found) }
     }
+    sources
+}
 
-    /// Whether its topic begins with a dollar sign.
-    fn is_hidden(&self) -> bool {
-        match self.topic.first() {
-            Some(Level::Exact(text)) => text.starts_with('$'),
-            Some(Level::Variable { prefix, .. }) => prefix.starts_with('$'),
-            _ => false,
+/// Whether a filter matches a topic, whatever variables in it are.
+fn may_match(filter: &[Level], Stream { topic, hidden, .. }: &Stream) -> bool {
+    let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
+    if wild && *hidden {
+        return false;
+    }
+    let same = |filter: &Level, topic: &Level| match (filter, topic) {
+        (Level::Any, _) => true,
+        (Level::Exact(filter), Level::Exact(topic)) => filter == topic,
+        (Level::Exact(text), Level::Variable { prefix, suffix, .. })
+        | (Level::Variable { prefix, suffix, .. }, Level::Exact(text)) => {
+            text.starts_with(&**prefix) && text.ends_with(&**suffix)
+        }
+        (Level::Variable { .. }, Level::Variable { .. }) => true,
+        (Level::Rest, _) | (_, Level::Any | Level::Rest) => false,
+    };
+    let rest = filter.iter().position(|level| *level == Level::Rest);
+    let compared = rest.unwrap_or(filter.len());
+    let long_enough =
+        if rest.is_some() { topic.len() >= compared } else { topic.len() == compared };
+    long_enough && filter[..compared].iter().zip(topic).all(|(filter, topic)| same(filter, topic))
+}
+
+/// Whether a topic whose first level this is may begin with a dollar sign.
+fn may_be_hidden(level: &Level) -> bool {
+    match level {
+        Level::Exact(text) => text.starts_with('$'),
+        Level::Variable { prefix, variable, .. } => {
+            prefix.starts_with('$') || prefix.is_empty() && variable.may_begin_with('$')
+        }
+        Level::Any | Level::Rest => false,
+    }
+}
+
+impl<'a> Wanted<'a> {
+    /// A level of a filter for the client with number `n`.
+    fn new(level: &'a Level, n: u64) -> Self {
+        match level {
+            Level::Any => Self::Any,
+            Level::Rest => Self::Rest,
+            Level::Exact(text) => Self::Text(Cow::Borrowed(text)),
+            Level::Variable { prefix, variable, suffix } if variable.variants().is_some() => {
+                Self::Values { prefix, variable, suffix }
+            }
+            Level::Variable { prefix, variable, suffix } => {
+                Self::Text(Cow::Owned(format!("{prefix}{}{suffix}", variable.text(n))))
+            }
         }
     }
 }
 
-/// Keeps the publishers, and the share of their messages, for which `topic` reads what `filter`
-/// does for the subscriber with number `n`; `None`: there is none, or it cannot be said.
-fn narrow((numbers, share): &mut Share, filter: &Level, topic: &Level, n: u64) -> Option<()> {
-    let text = match filter {
-        Level::Any | Level::Rest => return Some(()),
-        Level::Exact(text) => text.to_string(),
-        Level::Variable { prefix, variable, suffix } if variable.variants().is_some() => {
-            return match topic {
-                Level::Exact(text) => numbers.narrow(filter, text),
-                Level::Variable { prefix: before, variable: topic, suffix: after } => {
-                    let alike = before == prefix && after == suffix;
-                    let kept = alike.then(|| keep_values(numbers, topic, variable))??;
-                    *share *= kept;
-                    Some(())
+impl Stream {
+    /// How many of these publishers' messages a filter matches, each publisher's as one. `own` is a
+    /// publisher whose messages do not come back to it.
+    fn matched_by(&self, filter: &[Wanted<'_>], there: &Numbers, own: Option<u64>) -> f64 {
+        let Some((numbers, share)) = self.matching(filter, there.clone()) else { return 0.0 };
+        let own = own.is_some_and(|own| numbers.contains(own));
+        (numbers.count() - u64::from(own)) as f64 * share
+    }
+
+    /// The publishers, and the share of their messages, that a filter matches. Its wildcards match
+    /// and its length is right: that has been looked at.
+    fn matching(&self, filter: &[Wanted<'_>], there: Numbers) -> Option<Share> {
+        let mut found = (there, 1.0);
+        for (wanted, topic) in filter.iter().zip(&self.topic) {
+            match wanted {
+                Wanted::Any => {}
+                Wanted::Rest => break,
+                Wanted::Text(text) => keep_text(&mut found, topic, text)?,
+                Wanted::Values { prefix, variable, suffix } => {
+                    keep_values(&mut found, topic, (prefix, suffix), variable)?;
                 }
-                Level::Any | Level::Rest => None,
-            };
+            }
         }
-        Level::Variable { prefix, variable, suffix } => {
-            format!("{prefix}{}{suffix}", variable.text(n))
-        }
-    };
+        // To walk the rows of a file for each quiet subscriber would take the engine too long.
+        (!found.0.is_listed()).then_some(found)
+    }
+}
+
+/// Keeps those for which a level of their topic reads `text`; `None`: there is none.
+fn keep_text((numbers, share): &mut Share, topic: &Level, text: &str) -> Option<()> {
     if let Level::Variable { prefix, variable, suffix } = topic {
         let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
         *share *= share_of(variable, middle);
     }
-    numbers.narrow(topic, &text)
+    numbers.narrow(topic, text)
 }
 
 /// In which share of the messages of its publishers a variable of a topic has a value that it goes
@@ -210,27 +289,42 @@ fn share_of(variable: &Variable, value: &str) -> f64 {
     }
 }
 
-/// Keeps the numbers for which a variable of a topic has a value that one of a filter goes through,
-/// and which share of their messages that is; `None`: there is none, or it cannot be said.
-fn keep_values(numbers: &mut Numbers, topic: &Variable, filter: &Variable) -> Option<f64> {
-    if let Variable::Choice(sent) = topic {
-        let both = sent.iter().filter(|option| filter.goes_through(option)).count();
-        return (both > 0).then_some(both as f64 / sent.len() as f64);
-    }
-    let &Variable::Range { from, to } = filter else { return None };
-    match *topic {
-        Variable::Number => numbers.limit(from, to),
-        Variable::Quotient(k) => {
-            numbers.limit(from.checked_mul(k)?, to.saturating_mul(k).saturating_add(k - 1));
+/// Keeps those for which a level of their topic reads a value that `filter` goes through, between
+/// two texts; `None`: there is none, or it cannot be said.
+fn keep_values(
+    (numbers, share): &mut Share,
+    topic: &Level,
+    around: (&str, &str),
+    filter: &Variable,
+) -> Option<()> {
+    let topic = match topic {
+        Level::Exact(text) => {
+            let value = text.strip_prefix(around.0)?.strip_suffix(around.1)?;
+            return filter.goes_through(value).then_some(());
         }
-        Variable::Range { from: first, to: last } => {
+        Level::Variable { prefix, variable, suffix } if around == (&**prefix, &**suffix) => {
+            variable
+        }
+        Level::Variable { .. } | Level::Any | Level::Rest => return None,
+    };
+    match (topic, filter) {
+        (Variable::Choice(sent), _) => {
+            let both = sent.iter().filter(|option| filter.goes_through(option)).count();
+            *share *= both as f64 / sent.len() as f64;
+        }
+        (Variable::Number, &Variable::Range { from, to }) => numbers.limit(from, to),
+        (Variable::Quotient(k), &Variable::Range { from, to }) => {
+            let end = to.saturating_mul(*k).saturating_add(k - 1);
+            numbers.limit(from.checked_mul(*k)?, end);
+        }
+        (&Variable::Range { from: first, to: last }, &Variable::Range { from, to }) => {
             let both = to.min(last).checked_sub(from.max(first))? + 1;
-            return Some(both as f64 / (last - first + 1) as f64);
+            *share *= both as f64 / (last - first + 1) as f64;
         }
-        Variable::Remainder(k) if from == 0 && to >= k - 1 => {}
+        (Variable::Remainder(k), &Variable::Range { from: 0, to }) if to >= k - 1 => {}
         _ => return None,
     }
-    Some(1.0)
+    Some(())
 }
 
 #[cfg(test)]

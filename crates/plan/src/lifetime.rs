@@ -5,7 +5,7 @@ use crate::model::Lifetime;
 use crate::random::Random;
 
 /// Tells these draws from those of publications, targets and topics.
-const PURPOSE: u64 = 4 << 40;
+const PURPOSE: u64 = 5 << 40;
 
 impl Lifetime {
     /// How long life number `life` of client `client` (its index over all agents) of the population

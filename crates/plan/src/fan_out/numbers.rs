@@ -65,6 +65,10 @@ impl Numbers {
     /// Adds the condition `n % k == r`, where `r` is below `k`. With the one that is there it makes
     /// one again, or none is left (the Chinese remainder theorem: Knuth, TAOCP 2, 4.3.2).
     pub fn keep_remainder(&mut self, k: u64, r: u64) {
+        if self.step == 1 {
+            (self.step, self.remainder) = (k, r);
+            return;
+        }
         let (common, inverse) = inverse(self.step, k);
         let apart = i128::from(r) - i128::from(self.remainder);
         if apart % i128::from(common) != 0 {
@@ -106,6 +110,11 @@ impl Numbers {
         }
         let first = self.first().filter(|&first| first <= self.to);
         first.map_or(0, |first| (self.to - first) / self.step + 1)
+    }
+
+    /// Whether they have to be walked to be counted.
+    pub const fn is_listed(&self) -> bool {
+        !self.listed.is_empty()
     }
 
     /// The numbers themselves; where they are listed by a value, in no order.

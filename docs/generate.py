@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pubstorm.metrics import (
     POPULATION_METRICS,
     PROCESS_METRICS,
     RATES,
+    REDIS_METRICS,
     STATES,
 )
 from pubstorm.metrics.of_run import RUN_METRICS
@@ -146,7 +148,9 @@ def _population_metrics() -> Iterator[str]:
     def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for name in names:
             metric = POPULATION_METRICS[name]
-            meaning = _prose(described[metric.path[-1]].description)
+            field = described.get(metric.path[-1])
+            of_property = getattr(PopulationResult, metric.path[-1], None)
+            meaning = _prose(field.description if field else getdoc(of_property))
             yield f"`{name}`", meaning, ", ".join(sorted(metric.spans, reverse=True))
 
     yield "## Counts of populations"
@@ -219,6 +223,11 @@ def _monitor_metrics() -> Iterator[str]:
             "A broker, more than 8 brokers of one name together (`boxes`), or a process of "
             "`monitors.sources`",
             PROCESS_METRICS,
+        ),
+        (
+            "A service of kind redis, beside those of its process, or a Redis of "
+            "`monitors.sources`",
+            REDIS_METRICS,
         ),
         ("The bridges of a name", BRIDGE_METRICS),
         ("`host`", HOST_METRICS),

@@ -136,7 +136,6 @@ class Assembly:
             ready_max=self.totals.peak(indices, "ready"),
             reached_max=self.totals.peak(indices, "ready", "away"),
             away_max=self.totals.peak(indices, "away"),
-            stalled_max=self.totals.peak(indices, "stalled"),
             in_flight_max=self.totals.peak(indices, "in_flight"),
             in_flight=self.totals.at_end(last, indices, "in_flight"),
             backlog=self.totals.at_end(last, indices, "backlog"),

@@ -13,12 +13,12 @@ import psutil
 
 from pubstorm.quantity import bytes_text
 
-FLOOR_BYTES = 512 * 2**20
-"""Memory below which a run ends."""
+FLOOR_BYTES = 2**30
+"""Memory below which a run ends: what the steepest ramp takes in about five seconds."""
 FLOOR_SHARE = 0.05
 """The same as a share of all memory, on a small machine."""
 LOOK_S = 0.25
-"""Time between two looks, in which a steep ramp takes less than a tenth of the floor."""
+"""Time between two looks."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,13 @@ class MemoryLow:
 
 
 def available_bytes() -> int:
-    """Memory that programs can still get."""
+    """Memory that programs can still get. Of what a group uses, the kernel takes back what it has
+    cached, as it does on the whole machine."""
     available = psutil.virtual_memory().available
     allowed, used = of_group("memory.max"), of_group("memory.current")
-    return available if allowed is None else max(0, min(available, allowed - (used or 0)))
+    if allowed is None or used is None:
+        return available
+    return max(0, min(available, allowed - used + _reclaimable_bytes()))
 
 
 def total_bytes() -> int:
@@ -60,8 +63,25 @@ async def watch_memory(
 def of_group(file: str) -> int | None:
     """A number of this process's control group (version 2); None: no limit, or not readable."""
     try:
+        return int(text_of_group(file))
+    except ValueError:
+        return None
+
+
+def text_of_group(file: str) -> str:
+    """A file of this process's control group (version 2); empty where it is not readable."""
+    try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
         own = next(line[len("0::/") :] for line in lines if line.startswith("0::/"))
-        return int(Path("/sys/fs/cgroup", own, file).read_text())
-    except (OSError, ValueError, StopIteration):
-        return None
+        return Path("/sys/fs/cgroup", own, file).read_text()
+    except (OSError, StopIteration):
+        return ""
+
+
+def _reclaimable_bytes() -> int:
+    rows = (line.split() for line in text_of_group("memory.stat").splitlines())
+    return sum(int(row[1]) for row in rows if row[0] in RECLAIMABLE)
+
+
+RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
+"""Rows of a group's statistics: files that are cached, and what the kernel knows of them."""

@@ -29,6 +29,7 @@ from pubstorm.plan import (
 )
 from pubstorm.preflight import Need
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.divisions import divisions_of
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.network import Network
 from pubstorm.scenario.stages import Hold, Publish
@@ -294,7 +295,8 @@ def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
     """Who will not come back from it."""
     if fault.kind == "kill" and fault.lasts is not None:
         group, _ = victims_of(scenario.topology, fault)
-        for name, population in scenario.populations.items():
+        for name, division in divisions_of(scenario).items():
+            population = division.population
             is_there = population.at is None or population.at.brokers == group
             if is_there and population.reconnect is None:
                 yield f"clients of {name} do not come back: their reconnect is never"

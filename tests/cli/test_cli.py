@@ -331,6 +331,64 @@ hint: every key, with its kind and default, is in docs/reference/scenario.md
     )
 
 
+FLEET = """\
+target: mqtt://127.0.0.1:1883
+populations:
+  device:
+    clients: 20
+    publications: [{topic: "up/{n}", rate: 1/s}]
+    shares:
+      brief: {part: 1%, lifetime: {from: 5min, to: 1min}}
+      sure: {part: 20%, qos: 1}
+stages:
+  - connect: {populations: [device], clients: 50%}
+  - publish: {for: 60s, changes: [{at: 5s, population: device, add: 10}]}
+"""
+
+
+def test_wrong_names_of_shares_are_told_with_those_that_there_are(shell: Shell) -> None:
+    wrong = FLEET.replace("[device]", "[device/bref]").replace("part: 20%", "part: 120%")
+    Path("fleet.yaml").write_text(f"{wrong}thresholds: [device/sur.lost == 0]\n")
+    assert (
+        shell("check", "fleet.yaml").stderr
+        == """\
+error: fleet.yaml:8: populations.device.shares.sure.part: found '120%', allowed is 0% to 100%
+error: fleet.yaml:10: stages.0.connect.populations.0: found the unknown population 'device/bref', \
+allowed are device, device/rest, device/brief, device/sure
+  hint: did you mean device/brief?
+error: fleet.yaml:12: thresholds.0: found the unknown population 'device/sur', allowed are \
+device, device/rest, device/brief, device/sure
+  hint: did you mean device/sure?
+hint: every key, with its kind and default, is in docs/reference/scenario.md
+"""
+    )
+
+
+def test_shares_that_do_not_fit_are_told_before_what_is_asked_of_them(shell: Shell) -> None:
+    Path("fleet.yaml").write_text(FLEET)
+    assert (
+        shell("check", "fleet.yaml").stderr
+        == """\
+error: fleet.yaml:7: populations.device.shares.brief.lifetime.to: found 1min, allowed is at least \
+5min
+  hint: a life is at least as long as its shortest
+error: fleet.yaml:7: populations.device.shares.brief.part: found 1% of 20 clients, which is no \
+client, needed is one
+  hint: play at least 100 clients, or leave the share out
+"""
+    )
+    fits = FLEET.replace("clients: 20", "clients: 100").replace("to: 1min", "to: 10min")
+    Path("fleet.yaml").write_text(fits)
+    assert (
+        shell("check", "fleet.yaml").stderr
+        == """\
+error: fleet.yaml:11: stages.1.publish.changes.0.add: found 10, allowed for a population with \
+shares is a share of it in percent
+  hint: write a share in percent, or one of device/rest, device/brief, device/sure
+"""
+    )
+
+
 def test_a_stored_run_is_rendered_again_with_all_its_files(shell: Shell) -> None:
     write_run(shell.folder / "run", Shape(duration_s=20))
     outcome = shell("report", "run")

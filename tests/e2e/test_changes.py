@@ -88,7 +88,7 @@ def test_planned_changes_make_the_load_that_they_say(start: RunMaker) -> None:
 
 
 def test_a_run_is_changed_while_it_goes_on(start: RunMaker) -> None:
-    run = start(SCENARIO.replace("PUBLISH", "20s"), "--set", "snapshot_interval=200ms")
+    run = start(SCENARIO.replace("PUBLISH", "10min"), "--set", "snapshot_interval=200ms")
     run.wait_for("publish")
     # The display shows a stage from when its clients are connected; its load begins soon after.
     code, said = change(run.directory, "add", "4", "late", "over", "500ms")

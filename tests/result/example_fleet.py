@@ -46,10 +46,22 @@ def fleet_parts() -> dict[str, Any]:
         ),
         "stalls": (
             StalledSubscriber(
-                population="device", number=17, stage="publish", since_s=12, until_s=None, due=34
+                population="device",
+                number=17,
+                stage="publish",
+                since_s=12,
+                until_s=None,
+                due=34,
+                lasted=True,
             ),
             StalledSubscriber(
-                population="device", number=4, stage="publish", since_s=12.2, until_s=14, due=9
+                population="device",
+                number=4,
+                stage="publish",
+                since_s=12.2,
+                until_s=14,
+                due=9,
+                lasted=False,
             ),
         ),
         "balance": (target(0, 62_100), target(1, 37_900)),

@@ -506,7 +506,13 @@ def test_small_brokers_that_are_watched_together_are_the_hosts_limit(
 
 def stalled(number: int, until_s: float | None = None, stage: str = "publish") -> StalledSubscriber:
     return StalledSubscriber(
-        population="backend", number=number, stage=stage, since_s=2.0, until_s=until_s, due=34
+        population="backend",
+        number=number,
+        stage=stage,
+        since_s=2.0,
+        until_s=until_s,
+        lasted=until_s is None,
+        due=34,
     )
 
 
@@ -522,7 +528,7 @@ def test_a_stall_for_good_is_the_brokers_and_named_with_its_time(measured: Measu
         "backend: 8 subscribers stalled and got nothing more before the stage ended: backend 17 "
         "(from 2.0 s on, 34 messages due), backend 18"
     )
-    assert for_good.endswith("and 3 more")
+    assert for_good.endswith("and 5 more")
     assert over == (
         "backend: 1 time a subscriber stalled and went on: backend 4 (from 2.0 s to 3.5 s, "
         "34 messages due)"

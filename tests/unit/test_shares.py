@@ -340,6 +340,28 @@ def test_clients_of_all_shares_go_to_the_targets_in_one_turn() -> None:
             assert all(target_of(compiled, index, client) == target for client in found)
 
 
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("scale=1000000", "scale: found a scale that makes 5_000_000_000_000 clients"),
+        ("scale=0", "scale: found 0, allowed is more than 0 and at most"),
+        ("stall_after=0s", "stall_after: found '0s', allowed is more than 0s"),
+        ("stall_after=soon", "stall_after: found 'soon', allowed is a duration"),
+        (
+            "populations.device.at={brokers: target, choice: random, shift: 1}",
+            "populations.device.at: found shift with choice random, allowed is shift with",
+        ),
+        ("populations.device.lifetime=0s", "populations.device.lifetime: found '0s', allowed is"),
+        ("stages.1.connect.clients=half", "stages.1.connect.clients: found 'half', allowed is a"),
+    ],
+)
+def test_values_out_of_range_are_told(override: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario("", "populations.device.clients=5M", override)
+    found = [f"{each.path}: {each.message}" for each in caught.value.problems]
+    assert any(each.startswith(problem) for each in found), found
+
+
 def test_nobody_looks_for_stalls_over_bridges_or_where_it_is_not_asked() -> None:
     assert plan().stall_ns == 10 * SECOND_NS
     assert plan("", "stall_after=never").stall_ns is None

@@ -38,7 +38,7 @@ def with_accounts(measured: Measured, assembly: Assembly, sources: Sources) -> M
     found = {
         "samplers": samplers(Outcome(plan, populations, measured.flows, stages)),
         "problems": problems(populations, measured.fleet.unfollowed_total),
-        "stalls": stalls(assembly, stages),
+        "stalls": stalls(assembly),
         "peaks": peaks(totals, tracks, populations),
         "balance": target_results(assembly, groups, brokers),
         "memory": memory_models(Watched(assembly, tracks, stages, groups, brokers)),

@@ -38,21 +38,18 @@ class _Part:
 
 def samplers(outcome: Outcome) -> tuple[Sampler, ...]:
     """The samplers of each population that did anything; the sums over shares before the shares."""
-    shares: dict[str, int] = {}
-    for population in outcome.plan.populations:
-        if population.whole is not None:
-            shares[population.whole] = shares.get(population.whole, 0) + 1
+    several = {whole for whole, shares in outcome.plan.wholes.items() if len(shares) > 1}
     sums: dict[str, list[_Part]] = {}
     own: dict[str, list[_Part]] = {}
     for population in outcome.plan.populations:
         parts = list(_parts(outcome, population))
-        if population.whole is not None and shares[population.whole] > 1:
-            sums.setdefault(population.whole, []).extend(parts)
+        if population.of in several:
+            sums.setdefault(population.of, []).extend(parts)
         own.setdefault(population.name, []).extend(parts)
     found: list[Sampler] = []
     for population in outcome.plan.populations:
-        if population.whole in sums:
-            found += _of(population.whole, sums.pop(population.whole), is_sum=True)
+        if population.of in sums:
+            found += _of(population.of, sums.pop(population.of), is_sum=True)
         found += _of(population.name, own[population.name], is_sum=False)
     return tuple(found)
 
@@ -68,9 +65,7 @@ def _parts(outcome: Outcome, population: Population) -> Iterator[_Part]:
     if result.sent_total or result.skipped_total:
         yield _publishing(population, result)
     published = {each.name: each for each in outcome.plan.populations}
-    is_judged = population.lifetime is None and not any(
-        population.name in stage.unjudged for stage in outcome.stages
-    )
+    is_judged = not any(population.name in stage.unjudged for stage in outcome.stages)
     for flow in outcome.flows:
         if flow.to == population.name and (flow.expected_total or flow.received_total):
             yield _Part(

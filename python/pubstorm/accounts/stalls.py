@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pubstorm.assemble import SECOND_NS, Assembly
-from pubstorm.result import StageResult, StalledSubscriber
+from pubstorm.conduct import StageSpan
+from pubstorm.result import StalledSubscriber
 from pubstorm.snapshot import Stall
 
 
-def stalls(assembly: Assembly, stages: Sequence[StageResult]) -> tuple[StalledSubscriber, ...]:
+def stalls(assembly: Assembly) -> tuple[StalledSubscriber, ...]:
     """The stalls that were kept, in the order of time."""
-    kept = sorted(assembly.totals.stalls.items())
-    return tuple(_stalled(assembly, stages, stall) for _, stall in kept)
+    return tuple(_stalled(assembly, stall) for _, stall in sorted(assembly.totals.stalls.items()))
 
 
-def _stalled(assembly: Assembly, stages: Sequence[StageResult], stall: Stall) -> StalledSubscriber:
-    since_s = _instant_s(assembly, stall.since_ns)
-    begun = [stage.name for stage in stages if stage.holds(since_s)]
+def _stalled(assembly: Assembly, stall: Stall) -> StalledSubscriber:
+    begun = [s for s in assembly.course.spans if s.from_ns <= stall.since_ns < s.to_ns]
     return StalledSubscriber(
         population=assembly.plan.populations[stall.population].name,
         number=stall.number,
-        stage=begun[-1] if begun else None,
-        since_s=since_s,
+        stage=assembly.plan.stages[begun[-1].index].name if begun else None,
+        since_s=_instant_s(assembly, stall.since_ns),
         until_s=None if stall.until_ns is None else _instant_s(assembly, stall.until_ns),
+        lasted=stall.until_ns is None and (not begun or _anybody_left(assembly, stall, begun[-1])),
         due=stall.due,
     )
+
+
+def _anybody_left(assembly: Assembly, stall: Stall, span: StageSpan) -> bool:
+    """Whether anybody of the population was still stalled when a stage ended."""
+    return assembly.totals.at_end(span.index, (stall.population,), "stalled") > 0
 
 
 def _instant_s(assembly: Assembly, instant_ns: int) -> float:

@@ -59,9 +59,10 @@ def recovery(steps: Sequence[Step], times: Times) -> Recovery | None:
 
 def connected(time_line: Iterable[Interval], started_ns: int) -> list[Step]:
     """How many clients were connected, summed over agents: each one's number counts until its next
-    snapshot."""
+    snapshot. Whose life is over is away by itself, and counts as there."""
     readings = (
-        (i.to_ns - started_ns, i.agent, sum(p.connected for p in i.populations)) for i in time_line
+        (i.to_ns - started_ns, i.agent, sum(p.connected + p.away for p in i.populations))
+        for i in time_line
     )
     return _summed((at_ns / SECOND_NS, agent, count) for at_ns, agent, count in readings)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -13,7 +13,7 @@ from itertools import combinations
 
 from pubstorm.errors import UsageError
 from pubstorm.plan import Population, template_of
-from pubstorm.template import Template
+from pubstorm.template import VARIED, Kind, Template
 
 
 class Access(Enum):
@@ -56,15 +56,15 @@ class Accounts:
         password = template_of(population, str(population.password))
         rights = tuple(_rights(population))
         templates = (username, password, *(template for template, _ in rights))
-        # A range stands for one row each, of one and the same client.
-        differs = any(t.columns or t.variants > 1 or str(t.text(0)) != t.text(1) for t in templates)
+        # A range makes many rows of one and the same client.
+        differs = any(v.kind not in VARIED for template in templates for v in template.variables)
         count = population.clients if differs else min(population.clients, 1)
         return cls(population.name, count, population.first, username, password, rights)
 
-    @property
+    @cached_property
     def rows_each(self) -> int:
         """Rows of one account: the user, and one for each topic filter."""
-        return 1 + len(self._topics)
+        return 1 + sum(template.variants for template, _ in self.rights)
 
     @property
     def rows(self) -> int:
@@ -74,16 +74,22 @@ class Accounts:
     def at(self, index: int) -> Account:
         """The account of one client."""
         n = self.first + index
+        username, password, topics = self._texts
         rights: dict[str, Access] = {}
-        for template, variant, access in self._topics:
-            topic = template.text(n, variant)
-            rights[topic] = _joined(rights.get(topic), access)
-        return Account(self.username.text(n), self.password.text(n), rights)
+        for text, variant, access in topics:
+            topic = text(n, variant)
+            rights[topic] = _joined(rights[topic], access) if topic in rights else access
+        return Account(username(n, 0), password(n, 0), rights)
 
     @cached_property
-    def _topics(self) -> Sequence[tuple[Template, int, Access]]:
-        """A template, the number of a value of its range, and what it is for."""
-        return [(t, variant, access) for t, access in self.rights for variant in range(t.variants)]
+    def _texts(self) -> tuple[_Text, _Text, Sequence[tuple[_Text, int, Access]]]:
+        """User name, password and topics, the latter with the number of a value of the range."""
+        topics = [
+            (_text_of(template), variant, access)
+            for template, access in self.rights
+            for variant in range(template.variants)
+        ]
+        return _text_of(self.username), _text_of(self.password), topics
 
     @property
     def description(self) -> tuple[object, ...]:
@@ -142,6 +148,18 @@ def _rights(population: Population) -> Iterator[tuple[Template, Access]]:
         yield template_of(population, source), access
 
 
+def _text_of(template: Template) -> _Text:
+    """What fills a template in for a client's number and a value of its range. With `{n}` alone it
+    is done in a quarter of the time, which a million users are worth."""
+    parts = template.parts
+    if any(not isinstance(part, str) and part.kind is not Kind.NUMBER for part in parts):
+        return template.text
+    pattern = "".join(
+        part.replace("%", "%%") if isinstance(part, str) else "%(n)d" for part in parts
+    )
+    return lambda n, _: pattern % {"n": n}
+
+
 def _joined(one: Access | None, other: Access) -> Access:
     return other if one in (None, other) else Access.BOTH
 
@@ -149,8 +167,8 @@ def _joined(one: Access | None, other: Access) -> Access:
 def _contradict(one: Accounts, other: Accounts) -> bool:
     """Whether clients of both are surely the same users with different passwords."""
     overlap = one.first < other.first + other.count and other.first < one.first + one.count
-    same = one.username.source == other.username.source
-    return overlap and same and one.password.source != other.password.source
+    return overlap and one.username == other.username and one.password != other.password
 
 
 DIGEST_CHARS = 16
+_Text = Callable[[int, int], str]

@@ -4,7 +4,7 @@ with `{user}`, `{topic}` and so on in them. It knows no connection."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -56,24 +56,44 @@ class Scheme(Value):
 
     def hashes(self, account: Account) -> tuple[Hash, ...]:
         """What is kept of an account."""
-        names: dict[str, str] = {"user": account.user, "password": account.password}
-        if self._wants_salt:
+        texts = self._texts
+        names = {"user": account.user, "password": account.password}
+        if texts.has_salt:
             names["salt"] = salt_of(account.user)
             names["hash"] = hashlib.sha256((names["salt"] + account.password).encode()).hexdigest()
-        fields = {name: text.format_map(names) for name, text in self.user.fields.items()}
-        user = self.user.key.format_map(names), fields
+        fields = {name: text(names) for name, text in texts.fields}
+        user = texts.user_key(names), fields
         if not account.rights:
             return (user,)
-        acl = self.acl
         rights = {
-            acl.field.format(topic=topic): acl.value.format(access=acl.access[access])
+            texts.field(topic=topic): texts.values[access]
             for topic, access in account.rights.items()
         }
-        return user, (acl.key.format_map(names), rights)
+        return user, (texts.acl_key(names), rights)
 
     @cached_property
-    def _wants_salt(self) -> bool:
-        return any("{salt}" in text or "{hash}" in text for text in self.user.fields.values())
+    def _texts(self) -> _Texts:
+        user, acl = self.user, self.acl
+        return _Texts(
+            user_key=user.key.format_map,
+            fields=tuple((name, text.format_map) for name, text in user.fields.items()),
+            has_salt=any("{salt}" in text or "{hash}" in text for text in user.fields.values()),
+            acl_key=acl.key.format_map,
+            field=acl.field.format,
+            values={access: acl.value.format(access=word) for access, word in acl.access.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """A scheme ready to be filled in for a million users."""
+
+    user_key: Callable[[Mapping[str, str]], str]
+    fields: tuple[tuple[str, Callable[[Mapping[str, str]], str]], ...]
+    has_salt: bool
+    acl_key: Callable[[Mapping[str, str]], str]
+    field: Callable[..., str]
+    values: Mapping[Access, str]
 
 
 def salt_of(user: str) -> str:

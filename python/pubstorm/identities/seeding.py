@@ -131,11 +131,11 @@ class Seeding:
 
     def positions(self) -> list[int]:
         """How many accounts of each population were written before, by the marker."""
-        found = self._store.run([("HGETALL", self._identities.marker)])[0]
+        found = self._store.fields(self._identities.marker)
         accounts = self._identities.accounts
         positions = []
         for index, each in enumerate(accounts):
-            mark = str(found.get(_mark_of(index, each), "0"))
+            mark = found.get(_mark_of(index, each), "0")
             positions.append(min(int(mark), each.count) if mark.isdecimal() else 0)
         return positions
 

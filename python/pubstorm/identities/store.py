@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from redis import Redis
 from redis.backoff import NoBackoff
+from redis.connection import Connection
 from redis.exceptions import (
     AuthenticationError,
     ConnectionError,
@@ -74,9 +74,8 @@ class Store:
         self.address = address
         self._answer_s = answer_s
         self._was_connected = False
-        # It is called with the connection, whatever its type says.
-        connect: Any = self._connect_once
-        self._redis = Redis(
+        made: Any = Connection
+        self._connection = made(
             host=address.host,
             port=address.port,
             db=address.database,
@@ -85,11 +84,10 @@ class Store:
             socket_connect_timeout=CONNECT_S,
             socket_timeout=answer_s,
             retry=Retry(NoBackoff(), 0),
-            max_connections=1,
-            redis_connect_func=connect,
+            redis_connect_func=self._connect_once,
             decode_responses=True,
             encoding_errors="replace",
-            client_name="pubstorm",
+            protocol=2,
         )
 
     def run(self, commands: Sequence[Command]) -> list[Any]:
@@ -103,11 +101,10 @@ class Store:
 
     def answers(self, commands: Sequence[Command]) -> list[Any]:
         """The same, where an answer may be a refusal to do that on a key of another type."""
-        pipeline: Any = self._redis.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
+        connection = self._connection
         try:
-            answers: list[Any] = pipeline.execute(raise_on_error=False)
+            connection.send_packed_command(connection.pack_commands(commands))
+            answers = [self._answer() for _ in commands]
         except (RedisError, OSError) as error:
             raise self._in_words(error) from error
         for command, answer in zip(commands, answers, strict=True):
@@ -115,17 +112,27 @@ class Store:
                 raise self._in_words(answer, command)
         return answers
 
-    def info(self) -> Mapping[str, Any]:
+    def fields(self, key: str) -> Mapping[str, str]:
+        """The fields of a hash; none where there is no such key."""
+        pairs = self.run([("HGETALL", key)])[0]
+        return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+    def info(self) -> Mapping[str, str]:
         """What it says of itself."""
-        try:
-            found: Mapping[str, Any] = self._redis.info()
-        except (RedisError, OSError) as error:
-            raise self._in_words(error) from error
-        return found
+        lines = str(self.run([("INFO",)])[0]).splitlines()
+        pairs = (line.partition(":") for line in lines if not line.startswith("#"))
+        return {name: value for name, _, value in pairs}
 
     def close(self) -> None:
         """Closes the connection."""
-        self._redis.close()
+        self._connection.disconnect()
+
+    def _answer(self) -> Any:
+        """The next answer, which may be a refusal."""
+        try:
+            return self._connection.read_response()
+        except ResponseError as refusal:
+            return refusal
 
     def _connect_once(self, connection: Any) -> None:
         if self._was_connected:

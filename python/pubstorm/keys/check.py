@@ -19,11 +19,15 @@ Names = Callable[[str], Sequence[str]]
 
 
 def key_problems(plan: Plan) -> Iterator[Problem]:
-    """What is wrong with them: at most one problem for each kind of each population."""
+    """What is wrong with them: at most one problem for each kind of each population, and what is
+    the same for its shares only once."""
+    found: dict[Problem, None] = {}
     for population in plan.populations:
         if population.tls is not None:
             place = f"populations.{population.of}.tls"
-            yield from tls_problems(place, partial(names_of, population), population.tls)
+            problems = tls_problems(place, partial(names_of, population), population.tls)
+            found |= dict.fromkeys(problems)
+    yield from found
 
 
 def tls_problems(place: str, names: Names, tls: Tls) -> Iterator[Problem]:

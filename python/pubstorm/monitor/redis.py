@@ -3,9 +3,9 @@ not watched. It does not know what is kept in it."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from pubstorm.errors import PubstormError
 from pubstorm.identities.store import Address, Store
@@ -44,9 +44,8 @@ class RedisMonitor:
         info, at_ns = self._info(), time.monotonic_ns()
         for metric, name in FIGURES.items():
             yield Reading(at_ns, metric, float(info[name]))
-        databases = (each for name, each in info.items() if name.startswith("db"))
-        keys = sum(each["keys"] for each in databases if isinstance(each, dict))
-        yield Reading(at_ns, "keys", float(keys))
+        databases = (_KEYS.match(text) for name, text in info.items() if name.startswith("db"))
+        yield Reading(at_ns, "keys", float(sum(int(found[1]) for found in databases if found)))
         if self._with_process:
             yield Reading(at_ns, "rss_bytes", float(info["used_memory_rss"]))
             yield from self._cpu(info, at_ns)
@@ -55,7 +54,7 @@ class RedisMonitor:
         """Closes the connection."""
         self._let_go()
 
-    def _info(self) -> Mapping[str, Any]:
+    def _info(self) -> Mapping[str, str]:
         """A lost connection is made anew with the next reading."""
         try:
             if self._store is None:
@@ -65,7 +64,7 @@ class RedisMonitor:
             self._let_go()
             raise MonitorError(f"{error.message}: {error.hint or 'look at its log'}") from error
 
-    def _cpu(self, info: Mapping[str, Any], at_ns: int) -> Iterator[Reading]:
+    def _cpu(self, info: Mapping[str, str], at_ns: int) -> Iterator[Reading]:
         """Shares of one core since the last reading."""
         user, system = float(info["used_cpu_user"]), float(info["used_cpu_sys"])
         before, self._used = self._used, (at_ns / 1e9, user, system)
@@ -82,3 +81,6 @@ class RedisMonitor:
         if self._store is not None:
             self._store.close()
         self._store = self._used = None
+
+
+_KEYS = re.compile(r"keys=(\d+)")

@@ -29,6 +29,8 @@ from pubstorm.result import (
 
 TARGETS_MAX = 8
 """Targets of a name that have a row each."""
+STALLS_SHOWN = 10
+"""Stalls in the table; the others are in the details."""
 STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
 """Parts of a run that memory and CPU are shown of, with their headings."""
 
@@ -77,7 +79,7 @@ def problems(result: Result) -> Table:
     ]
     texts = (Column("reasons", right=False), Column("populations", right=False))
     columns = (Column("problem", right=False), Column("count"), Column("of"), *texts)
-    return Table("Problems", columns, tuple(rows))
+    return Table("Problems", columns, tuple(rows)).without_empty_columns()
 
 
 def memory(result: Result) -> Table:
@@ -108,7 +110,7 @@ def balance(result: Result) -> Table:
             rows.append(_target_cells(result, target, label))
     names = ("connected max", "share", "by plan", "accepted", "failed", "CPU", "memory")
     columns = (Column("target", right=False), *map(Column, names))
-    return Table("Balance of the targets", columns, tuple(rows))
+    return Table("Balance of the targets", columns, tuple(rows)).without_empty_columns()
 
 
 def balance_text(result: Result) -> str:
@@ -133,7 +135,17 @@ def target_groups(result: Result) -> dict[str, list[TargetResult]]:
 
 
 def stalls(result: Result) -> Table:
-    """Subscribers that got nothing though messages were due to them."""
+    """The first subscribers that got nothing though messages were due to them."""
+    every = every_stall(result)
+    total = sum(population.stalled_total for population in result.populations.values())
+    rows = every.rows[:STALLS_SHOWN]
+    is_cut = total > len(rows)
+    note = f"Shown are the earliest {len(rows)} of {count_text(total)}." if is_cut else ""
+    return Table("Stalled subscribers", every.columns, rows, note)
+
+
+def every_stall(result: Result) -> Table:
+    """All that were kept, where these are more."""
     rows = [
         (
             f"{stall.population} {stall.number}",
@@ -144,11 +156,7 @@ def stalls(result: Result) -> Table:
         for stall in result.stalls
     ]
     texts = (Column(name, right=False) for name in ("subscriber", "stage", "got nothing"))
-    total = sum(population.stalled_total for population in result.populations.values())
-    note = (
-        f"Shown are the earliest {len(rows)} of {count_text(total)}." if total > len(rows) else ""
-    )
-    return Table("Stalled subscribers", (*texts, Column("messages due")), tuple(rows), note)
+    return Table("Every stall", (*texts, Column("messages due")), tuple(rows))
 
 
 def by_stage(result: Result) -> Table:
@@ -185,16 +193,21 @@ def by_stage(result: Result) -> Table:
         for source, each in cells.items()
     ]
     names = [f"{what} {STAGE_KINDS[kind]}" for what in ("CPU", "mem") for kind in kinds]
-    note = "Ramp: connect stages; leaving: disconnect stages. CPU is a mean, memory the largest."
+    several = sum(stage.kind == "publish" for stage in result.stages) > 1
+    note = (
+        f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
+        "leaving: disconnect stages. CPU is a mean, memory the largest."
+    )
     columns = (Column("process", right=False), *map(Column, names))
-    return Table("Brokers and services by stage", columns, tuple(rows), note)
+    table = Table("Brokers and services by stage", columns, tuple(rows), note)
+    return table.without_empty_columns()
 
 
 def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
     """CPU of the busiest broker while clients left, and under load; None: nobody read it."""
     sources = broker_sources(result)
     found = [
-        (_of_kind(result, each, "disconnect"), each.load)
+        (_of_kind(result, each, "disconnect"), _of_kind(result, each, "steady"))
         for each in result.monitors
         if each.source in sources and each.metric == "cpu"
     ]
@@ -203,9 +216,12 @@ def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
 
 
 def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
-    """The readings of all stages of a kind together."""
+    """The readings of all stages of a kind together; steady is the last of several that publish,
+    since clients may still come in those before."""
     if kind == "steady":
-        return watched.load
+        loaded = [stage.name for stage in result.stages if stage.kind == "publish"]
+        last = watched.spans.get(loaded[-1], Statistics()) if loaded[1:] else Statistics()
+        return last if last.count else watched.load
     names = dict.fromkeys(stage.name for stage in result.stages if stage.kind == kind)
     parts = [part for name in names if (part := watched.spans.get(name)) and part.count]
     count = sum(part.count for part in parts)
@@ -271,7 +287,9 @@ def _memory_cell(part: Statistics | None) -> str:
 
 
 def _until(stall: StalledSubscriber) -> str:
-    return "on" if stall.until_s is None else f"to {span_text(stall.until_s)}"
+    if stall.until_s is not None:
+        return f"to {span_text(stall.until_s)}"
+    return "on" if stall.lasted else "for a while"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -15,9 +15,11 @@ from pubstorm.quantity import (
     span_text,
 )
 from pubstorm.report.accounts import (
+    STALLS_SHOWN,
     balance,
     balance_text,
     by_stage,
+    every_stall,
     memory,
     problems,
     samplers,
@@ -214,7 +216,10 @@ def events(result: Result) -> Table:
 
 def detail_tables(result: Result) -> list[Table]:
     """Long tables for those who look closer, only where there is a row."""
-    return [table for table in (every_track(result),) if table.rows]
+    every = every_stall(result)
+    more = every if len(every.rows) > STALLS_SHOWN else None
+    found = (more, every_track(result))
+    return [table for table in found if table is not None and table.rows]
 
 
 def environment(result: Result) -> list[tuple[str, str]]:

@@ -131,7 +131,10 @@ class StalledSubscriber(Value):
     since_s: float
     """When it last got something, or could first have, after the start of the run."""
     until_s: float | None
-    """When it got something again; null: it did not before its stage ended."""
+    """When it got something again; null: nobody told."""
+    lasted: bool
+    """Whether it got nothing more before its stage ended, as far as anybody can say: agents tell
+    of a hundred in an interval, but count all."""
     due: int
     """Messages that were due to it meanwhile, about."""
 

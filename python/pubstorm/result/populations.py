@@ -33,8 +33,6 @@ class PopulationResult(Counters):
     """Most clients at once that were ready, or away after a life; null: as `ready_max`."""
     away_max: int = 0
     """Most clients at once whose life was over."""
-    stalled_max: int = 0
-    """Most subscribers at once that had stalled."""
     in_flight_max: int = 0
     """Most messages at once sent and not acknowledged."""
     in_flight: int = 0
@@ -71,6 +69,18 @@ class PopulationResult(Counters):
     """From the start of TCP to CONNACK."""
     ack_histogram_ns: HistogramPair = HistogramPair()
     """The distributions behind `ack_latency_us`."""
+
+    @property
+    def asked(self) -> int:
+        """Most clients that were to be there at once."""
+        return self.clients if self.asked_max is None else self.asked_max
+
+    @property
+    def never_ready(self) -> int:
+        """Clients that were to be there at once, less those that were ready, or away after a
+        life."""
+        reached = self.ready_max if self.reached_max is None else self.reached_max
+        return max(self.asked - reached, 0)
 
 
 class FlowResult(FlowCounters):

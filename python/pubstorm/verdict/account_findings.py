@@ -11,7 +11,7 @@ from pubstorm.verdict.findings import Finding, with_faults
 
 UNEVEN_FACTOR = 1.1
 """How much more than its part by the plan a target may have."""
-NAMED_MAX = 5
+NAMED_MAX = 3
 """Stalled subscribers that are named in a finding."""
 
 
@@ -21,18 +21,18 @@ def _stalls(measured: Measured) -> Iterable[Finding]:
     broken = {stage.name for stage in with_faults(measured)}
     for name, population in measured.populations.items():
         told = [stall for stall in measured.stalls if stall.population == name]
-        for_good = [stall for stall in told if stall.until_s is None]
-        lasting = max(population.stalled, len(for_good))
+        for_good = [stall for stall in told if stall.lasted]
+        lasting = population.stalled
         if lasting:
             text = (
                 f"{name}: {counted(lasting, 'subscriber')} stalled and got nothing more before the "
                 f"stage ended{_named(for_good, lasting)}"
             )
-            explained = for_good and all(stall.stage in broken for stall in for_good)
+            explained = told and all(stall.stage in broken for stall in told)
             yield Finding(text, LimitedBy.NONE if explained else LimitedBy.BROKER)
         passing = max(population.stalled_total, len(told)) - lasting
         if passing > 0:
-            over = [stall for stall in told if stall.until_s is not None]
+            over = [stall for stall in told if not stall.lasted]
             text = f"{name}: {counted(passing, 'time')} a subscriber stalled and went on"
             yield Finding(text + _named(over, passing))
 
@@ -41,15 +41,16 @@ def _named(stalls: Sequence[StalledSubscriber], total: int) -> str:
     """The first of some stalls, each with its time."""
     if not stalls:
         return ""
-    shown = [_in_words(stall) for stall in stalls[:NAMED_MAX]]
+    shown = [_in_words(stall) for stall in stalls[: min(NAMED_MAX, total)]]
     left = total - len(shown)
     return f": {', '.join(shown)}" + (f" and {count_text(left)} more" if left > 0 else "")
 
 
 def _in_words(stall: StalledSubscriber) -> str:
-    until = "on" if stall.until_s is None else f"to {span_text(stall.until_s)}"
+    until = "" if stall.until_s is None else f" to {span_text(stall.until_s)}"
+    until = " on" if stall.lasted else until
     due = f"{counted(stall.due, 'message')} due"
-    return f"{stall.population} {stall.number} (from {span_text(stall.since_s)} {until}, {due})"
+    return f"{stall.population} {stall.number} (from {span_text(stall.since_s)}{until}, {due})"
 
 
 def _balance(measured: Measured) -> Iterable[Finding]:

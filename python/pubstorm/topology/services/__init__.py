@@ -114,7 +114,12 @@ class Services:
     def _chosen(self, name: str) -> Sequence[Accounts]:
         seed = self._spec.services[name].seed
         named = seed if isinstance(seed, tuple) else None
-        return [e for e in self._accounts or () if named is None or e.population in named]
+        # A share is called after the whole that it is of.
+        return [
+            each
+            for each in self._accounts or ()
+            if named is None or each.population.partition("/")[0] in named
+        ]
 
 
 def _pid(server: RedisService) -> int:

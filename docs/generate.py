@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,11 @@ def scenario_reference() -> Iterator[str]:
     yield ""
     yield "## Templates"
     yield ""
-    yield "In client ids, user names, passwords, topics and payloads, `{n}` is the client's number,"
-    yield "`{n%K}` and `{n/K}` its remainder and quotient, `{{` and `}}` the braces themselves. In"
-    yield "topics and topic filters `{a..b}` is a range with both ends."
+    yield "In client ids, user names, passwords, topics and payloads, `{n}` is the client's"
+    yield "number, `{n%K}` and `{n/K}` its remainder and quotient, `{row.NAME}` a value of its row,"
+    yield "`{{` and `}}` the braces themselves. In topics and topic filters `{a..b}` is a range"
+    yield "with both ends and `{red|green}` a choice. [Topics and payloads](../guide/payloads.md)"
+    yield "has what payloads can hold besides."
     for path, part in _parts():
         yield ""
         yield f"## {path}"
@@ -145,7 +148,9 @@ def _population_metrics() -> Iterator[str]:
     def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for name in names:
             metric = POPULATION_METRICS[name]
-            meaning = _prose(described[metric.path[-1]].description)
+            field = described.get(metric.path[-1])
+            of_property = getattr(PopulationResult, metric.path[-1], None)
+            meaning = _prose(field.description if field else getdoc(of_property))
             yield f"`{name}`", meaning, ", ".join(sorted(metric.spans, reverse=True))
 
     yield "## Counts of populations"

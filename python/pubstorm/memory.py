@@ -13,12 +13,12 @@ import psutil
 
 from pubstorm.quantity import bytes_text
 
-FLOOR_BYTES = 512 * 2**20
-"""Memory below which a run ends."""
+FLOOR_BYTES = 2**30
+"""Memory below which a run ends: what the steepest ramp takes in about five seconds."""
 FLOOR_SHARE = 0.05
 """The same as a share of all memory, on a small machine."""
 LOOK_S = 0.25
-"""Time between two looks, in which a steep ramp takes less than a tenth of the floor."""
+"""Time between two looks."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Literal
 
 from pubstorm.histogram import HistogramSum
@@ -24,6 +25,8 @@ from pubstorm.snapshot import (
 STALLS_MAX = 100
 """Stalls that are kept, the earliest; all are counted."""
 
+NOBODY = array("Q")
+"""No client at any target."""
 StallKey = tuple[int, int, int]
 """When a stall began, its population, and the client's number."""
 Gauge = Literal["connected", "ready", "in_flight", "backlog", "away", "stalled"]
@@ -69,11 +72,6 @@ class Interval:
     def connected(self) -> int:
         """Clients of all populations that were connected at the end."""
         return sum(population.connected for population in self.populations)
-
-    def sum_of(self, populations: Iterable[int], gauges: Iterable[Gauge]) -> int:
-        """The sum of some gauges over some populations."""
-        parts = [self.populations[population] for population in populations]
-        return sum(getattr(part, gauge) for part in parts for gauge in gauges)
 
     def connected_to(self, targets: Iterable[int]) -> int:
         """Clients connected at some targets at the end."""
@@ -256,6 +254,8 @@ class Totals:
     intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
     slices: Slices = field(default_factory=Slices)
     stalls: dict[StallKey, Stall] = field(default_factory=dict)
+    _line: list[Interval] = field(default_factory=list, compare=False, repr=False)
+    """The time line as it was last asked for; intervals only become more."""
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
@@ -288,12 +288,20 @@ class Totals:
 
     def time_line(self) -> list[Interval]:
         """Every interval, by its end."""
-        return sorted(self.intervals.values(), key=lambda i: (i.to_ns, i.agent, i.sequence))
+        if len(self._line) != len(self.intervals):
+            every = self.intervals.values()
+            self._line = sorted(every, key=lambda i: (i.to_ns, i.agent, i.sequence))
+        return self._line
 
     def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
         """The largest sum over agents, populations and gauges; each agent's counts until its next
         one."""
-        return self._peak(lambda interval: interval.sum_of(populations, gauges))
+
+        def value(interval: Interval) -> int:
+            parts = (interval.populations[population] for population in populations)
+            return sum(getattr(part, gauge) for part in parts for gauge in gauges)
+
+        return self._peak(value)
 
     def connected_peak(self) -> int:
         """The most clients of all populations together that were connected at once."""
@@ -310,11 +318,13 @@ class Totals:
         latest: dict[int, array[int]] = {}
         connected, peaks = Counter[int](), dict[int, int]()
         for interval in self.time_line():
-            connected.subtract(dict(enumerate(latest.get(interval.agent, ()))))
-            connected.update(dict(enumerate(interval.connected_at)))
+            before = latest.get(interval.agent, NOBODY)
             latest[interval.agent] = interval.connected_at
-            for target in range(len(interval.connected_at)):
-                peaks[target] = max(peaks.get(target, 0), connected[target])
+            both = zip_longest(before, interval.connected_at, fillvalue=0)
+            for target, (was, now) in enumerate(both):
+                if was != now:
+                    connected[target] += now - was
+                    peaks[target] = max(peaks.get(target, 0), connected[target])
         return peaks
 
     def at_end(self, stage: int, populations: Collection[int], gauge: Gauge) -> int:

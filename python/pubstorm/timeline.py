@@ -72,7 +72,6 @@ class LoadTimeline:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         self._subjects: dict[str, tuple[int, ...]] = {**alone, **plan.wholes}
         """What samples are made of: populations, and those with shares as a whole."""
-        self._gauges = {name: _gauges(plan, each) for name, each in self._subjects.items()}
         self._scheduled = {
             name: _is_scheduled(plan, indices) for name, indices in self._subjects.items()
         }

@@ -24,6 +24,7 @@ stages: [connect, {publish: 500ms}]
 thresholds: [device.connected == 4]
 """
 CLIENTS = "populations.device.clients"
+NO_THRESHOLD = ("--set", "thresholds=[device.lost == 0]")
 Gone = Callable[[Sequence[int]], None]
 
 
@@ -120,6 +121,20 @@ def test_a_step_that_comes_to_no_measurement_counts_as_invalid(start: Any) -> No
     assert series["stopped"] == "invalid"
     assert outcomes(series) == [None, None]
     assert "came to no measurement: broker broker-0" in series["text"]
+
+
+def test_a_step_that_does_not_fit_into_memory_is_not_run_and_no_failure(start: Any) -> None:
+    run = start(scenario(f"vary: {{{CLIENTS}: [4, 1000M]}}, stop_when: [invalid]"), *NO_THRESHOLD)
+    assert run.finish() == 0
+    series = stored(run.directory)
+    assert outcomes(series) == ["pass", None]
+    [_, large] = series["steps"]
+    assert large["unfit"].startswith("it needs about ")
+    assert series["complete"]
+    assert series["stopped"] is None
+    assert series["text"].endswith(f"clients 1000M not run: {large['unfit']}")
+    assert not (run.directory / large["folder"]).exists()
+    assert f"not run: {large['unfit']}" in run.stderr
 
 
 def test_a_series_that_was_killed_in_a_step_is_resumed(start: Any, gone: Gone) -> None:

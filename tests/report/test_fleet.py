@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.report.accounts import balance, by_stage
 from pubstorm.report.backdrop import marks
 from pubstorm.report.junit import junit
 from pubstorm.report.run_page import run_page
 from pubstorm.report.series import series_markdown
 from pubstorm.report.series_page import series_page
 from pubstorm.report.stored import load_run
-from pubstorm.result import MemoryModel, Result
+from pubstorm.result import MemoryModel, Result, Statistics, Watched
 from tests.report.example_run import Shape, write_run
 from tests.report.example_series import write_series
 from tests.report.reading import Page
@@ -70,3 +71,25 @@ def test_memory_over_the_steps_stands_below_the_table_of_a_series(tmp_path: Path
     assert "| engines | 5.00 MB | 86.4 B | 91.4 MB | 0.999 | 3 |" in series_markdown(series)
     bare = series.model_copy(update={"memory": ()})
     assert "Memory by connections" not in Page(series_page(tmp_path, bare)).text
+
+
+def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -> None:
+    def of(mean: float) -> Statistics:
+        return Statistics(count=1, mean=mean, max=mean)
+
+    load, *others = (stage for stage in result.stages if stage.kind == "publish")
+    assert not others
+    spans = {"load": of(0.1), "later": of(0.2), "disconnect": of(0.3)}
+    cpu = Watched(
+        source="broker-0", group="broker", metric="cpu", whole=of(0.15), load=of(0.15), spans=spans
+    )
+    later = load.model_copy(update={"name": "later"})
+    once = result.model_copy(update={"monitors": (cpu,)})
+    twice = once.model_copy(update={"stages": (*once.stages[:-1], later, once.stages[-1])})
+    assert by_stage(once).rows == (("broker-0", "15 %", "30 %"),)
+    assert by_stage(twice).rows == (("broker-0", "20 %", "30 %"),)
+
+
+def test_what_nobody_watched_has_no_column_in_the_balance(result: Result) -> None:
+    names = [column.name for column in balance(result).columns]
+    assert names == ["target", "connected max", "share", "by plan", "accepted", "failed"]

@@ -14,12 +14,14 @@ from pubstorm.accounts.memory import fitted
 from pubstorm.accounts.problems import KINDS, problems
 from pubstorm.accounts.targets import planned_clients
 from pubstorm.assemble import Assembly
+from pubstorm.changes import AppliedChange
 from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
 from pubstorm.histogram import Histogram
 from pubstorm.merge import STALLS_MAX, merge
 from pubstorm.plan import (
     Action,
+    AddClients,
     Attachment,
     ConnectAction,
     DisconnectAction,
@@ -375,11 +377,26 @@ def test_without_connections_by_target_only_a_lone_broker_has_a_line(accounted: 
     assert line.bytes_per_connection == pytest.approx(BYTES_PER_CONNECTION / 4)
 
 
+def test_clients_that_join_a_publish_stage_are_a_ramp_too(accounted: Accounted) -> None:
+    per_second = [500] * RAMP_S + [500] * HELD_S + [500 + 100 * n for n in range(1, LOAD_S + 1)]
+    run = assembly(*(snapshot(n, each) for n, each in enumerate(per_second)))
+    after_s = RAMP_S + HELD_S
+    track = Track(
+        [after_s + n for n in range(1, LOAD_S)],
+        [BASE_BYTES + 4 * 700.0 * per_second[after_s + n - 1] for n in range(1, LOAD_S)],
+    )
+    tracks = {("agent-0", "rss_bytes"): track}
+    assert accounted(run, tracks).memory[0].problem is not None
+    join = AddClients(clients=500, over_ns=LOAD_S * SECOND_NS)
+    run.course.changes = [AppliedChange(2, START_NS + after_s * SECOND_NS, "join", REST, join)]
+    assert accounted(run, tracks).memory[0].bytes_per_connection == pytest.approx(700)
+
+
 @pytest.mark.parametrize(
     ("points", "problem"),
     [
         ([(0, 1), (900, 2), (900, 3)], "readings at 2 numbers of connections, needed are 4"),
-        ([(0, 1), (1, 2), (2, 3), (3, 4)], "readings over 3 connections, needed are 500"),
+        ([(0, 1), (1, 2), (2, 3), (3, 4)], "readings over 3 connections, needed are 200"),
         ([(0, 9), (500, 8), (600, 7), (700, 6)], "memory did not grow with connections"),
         ([(0, 5), (500, 5), (600, 5), (700, 5)], "memory did not grow with connections"),
         ([], "readings at 0 numbers of connections, needed are 4"),

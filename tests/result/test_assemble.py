@@ -37,14 +37,14 @@ def plan() -> Plan:
     """Everything of the golden plan, with a connect stage and a publish stage of 3 s; its first
     population is no share, and stays."""
     golden = Plan.model_validate(json.loads((GOLDEN / "plan.json").read_text()), strict=False)
+    stays = {"name": "device", "whole": None, "lifetime": None}
+    populations = (golden.populations[0].model_copy(update=stays), *golden.populations[1:])
     connect = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=1)
     stages = (
         Stage(name="connect", action=connect, populations=(0, 1)),
         Stage(name="load", action=PublishAction(duration_ns=3 * SECOND_NS), populations=(0,)),
     )
-    device, *others = golden.populations
-    alone = device.model_copy(update={"name": "device", "whole": None, "lifetime": None})
-    return golden.model_copy(update={"stages": stages, "populations": (alone, *others)})
+    return golden.model_copy(update={"stages": stages, "populations": populations})
 
 
 def population(sent: int = 0, connected: int = 0, ready: int = 0) -> PopulationSnapshot:

@@ -11,7 +11,7 @@ from pubstorm.memory import MemoryLow, available_bytes, total_bytes, watch_memor
 
 
 def test_memory_is_watched_until_it_is_low() -> None:
-    left = [2 * 10**9, 10**9, 1000]
+    left = [3 * 10**9, 2 * 10**9, 1000]
     told: list[MemoryLow] = []
     asyncio.run(watch_memory(told.append, lambda: left.pop(0), look_s=0))
     assert left == []

@@ -115,6 +115,11 @@ populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: 1/s}}]}
     assert max(pairs.values()) <= 10_000
 
 
+def test_no_number_of_clients_asks_for_more_sources_than_can_be_written() -> None:
+    plan = plan_of("target: mqtt://127.0.0.1\npopulations: {c: {clients: 4G}}\nstages: [connect]\n")
+    assert (len(plan.sources), plan.sources[-1]) == (4096, "127.0.16.32")
+
+
 def test_far_targets_get_no_sources_by_themselves() -> None:
     text = "target: mqtt://192.0.2.1\npopulations: {c: {clients: 60k}}\nstages: [connect]\n"
     assert plan_of(text).sources == ()

@@ -27,6 +27,9 @@ from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.populations import Population, PopulationShare
+from pubstorm.scenario.stages import Change
+from pubstorm.scenario.turnout import Turnout
+from pubstorm.units import PartOf
 
 SECOND_NS = 10**9
 FLEET = """\
@@ -203,6 +206,33 @@ stages:
     assert moved == [2, 1, 1, 2]
 
 
+steps = st.lists(st.tuples(st.sampled_from(("add", "remove")), st.integers(1, 100)), max_size=8)
+
+
+@given(clients=st.integers(100, 5000), changes=steps)
+def test_changes_in_percent_leave_nobody_behind(
+    clients: int, changes: list[tuple[str, int]]
+) -> None:
+    read = scenario("", f"populations.device.clients={clients}")
+    turnout, there = Turnout(read), 0
+    for kind, percent in changes:
+        amount = PartOf(percent / 100)
+        change = Change.model_validate({"at": "1s", "population": "device", kind: str(amount)})
+        moved = turnout.change(change)
+        there = min(max(there + (percent if kind == "add" else -percent), 0), 100)
+        shares = shares_of(turnout)
+        for name in shares:
+            exact = turnout.divisions[name].clients * there / 100
+            assert abs(turnout.count([name]) - exact) <= 0.5
+        assert set(moved) <= set(shares) and all(count > 0 for count in moved.values())
+    if there in {0, 100}:
+        assert turnout.count(shares_of(turnout)) == clients * there // 100
+
+
+def shares_of(turnout: Turnout) -> tuple[str, ...]:
+    return meant_by(turnout.divisions, "device")
+
+
 def test_a_change_of_all_shares_is_one_phase_of_the_load() -> None:
     found = plan("{at: 20s, population: device, remove: 50%}")
     load = stage_load(found, found.stages[3])
@@ -338,6 +368,28 @@ def test_clients_of_all_shares_go_to_the_targets_in_one_turn() -> None:
         for target in range(3):
             found = clients_at(compiled, index, target)
             assert all(target_of(compiled, index, client) == target for client in found)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("scale=1000000", "scale: found a scale that makes 5_000_000_000_000 clients"),
+        ("scale=0", "scale: found 0, allowed is more than 0 and at most"),
+        ("stall_after=0s", "stall_after: found '0s', allowed is more than 0s"),
+        ("stall_after=soon", "stall_after: found 'soon', allowed is a duration"),
+        (
+            "populations.device.at={brokers: target, choice: random, shift: 1}",
+            "populations.device.at: found shift with choice random, allowed is shift with",
+        ),
+        ("populations.device.lifetime=0s", "populations.device.lifetime: found '0s', allowed is"),
+        ("stages.1.connect.clients=half", "stages.1.connect.clients: found 'half', allowed is a"),
+    ],
+)
+def test_values_out_of_range_are_told(override: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario("", "populations.device.clients=5M", override)
+    found = [f"{each.path}: {each.message}" for each in caught.value.problems]
+    assert any(each.startswith(problem) for each in found), found
 
 
 def test_nobody_looks_for_stalls_over_bridges_or_where_it_is_not_asked() -> None:

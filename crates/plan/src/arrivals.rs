@@ -37,6 +37,8 @@ struct Ends {
 #[derive(Clone, Debug)]
 struct Stream {
     topic: Vec<Level>,
+    /// Whether wildcards at the beginning of a filter may not match it [MQTT-4.7.2-1].
+    hidden: bool,
     /// Longest time between two messages of a client, in nanoseconds.
     period_ns: f64,
 }
@@ -139,7 +141,9 @@ impl Ends {
             for publication in &population.publications {
                 let Pace::Open { period_ns, spread, .. } = publication.pace else { continue };
                 let Ok(topic) = publication.topic.levels() else { continue };
-                streams.push(Stream { topic, period_ns: period_ns as f64 * (1.0 + spread) });
+                let hidden = topic.first().is_some_and(may_be_hidden);
+                let period_ns = period_ns as f64 * (1.0 + spread);
+                streams.push(Stream { topic, hidden, period_ns });
             }
         }
         Self {
@@ -173,9 +177,9 @@ impl Ends {
 fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
     let mut sources = Vec::new();
     for (population, from) in populations.iter().enumerate() {
-        for (stream, Stream { topic, .. }) in from.streams.iter().enumerate() {
-            let matching = (0..filters.len()).filter(|&filter| may_match(&filters[filter], topic));
-            let filters: Vec<usize> = matching.collect();
+        for (stream, published) in from.streams.iter().enumerate() {
+            let matching = |&filter: &usize| may_match(&filters[filter], published);
+            let filters: Vec<usize> = (0..filters.len()).filter(matching).collect();
             if !filters.is_empty() {
                 sources.push(Source { population, stream, filters });
             }
@@ -185,10 +189,10 @@ fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
 }
 
 /// Whether a filter matches a topic, whatever variables in it are.
-fn may_match(filter: &[Level], topic: &[Level]) -> bool {
+fn may_match(filter: &[Level], Stream { topic, hidden, .. }: &Stream) -> bool {
     let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
-    if wild && topic.first().is_some_and(is_hidden) {
-        return false; // [MQTT-4.7.2-1]
+    if wild && *hidden {
+        return false;
     }
     let same = |filter: &Level, topic: &Level| match (filter, topic) {
         (Level::Any, _) => true,
@@ -207,10 +211,13 @@ fn may_match(filter: &[Level], topic: &[Level]) -> bool {
     long_enough && filter[..compared].iter().zip(topic).all(|(filter, topic)| same(filter, topic))
 }
 
-fn is_hidden(level: &Level) -> bool {
+/// Whether a topic whose first level this is may begin with a dollar sign.
+fn may_be_hidden(level: &Level) -> bool {
     match level {
         Level::Exact(text) => text.starts_with('$'),
-        Level::Variable { prefix, .. } => prefix.starts_with('$'),
+        Level::Variable { prefix, variable, .. } => {
+            prefix.starts_with('$') || prefix.is_empty() && variable.may_begin_with('$')
+        }
         Level::Any | Level::Rest => false,
     }
 }
@@ -255,7 +262,8 @@ impl Stream {
                 }
             }
         }
-        Some(found)
+        // To walk the rows of a file for each quiet subscriber would take the engine too long.
+        (!found.0.is_listed()).then_some(found)
     }
 }
 

@@ -1,5 +1,5 @@
-"""Memory by connections: a straight line through the readings of connect stages, for each broker,
-for the engines together and for the kernel. Pure arithmetic on readings."""
+"""Memory by connections: a straight line through the readings of ramps, for each broker, for the
+engines together and for the kernel. Pure arithmetic on readings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from statistics import StatisticsError, correlation, fmean, linear_regression
 
 from pubstorm.assemble import SECOND_NS, Assembly
 from pubstorm.merge import Interval
+from pubstorm.plan import AddClients
 from pubstorm.readings import Span
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
 from pubstorm.samples import Track, Tracks
 
 POINTS_MIN = 4
 """Readings, and readings that differ in connections, from which a line is fitted."""
-SPREAD_MIN = 500
+SPREAD_MIN = 200
 """Connections by which the readings must differ."""
 R_SQUARED_MIN = 0.5
 """Share of the scatter that a line must explain."""
@@ -39,7 +40,7 @@ class Watched:
 
 def memory_models(watched: Watched) -> tuple[MemoryModel, ...]:
     """The line of each subject whose memory was read, or why there is none."""
-    spans = list(_spans(watched.stages))
+    spans = sorted((*_stages(watched.stages), *_joins(watched.assembly)), key=lambda s: s.from_s)
     steady = watched.assembly.named_spans()[1][-1:]
     models = [
         _model(subject, track, connections, (spans, steady))
@@ -158,13 +159,21 @@ def _engines(tracks: Tracks, agents: int) -> Track:
     return Track(known, [sums[at_s] for at_s in known])
 
 
-def _spans(stages: Sequence[StageResult]) -> Iterator[Span]:
+def _stages(stages: Sequence[StageResult]) -> Iterator[Span]:
     """Connect stages, and the hold stages that follow them."""
     connecting = False
     for stage in stages:
         connecting = stage.kind == "connect" or (connecting and stage.kind == "hold")
         if connecting:
             yield Span(stage.name, stage.start_s, stage.start_s + stage.duration_s)
+
+
+def _joins(assembly: Assembly) -> Iterator[Span]:
+    """The times in publish stages over which clients join."""
+    for change in assembly.course.changes:
+        if isinstance(change.action, AddClients) and change.action.over_ns:
+            from_s = (change.at_ns - assembly.course.started_ns) / SECOND_NS
+            yield Span(change.name, from_s, from_s + change.action.over_ns / SECOND_NS)
 
 
 def _model(

@@ -94,15 +94,11 @@ def _out_of(count: int, of: int | None) -> str:
 
 def _asked(population: PopulationResult) -> int:
     """Most clients that were to be there at once, of those that tried to be."""
-    if not population.connect_attempts_total:
-        return 0
-    return population.clients if population.asked_max is None else population.asked_max
+    return population.asked if population.connect_attempts_total else 0
 
 
 def _never_ready(population: PopulationResult) -> int:
-    """Those of them that were never ready at once; one whose life is over has been."""
-    reached = population.ready_max if population.reached_max is None else population.reached_max
-    return max(_asked(population) - reached, 0)
+    return population.never_ready if population.connect_attempts_total else 0
 
 
 def _total(name: str) -> Callable[[PopulationResult], int]:

@@ -259,6 +259,7 @@ STATES = (
     "clients",
     "connected",
     "ready_max",
+    "never_ready",
     "away",
     "in_flight_max",
     "in_flight",

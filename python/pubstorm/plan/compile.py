@@ -15,7 +15,7 @@ from pubstorm.plan.stages import planned_stages
 from pubstorm.scenario.divisions import Division, divisions_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Lifetime, Publication, Reconnect, Will
-from pubstorm.scenario.target import Target
+from pubstorm.scenario.target import SOURCES_MAX, Target
 from pubstorm.scenario.tls import Tls
 
 
@@ -105,7 +105,7 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
         return ()
     divisions = divisions_of(scenario).values()
     among = [(_attachment(scenario, division), division.clients) for division in divisions]
-    addresses = ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE)
+    addresses = min(ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE), SOURCES_MAX)
     if addresses <= 1:
         return ()
     return tuple(f"127.0.{n // 254}.{n % 254 + 1}" for n in range(addresses))

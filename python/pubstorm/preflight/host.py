@@ -73,11 +73,12 @@ class Host:
         low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
         pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]
         used, allowed = of_group("pids.current"), of_group("pids.max")
-        # The kernel does not hold root to this limit.
-        user_threads = UNLIMITED if os.geteuid() == 0 else _limit(resource.RLIMIT_NPROC)
+        # The kernel does not hold root to these limits.
+        is_root = os.geteuid() == 0
+        user_threads = UNLIMITED if is_root else _limit(resource.RLIMIT_NPROC)
         return cls(
             descriptors=allowed_descriptors(),
-            system_descriptors=_number("fs/file-max"),
+            system_descriptors=UNLIMITED if is_root else _number("fs/file-max"),
             ports=high - low + 1,
             has_setpriv=shutil.which("setpriv") is not None,
             listen_ports=max(0, low - PORTS_FROM) + max(0, PORTS_END - 1 - high),

@@ -79,7 +79,7 @@ def problems(result: Result) -> Table:
     ]
     texts = (Column("reasons", right=False), Column("populations", right=False))
     columns = (Column("problem", right=False), Column("count"), Column("of"), *texts)
-    return Table("Problems", columns, tuple(rows))
+    return Table("Problems", columns, tuple(rows)).without_empty_columns()
 
 
 def memory(result: Result) -> Table:
@@ -110,7 +110,7 @@ def balance(result: Result) -> Table:
             rows.append(_target_cells(result, target, label))
     names = ("connected max", "share", "by plan", "accepted", "failed", "CPU", "memory")
     columns = (Column("target", right=False), *map(Column, names))
-    return Table("Balance of the targets", columns, tuple(rows))
+    return Table("Balance of the targets", columns, tuple(rows)).without_empty_columns()
 
 
 def balance_text(result: Result) -> str:
@@ -193,16 +193,21 @@ def by_stage(result: Result) -> Table:
         for source, each in cells.items()
     ]
     names = [f"{what} {STAGE_KINDS[kind]}" for what in ("CPU", "mem") for kind in kinds]
-    note = "Ramp: connect stages; leaving: disconnect stages. CPU is a mean, memory the largest."
+    several = sum(stage.kind == "publish" for stage in result.stages) > 1
+    note = (
+        f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
+        "leaving: disconnect stages. CPU is a mean, memory the largest."
+    )
     columns = (Column("process", right=False), *map(Column, names))
-    return Table("Brokers and services by stage", columns, tuple(rows), note)
+    table = Table("Brokers and services by stage", columns, tuple(rows), note)
+    return table.without_empty_columns()
 
 
 def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
     """CPU of the busiest broker while clients left, and under load; None: nobody read it."""
     sources = broker_sources(result)
     found = [
-        (_of_kind(result, each, "disconnect"), each.load)
+        (_of_kind(result, each, "disconnect"), _of_kind(result, each, "steady"))
         for each in result.monitors
         if each.source in sources and each.metric == "cpu"
     ]
@@ -211,9 +216,12 @@ def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
 
 
 def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
-    """The readings of all stages of a kind together."""
+    """The readings of all stages of a kind together; steady is the last of several that publish,
+    since clients may still come in those before."""
     if kind == "steady":
-        return watched.load
+        loaded = [stage.name for stage in result.stages if stage.kind == "publish"]
+        last = watched.spans.get(loaded[-1], Statistics()) if loaded[1:] else Statistics()
+        return last if last.count else watched.load
     names = dict.fromkeys(stage.name for stage in result.stages if stage.kind == kind)
     parts = [part for name in names if (part := watched.spans.get(name)) and part.count]
     count = sum(part.count for part in parts)

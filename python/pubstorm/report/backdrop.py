@@ -55,8 +55,10 @@ def _stalls(result: Result) -> Iterator[tuple[float, str, str]]:
     seconds: dict[tuple[int, str], list[StalledSubscriber]] = {}
     for stall in result.stalls:
         seconds.setdefault((int(stall.since_s), stall.population), []).append(stall)
+    total = sum(population.stalled_total for population in result.populations.values())
+    some = "" if len(result.stalls) >= total else "at least "
     for (_, population), begun in seconds.items():
-        others = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
+        others = f" and {some}{len(begun) - 1} more" if len(begun) > 1 else ""
         text = f"{population} {begun[0].number}{others} got nothing from here on"
         yield begun[0].since_s, "stall", text
 

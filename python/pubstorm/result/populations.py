@@ -70,6 +70,18 @@ class PopulationResult(Counters):
     ack_histogram_ns: HistogramPair = HistogramPair()
     """The distributions behind `ack_latency_us`."""
 
+    @property
+    def asked(self) -> int:
+        """Most clients that were to be there at once."""
+        return self.clients if self.asked_max is None else self.asked_max
+
+    @property
+    def never_ready(self) -> int:
+        """Clients that were to be there at once, less those that were ready, or away after a
+        life."""
+        reached = self.ready_max if self.reached_max is None else self.reached_max
+        return max(self.asked - reached, 0)
+
 
 class FlowResult(FlowCounters):
     """The ledger of the messages from one population to another."""

@@ -154,7 +154,7 @@ def clients_or_part(value: object) -> int | PartOf:
     if isinstance(value, str) and value.rstrip().endswith("%"):
         return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
     try:
-        return int(Quantity(count, 1, 2**32 - 1).read(value))
+        return int(Quantity(count, 1, CLIENTS_MAX).read(value))
     except UnfitError as unfit:
         message = str(unfit).partition(", allowed ")[2]
         raise UnfitError(value, f"{message}, or a share in percent such as 50%") from None
@@ -205,6 +205,7 @@ def _json(title: str, kind: str | list[str] = "string", **more: Any) -> WithJson
 
 
 SECOND_NS = 10**9
+CLIENTS_MAX = 2**32 - 1
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 TEXT_BYTES_MAX = 60_000
 MESSAGE_BYTES_MAX = 256_000_000
@@ -212,7 +213,7 @@ PUBLICATION_RATE_MIN_PER_S = 1e-7
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
-Clients = Annotated[int, Quantity(count, 1, 2**32 - 1)]
+Clients = Annotated[int, Quantity(count, 1, CLIENTS_MAX)]
 Number = Annotated[int, Quantity(count, 0, 2**62)]
 PortNumber = Annotated[int, Quantity(count, 1, 65535)]
 SmallCount = Annotated[int, Quantity(count, 1, 4096)]
@@ -240,6 +241,12 @@ ClientsOrPart = Annotated[
 ]
 DurationOrNever = Annotated[
     int | None, Quantity(duration_ns, 0, CENTURY_NS), WrapValidator(or_never), OrWord("never")
+]
+PositiveDurationOrNever = Annotated[
+    int | None,
+    Quantity(duration_ns, 0, CENTURY_NS, above_low=True),
+    WrapValidator(or_never),
+    OrWord("never"),
 ]
 Name = Annotated[str, BeforeValidator(name), _json("name")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]

@@ -14,10 +14,10 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Duration,
-    DurationOrNever,
     Interval,
     Name,
     PositiveDuration,
+    PositiveDurationOrNever,
     Scale,
     Seed,
     Share,
@@ -77,7 +77,7 @@ class Scenario(Part):
     """What happens, in order. Default: connect, then publish for 10s."""
     drain: Duration = 5 * SECOND_NS
     """How long without progress it waits for messages under way after a publish stage."""
-    stall_after: DurationOrNever = 10 * SECOND_NS
+    stall_after: PositiveDurationOrNever = 10 * SECOND_NS
     """A subscriber that gets nothing for so long while messages are due to it has stalled, and is
     named; or `never`. Not looked for over bridges."""
     sources: Sources = None

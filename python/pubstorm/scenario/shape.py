@@ -10,12 +10,13 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pubstorm.scenario.base import Part
+from pubstorm.scenario.fields import Text
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What stands at a path: `keys` of a part, `names` of a mapping, `items` of a list, `free`
-    keys of settings, or a plain `value`.
+    keys of settings and of texts, or a plain `value`.
     """
 
     kind: Literal["keys", "names", "items", "free", "value"]
@@ -43,7 +44,8 @@ def shape_of(annotation: Any) -> Shape:
     arguments = [a for a in get_args(annotation) if a is not type(None) and a is not ...]
     origin = get_origin(annotation)
     if origin is Mapping:
-        free = arguments[1] is Any
+        # Who writes a plain text, such as a column of a table, chooses its name too.
+        free = arguments[1] is Any or arguments[1] == Text
         return Shape("free") if free else Shape("names", inner=arguments[1])
     if origin is tuple:
         return Shape("items", inner=arguments[0])

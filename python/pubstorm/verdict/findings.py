@@ -140,7 +140,7 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
 
 
 def _held_up(measured: Measured, population: PopulationResult) -> bool:
-    never_ready = _never_ready(population) > 0
+    never_ready = population.never_ready > 0
     lost_connections = population.disconnected_total > 0
     unanswered = population.in_flight > 0 or population.abandoned_total > 0
     return never_ready or lost_connections or unanswered or measured.fleet.blocked_us.count > 0
@@ -148,23 +148,12 @@ def _held_up(measured: Measured, population: PopulationResult) -> bool:
 
 def _unready(measured: Measured) -> Iterable[Finding]:
     for name, population in measured.populations.items():
-        asked, missing = _asked(population), _never_ready(population)
+        asked, missing = population.asked, population.never_ready
         if missing > 0 and population.connect_attempts_total > 0:
             yield Finding(
                 f"{name}: never ready: {count_text(missing)} of "
                 f"{counted(asked, 'client')}; what was meant for them counts as lost"
             )
-
-
-def _asked(population: PopulationResult) -> int:
-    """Clients that were to be there at once."""
-    return population.clients if population.asked_max is None else population.asked_max
-
-
-def _never_ready(population: PopulationResult) -> int:
-    """Those of them that were never ready at once; one whose life is over has been."""
-    reached = population.ready_max if population.reached_max is None else population.reached_max
-    return _asked(population) - reached
 
 
 def _connections(measured: Measured) -> Iterable[Finding]:

@@ -112,6 +112,11 @@ impl Numbers {
         first.map_or(0, |first| (self.to - first) / self.step + 1)
     }
 
+    /// Whether they have to be walked to be counted.
+    pub const fn is_listed(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
     /// The numbers themselves; where they are listed by a value, in no order.
     pub fn iter(&self) -> Box<dyn Iterator<Item = u64> + '_> {
         if let [Listed { column, value }, ..] = self.listed.as_slice() {

@@ -79,6 +79,17 @@ impl Variable {
         }
     }
 
+    /// Whether one of its values may begin with this character.
+    pub(crate) fn may_begin_with(&self, character: char) -> bool {
+        match self {
+            Self::Row(row) => row
+                .column()
+                .is_some_and(|column| column.values().any(|value| value.starts_with(character))),
+            Self::Choice(options) => options.iter().any(|option| option.starts_with(character)),
+            _ => false,
+        }
+    }
+
     /// Whether `text` is one of the values that it goes through.
     pub(crate) fn goes_through(&self, text: &str) -> bool {
         match self {

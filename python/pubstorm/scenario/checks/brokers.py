@@ -61,6 +61,10 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             yield from _check_blocks((*path, "settings"), broker.settings)
     for name, population in scenario.populations.items():
         path = ("populations", name)
+        at = population.at
+        if at is not None and at.shift and at.choice == "random":
+            message = "found shift with choice random, allowed is shift with choice turn"
+            yield (*path, "at", "shift"), message, "at random nobody is next to another"
         kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
         if "nats" in kinds:
             yield from _check_qos(path, population)

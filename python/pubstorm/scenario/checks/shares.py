@@ -10,6 +10,7 @@ from pubstorm.scenario.at import Finding
 from pubstorm.scenario.divisions import REST, divisions_of, meant_by, share_sizes
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.fields import CLIENTS_MAX
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Lifetime, Population
 from pubstorm.scenario.stages import EVERY
@@ -20,6 +21,9 @@ def check_shares(scenario: Scenario) -> Iterator[Finding]:
     """What has to hold before anything can be said of single shares."""
     for name, population in scenario.populations.items():
         path = ("populations", name)
+        if population.clients > CLIENTS_MAX:
+            found = f"found a scale that makes {write_count(population.clients)} clients of {name}"
+            yield ("scale",), f"{found}, allowed are {write_count(CLIENTS_MAX)}", None
         yield from _check_lifetime((*path, "lifetime"), population.lifetime)
         yield from _check_parts((*path, "shares"), population)
         for share, each in population.shares.items():

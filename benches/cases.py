@@ -6,8 +6,10 @@ checks compare what the engine says with what the sink counted on its own.
 """
 
 import resource
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from benches import plans
 from benches.programs import EngineRun, Programs, Sink, run_engine, run_floor, sink
@@ -50,6 +52,10 @@ class Load:
     qos: int = 0
     tls: str | None = None
     """How they are under TLS, in the floor's words."""
+    shares: int = 1
+    """Populations that they are divided into."""
+    text: plans.Text | None = None
+    """What their topics and payloads are made of, else numbers and plain bytes."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,18 @@ def floor_send(programs: Programs, scale: Scale) -> Sample:
 def engine_send(programs: Programs, scale: Scale) -> Sample:
     """1000 clients, 20 messages a second each, QoS 0."""
     return _engine_publishing(programs, Load(clients=1000, rate_per_s=20), scale.seconds)
+
+
+def engine_send_shares(programs: Programs, scale: Scale) -> Sample:
+    """The same clients in ten shares, with topics made of rows and a choice."""
+    load = Load(clients=1000, rate_per_s=20, shares=10, text=plans.Text(json=False))
+    return _engine_publishing(programs, load, scale.seconds)
+
+
+def engine_send_json(programs: Programs, scale: Scale) -> Sample:
+    """The same clients with payloads of JSON: a value of a row, a random number and a stamp."""
+    load = Load(clients=1000, rate_per_s=20, text=plans.Text(json=True))
+    return _engine_publishing(programs, load, scale.seconds)
 
 
 def floor_blast(programs: Programs, scale: Scale) -> Sample:
@@ -274,10 +292,15 @@ def _idle_plan(clients: int, port: int) -> plans.Json:
 def _engine_publishing(programs: Programs, load: Load, seconds: float) -> Sample:
     clients, rate_per_s, qos = load.clients, load.rate_per_s, load.qos
     publication = plans.publication(rate_per_s, qos=qos)
-    population = plans.population(clients, publications=[publication])
-    stages = [plans.connect(1), plans.publish(1, seconds), plans.hold(1, DRAIN_S)]
-    with sink(programs, tls=load.tls) as peer:
-        run = _run(programs, plans.plan([population], stages, peer.port), peer)
+    each = clients // load.shares
+    firsts = range(plans.FIRST_CLIENT, plans.FIRST_CLIENT + clients, each)
+    populations = [plans.population(each, first=n, publications=[publication]) for n in firsts]
+    count = len(populations)
+    stages = [plans.connect(count), plans.publish(count, seconds), plans.hold(count, DRAIN_S)]
+    with sink(programs, tls=load.tls) as peer, tempfile.TemporaryDirectory() as folder:
+        if load.text is not None:
+            populations = plans.with_text(populations, load.text, Path(folder) / "rows.csv")
+        run = _run(programs, plans.plan(populations, stages, peer.port), peer)
     sent = run.counters["sent_total"]
     wrong = _engine_wrong(run, peer, clients=clients)
     _expect(wrong, f"messages of QoS {qos} at the sink", peer.counts[f"messages_qos{qos}"], sent)
@@ -335,6 +358,24 @@ CASES = (
         target=Target(1.4, relative=True),
         reference=floor_send,
         engine=engine_send,
+    ),
+    Case(
+        name="shares",
+        unit=CPU,
+        load="the same in 10 shares, rows and a choice in topics",
+        target=Target(1.1, relative=True),
+        reference=engine_send,
+        reference_name="engine send",
+        engine=engine_send_shares,
+    ),
+    Case(
+        name="json",
+        unit=CPU,
+        load="the same with JSON: row, random number, stamp",
+        target=Target(1.3, relative=True),
+        reference=engine_send,
+        reference_name="engine send",
+        engine=engine_send_json,
     ),
     Case(
         name="blast",

@@ -4,6 +4,7 @@ Names have the lengths that `crates/floor/src/wire.rs` gives its own: five digit
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ PARALLELISM = 500
 KEY = "5a" * 16
 """The pre-shared key of `crates/floor/src/secure.rs`."""
 TOPIC = "bench/device-{n}/up"
+JSON_TEXT = '{{"id":"{row.serial}","temperature":{random 20.0..30.0},"seq":{seq},"s":"{stamp}"}}'
 
 
 def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json:
@@ -64,6 +66,30 @@ def population(
         "subscriptions": [{"filter": text, "qos": 0} for text in filters],
         "publications": list(publications),
     }
+
+
+@dataclass(frozen=True)
+class Text:
+    """What topics and payloads are made of."""
+
+    json: bool
+    """Whether payloads are JSON, about as long as the plain ones."""
+
+
+def with_text(populations: Sequence[Json], text: Text, rows: Path) -> list[Json]:
+    """The same populations with such topics and payloads; writes a row for each client to `rows`.
+    The lengths of topics stay."""
+    numbers = [p["first"] + c for p in populations for c in range(p["clients"])]
+    rows.write_text("serial\n" + "".join(f"device-{n}\n" for n in numbers))
+    payload = {"kind": "text", "template": JSON_TEXT, "is_json": True}
+    own: Json = {"topic": "bench/{row.serial}/{up|on}"}
+    own |= {"payload": payload} if text.json else {}
+    changed = []
+    for population in populations:
+        publications = [{**publication, **own} for publication in population["publications"]]
+        of_file = {"file": str(rows), "first": FIRST_CLIENT, "repeat": False}
+        changed.append({**population, "rows": of_file, "publications": publications})
+    return changed
 
 
 def under_tls(plan: Json, word: str, pem: Path, keys: Path) -> Json:

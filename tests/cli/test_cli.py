@@ -83,7 +83,7 @@ def test_every_mistake_of_a_scenario_is_told_on_stderr(shell: Shell, command: st
 error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a count such as \
 1000, 10k or 1.5M
 error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
-clients, first, at, bridge, client_id, username, password, tls, keep_alive, session, will, \
+clients, first, at, bridge, client_id, username, password, rows, tls, keep_alive, session, will, \
 connect_timeout, reconnect, read_rate, subscriptions, publications, lifetime, shares
   hint: did you mean 'keep_alive'?
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \

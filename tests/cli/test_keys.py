@@ -141,12 +141,13 @@ def test_a_scenario_splits_each_of_its_populations(shell: Shell) -> None:
         ),
         (
             ["psk", "--identity", "{m}", "--count", "1", "-o", "k"],
-            "found '{m}', allowed are {n}, {n%K}, {n/K} and a range such as {1..20} of at most "
-            "65536 values",
+            "found '{m}', allowed are {n}, {n%K}, {n/K}, {row.NAME}, a range such as {1..20} of at "
+            "most 65536 values, a choice such as {red|green}, {random 1..6}, {hex 16}, {seq}, "
+            "{time} and {stamp}",
         ),
         (
             ["psk", "--identity", "a{1..3}", "--count", "1", "-o", "k"],
-            "found a range in 'a{1..3}', allowed is {n}\n"
+            "found 'a{1..3}', allowed are {n}, {n%K} and {n/K}\n"
             "  hint: write {n}, and how many with --count",
         ),
         (

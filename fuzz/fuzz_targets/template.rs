@@ -1,0 +1,29 @@
+//! Any text: a template is compiled or refused, never with a panic; what is compiled has a rendering
+//! of the length that is said, and the same one again from its own source. Run with
+//! `cargo +nightly fuzz run template`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plan::{MessageFacts, Place, Stamp, StreamId, Template};
+
+fuzz_target!(|input: (&str, u64, u32)| {
+    let (source, n, number) = input;
+    let Ok(template) = Template::new(source) else { return };
+    assert_eq!(template.source(), source);
+    let text = template.text(n, 0);
+    assert_eq!(text.len(), template.rendered_bytes(n, 0));
+    let stream = StreamId { publication: 0, variant: 0, client: number };
+    let stamp = Stamp { run_tag: 1, stream, sequence: number, intended_ns: n, actual_ns: n };
+    let chance = MessageFacts::stream(n, 0).of(u64::from(number));
+    let facts = MessageFacts { number, topic_variants: 1, chance, time_ms: n, stamp };
+    let mut out = Vec::new();
+    template.render_message(n, 0, &facts, &mut out);
+    assert!(text.len().max(out.len()) <= template.bytes_max());
+    assert!(std::str::from_utf8(&out).is_ok());
+    for place in [Place::Client, Place::Topic, Place::Filter, Place::Payload, Place::Json] {
+        let _ = template.check(place);
+    }
+    let client = template.check(Place::Client).is_ok() && template.columns().next().is_none();
+    assert!(!client || template.renders(&text));
+});

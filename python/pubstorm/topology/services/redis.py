@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
+from urllib.parse import quote
 
 from pubstorm.errors import TopologyError
 from pubstorm.topology.adapters.program import stated_version
@@ -48,7 +49,7 @@ class RedisService(ServerProcess):
     def url(self) -> str:
         """Where clients find it, once it is started."""
         password = self.place.settings.get("requirepass")
-        login = "" if password is None else f":{password}@"
+        login = "" if password is None else f":{quote(str(password), safe='')}@"
         return f"redis://{login}{self.host}:{self.port}/0"
 
 

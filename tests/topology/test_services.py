@@ -101,7 +101,7 @@ def test_it_is_up_with_its_users_and_keeps_no_copy(tmp_path: Path) -> None:
         ("redis", 0),
         ("{kind: redis, seed: false}", 0),
         ("{kind: redis, seed: [mobile]}", 20),
-        ("{kind: redis, seed: true, settings: {requirepass: "p@s:s/1"}}", 60),
+        ('{kind: redis, seed: true, settings: {requirepass: "p@s:s/1"}}', 60),
     ],
 )
 def test_who_is_written_is_said_by_the_scenario(tmp_path: Path, service: str, keys: int) -> None:

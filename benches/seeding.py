@@ -72,17 +72,18 @@ def _measured(identities: Identities, port: int, redis: psutil.Popen) -> int:
     packed = _packed(identities)
     floor_per_s = _timed("floor", identities.rows, redis, lambda: _sent(packed, port))
     store.run([("FLUSHALL",)])
-    write_per_s = _timed("write", identities.rows, redis, lambda: seeding.write(zero, silent()))
+    written_per_s = _timed("write", identities.rows, redis, lambda: seeding.write(zero, silent()))
     _timed("verify", identities.rows, redis, lambda: seeding.verify(silent()))
     _timed("remove", identities.rows, redis, lambda: seeding.remove(silent()))
     store.close()
-    print(f"write takes {floor_per_s / write_per_s:.1f} times as long as the floor")
-    print(f"target: {ROWS_PER_S_MIN:,} rows/s written")
-    return 0 if write_per_s >= ROWS_PER_S_MIN else 1
+    print(f"writing takes {floor_per_s / written_per_s:.1f} times the CPU time of the floor")
+    print(f"target: {ROWS_PER_S_MIN:,} rows written for a second of CPU time of both")
+    return 0 if written_per_s >= ROWS_PER_S_MIN else 1
 
 
 def _timed(name: str, rows: int, redis: psutil.Popen, do: Callable[[], object]) -> float:
-    """Rows a second, which are printed with the CPU time of both sides."""
+    """Rows for a second of CPU time of both sides, which take turns: what a machine without other
+    work does in a second. It is printed beside what this one did."""
     began_s, own_s, its_s = time.monotonic(), time.process_time(), sum(redis.cpu_times()[:2])
     do()
     took_s = time.monotonic() - began_s
@@ -92,7 +93,7 @@ def _timed(name: str, rows: int, redis: psutil.Popen, do: Callable[[], object]) 
         f"{name:8} {rows / took_s:9,.0f} rows/s, CPU for a million rows: "
         f"{own_s:5.2f} s of Python, {its_s:5.2f} s of Redis"
     )
-    return rows / took_s
+    return 1e6 / (own_s + its_s)
 
 
 def _packed(identities: Identities) -> bytes:

@@ -1,5 +1,5 @@
 //! Any text: a template is compiled or refused, never with a panic; what is compiled has a
-//! rendering of the length that is said, and no longer one than the longest. Run with
+//! rendering of the length that is said, and the same one again from its own source. Run with
 //! `cargo +nightly fuzz run template`.
 
 #![no_main]

@@ -4,8 +4,10 @@ and what that takes. It gives lines of text and prints none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
+from pubstorm.identities.accounts import accounts_of
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
     Change,
@@ -56,6 +58,8 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
     yield f"{plan.name}: {scenario.description}" if scenario.description else plan.name
     yield ""
     yield f"targets      {_targets(scenario, plan)}"
+    for name, service in scenario.topology.services.items():
+        yield f"services     {name} ({service.kind}), {_users(scenario, plan, name)}"
     for name, bridge in scenario.topology.bridges.items():
         yield from _bridge(scenario, name, bridge)
     if plan.sources:
@@ -132,7 +136,19 @@ def _broker(broker: Broker) -> str:
     many = "" if broker.count == 1 else f"{broker.count:,} × "
     tls = "" if broker.tls == "none" else " under TLS"
     vhosts = broker.federation and _many(broker.federation.vhosts, "virtual host")
-    return f"{many}{broker.kind}{tls}" + (f" with {vhosts}, federated" if vhosts else "")
+    where = re.sub("//.*@", "//", broker.auth or "")
+    users = f" with users from {where}" if where else ""
+    return f"{many}{broker.kind}{tls}{users}" + (f" with {vhosts}, federated" if vhosts else "")
+
+
+def _users(scenario: Scenario, plan: Plan, service: str) -> str:
+    """What the run writes to a service; raises UsageError where that cannot be written."""
+    topology = scenario.topology
+    if not topology.is_seeded(service):
+        return "without users"
+    found = accounts_of(plan.populations, topology.services[service].seeded_populations)
+    of = ", ".join(accounts.population for accounts in found)
+    return f"with users and rights of {of}: {_many(sum(each.rows for each in found), 'row')}"
 
 
 def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:

@@ -74,8 +74,8 @@ def test_planned_changes_make_the_load_that_they_say(start: RunMaker) -> None:
     late_sent = sum(late.values())
     assert sum(device.values()) == 20 * 10 * 5
     assert late_sent == 10 * 10 + 10
-    # What was due at the very edge of a second may count to the next.
-    assert late[1] + late[2] == late_sent and late[2] <= late_sent // 4
+    # What was due at the very edge of a second may count to its neighbour.
+    assert late[0] + late[1] + late[2] == late_sent and late[1] >= late_sent // 2
     assert 1.5 * device[2] < device[3] < 2.5 * device[2]
     events = [event for event in result["events"] if event["kind"] == "change"]
     assert [event["text"] for event in events] == ["+10 late", "-10 late", "faster"]

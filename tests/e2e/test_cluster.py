@@ -50,7 +50,7 @@ monitors: {host: false}
 def test_nothing_is_lost_across_a_cluster_and_a_killed_node_comes_back(
     run: Callable[..., tuple[int, dict[str, Any]]],
 ) -> None:
-    thresholds = "[lost@before == 0, lost@after == 0, node.balance < 2]"
+    thresholds = "[lost@before == 0, lost@after == 0, node.balance < 150%]"
     code, result = run(SCENARIO, "--set", f"thresholds={thresholds}")
     assert code == 0, result["verdict"]
     sent = 3 * 5 * PAIRS

@@ -17,6 +17,7 @@ from pubstorm.result import (
     Measured,
     Phase,
     PhaseStatus,
+    ServiceResult,
     StalledSubscriber,
     Statistics,
     TargetResult,
@@ -558,3 +559,20 @@ def test_a_target_beyond_its_part_is_evidence(measured: MeasuredMaker) -> None:
         "node was not in balance: node-0 had 56 of 100 connections, 56 %; by the plan 50 %",
     )
     assert judged(measured(balance=(target(0, 54, 0.54), target(1, 46, 0.46)))).evidence == ()
+
+
+def test_a_redis_is_at_its_limit_with_one_core(measured: MeasuredMaker) -> None:
+    redis = ServiceResult(
+        name="users", kind="redis", version="7", host="h", port=1, pid=1, died=False
+    )
+    monitors = (watched("users", "cpu", 0.98), watched("users", "threads", 5))
+    verdict = judge(measured(services=(redis,), monitors=monitors), ())
+    assert "users used 98 % of a core under load, and has one thread only" in verdict.evidence
+
+
+def test_users_that_a_broker_does_not_know_are_a_matter_of_seeding(measured: MeasuredMaker) -> None:
+    run = measured()
+    device = run.populations["device"].model_copy(update={"outcomes": {"bad_credentials": 7}})
+    populations = {**run.populations, "device": device}
+    verdict = judge(run.model_copy(update={"populations": populations}), ())
+    assert any("pubstorm seed TARGET SCENARIO --verify" in fact for fact in verdict.evidence)

@@ -160,6 +160,7 @@ FLEET = (
     *(f"stages.{number}.publish.for={time}" for number, time in ((1, "1s"), (2, "1s"), (3, "3s"))),
     "stages.4.disconnect.rate=1000/s",
     "stages.5.hold.for=1s",
+    "drain=1s",
 )
 WITH_REDIS = (
     "topology.services={redis: redis}",

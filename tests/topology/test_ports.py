@@ -38,17 +38,24 @@ def test_a_port_that_is_listened_on_is_taken_by_somebody_with_a_name() -> None:
     with socket.create_server(("127.0.0.1", port)):
         assert not is_free(port)
         with pytest.raises(TopologyError) as caught:
-            check_ports([("broker main-0", port)])
+            check_ports([("broker main-0", port, "127.0.0.1")])
     assert f"port {port} of broker main-0 is taken by " in caught.value.message
     assert f"(pid {os.getpid()})" in caught.value.message
     assert "leave port out" in str(caught.value.hint)
-    check_ports([("broker main-0", port)])
+    check_ports([("broker main-0", port, "127.0.0.1")])
 
 
 def test_fixed_ports_count_up_from_the_first() -> None:
     brokers = "a: {kind: embedded, port: 2000, count: 3}, b: embedded"
     scenario = parse_scenario(SCENARIO.format(brokers=brokers), "s.yaml")
-    wanted = [("broker a-0", 2000), ("broker a-1", 2001), ("broker a-2", 2002)]
+    wanted = [(f"broker a-{number}", 2000 + number, "127.0.0.1") for number in range(3)]
+    assert list(fixed_ports(scenario.topology)) == wanted
+
+
+def test_nodes_of_a_cluster_have_their_ports_on_addresses_of_their_own() -> None:
+    brokers = "a: {kind: rabbitmq, port: 2000, count: 2, cluster: true}"
+    scenario = parse_scenario(SCENARIO.format(brokers=brokers), "s.yaml")
+    wanted = [("broker a-0", 2000, "127.0.0.1"), ("broker a-1", 2001, "127.0.0.2")]
     assert list(fixed_ports(scenario.topology)) == wanted
 
 

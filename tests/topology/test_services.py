@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from pubstorm.errors import TopologyError
+from pubstorm.errors import TopologyError, UsageError
 from pubstorm.plan import Plan, provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology
@@ -177,6 +177,19 @@ def test_runs_that_share_a_service_write_the_users_of_all(tmp_path: Path) -> Non
             await topology.stop()
 
     assert asyncio.run(run()) == 2 * 60
+
+
+def test_who_is_not_written_may_have_another_password(tmp_path: Path) -> None:
+    text = SCENARIO.replace('"m{{n}}", password: "p{{n}}"', '"d{{n}}", password: "guess"')
+    services = ("{kind: redis, seed: [device]}", "{kind: redis, seed: true}")
+    for service, is_taken in zip(services, (True, False), strict=True):
+        scenario = parse_scenario(text.format(service=service), "s.yaml")
+        topology = Topology(scenario.topology, tmp_path, lambda _: None)
+        if is_taken:
+            topology.services.prepare(provisional_plan(scenario))
+        else:
+            with pytest.raises(UsageError, match="found two passwords"):
+                topology.services.prepare(provisional_plan(scenario))
 
 
 def test_settings_of_the_user_win_but_for_address_and_port() -> None:

@@ -71,3 +71,19 @@ def test_faults_stand_in_their_stage_in_the_order_of_time() -> None:
         "at 20s: delay uplink by 200ms, mended after 10s",
         "at 40s: kill cloud, not mended in this run",
     ]
+
+
+def test_services_and_their_users_are_told() -> None:
+    text = """
+topology:
+  services: {redis: redis, spare: {kind: redis, seed: false}}
+  brokers: {main: {kind: embedded, auth: redis}}
+populations:
+  device: {clients: 10, username: "d{n}", password: p, subscriptions: ["a/{n}", "b/{1..3}"]}
+stages: [connect]
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    found = list(plan_in_words(scenario, provisional_plan(scenario)))
+    assert any("main (embedded with users from redis)" in line for line in found)
+    assert "services     redis (redis), with users and rights of device: 50 rows" in found
+    assert "services     spare (redis), without users" in found

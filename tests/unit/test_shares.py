@@ -27,6 +27,9 @@ from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.populations import Population, PopulationShare
+from pubstorm.scenario.stages import Change
+from pubstorm.scenario.turnout import Turnout
+from pubstorm.units import PartOf
 
 SECOND_NS = 10**9
 FLEET = """\
@@ -201,6 +204,33 @@ stages:
     assert isinstance(action, PublishAction)
     moved = [c.action.clients for c in action.changes if not isinstance(c.action, ChangeRate)]
     assert moved == [2, 1, 1, 2]
+
+
+steps = st.lists(st.tuples(st.sampled_from(("add", "remove")), st.integers(1, 100)), max_size=8)
+
+
+@given(clients=st.integers(100, 5000), changes=steps)
+def test_changes_in_percent_leave_nobody_behind(
+    clients: int, changes: list[tuple[str, int]]
+) -> None:
+    read = scenario("", f"populations.device.clients={clients}")
+    turnout, there = Turnout(read), 0
+    for kind, percent in changes:
+        amount = PartOf(percent / 100)
+        change = Change.model_validate({"at": "1s", "population": "device", kind: str(amount)})
+        moved = turnout.change(change)
+        there = min(max(there + (percent if kind == "add" else -percent), 0), 100)
+        shares = shares_of(turnout)
+        for name in shares:
+            exact = turnout.divisions[name].clients * there / 100
+            assert abs(turnout.count([name]) - exact) <= 0.5
+        assert set(moved) <= set(shares) and all(count > 0 for count in moved.values())
+    if there in {0, 100}:
+        assert turnout.count(shares_of(turnout)) == clients * there // 100
+
+
+def shares_of(turnout: Turnout) -> tuple[str, ...]:
+    return meant_by(turnout.divisions, "device")
 
 
 def test_a_change_of_all_shares_is_one_phase_of_the_load() -> None:

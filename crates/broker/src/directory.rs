@@ -171,3 +171,27 @@ fn packed(name: &str, rows: &[Row]) -> [Rows; 3] {
 const QUESTIONS_MAX: usize = 4096;
 /// How long Redis may say nothing until clients that wait for it are refused.
 const SILENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::{PACKED_MAX, Row, Rows, packed};
+
+    fn texts(rows: &[Row]) -> [String; 3] {
+        packed("device", rows).map(Rows::into_text)
+    }
+
+    #[test]
+    fn rows_are_kept_by_access_and_those_that_say_nothing_are_not() {
+        let rows: [(&[u8], &[u8]); 6] =
+            [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"9"), (b"\xff", b"3"), (b"e", b"1")];
+        let rows = rows.map(|(filter, access)| (filter.to_vec(), access.to_vec()));
+        assert_eq!(texts(&rows), ["a\0e\0", "b\0", "c\0"]);
+    }
+
+    #[test]
+    fn rows_of_a_user_are_bounded() {
+        let rows: Vec<Row> = (0..PACKED_MAX).map(|n| (n.to_string().into(), b"3".into())).collect();
+        let kept = texts(&rows).map(|text| text.len()).iter().sum();
+        assert!((PACKED_MAX - 10..=PACKED_MAX).contains(&kept), "{kept}");
+    }
+}

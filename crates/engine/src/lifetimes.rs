@@ -5,9 +5,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use plan::{Lifetime, Shard};
+use plan::{Lifetime, Population, Shard};
 
-use crate::setup::Setup;
+use crate::setup::{PopulationSetup, Setup};
 
 /// The lives of all clients of this agent.
 pub struct Lifetimes {
@@ -64,13 +64,9 @@ pub struct Turn {
 impl Lifetimes {
     /// No client has come yet.
     pub fn new(setup: &Setup) -> Self {
-        let lives = |(population, own): (&plan::Population, &crate::setup::PopulationSetup)| {
-            let clients = |_: &Lifetime| vec![Life::default(); own.share as usize];
-            population.lifetime.map(|lifetime| Lives {
-                lifetime,
-                clients: clients(&lifetime),
-                arrived: 0,
-            })
+        let lives = |(population, own): (&Population, &PopulationSetup)| {
+            let clients = || vec![Life::default(); own.share as usize];
+            population.lifetime.map(|lifetime| Lives { lifetime, clients: clients(), arrived: 0 })
         };
         Self {
             populations: setup.plan.populations.iter().zip(&setup.populations).map(lives).collect(),
@@ -146,5 +142,87 @@ impl Lifetimes {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGAIN_NS: u64 = 7;
+
+    fn lifetimes(shard: Shard, clients: u32) -> Lifetimes {
+        let lifetime = Lifetime { min_ns: 100, max_ns: 900, again_ns: Some(AGAIN_NS) };
+        let clients = vec![Life::default(); shard.share(clients) as usize];
+        let lives = Some(Lives { lifetime, clients, arrived: 0 });
+        Lifetimes { populations: vec![None, lives], turns: BinaryHeap::new(), seed: 5, shard }
+    }
+
+    /// What happens to clients that all come at the same instant and at once when they are to: when
+    /// who, over all agents, goes (false) and comes (true).
+    fn played(shard: Shard, clients: u32, until_ns: u64) -> Vec<(u64, u32, bool)> {
+        let mut lifetimes = lifetimes(shard, clients);
+        (0..shard.share(clients)).for_each(|local| lifetimes.arrive(1, local, 0));
+        let mut seen = Vec::new();
+        while let Some(Turn { local, at_ns, returns, .. }) = lifetimes.next(until_ns) {
+            seen.push((at_ns, shard.global(local), returns));
+            if returns {
+                lifetimes.arrive(1, local, at_ns);
+            } else {
+                lifetimes.go(1, local, at_ns);
+            }
+        }
+        assert_eq!(lifetimes.arrived(1), Some(shard.share(clients)));
+        seen
+    }
+
+    #[test]
+    fn shards_play_together_exactly_the_lives_of_the_whole() {
+        let whole = played(Shard::WHOLE, 50, 10_000);
+        assert!(whole.len() > 50 * 2 * 10 && whole.is_sorted_by_key(|turn| turn.0));
+        for count in 2..5 {
+            let shards = (0..count).map(|index| Shard::new(index, count).unwrap());
+            let mut all: Vec<_> = shards.flat_map(|shard| played(shard, 50, 10_000)).collect();
+            all.sort_unstable();
+            let mut expected = whole.clone();
+            expected.sort_unstable();
+            assert_eq!(all, expected, "{count} shards");
+        }
+    }
+
+    #[test]
+    fn each_life_is_as_long_as_drawn_and_each_absence_as_told() {
+        let mut came = [0; 50];
+        for (at_ns, client, returns) in played(Shard::WHOLE, 50, 10_000) {
+            let since_ns = std::mem::replace(&mut came[client as usize], at_ns);
+            let stay_ns = at_ns - since_ns;
+            assert!(if returns { stay_ns == AGAIN_NS } else { (100..=900).contains(&stay_ns) });
+        }
+    }
+
+    #[test]
+    fn turns_of_who_was_told_to_go_are_void() {
+        let mut lifetimes = lifetimes(Shard::WHOLE, 4);
+        (0..4).for_each(|local| lifetimes.arrive(1, local, 0));
+        lifetimes.arrive(1, 3, 50);
+        lifetimes.forget(1, 0);
+        lifetimes.forget(1, 0);
+        lifetimes.go(1, 1, 0);
+        assert_eq!(lifetimes.arrived(1), Some(3));
+        let back = Turn { population: 1, local: 1, at_ns: AGAIN_NS, returns: true };
+        assert_eq!(lifetimes.next(10), Some(back));
+        assert_eq!(lifetimes.next(10), None);
+        lifetimes.end(1);
+        assert_eq!((lifetimes.next(u64::MAX), lifetimes.arrived(1)), (None, Some(3)));
+        (0..4).for_each(|local| lifetimes.forget(1, local));
+        assert_eq!(lifetimes.arrived(1), Some(0));
+    }
+
+    #[test]
+    fn populations_without_a_lifetime_have_no_lives() {
+        let mut lifetimes = lifetimes(Shard::WHOLE, 1);
+        lifetimes.arrive(0, 0, 0);
+        lifetimes.forget(0, 0);
+        assert_eq!((lifetimes.arrived(0), lifetimes.next_ns()), (None, None));
     }
 }

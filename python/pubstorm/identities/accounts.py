@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -101,9 +101,13 @@ class Accounts:
         return (self.population, self.count, self.first, *who, rights, *files.items())
 
 
-def accounts_of(populations: Sequence[Population]) -> tuple[Accounts, ...]:
-    """The accounts of all populations that have user names. Raises UsageError where none has, where
-    a password is missing, or where one user would have two."""
+def accounts_of(
+    populations: Sequence[Population], names: Collection[str] | None = None
+) -> tuple[Accounts, ...]:
+    """The accounts of all populations that have user names, or of those of some names alone. Raises
+    UsageError where none has, where a password is missing, or where one user would have two."""
+    if names is not None:
+        populations = [each for each in populations if (each.whole or each.name) in names]
     named = [population for population in populations if population.username is not None]
     if not named:
         names = ", ".join(dict.fromkeys(population.name for population in populations))

@@ -9,6 +9,7 @@ from pubstorm.quantity import (
     NOTHING,
     bytes_text,
     count_text,
+    counted,
     duration_text,
     rate_text,
     share_text,
@@ -29,6 +30,7 @@ from pubstorm.report.brokers import bridges, brokers
 from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
+    ENGINES_MAX,
     broker_counters,
     every_track,
     monitor_problems,
@@ -38,6 +40,7 @@ from pubstorm.report.watched import (
     symbols,
 )
 from pubstorm.result import (
+    AgentResult,
     FlowResult,
     LatencyPair,
     Phase,
@@ -190,17 +193,22 @@ def phases(result: Result) -> Table:
 
 
 def agents(result: Result) -> Table:
-    """The generator itself."""
+    """The generator itself. Many engines are one row for each way they ended: clients and CPU added
+    up, of the others the largest."""
+    many = len(result.fleet.agents) > ENGINES_MAX
+    groups: dict[str, list[AgentResult]] = {}
+    for agent in result.fleet.agents:
+        groups.setdefault(agent.ending if many else str(agent.agent), []).append(agent)
     rows = [
         (
-            str(agent.agent),
-            count_text(agent.clients),
-            share_text(agent.busy_share),
-            f"{agent.cpu_s:.1f} s",
-            bytes_text(agent.rss_max_bytes),
-            agent.ending,
+            counted(len(group), "engine") if many else name,
+            count_text(sum(agent.clients for agent in group)),
+            share_text(max(agent.busy_share for agent in group)),
+            f"{sum(agent.cpu_s for agent in group):.1f} s",
+            bytes_text(max(agent.rss_max_bytes for agent in group)),
+            group[0].ending,
         )
-        for agent in result.fleet.agents
+        for name, group in groups.items()
     ]
     names = ("clients", "busy", "CPU", "memory max")
     table = _table("Engines", "agent", (*names, "ending"), rows)

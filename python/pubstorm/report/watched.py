@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pubstorm.quantity import (
     NOTHING,
@@ -25,6 +25,8 @@ COUNTERS = re.compile(
 )
 """The broker's own figures that tell where messages went, and what it refused; its moving averages
 are in the details."""
+ENGINES_MAX = 8
+"""Engines that have a row each."""
 SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 
@@ -46,13 +48,13 @@ def groups(result: Result) -> set[str]:
 
 
 def processes(result: Result) -> Table:
-    """CPU and memory of every watched process and of the host."""
-    sources: dict[str, dict[str, Watched]] = {}
+    """CPU and memory of every watched process and of the host; of many engines, of the busiest."""
+    sources: dict[str, _Found] = {}
     for each in _known(result):
         sources.setdefault(each.source, {})[each.metric] = each
     rows = [
         (
-            source,
+            name,
             *(_share(found.get(metric)) for metric in ("cpu", "cpu_user", "cpu_system")),
             _largest(found.get("cpu"), share_text),
             _first(found.get("rss_bytes") or found.get("memory_used_bytes")),
@@ -60,7 +62,7 @@ def processes(result: Result) -> Table:
             _largest(found.get("threads"), count_text),
             _largest(found.get("descriptors"), count_text),
         )
-        for source, found in sources.items()
+        for name, found in _with_busiest_engine(sources).items()
         if "cpu" in found or "rss_bytes" in found
     ]
     cpu = ("CPU", "user", "system", "CPU max")
@@ -150,9 +152,23 @@ def symbols(result: Result) -> Table:
     return Table("Profile of the broker", (Column("share"), *texts), tuple(rows))
 
 
+def _with_busiest_engine(sources: Mapping[str, _Found]) -> Mapping[str, _Found]:
+    """What was found of each source, of many engines that of the busiest."""
+    engines = [name for name, found in sources.items() if "busy" in found]
+    if len(engines) <= ENGINES_MAX:
+        return sources
+    busiest = max(engines, key=lambda name: _mean(sources[name].get("cpu")))
+    rest = {name: found for name, found in sources.items() if name not in engines}
+    return {f"{busiest}, busiest of {len(engines)}": sources[busiest], **rest}
+
+
 def _known(result: Result) -> list[Watched]:
     """What was watched, without what was not a number."""
     return [each for each in result.monitors if all(map(math.isfinite, _in_short(each)))]
+
+
+def _mean(watched: Watched | None) -> float:
+    return watched.load.mean if watched else 0.0
 
 
 def _share(watched: Watched | None) -> str:
@@ -181,3 +197,7 @@ def _written(metric: str, value: float) -> str:
         "us": duration_text,
     }
     return writers.get(unit_of(metric), rate_text)(value)
+
+
+_Found = dict[str, Watched]
+"""What was watched of a source, by metric."""

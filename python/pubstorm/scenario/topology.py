@@ -168,6 +168,11 @@ class Service(Part):
     before the brokers start, as `pubstorm seed` does; a list names the populations. Default: all of
     them where a broker's `auth` names the service."""
 
+    @property
+    def seeded_populations(self) -> tuple[str, ...] | None:
+        """Names of the populations whose users are written, where it is not all of them."""
+        return self.seed if isinstance(self.seed, tuple) else None
+
 
 class BridgeTopic(Part):
     """Topics that cross a bridge, in mosquitto's words."""

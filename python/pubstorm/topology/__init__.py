@@ -233,7 +233,6 @@ class Topology:
             cluster=cluster,
             is_under_tls=spec.tls != "none",
             host=cluster.host(name) if cluster else LOOPBACK,
-            auth=spec.auth,
             trusted=self.keys.observer(group) if spec.auth else None,
             environment=self.record.mark,
             note=self.record.note_process,

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from pubstorm.topology.ports import free_port
+from pubstorm.topology.ports import free_port, node_host
 
 
 class Cluster:
@@ -26,7 +26,7 @@ class Cluster:
 
     def host(self, name: str) -> str:
         """The address of a node: one of its own, so that all of them can have the same port."""
-        return host_of(self.names.index(name))
+        return node_host(self.names.index(name))
 
     def choose_port(self) -> None:
         """Chooses the port for all nodes; done by the first of them, before any is there."""
@@ -48,8 +48,3 @@ class Cluster:
             await self._up[number - 1].wait()
         yield
         self._up[number].set()
-
-
-def host_of(number: int) -> str:
-    """The loopback address of node `number`."""
-    return f"127.0.0.{number + 1}"

@@ -56,10 +56,10 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
     return True
 
 
-def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
-    """Raises TopologyError if any of the ports, each with what it is for, is taken or may not be
-    used."""
-    short = [(name, port) for name, port in wanted if not is_free(port)]
+def check_ports(wanted: Iterable[tuple[str, int, str]]) -> None:
+    """Raises TopologyError if any of the ports, each with what it is for and its address, is taken
+    or may not be used."""
+    short = [(name, port) for name, port, host in wanted if not is_free(port, host)]
     if not short:
         return
     name, port = short[0]
@@ -71,16 +71,23 @@ def check_ports(wanted: Iterable[tuple[str, int]]) -> None:
     )
 
 
-def fixed_ports(spec: Topology) -> Iterator[tuple[str, int]]:
-    """Ports of this host that a scenario asks for, each with its broker or service. Brokers in a
-    network of their own have ports of their own."""
+def node_host(number: int) -> str:
+    """The loopback address of node `number` of a cluster."""
+    return f"127.0.0.{number + 1}"
+
+
+def fixed_ports(spec: Topology) -> Iterator[tuple[str, int, str]]:
+    """Ports of this host that a scenario asks for, each with its broker or service, and with its
+    address. Brokers in a network of their own have ports of their own."""
     elsewhere = {bridge.from_ for bridge in spec.bridges.values() if bridge.network is not None}
     for group, broker in spec.brokers.items():
         if broker.port is not None and group not in elsewhere:
-            yield from ((f"broker {group}-{n}", broker.port + n) for n in range(broker.count))
+            for n in range(broker.count):
+                host = node_host(n) if broker.cluster else LOOPBACK
+                yield f"broker {group}-{n}", broker.port + n, host
     for name, service in spec.services.items():
         if service.port is not None:
-            yield f"service {name}", service.port
+            yield f"service {name}", service.port, LOOPBACK
 
 
 def holder(port: int) -> str:

@@ -37,9 +37,11 @@ def _processors(measured: Measured) -> Iterable[Finding]:
 def _processes_at_limit(measured: Measured) -> Iterator[str]:
     """Brokers that are watched together have a thread each: they are the host's limit."""
     others = {"host", *(broker.group for broker in measured.brokers)}
+    # Redis does all commands in one of its threads.
+    alone = {service.name for service in measured.services}
     watched = (w for w in measured.monitors if w.metric == "cpu" and w.group != "agent")
     for source in (w.source for w in watched if w.source not in others):
-        threads = round(_whole(measured, source, "threads").max)
+        threads = 1 if source in alone else round(_whole(measured, source, "threads").max)
         cores = min(max(threads, 1), measured.environment.cores)
         for used, span in _busiest(measured, source, "cpu"):
             if used >= FULL_SHARE * cores:

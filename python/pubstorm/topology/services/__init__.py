@@ -3,7 +3,7 @@ populations, and gone after them. It knows no broker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Services:
 
     def __init__(self, spec: TopologySpec, folder: Path, record: StartRecord) -> None:
         self._spec = spec
-        self._accounts: Sequence[Accounts] | None = None
+        self._accounts: Mapping[str, Sequence[Accounts]] | None = None
         self._rows: dict[str, int] = {}
         self._by_name = {
             name: RedisService(
@@ -57,15 +57,20 @@ class Services:
         all their runs at their start. Raises UsageError where they cannot be written."""
         if self._accounts is None:
             populations = [population for plan in plans for population in plan.populations]
-            self._accounts = accounts_of(populations) if self._seeded else ()
+            services = self._spec.services
+            self._accounts = {
+                name: accounts_of(populations, services[name].seeded_populations)
+                for name in self._by_name
+                if self._spec.is_seeded(name)
+            }
 
     async def start(self, tell: Tell) -> None:
         """Returns when every service accepts connections and has its users; raises TopologyError.
         `tell` hears how far that is."""
         for server in self.servers:
             await server.start()
-        for name in self._seeded:
-            await self._seed(name, tell)
+        for name, accounts in (self._accounts or {}).items():
+            await self._seed(name, accounts, tell)
 
     def url(self, name: str) -> str:
         """Where clients find a service that is started, such as redis://127.0.0.1:16379/0."""
@@ -98,28 +103,14 @@ class Services:
             for server in self.servers
         )
 
-    async def _seed(self, name: str, tell: Tell) -> None:
+    async def _seed(self, name: str, accounts: Sequence[Accounts], tell: Tell) -> None:
         def tell_of_it(text: str) -> None:
             tell(f"seeding {name}: {text}")
 
         try:
-            self._rows[name] = await seed_all(self.url(name), self._chosen(name), tell_of_it)
+            self._rows[name] = await seed_all(self.url(name), accounts, tell_of_it)
         except PubstormError as error:
             raise TopologyError(f"service {name}: {error.message}", error.hint) from error
-
-    @property
-    def _seeded(self) -> Sequence[str]:
-        return [name for name in self._by_name if self._spec.is_seeded(name)]
-
-    def _chosen(self, name: str) -> Sequence[Accounts]:
-        seed = self._spec.services[name].seed
-        named = seed if isinstance(seed, tuple) else None
-        # A share is called after the whole that it is of.
-        return [
-            each
-            for each in self._accounts or ()
-            if named is None or each.population.partition("/")[0] in named
-        ]
 
 
 def _pid(server: RedisService) -> int:

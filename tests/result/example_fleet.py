@@ -90,7 +90,13 @@ def fleet_parts() -> dict[str, Any]:
 def fleet_stages(measured: Measured) -> tuple[StageResult, ...]:
     """A ramp, a load and a tear-down, made of the stages of a plain run."""
     connect, publish = measured.stages
-    ramp = {"connected": 100_000, "connects_per_s": 9_876.5, "duration_s": 10.1}
+    device = connect.populations["device"].model_copy(update={"connected_total": 99_753})
+    ramp = {
+        "connected": 100_000,
+        "connects_per_s": 9_876.5,
+        "duration_s": 10.1,
+        "populations": {**connect.populations, "device": device},
+    }
     leave = {
         "name": "disconnect",
         "kind": "disconnect",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pubstorm.quantity import (
     bytes_text,
@@ -42,13 +43,13 @@ def _clients(result: Result) -> Iterator[KeyFigure]:
     came = [stage for stage in result.stages if stage.connects_per_s]
     if came:
         took_s = sum(stage.duration_s for stage in came)
-        count = sum(stage.connects_per_s * stage.duration_s for stage in came)
+        count = sum(p.connected_total for stage in came for p in stage.populations.values())
         note = f"{count_text(count)} connections in {span_text(took_s)}, {_stages_text(came)}"
         yield KeyFigure("connect rate", f"{rate_text(count / took_s)} /s", note)
-    went = [stage for stage in result.stages if stage.disconnects_per_s]
+    went = [pair for pair in pairwise(result.stages) if pair[1].disconnects_per_s]
     if went:
-        took_s = sum(stage.duration_s for stage in went)
-        count = sum(stage.disconnects_per_s * stage.duration_s for stage in went)
+        took_s = sum(stage.duration_s for _, stage in went)
+        count = sum(before.connected - stage.connected for before, stage in went)
         note = f"{count_text(count)} clients in {span_text(took_s)}"
         cpu = disconnect_cpu(result)
         if cpu is not None:

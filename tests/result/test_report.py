@@ -163,7 +163,7 @@ def test_the_key_figures_of_a_fleet(fleet: Result) -> None:
     found = {figure.name: (figure.value, figure.note) for figure in key_figures(fleet)}
     assert found["clients connected"][0] == "100\u202f000"
     assert found["connect rate"] == (
-        "9\u202f876 /s",
+        "9\u202f877 /s",
         "99\u202f753 connections in 10.1 s, 1 stage",
     )
     assert found["disconnect rate"] == (

@@ -103,10 +103,29 @@ def two(first: int, password: str) -> tuple[Accounts, ...]:
 
 
 def test_one_user_in_two_populations_has_one_password() -> None:
-    assert len(two(9, "p{n}")) == 2
+    assert [(each.population, each.count) for each in two(9, "p{n}")] == [("a, b", 19)]
     assert len(two(10, "other")) == 2
     with pytest.raises(UsageError, match="found two passwords for users of the populations a and"):
         two(9, "other")
+
+
+def test_a_user_of_two_populations_has_the_rights_of_both() -> None:
+    text = (
+        "target: mqtt://localhost\npopulations:\n"
+        '  up: {clients: 4, username: "u{n}", password: x, publications: [{topic: "t/{n}",'
+        " rate: 1/s}]}\n"
+        '  down: {clients: 4, first: 2, client_id: "d{n}", username: "u{n}", password: x,'
+        ' subscriptions: ["t/{n}", all]}\n'
+        "stages: [connect]\n"
+    )
+    found = accounts_of(populations(text))
+    assert [(each.population, each.first, each.count) for each in found] == [
+        ("up", 0, 2),
+        ("up, down", 2, 2),
+        ("down", 4, 2),
+    ]
+    assert found[1].at(1).rights == {"t/3": Access.BOTH, "all": Access.SUBSCRIBE}
+    assert sum(each.rows for each in found) == 2 * 2 + 2 * 3 + 2 * 3
 
 
 def test_the_same_population_of_many_steps_is_written_once() -> None:

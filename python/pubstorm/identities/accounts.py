@@ -6,10 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from pubstorm.errors import UsageError
 from pubstorm.plan import Population, template_of
@@ -36,10 +36,10 @@ class Account:
 
 @dataclass(frozen=True)
 class Accounts:
-    """The accounts of one population, one for each client, in the order of their numbers."""
+    """Accounts from the same templates, one for each client, in the order of their numbers."""
 
     population: str
-    """Name of the population."""
+    """Name of the population; several names where its users are clients of several."""
     count: int
     """How many; one where all clients are the same user with the same topics."""
     first: int
@@ -59,7 +59,13 @@ class Accounts:
         # A range makes many rows of one and the same client.
         differs = any(v.kind not in VARIED for template in templates for v in template.variables)
         count = population.clients if differs else min(population.clients, 1)
-        return cls(population.name, count, population.first, username, password, rights)
+        first = population.first if differs else 0
+        return cls(population.name, count, first, username, password, rights)
+
+    @property
+    def end(self) -> int:
+        """Number behind that of the last."""
+        return self.first + self.count
 
     @cached_property
     def rows_each(self) -> int:
@@ -104,8 +110,9 @@ class Accounts:
 def accounts_of(
     populations: Sequence[Population], names: Collection[str] | None = None
 ) -> tuple[Accounts, ...]:
-    """The accounts of all populations that have user names, or of those of some names alone. Raises
-    UsageError where none has, where a password is missing, or where one user would have two."""
+    """The accounts of all populations that have user names, or of those of some names alone, each
+    user once with the rights of all populations that it is in. Raises UsageError where none has,
+    where a password is missing, or where one user would have two."""
     if names is not None:
         populations = [each for each in populations if (each.whole or each.name) in names]
     named = [population for population in populations if population.username is not None]
@@ -130,12 +137,47 @@ def accounts_of(
                 "give one of them other user names, or name the population whose users are to be "
                 "written",
             )
-    return found
+    return tuple(_each_once(found))
 
 
 def digest(*parts: object) -> str:
     """A name for what is written, the same for the same users in the same scheme."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def _each_once(found: Sequence[Accounts]) -> Iterator[Accounts]:
+    """The same users without repeats, as far as their templates say it: ranges of numbers that do
+    not overlap, each with the rights of all whose range it lies in."""
+    by_login: dict[tuple[Template, Template], list[Accounts]] = {}
+    for each in found:
+        by_login.setdefault((each.username, each.password), []).append(each)
+    for same in by_login.values():
+        parts: list[Accounts] = []
+        bounds = sorted({bound for each in same for bound in (each.first, each.end)})
+        for first, end in pairwise(bounds):
+            there = [each for each in same if each.first <= first and end <= each.end]
+            if not there:
+                continue
+            part = _together(there, first, end)
+            if parts and parts[-1].end == first and set(parts[-1].rights) == set(part.rights):
+                part = _together([parts[-1], part], parts.pop().first, end)
+            parts.append(part)
+        yield from parts
+
+
+def _together(there: Sequence[Accounts], first: int, end: int) -> Accounts:
+    """One range of users, with what they may do in any of the populations."""
+    rights: dict[Template, Access] = {}
+    for template, access in (right for each in there for right in each.rights):
+        rights[template] = _joined(rights.get(template), access)
+    names = (name for each in there for name in each.population.split(", "))
+    return replace(
+        there[0],
+        population=", ".join(dict.fromkeys(names)),
+        first=first,
+        count=end - first,
+        rights=tuple(rights.items()),
+    )
 
 
 def _rights(population: Population) -> Iterator[tuple[Template, Access]]:

@@ -110,8 +110,7 @@ def _accounts(scenario: Scenario) -> tuple[Accounts, ...]:
         population for each in played for population in provisional_plan(each).populations
     ]
     found = accounts_of(populations)
-    known = {accounts.population for accounts in found}
-    for name in dict.fromkeys(p.name for p in populations if p.name not in known):
+    for name in dict.fromkeys(p.name for p in populations if p.username is None):
         _say(f"population {name} has no user names and is left out")
     return found
 

@@ -14,6 +14,7 @@ from pubstorm.histogram import HistogramSum
 from pubstorm.merge import (
     AgentTotals,
     FlowTotals,
+    Gauge,
     Interval,
     PopulationTotals,
     StageTotals,
@@ -124,7 +125,7 @@ class Assembly:
             for name in ("expected", "received", "duplicate", "reordered", "stale")
         }
         acks = _acknowledgements(totals)
-        last = max((s.index for s in self._spans_of(PublishAction)), default=-1)
+        publishing = self._spans_of(PublishAction)
         return PopulationResult(
             **{**totals.counters, **counts},
             clients=sum(plan.clients for plan in plans),
@@ -137,12 +138,9 @@ class Assembly:
             reached_max=self.totals.peak(indices, "ready", "away"),
             away_max=self.totals.peak(indices, "away"),
             in_flight_max=self.totals.peak(indices, "in_flight"),
-            in_flight=self.totals.at_end(last, indices, "in_flight"),
-            backlog=self.totals.at_end(last, indices, "backlog"),
-            stalled=sum(
-                self.totals.at_end(span.index, indices, "stalled")
-                for span in self._spans_of(PublishAction)
-            ),
+            in_flight=self._at_ends(publishing[-1:], indices, "in_flight"),
+            backlog=self._at_ends(publishing[-1:], indices, "backlog"),
+            stalled=self._at_ends(publishing, indices, "stalled"),
             lost_total=sum(_lost(flow) for flow in into),
             outcomes=dict(totals.outcomes),
             rates=rates,
@@ -278,6 +276,11 @@ class Assembly:
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),
         )
+
+    def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
+        """The sum of a gauge at the ends of stages."""
+        totals = self.totals
+        return sum(totals.at_end(span.index, span.to_ns, indices, gauge) for span in spans)
 
     def _span(self, name: str, from_ns: int, to_ns: int) -> Span:
         started_ns = self.course.started_ns

@@ -327,9 +327,11 @@ class Totals:
                     peaks[target] = max(peaks.get(target, 0), connected[target])
         return peaks
 
-    def at_end(self, stage: int, populations: Collection[int], gauge: Gauge) -> int:
-        """The sum over agents and populations of a gauge at the end of a stage."""
-        latest = {i.agent: i for i in self.time_line() if i.stage == stage}
+    def at_end(self, stage: int, until_ns: int, populations: Collection[int], gauge: Gauge) -> int:
+        """The sum over agents and populations of a gauge at the end of a stage: what agents say of
+        it later is of their own end."""
+        inside = [i for i in self.time_line() if i.stage == stage and i.to_ns <= until_ns]
+        latest = {interval.agent: interval for interval in inside}
         return sum(getattr(i.populations[p], gauge) for i in latest.values() for p in populations)
 
     def inside(self, stage: int, from_ns: int, to_ns: int) -> list[Interval]:

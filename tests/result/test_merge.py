@@ -130,7 +130,8 @@ def test_the_peak_is_that_of_the_sum_over_agents_at_one_time() -> None:
         ]
     )
     assert totals.peak([0], "connected") == 15
-    assert totals.at_end(0, [0], "connected") == 12
+    assert totals.at_end(0, 4000, [0], "connected") == 12
+    assert totals.at_end(0, 3999, [0], "connected") == 5
 
 
 def test_agents_that_are_never_connected_at_once_do_not_add_up() -> None:

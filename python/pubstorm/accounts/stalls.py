@@ -28,7 +28,8 @@ def _stalled(assembly: Assembly, stall: Stall) -> StalledSubscriber:
 
 def _anybody_left(assembly: Assembly, stall: Stall, span: StageSpan) -> bool:
     """Whether anybody of the population was still stalled when a stage ended."""
-    return assembly.totals.at_end(span.index, (stall.population,), "stalled") > 0
+    totals = assembly.totals
+    return totals.at_end(span.index, span.to_ns, (stall.population,), "stalled") > 0
 
 
 def _instant_s(assembly: Assembly, instant_ns: int) -> float:

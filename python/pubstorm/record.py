@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from pubstorm.accounts import Sources, with_accounts
 from pubstorm.assemble import Assembly
 from pubstorm.calibrate.headroom import headroom_of
 from pubstorm.environment import read_environment
@@ -30,6 +29,7 @@ from pubstorm.result import (
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
+from pubstorm.summary import Sources, with_summary
 from pubstorm.verdict import judge
 from pubstorm.watch import Watch
 
@@ -122,7 +122,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         environment=environment,
     )
     sources = Sources(tracks, brought.brokers, targets_by_name(recording.scenario))
-    return with_accounts(measured, assembly, sources)
+    return with_summary(measured, assembly, sources)
 
 
 def _tracks(directory: RunDirectory) -> Tracks:

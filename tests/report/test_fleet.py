@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.report.accounts import balance, by_stage
 from pubstorm.report.backdrop import marks
 from pubstorm.report.junit import junit
 from pubstorm.report.run_page import run_page
 from pubstorm.report.series import series_markdown
 from pubstorm.report.series_page import series_page
 from pubstorm.report.stored import load_run
+from pubstorm.report.summary import balance, by_stage
 from pubstorm.result import MemoryModel, Result, Statistics, Watched
 from tests.report.example_run import Shape, write_run
 from tests.report.example_series import write_series

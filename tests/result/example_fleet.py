@@ -18,7 +18,7 @@ from pubstorm.result import (
     TargetResult,
     Watched,
 )
-from pubstorm.result.accounts import SamplerKind
+from pubstorm.result.summary import SamplerKind
 from pubstorm.snapshot import Reason
 
 

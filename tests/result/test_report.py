@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pubstorm.accounts.problems import problems
 from pubstorm.metrics.table import cells
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantity import (
@@ -23,9 +22,9 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
-from pubstorm.report.accounts import success_text
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.markdown import markdown
+from pubstorm.report.summary import success_text
 from pubstorm.report.text import render
 from pubstorm.result import (
     Event,
@@ -37,6 +36,7 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
+from pubstorm.summary.problems import problems
 from pubstorm.verdict import judge
 from tests.result.example_fleet import fleet_parts, fleet_stages
 

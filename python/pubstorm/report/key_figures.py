@@ -14,7 +14,7 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
-from pubstorm.report.accounts import disconnect_cpu
+from pubstorm.report.summary import disconnect_cpu
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import Latency, Result, StageResult, Watched
 

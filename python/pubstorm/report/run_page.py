@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pubstorm.quantity import span_text
-from pubstorm.report.accounts import problems, samplers, stalls
 from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.flame import flame_tree
@@ -11,6 +10,7 @@ from pubstorm.report.key_figures import key_figures
 from pubstorm.report.page import figures, library, page, script_json
 from pubstorm.report.percentiles import percentile_plot
 from pubstorm.report.stored import StoredRun
+from pubstorm.report.summary import problems, samplers, stalls
 from pubstorm.report.tables import detail_tables, environment, facts, own_table, phases, tables
 from pubstorm.report.timeline import other_tracks, timeline
 from pubstorm.report.watched import symbols

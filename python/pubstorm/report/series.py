@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pubstorm.quantity import NOTHING
-from pubstorm.report.accounts import memory_table
 from pubstorm.report.markdown import escaped, table_lines
+from pubstorm.report.summary import memory_table
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
 from pubstorm.result import Series, SeriesStep, Status

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
-from pubstorm.report.accounts import memory_table
 from pubstorm.report.page import figures, library, page
 from pubstorm.report.plot import (
     DASHES,
@@ -25,6 +24,7 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.report.summary import memory_table
 from pubstorm.report.timeline import timeline
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import Latency, Result, Series, SeriesStep, Status

@@ -15,7 +15,9 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
-from pubstorm.report.accounts import (
+from pubstorm.report.brokers import bridges, brokers
+from pubstorm.report.faults import fault_ledger, faults
+from pubstorm.report.summary import (
     STALLS_SHOWN,
     balance,
     balance_text,
@@ -26,8 +28,6 @@ from pubstorm.report.accounts import (
     samplers,
     stalls,
 )
-from pubstorm.report.brokers import bridges, brokers
-from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     ENGINES_MAX,

@@ -1,16 +1,6 @@
 """What a run found, as it is stored in `result.json`. Durations of messages are in microseconds,
 spans in seconds; counters end in `_total`."""
 
-from pubstorm.result.accounts import (
-    MemoryModel,
-    MemoryPoint,
-    Peak,
-    Peaks,
-    Problem,
-    Sampler,
-    StalledSubscriber,
-    TargetResult,
-)
 from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
     AgentResult,
@@ -51,6 +41,16 @@ from pubstorm.result.populations import (
     StageResult,
 )
 from pubstorm.result.series import Series, SeriesStep
+from pubstorm.result.summary import (
+    MemoryModel,
+    MemoryPoint,
+    Peak,
+    Peaks,
+    Problem,
+    Sampler,
+    StalledSubscriber,
+    TargetResult,
+)
 
 __all__ = [
     "AgentResult",

@@ -9,14 +9,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.result.accounts import (
-    MemoryModel,
-    Peaks,
-    Problem,
-    Sampler,
-    StalledSubscriber,
-    TargetResult,
-)
 from pubstorm.result.faults import FaultResult
 from pubstorm.result.machinery import (
     BridgeResult,
@@ -29,6 +21,14 @@ from pubstorm.result.machinery import (
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
+from pubstorm.result.summary import (
+    MemoryModel,
+    Peaks,
+    Problem,
+    Sampler,
+    StalledSubscriber,
+    TargetResult,
+)
 from pubstorm.value import Value
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.result.accounts import MemoryModel, MemoryPoint
 from pubstorm.result.model import LimitedBy, Status
+from pubstorm.result.summary import MemoryModel, MemoryPoint
 from pubstorm.value import Value
 
 

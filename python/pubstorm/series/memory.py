@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubstorm.accounts.memory import fitted
 from pubstorm.result import MemoryModel, MemoryPoint, Result, SeriesStep
+from pubstorm.summary.memory import fitted
 
 STEPS_MIN = 3
 """Steps with different numbers of connections from which a line is fitted."""

@@ -11,17 +11,17 @@ from pubstorm.metrics.evaluate import Missing, evaluate
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
-from pubstorm.verdict.account_findings import ACCOUNT_RULES
 from pubstorm.verdict.fault_findings import FAULT_RULES
 from pubstorm.verdict.findings import RULES, Finding
 from pubstorm.verdict.phase_findings import PHASE_RULES
+from pubstorm.verdict.summary_findings import SUMMARY_RULES
 from pubstorm.verdict.watched_findings import WATCHED_RULES
 
 
 def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     """The verdict on a run."""
     outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
-    rules = (*RULES, *FAULT_RULES, *PHASE_RULES, *WATCHED_RULES, *ACCOUNT_RULES)
+    rules = (*RULES, *FAULT_RULES, *PHASE_RULES, *WATCHED_RULES, *SUMMARY_RULES)
     findings = [finding for rule in rules for finding in rule(measured)]
     failed = any(not outcome.passed for outcome in outcomes) or any(f.failed for f in findings)
     invalid = any(f.invalid for f in findings)

@@ -1,4 +1,4 @@
-"""What the accounts of a run bear on its verdict: subscribers that stalled, and targets that had
+"""What the summary of a run bears on its verdict: subscribers that stalled, and targets that had
 more than their part. Pure functions of measured values."""
 
 from __future__ import annotations
@@ -73,4 +73,4 @@ def _balance(measured: Measured) -> Iterable[Finding]:
         )
 
 
-ACCOUNT_RULES = (_stalls, _balance)
+SUMMARY_RULES = (_stalls, _balance)

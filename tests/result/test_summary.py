@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.accounts import Sources, with_accounts
-from pubstorm.accounts.memory import fitted
-from pubstorm.accounts.problems import KINDS, problems
-from pubstorm.accounts.targets import planned_clients
 from pubstorm.assemble import Assembly
 from pubstorm.changes import AppliedChange
 from pubstorm.conduct import Course, StageSpan
@@ -54,6 +50,10 @@ from pubstorm.snapshot import (
     Stall,
     TargetSnapshot,
 )
+from pubstorm.summary import Sources, with_summary
+from pubstorm.summary.memory import fitted
+from pubstorm.summary.problems import KINDS, problems
+from pubstorm.summary.targets import planned_clients
 from pubstorm.verdict import judge
 from tests.result.test_series import step
 
@@ -223,7 +223,7 @@ def accounted(measured: MeasuredMaker) -> Callable[..., Measured]:
             populations=run.populations(), flows=run.flows(), stages=run.stages(), fleet={}
         )
         sources = Sources(tracks or {}, nodes(run), {"node": (0, 1)})
-        return with_accounts(found, run, sources)
+        return with_summary(found, run, sources)
 
     return make
 

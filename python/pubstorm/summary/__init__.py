@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pubstorm.accounts.memory import Watched, memory_models
-from pubstorm.accounts.peaks import peaks
-from pubstorm.accounts.problems import problems
-from pubstorm.accounts.samplers import Outcome, samplers
-from pubstorm.accounts.stalls import stalls
-from pubstorm.accounts.targets import target_results
 from pubstorm.assemble import Assembly
 from pubstorm.result import BrokerResult, Measured
 from pubstorm.samples import Tracks
+from pubstorm.summary.memory import Watched, memory_models
+from pubstorm.summary.peaks import peaks
+from pubstorm.summary.problems import problems
+from pubstorm.summary.samplers import Outcome, samplers
+from pubstorm.summary.stalls import stalls
+from pubstorm.summary.targets import target_results
 
-__all__ = ["Sources", "with_accounts"]
+__all__ = ["Sources", "with_summary"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Sources:
     """Indices of the targets of each name."""
 
 
-def with_accounts(measured: Measured, assembly: Assembly, sources: Sources) -> Measured:
+def with_summary(measured: Measured, assembly: Assembly, sources: Sources) -> Measured:
     """The measurements with everything that they come to."""
     tracks, groups, brokers = sources.tracks, sources.groups, sources.brokers
     populations, stages = measured.populations, measured.stages

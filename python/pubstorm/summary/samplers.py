@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pubstorm.assemble import flow_levels
 from pubstorm.plan import Plan, Population
 from pubstorm.result import FlowResult, Latency, PopulationResult, Sampler, StageResult
-from pubstorm.result.accounts import SamplerKind
+from pubstorm.result.summary import SamplerKind
 
 
 @dataclass(frozen=True)

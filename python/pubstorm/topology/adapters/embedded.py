@@ -45,11 +45,6 @@ class EmbeddedBroker(BrokerProcess):
         user = f"{trusted.username}:{trusted.password}" if trusted else ""
         return {AUTH: self.place.auth or "", TRUSTED: user}
 
-    async def restart(self) -> None:
-        """Starts it again on the ports that it had."""
-        self._command = (*self.place.prefix, *self.configure(self.program()))
-        await super().restart()
-
     @property
     def metrics_url(self) -> str | None:
         """What it counts; None before the start."""
@@ -66,6 +61,8 @@ class EmbeddedBroker(BrokerProcess):
             self.port = self.observer_port = int(said["port"])
             self.version = str(said["version"])
             self._metrics_port = int(said.get("metrics_port", 0))
+            # When it is started again, it is on the same ports.
+            self._command = (*self.place.prefix, *self.configure(self.program()))
         except (TimeoutError, ValueError, KeyError, TypeError):
             if stdout.at_eof():
                 await self._process.wait()

@@ -18,8 +18,8 @@ from pubstorm.topology.ports import free_port
 from tests.identities.conftest import DEADLINE_S, USERS, OwnRedis
 
 Shell = Callable[..., tuple[int, str, str]]
-MANY = 8_000
-"""Clients of a scenario that takes a moment: 40 000 rows."""
+MANY = 24_000
+"""Clients of a scenario that takes a moment: 120 000 rows."""
 
 
 @pytest.fixture
@@ -132,8 +132,10 @@ def many(tmp_path: Path) -> str:
 
 
 def begun(redis: OwnRedis, scenario: str, clients: int) -> subprocess.Popen[str]:
-    """A command that has written the users of so many clients."""
-    words = (sys.executable, "-m", "pubstorm", "seed", redis.url, scenario, "--batch", "50")
+    """A command that has written the users of so many clients. Who runs tests in the background
+    may have had SIGINT ignored; it would be inherited."""
+    heeds = ("env", "--default-signal=INT")
+    words = (*heeds, sys.executable, "-m", "pubstorm", "seed", redis.url, scenario, "--batch", "50")
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     client, deadline_s = redis.client(), time.monotonic() + DEADLINE_S
     while client.dbsize() < clients and process.poll() is None and time.monotonic() < deadline_s:

@@ -34,10 +34,23 @@ class ApplyChange(Value):
     """What changes."""
 
 
+class Sent(Value):
+    """What a publisher that no engine plays has sent in the whole run."""
+
+    population: U64
+    """Index of its population."""
+    client: U64
+    """Its index in the population."""
+    total: U64
+    """Messages of its one publication."""
+
+
 class Close(Value):
     """Close the current publish stage: what is still due is skipped, the ledger is balanced."""
 
     command: Literal["close"] = "close"
+    sent: tuple[Sent, ...] = ()
+    """What programs other than engines have sent; the agent of shard 0 balances it."""
 
 
 class Stop(Value):
@@ -64,6 +77,8 @@ class Hello(Value):
     """Its share of each population."""
     clock_ns: U64
     """Its monotonic clock at the time of this line, in nanoseconds."""
+    library: str | None = None
+    """Library and version that plays its clients, such as `libzmq 4.3.5`; null for an engine."""
 
 
 class Failure(Value):

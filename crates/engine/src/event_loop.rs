@@ -169,7 +169,7 @@ impl EventLoop {
                         _ => self.add_change(change),
                     }
                 }
-                Ok(Input::Command(Command::Close)) => self.close_stage(),
+                Ok(Input::Command(Command::Close { .. })) => self.close_stage(),
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,

@@ -134,7 +134,7 @@ impl Shared {
 /// The codec's version for the plan's.
 pub const fn wire_version(version: plan::Version) -> mqtt::Version {
     match version {
-        plan::Version::Mqtt311 => mqtt::Version::V311,
+        plan::Version::Mqtt311 | plan::Version::Zmtp31 => mqtt::Version::V311,
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::ChangeAction;
 
 /// A line from the conductor, after the plan on the first line.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
     /// Enter stage `index` at the instant `at_ns`.
@@ -26,9 +26,25 @@ pub enum Command {
         action: ChangeAction,
     },
     /// Close the current publish stage: what is still due is skipped, the ledger is balanced.
-    Close,
+    Close {
+        /// What programs other than engines have sent; the agent of shard 0 balances it.
+        #[serde(default)]
+        sent: Vec<Sent>,
+    },
     /// Disconnect every client, send the last snapshot, say bye and exit.
     Stop,
+}
+
+/// What a publisher that no engine plays has sent in the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sent {
+    /// Index of its population.
+    pub population: usize,
+    /// Its index in the population.
+    pub client: u32,
+    /// Messages of its one publication.
+    pub total: u64,
 }
 
 /// An agent's first line.
@@ -49,6 +65,9 @@ pub struct Hello {
     pub clients: Vec<u32>,
     /// Its monotonic clock at the time of this line, in nanoseconds.
     pub clock_ns: u64,
+    /// Library and version that plays its clients, such as `libzmq 4.3.5`; `None` for an engine.
+    #[serde(default)]
+    pub library: Option<String>,
 }
 
 /// Why an agent cannot go on; it exits after this line.

@@ -24,13 +24,13 @@ mod texts;
 
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
-pub use control::{Bye, Command, Failure, Hello};
+pub use control::{Bye, Command, Failure, Hello, Sent};
 pub use fan_out::FanOut;
 pub use histogram::Histogram;
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Lifetime, Order,
-    Pace, Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route, Rows, Stage,
-    Subscription, Target, Tls, TlsVersion, Version, Will,
+    Pace, Payload, Phase, Plan, Player, Population, Psk, Publication, Reconnect, Route, Rows,
+    Security, Stage, Subscription, Target, Tls, TlsVersion, Version, Will, Zmq,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};

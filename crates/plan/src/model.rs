@@ -135,6 +135,49 @@ pub enum Version {
     /// MQTT 3.1.1.
     #[serde(rename = "mqtt-3.1.1")]
     Mqtt311,
+    /// ZMTP 3.1, as ZeroMQ speaks it; its clients are PUB or SUB sockets.
+    #[serde(rename = "zmtp-3.1")]
+    Zmtp31,
+}
+
+/// Who plays the clients of a population.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Player {
+    /// The engines, each its share.
+    #[default]
+    Engine,
+    /// Sockets of libzmq, in `pubstorm-zmq`.
+    Libzmq,
+    /// Sockets of pyzmq, in a Python program.
+    Pyzmq,
+    /// Any other program that speaks this contract.
+    Command,
+}
+
+/// Options of the ZeroMQ sockets of a population.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zmq {
+    /// Messages that a publisher queues for one subscriber at most, and a subscriber of libzmq for
+    /// itself, before it drops the next; 0: no limit.
+    pub high_water_mark: u32,
+    /// Threads of libzmq that do input and output.
+    pub io_threads: u32,
+    /// How peers prove who they are.
+    pub security: Security,
+}
+
+/// Mechanism of a ZeroMQ connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Security {
+    /// None.
+    Null,
+    /// The population's user name and password, in clear.
+    Plain,
+    /// Keys, which the run makes; the engine does not speak it.
+    Curve,
 }
 
 /// Clients that behave alike.
@@ -148,6 +191,12 @@ pub struct Population {
     pub whole: Option<String>,
     /// Protocol and version.
     pub version: Version,
+    /// Who plays its clients.
+    #[serde(default)]
+    pub player: Player,
+    /// Options of its ZeroMQ sockets; `None` where it speaks MQTT.
+    #[serde(default)]
+    pub zmq: Option<Zmq>,
     /// How many clients; client `c` has number `n = first + c`.
     pub clients: u32,
     /// Number `{n}` of the first client.
@@ -331,9 +380,16 @@ pub enum Pace {
         phase: Phase,
         /// What happens to a message that could not leave in time.
         late: Late,
+        /// How many messages are due at once, each burst as many periods after the one before.
+        #[serde(default = "one")]
+        burst: u32,
     },
     /// Closed loop: the next message is due as soon as the window and the socket take it.
     Closed,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// Where in its period a client sends first.

@@ -12,6 +12,7 @@ pub struct Pacer {
     spread: f64,
     jitter: f64,
     phase: Phase,
+    burst: u64,
     random: Random,
 }
 
@@ -21,11 +22,12 @@ impl Pacer {
     #[must_use]
     pub fn new(pace: &Pace, seed: u64, purpose: u64) -> Option<Self> {
         match *pace {
-            Pace::Open { period_ns, spread, jitter, phase, .. } => Some(Self {
+            Pace::Open { period_ns, spread, jitter, phase, burst, .. } => Some(Self {
                 period_ns: period_ns as f64,
                 spread,
                 jitter,
                 phase,
+                burst: u64::from(burst.max(1)),
                 random: Random::new(seed, purpose),
             }),
             Pace::Closed => None,
@@ -46,9 +48,11 @@ impl Pacer {
     /// decreases with `k`.
     #[must_use]
     pub fn due_ns(&self, client: u32, k: u64) -> u64 {
-        let mut position = self.phase(client) + k as f64;
+        // The messages of a burst are due with its first one.
+        let first = k - k % self.burst;
+        let mut position = self.phase(client) + first as f64;
         if self.jitter > 0.0 {
-            let unit = self.random.of(u64::from(client)).of(2 + k).unit();
+            let unit = self.random.of(u64::from(client)).of(2 + first).unit();
             position += self.jitter * (unit - 0.5);
         }
         (position * self.period_ns(client)).max(0.0) as u64
@@ -59,8 +63,9 @@ impl Pacer {
     pub fn due_before(&self, client: u32, elapsed_ns: u64) -> u64 {
         let periods = elapsed_ns as f64 / self.period_ns(client) - self.phase(client);
         let mut k = (periods - 1.0).max(0.0) as u64;
+        k -= k % self.burst;
         while self.due_ns(client, k) < elapsed_ns {
-            k += 1;
+            k += self.burst;
         }
         k
     }
@@ -98,7 +103,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn pacer(period_ns: u64, spread: f64, jitter: f64, phase: Phase) -> Pacer {
-        let pace = Pace::Open { period_ns, spread, jitter, phase, late: Late::Send };
+        bursts(1, period_ns, spread, jitter, phase)
+    }
+
+    fn bursts(burst: u32, period_ns: u64, spread: f64, jitter: f64, phase: Phase) -> Pacer {
+        let pace = Pace::Open { period_ns, spread, jitter, phase, late: Late::Send, burst };
         Pacer::new(&pace, 42, 0).unwrap()
     }
 
@@ -116,6 +125,22 @@ mod tests {
             prop_assert!(pacer.due_ns(client, k + 1) >= due);
             prop_assert!(pacer.due_before(client, due) <= k);
             prop_assert!(pacer.due_before(client, due + 1) > k);
+        }
+
+        #[test]
+        fn bursts_are_due_whole_and_offer_the_same_load(
+            burst in 1u32..500,
+            period_ns in 1_000u64..1_000_000,
+            jitter in 0.0..=1.0,
+            k in 0u64..5000,
+        ) {
+            let pacer = bursts(burst, period_ns, 0.0, jitter, Phase::Spread);
+            let (due, whole) = (pacer.due_ns(7, k), u64::from(burst));
+            let first = k / whole * whole;
+            prop_assert_eq!(due, pacer.due_ns(7, first));
+            prop_assert!(pacer.due_before(7, due) <= first);
+            prop_assert_eq!(pacer.due_before(7, due + 1) % whole, 0);
+            prop_assert!(pacer.due_before(7, due + 1) > k);
         }
     }
 

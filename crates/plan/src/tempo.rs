@@ -172,7 +172,14 @@ mod tests {
     #[test]
     fn a_change_moves_every_phase_and_makes_no_burst() {
         let (period_ns, late) = (100 * MS, Late::Send);
-        let pace = Pace::Open { period_ns, spread: 0.0, jitter: 0.0, phase: Phase::Spread, late };
+        let pace = Pace::Open {
+            period_ns,
+            spread: 0.0,
+            jitter: 0.0,
+            phase: Phase::Spread,
+            late,
+            burst: 1,
+        };
         let pacer = Pacer::new(&pace, 1, 0).unwrap();
         let tempo = tempo(&[(1_000 * MS, 2.0), (2_000 * MS, 0.5)]);
         let due = |c, k| tempo.real_ns(pacer.due_ns(c, k));

@@ -142,6 +142,8 @@ class OpenPace(Frozen):
     """Where in its period a client sends first."""
     late: Literal["send", "skip"]
     """What happens to a message that could not leave in time."""
+    burst: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
+    """How many messages are due at once, each burst as many periods after the one before."""
 
 
 class ClosedPace(Frozen):
@@ -214,6 +216,19 @@ class Attachment(Frozen):
     """The place among them that client 0 goes to, where they are gone through in turn."""
 
 
+class Zmq(Frozen):
+    """Options of the ZeroMQ sockets of a population."""
+
+    high_water_mark: U32
+    """Messages that a publisher queues for one subscriber at most, and a subscriber of libzmq for
+    itself, before it drops the next; 0: no limit."""
+    io_threads: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
+    """Threads of libzmq that do input and output."""
+    security: Literal["null", "plain", "curve"] = "null"
+    """Mechanism: none, the population's user name and password in clear, or keys, which the run
+    makes; the engine does not speak `curve`."""
+
+
 class Population(Frozen):
     """Clients that behave alike."""
 
@@ -221,8 +236,13 @@ class Population(Frozen):
     """Its name in the scenario; that of a share is `WHOLE/SHARE`."""
     whole: str | None = None
     """The population that it is a share of; null: it is one by itself."""
-    version: Literal["mqtt-3.1.1"] = "mqtt-3.1.1"
+    version: Literal["mqtt-3.1.1", "zmtp-3.1"] = "mqtt-3.1.1"
     """Protocol and version."""
+    player: Literal["engine", "libzmq", "pyzmq", "command"] = "engine"
+    """Who plays its clients: the engines, each its share; sockets of libzmq in `pubstorm-zmq`, of
+    pyzmq in a Python program; or any other program that speaks this contract."""
+    zmq: Zmq | None = None
+    """Options of its ZeroMQ sockets; null where it speaks MQTT."""
     clients: U32
     """How many clients; client `c` has number `n = first + c`."""
     first: U64

@@ -65,6 +65,7 @@ fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {
             jitter: 0.0,
             phase: Phase::Spread,
             late: Late::Send,
+            burst: 1,
         },
         window: 1,
         payload: Payload::Fixed { bytes: 1 },

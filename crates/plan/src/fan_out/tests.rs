@@ -8,6 +8,8 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         whole: None,
         name: "p".into(),
         version: Version::Mqtt311,
+        player: crate::model::Player::Engine,
+        zmq: None,
         clients,
         first,
         at: Attachment { first: 0, count: 1, choice: Choice::Turn, shift: 0 },

@@ -1,0 +1,3 @@
+//! Publishers and subscribers of libzmq, as an agent of Pubstorm.
+
+fn main() {}

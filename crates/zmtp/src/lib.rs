@@ -1,0 +1,1 @@
+//! ZMTP 3.1 without input and output.

@@ -20,6 +20,7 @@ mod stalls;
 mod stream;
 mod tally;
 mod tls;
+mod told;
 mod wheel;
 
 use std::io::{self, ErrorKind};

@@ -1,12 +1,14 @@
 //! One simulated client: its connection's life from the first attempt to the last, its timer, and
-//! what it writes. What it publishes and what it makes of what it reads stand beside this file.
+//! what it writes. What it publishes, what it reads and how it speaks its protocol stand beside this
+//! file.
 
+mod packets;
 mod publish;
 mod receive;
 
 use mio::{Interest, Token};
-use mqtt::{Connect, KeepAlive, QoS, Session};
-use plan::{Population, Random, Reason};
+use mqtt::{KeepAlive, Session};
+use plan::{Random, Reason};
 
 use crate::shared::Shared;
 use crate::socket::{self, Route};
@@ -285,81 +287,6 @@ impl Client {
         self.stream.as_mut().map_or(Ok(()), Stream::handshake)
     }
 
-    /// Sends CONNECT.
-    fn greet(&mut self, shared: &mut Shared) {
-        let population = &shared.setup.plan.populations[self.population()];
-        let n = population.first + u64::from(self.global(shared));
-        let text = |template: &plan::Template| template.text(n, 0);
-        let client_id = text(&population.client_id);
-        let username = population.username.as_ref().map(text);
-        let password = population.password.as_ref().map(text);
-        let will = population.will.as_ref();
-        let will = will.map(|will| (text(&will.topic), text(&will.payload), will));
-        let connect = Connect {
-            client_id: &client_id,
-            username: username.as_deref(),
-            password: password.as_deref().map(str::as_bytes),
-            will: will.as_ref().map(|(topic, payload, will)| mqtt::Will {
-                topic,
-                payload: payload.as_bytes(),
-                qos: QoS::try_from(will.qos).expect("the plan's check allows 0, 1 and 2"),
-                retain: will.retain,
-            }),
-            keep_alive_s: population.keep_alive_s,
-            clean_session: population.clean_session,
-            bridge: population.bridge,
-        };
-        let version = shared.version(self.population());
-        shared.out.clear();
-        if self.session.connect(version, &connect, &mut shared.out).is_err() {
-            // The conductor checks lengths; a longer text cannot be sent at all.
-            self.lost(shared, Reason::ProtocolError);
-            return;
-        }
-        self.phase = Phase::Greeting;
-        shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-        self.flush(shared);
-    }
-
-    /// CONNACK 0 has come.
-    fn accepted(&mut self, shared: &mut Shared, session_present: bool) {
-        let population = &shared.setup.plan.populations[self.population()];
-        let version = shared.version(self.population());
-        shared.tally.targets.accepted(self.target(shared));
-        let tally = &mut shared.tally.populations[usize::from(self.population)];
-        tally.counters.connected_total += 1;
-        tally.gauges.connected += 1;
-        let since_ns = self.deadline_ns - population.connect_timeout_ns;
-        tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
-        self.phase = Phase::Subscribing;
-        // Only a session that was ready in this run surely has this run's filters.
-        let kept = session_present && self.free_since_ns > 0;
-        if population.subscriptions.is_empty() || kept {
-            self.ready(shared);
-            return;
-        }
-        let n = population.first + u64::from(self.global(shared));
-        let filters = filters(population, n);
-        let requested = filters.iter().map(|(filter, qos)| (filter.as_str(), *qos));
-        if self.session.subscribe(version, requested, &mut shared.out).is_err() {
-            self.lost(shared, Reason::ProtocolError);
-            return;
-        }
-        shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-    }
-
-    /// SUBACK has come.
-    fn subscribed(&mut self, shared: &mut Shared, codes: &[u8]) {
-        let tally = &mut shared.tally.populations[self.population()];
-        let refused = codes.iter().filter(|&&code| code == mqtt::SubAck::FAILURE).count();
-        tally.counters.subscribed_total += (codes.len() - refused) as u64;
-        tally.counters.subscribe_failed_total += refused as u64;
-        (0..refused).for_each(|_| tally.outcome(Reason::SubscribeRefused));
-        if self.phase == Phase::Subscribing {
-            self.ready(shared);
-        }
-    }
-
     fn ready(&mut self, shared: &mut Shared) {
         self.leave_phase(shared, Phase::Ready);
         self.failures = 0;
@@ -501,14 +428,4 @@ impl Client {
         let (plan, population) = (&shared.setup.plan, self.population());
         plan.populations[population].at.target(plan.seed, population, self.global(shared))
     }
-}
-
-fn filters(population: &Population, n: u64) -> Vec<(String, QoS)> {
-    let mut filters = Vec::new();
-    for subscription in &population.subscriptions {
-        let qos = QoS::try_from(subscription.qos).expect("the plan's check allows 0, 1 and 2");
-        let texts = (0..subscription.filter.variants()).map(|v| subscription.filter.text(n, v));
-        filters.extend(texts.map(|text| (text, qos)));
-    }
-    filters
 }

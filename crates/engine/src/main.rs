@@ -15,6 +15,7 @@ mod stage;
 mod stalls;
 mod stream;
 mod tls;
+mod told;
 mod wheel;
 
 use std::io::{self, ErrorKind};

@@ -279,8 +279,8 @@ impl Client {
         let (from, to) = (progress.balanced, progress.sent);
         progress.balanced = to;
         for variant in (0..variants.count()).take_while(|_| to > from) {
-            let below = |end: u32| variants.messages(client, variant, end);
-            let count = i64::from(below(to) - below(from));
+            let below = |end: u32| variants.messages(client, variant, end.into());
+            let count = (below(to) - below(from)).cast_signed();
             if count == 0 {
                 continue;
             }

@@ -1,26 +1,14 @@
-//! What a client reads: bytes into packets, packets into the session, deliveries into the ledger,
-//! with all replies in one write.
+//! What a client reads: bytes from the socket, deliveries into the ledger, at its read rate.
 
-use mqtt::{Decoded, Event, Publish, decode};
-use plan::{Reason, SECOND_NS};
+use mqtt::Publish;
+use plan::SECOND_NS;
 
+use super::packets::After;
 use super::{Client, Phase};
 use crate::clock;
 use crate::ledger::Delivery;
 use crate::shared::Shared;
 use crate::stream::{Halt, Stream};
-
-/// What is left to do after a packet.
-enum After {
-    /// Nothing.
-    Go,
-    /// A publication that was held up can go on.
-    Publish,
-    /// The client has read as much as its rate allows.
-    Pause,
-    /// The connection is to be given up.
-    Lost(Reason),
-}
 
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
@@ -86,72 +74,7 @@ impl Client {
         }
     }
 
-    /// Handles whole packets and writes the replies; returns how many bytes they took.
-    fn handle_packets(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
-        let version = shared.version(self.population());
-        let mut handled = 0;
-        let mut publishes = false;
-        shared.out.clear();
-        while self.stream.is_some() && !self.paused {
-            let (packet, len) = match decode(version, &bytes[handled..]) {
-                Ok(Decoded::Packet { packet, len }) => (packet, len),
-                Ok(Decoded::Incomplete { .. }) => break,
-                Err(_) => {
-                    self.lost(shared, Reason::ProtocolError);
-                    break;
-                }
-            };
-            handled += len;
-            let tally = &mut shared.tally.populations[usize::from(self.population)];
-            tally.counters.packets_received_total += 1;
-            let replied = shared.out.len();
-            let after = match self.session.handle(version, &packet, &mut shared.out) {
-                Ok(event) => {
-                    let tally = &mut shared.tally.populations[usize::from(self.population)];
-                    tally.counters.packets_sent_total += u64::from(shared.out.len() > replied);
-                    self.handle_event(shared, event)
-                }
-                Err(_) => After::Lost(Reason::ProtocolError),
-            };
-            match after {
-                After::Go => {}
-                After::Publish => publishes = true,
-                After::Pause => self.paused = true,
-                After::Lost(reason) => self.lost(shared, reason),
-            }
-        }
-        self.flush(shared);
-        if publishes {
-            self.publish_due(shared);
-        }
-        handled
-    }
-
-    fn handle_event(&mut self, shared: &mut Shared, event: Event<'_, super::Message>) -> After {
-        match event {
-            Event::Delivered(publish) => {
-                self.delivered(shared, &publish);
-                return self.pause(shared);
-            }
-            Event::Acknowledged(message) => {
-                if self.acknowledged(shared, &message) {
-                    return After::Publish;
-                }
-            }
-            Event::Connected { session_present } => self.accepted(shared, session_present),
-            Event::Refused { code } => return After::Lost(refusal(code)),
-            Event::Subscribed { codes, .. } => self.subscribed(shared, codes),
-            Event::Unsubscribed { .. }
-            | Event::Redelivered
-            | Event::Received
-            | Event::Released
-            | Event::Pong
-            | Event::UnknownAck => {}
-        }
-        After::Go
-    }
-
-    fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
+    pub(super) fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
         let to = usize::from(self.population);
         let Shared { setup, tally, ledger, judged, stalls, now_ns, .. } = shared;
         stalls.hear(self.index, *now_ns);
@@ -200,7 +123,7 @@ impl Client {
     }
 
     /// Keeps to the population's read rate: the next message is read one period after this one.
-    fn pause(&mut self, shared: &Shared) -> After {
+    pub(super) fn pause(&mut self, shared: &Shared) -> After {
         match shared.setup.plan.populations[self.population()].read_rate_per_s {
             Some(rate) if self.phase == Phase::Ready => {
                 self.deadline_ns = shared.now_ns + (SECOND_NS as f64 / rate) as u64;
@@ -209,17 +132,5 @@ impl Client {
             }
             _ => After::Go,
         }
-    }
-}
-
-/// The reason behind a CONNACK code [MQTT-3.2.2.3].
-const fn refusal(code: u8) -> Reason {
-    match code {
-        1 => Reason::BadProtocolVersion,
-        2 => Reason::IdentifierRejected,
-        3 => Reason::ServerUnavailable,
-        4 => Reason::BadCredentials,
-        5 => Reason::NotAuthorized,
-        _ => Reason::ConnectRejected,
     }
 }

@@ -40,6 +40,7 @@ from pubstorm.result.populations import (
     StagePopulation,
     StageResult,
 )
+from pubstorm.result.search import Estimate, PointPhase, SearchAnswer, SearchPoint, SearchResult
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -58,6 +59,7 @@ __all__ = [
     "BrokerResult",
     "BrokerVersion",
     "Environment",
+    "Estimate",
     "Event",
     "FaultResult",
     "FleetResult",
@@ -77,6 +79,7 @@ __all__ = [
     "Phase",
     "PhasePopulation",
     "PhaseStatus",
+    "PointPhase",
     "PopulationResult",
     "Problem",
     "ProfileResult",
@@ -86,6 +89,9 @@ __all__ = [
     "Residue",
     "Result",
     "Sampler",
+    "SearchAnswer",
+    "SearchPoint",
+    "SearchResult",
     "Series",
     "SeriesStep",
     "ServiceResult",

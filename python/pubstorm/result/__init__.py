@@ -41,6 +41,7 @@ from pubstorm.result.populations import (
     StageResult,
 )
 from pubstorm.result.publishers import PublisherResult
+from pubstorm.result.search import Estimate, PointPhase, SearchAnswer, SearchPoint, SearchResult
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -59,6 +60,7 @@ __all__ = [
     "BrokerResult",
     "BrokerVersion",
     "Environment",
+    "Estimate",
     "Event",
     "FaultResult",
     "FleetResult",
@@ -78,6 +80,7 @@ __all__ = [
     "Phase",
     "PhasePopulation",
     "PhaseStatus",
+    "PointPhase",
     "PopulationResult",
     "Problem",
     "ProfileResult",
@@ -88,6 +91,9 @@ __all__ = [
     "Residue",
     "Result",
     "Sampler",
+    "SearchAnswer",
+    "SearchPoint",
+    "SearchResult",
     "Series",
     "SeriesStep",
     "ServiceResult",

@@ -6,6 +6,9 @@ RESULT_WORDS = ("verdict", "limited_by", "evidence", "duration", "command")
 """Parts of a result."""
 STEP_WORDS = ("step", "number", "note")
 """What only a series knows of its steps."""
+SEARCH_WORDS = ("search.best", "search.most", "search.limited_by", "search.points")
+"""What a search found: the largest value that holds and the largest figure, with their intervals;
+who set the limit; how many points were played."""
 SCENARIO_PATHS = ("target", "seed", "populations.", "stages.", "topology.")
 """What a column begins with that shows a value of the scenario."""
 
@@ -15,6 +18,12 @@ def shows_scenario(column: str) -> bool:
     return column in STEP_WORDS or column.startswith(SCENARIO_PATHS)
 
 
+def shows_search(column: str) -> bool:
+    """Whether a column shows what a search found."""
+    return column in SEARCH_WORDS
+
+
 def is_metric(column: str) -> bool:
     """Whether a column is a metric expression."""
-    return column not in RESULT_WORDS and not shows_scenario(column)
+    words = (*RESULT_WORDS, *SEARCH_WORDS)
+    return column not in words and not shows_scenario(column)

@@ -40,6 +40,8 @@ from pubstorm.result.populations import (
     StagePopulation,
     StageResult,
 )
+from pubstorm.result.publishers import PublisherResult
+from pubstorm.result.search import Estimate, PointPhase, SearchAnswer, SearchPoint, SearchResult
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -58,6 +60,7 @@ __all__ = [
     "BrokerResult",
     "BrokerVersion",
     "Environment",
+    "Estimate",
     "Event",
     "FaultResult",
     "FleetResult",
@@ -77,15 +80,20 @@ __all__ = [
     "Phase",
     "PhasePopulation",
     "PhaseStatus",
+    "PointPhase",
     "PopulationResult",
     "Problem",
     "ProfileResult",
     "ProfiledSymbol",
+    "PublisherResult",
     "Rates",
     "Recovery",
     "Residue",
     "Result",
     "Sampler",
+    "SearchAnswer",
+    "SearchPoint",
+    "SearchResult",
     "Series",
     "SeriesStep",
     "ServiceResult",

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.result.model import LimitedBy, Status
+from pubstorm.result.search import SearchAnswer
 from pubstorm.result.summary import MemoryModel, MemoryPoint
 from pubstorm.value import Value
 
@@ -43,6 +44,8 @@ class SeriesStep(Value):
     """What it needs that this host does not have, so that it was not run."""
     cells: tuple[str, ...] = ()
     """Its row of the table."""
+    answer: SearchAnswer | None = None
+    """What its search found; null: the scenario searches nothing, or it was not played."""
     memory: dict[str, MemoryPoint] = Field(default_factory=dict)
     """Memory of brokers, engines and kernel while the load was steady."""
 

@@ -25,7 +25,7 @@ from pubstorm.metrics import (
     check_population_metric,
     parse_expression,
 )
-from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
+from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, asked_point, is_metric
 from pubstorm.metrics.of_run import ENGINES
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
@@ -70,6 +70,11 @@ def check_expressions(root: At) -> Iterator[Finding]:
             yield from _check_condition(rule, subjects)
     for column in root["table"].entries():
         yield from _check_column(column, subjects)
+    for table in root["tables"].entries():
+        for column in table.entries():
+            asked = column["metric"] if isinstance(column.data, dict) else column
+            if not _is_varied(asked.data, root):
+                yield from _check_column(asked, subjects)
 
 
 def check_spans(scenario: Scenario) -> Iterator[Finding]:
@@ -162,11 +167,25 @@ def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
             yield from _check(line.path, parse_threshold(line.data).expression, subjects)
 
 
+def _is_varied(word: object, root: At) -> bool:
+    """Whether a column of a table over a sweep shows a value that the sweep varies, by its path or
+    the end of it; which ends there are is looked at once every value is right by itself."""
+    sweep = root["sweep"]
+    steps = (sweep["vary"], *sweep["steps"].entries())
+    paths = [str(each.path[-1]) for step in steps for each in step.named()]
+    return isinstance(word, str) and any(
+        path == word or path.endswith(f".{word.replace(' ', '.')}") for path in paths
+    )
+
+
 def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
-    if not isinstance(column.data, str) or not is_metric(column.data):
+    if not isinstance(column.data, str):
+        return
+    _, asked = asked_point(column.data)
+    if not is_metric(asked):
         return
     try:
-        yield from _check(column.path, parse_expression(column.data), subjects)
+        yield from _check(column.path, parse_expression(asked), subjects)
     except UnfitError as unfit:
         words = ", ".join((*RESULT_WORDS, *STEP_WORDS))
         yield column.path, f"{unfit}, or one of {words}", unfit.hint
@@ -273,9 +292,15 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, line in enumerate(scenario.sweep.stop_when if scenario.sweep is not None else ()):
         if isinstance(line, Threshold):
             yield ("sweep", "stop_when", n), line.expression
-    for heading, column in scenario.table.items():
-        if is_metric(column):
-            yield ("table", heading), parse_expression(column)
+    paths = () if scenario.sweep is None else scenario.sweep.names
+    columns: list[tuple[Path, str]] = [(("table", h), c) for h, c in scenario.table.items()]
+    for title, table in scenario.tables.items():
+        own = {h: column for h, column in table.items() if not column.shows_step(paths)}
+        columns += [(("tables", title, h), column.metric) for h, column in own.items()]
+    for path, column in columns:
+        _, asked = asked_point(column)
+        if is_metric(asked):
+            yield path, parse_expression(asked)
 
 
 def _group(name: str, subjects: Subjects) -> str:

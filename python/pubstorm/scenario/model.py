@@ -32,6 +32,7 @@ from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
+from pubstorm.scenario.tables import TableColumn
 from pubstorm.scenario.topology import Topology
 
 MILLISECOND_NS = 10**6
@@ -105,6 +106,9 @@ class Scenario(Part):
     """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
     one row for each step; there, a column can also be a path that it varies, or `number`, `step`,
     `note`, `verdict`, `limited_by`, `command` or `duration`."""
+    tables: Mapping[str, Mapping[str, TableColumn]] = Field(default_factory=dict)
+    """Tables over a sweep, by title: a row for each step, and by heading a column of one variant's
+    metric, such as `{variant: fast, metric: device.lost}`, or of what varies, such as `clients`."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
     validity: Validity = Validity()

@@ -32,6 +32,8 @@ def render_series(series: Series, console: Console) -> None:
         for part in parts_of(table, console.width):
             console.print()
             console.print(drawn_table(part))
+        if table.note:
+            console.print(Text(table.note, style="dim"), soft_wrap=True)
     for step in _broken(series):
         console.print()
         console.print(_step_line(step))
@@ -105,7 +107,6 @@ def _part(table: Table, places: Sequence[int], number: int) -> Table:
         "" if number else table.title,
         tuple(table.columns[place] for place in places),
         tuple(tuple(row[place] for place in places) for row in table.rows),
-        table.note,
     )
 
 

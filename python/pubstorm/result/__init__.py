@@ -52,6 +52,7 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
+from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
     "AgentResult",
@@ -62,6 +63,7 @@ __all__ = [
     "Estimate",
     "Event",
     "FaultResult",
+    "Figure",
     "FleetResult",
     "FlowResult",
     "Headroom",
@@ -93,7 +95,9 @@ __all__ = [
     "SearchPoint",
     "SearchResult",
     "Series",
+    "SeriesCell",
     "SeriesStep",
+    "SeriesTable",
     "ServiceResult",
     "StageFlow",
     "StagePopulation",

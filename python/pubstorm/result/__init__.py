@@ -53,6 +53,7 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
+from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
     "AgentResult",
@@ -63,6 +64,7 @@ __all__ = [
     "Estimate",
     "Event",
     "FaultResult",
+    "Figure",
     "FleetResult",
     "FlowResult",
     "Headroom",
@@ -95,7 +97,9 @@ __all__ = [
     "SearchPoint",
     "SearchResult",
     "Series",
+    "SeriesCell",
     "SeriesStep",
+    "SeriesTable",
     "ServiceResult",
     "StageFlow",
     "StagePopulation",

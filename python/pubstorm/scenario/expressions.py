@@ -29,6 +29,7 @@ from pubstorm.metrics.columns import (
     RESULT_WORDS,
     SEARCH_WORDS,
     STEP_WORDS,
+    asked_point,
     is_metric,
     shows_search,
 )
@@ -82,6 +83,12 @@ def check_expressions(root: At) -> Iterator[Finding]:
     for column in root["table"].entries():
         yield from _check_column(column, subjects)
         yield from _check_search_word(column, root)
+    for table in root["tables"].entries():
+        for column in table.entries():
+            asked = column["metric"] if isinstance(column.data, dict) else column
+            if not _is_varied(asked.data, root):
+                yield from _check_column(asked, subjects)
+            yield from _check_search_word(asked, root)
 
 
 def check_spans(scenario: Scenario) -> Iterator[Finding]:
@@ -179,11 +186,25 @@ def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
             yield from _check(line.path, parse_threshold(line.data).expression, subjects)
 
 
+def _is_varied(word: object, root: At) -> bool:
+    """Whether a column of a table over a sweep shows a value that the sweep varies, by its path or
+    the end of it; which ends there are is looked at once every value is right by itself."""
+    sweep = root["sweep"]
+    steps = (sweep["vary"], *sweep["steps"].entries())
+    paths = [str(each.path[-1]) for step in steps for each in step.named()]
+    return isinstance(word, str) and any(
+        path == word or path.endswith(f".{word.replace(' ', '.')}") for path in paths
+    )
+
+
 def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
-    if not isinstance(column.data, str) or not is_metric(column.data):
+    if not isinstance(column.data, str):
+        return
+    _, asked = asked_point(column.data)
+    if not is_metric(asked):
         return
     try:
-        yield from _check(column.path, parse_expression(column.data), subjects)
+        yield from _check(column.path, parse_expression(asked), subjects)
     except UnfitError as unfit:
         words = ", ".join((*RESULT_WORDS, *STEP_WORDS, *SEARCH_WORDS))
         yield column.path, f"{unfit}, or one of {words}", unfit.hint
@@ -191,7 +212,10 @@ def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
 
 def _check_search_word(column: At, root: At) -> Iterator[Finding]:
     """That a column shows what a search found only where there is one."""
-    if isinstance(column.data, str) and shows_search(column.data) and "search" not in root:
+    if not isinstance(column.data, str) or "search" in root:
+        return
+    point, _ = asked_point(column.data)
+    if point is not None or shows_search(column.data):
         message = f"found {describe(column.data)} in a scenario without a search"
         yield column.path, f"{message}, needed is the key search", None
 
@@ -302,9 +326,15 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
             yield ("sweep", "stop_when", n), line.expression
     if scenario.search is not None and scenario.search.figure is not None:
         yield ("search", "figure"), scenario.search.figure
-    for heading, column in scenario.table.items():
-        if is_metric(column):
-            yield ("table", heading), parse_expression(column)
+    paths = () if scenario.sweep is None else scenario.sweep.names
+    columns: list[tuple[Path, str]] = [(("table", h), c) for h, c in scenario.table.items()]
+    for title, table in scenario.tables.items():
+        own = {h: column for h, column in table.items() if not column.shows_step(paths)}
+        columns += [(("tables", title, h), column.metric) for h, column in own.items()]
+    for path, column in columns:
+        _, asked = asked_point(column)
+        if is_metric(asked):
+            yield path, parse_expression(asked)
 
 
 def _group(name: str, subjects: Subjects) -> str:

@@ -34,7 +34,9 @@ from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
+from pubstorm.series.figures import figures
 from pubstorm.series.memory import memory_of_steps, steady_memory
+from pubstorm.series.pivot import asked_of, pivoted
 from pubstorm.series.row import cells, with_table
 from pubstorm.series.text import text_of
 from pubstorm.topology import Topology
@@ -98,7 +100,8 @@ class _Series:
         self._turns = tuple(_turns(self._scenario, asked))
         self._rows = [turn.row for turn in self._turns]
         self._interrupted = asyncio.Event()
-        self._stopped: str | None = None
+        self._stopped: dict[str | None, str] = {}
+        """By variant, or None where there are none, the condition that ended it."""
 
     def continues(self, stored: Series) -> bool:
         """Whether its steps are those of the stored series."""
@@ -111,14 +114,16 @@ class _Series:
         self._store(started)
         try:
             for turn, result in zip(self._turns, kept, strict=True):
+                if turn.row.variant in self._stopped:
+                    continue
                 if result is None:
                     result = await self._played(turn, topology)
                 if self._interrupted.is_set():
                     break
-                self._stopped = self._condition_met(turn, result)
+                condition = self._condition_met(turn, result)
+                if condition is not None:
+                    self._stopped[turn.row.variant] = condition
                 self._store(started)
-                if self._stopped is not None:
-                    break
         finally:
             if topology is not None:
                 with caught_signals(lambda _: self._interrupted.set()):
@@ -212,7 +217,10 @@ class _Series:
         self._live.step(f"  no measurement: {error.message}")
 
     def _put(self, row: SeriesStep, result: Result | None) -> None:
-        filled = row.model_copy(update={"cells": cells(self._scenario.table, row, result)})
+        asked = asked_of(self._scenario.tables, row)
+        found = figures(asked, result, None, self._directory.path / row.folder)
+        own = {"cells": cells(self._scenario.table, row, result), "figures": found}
+        filled = row.model_copy(update=own)
         self._rows[row.number - 1] = filled
 
     def _condition_met(self, turn: _Turn, result: Result | None) -> str | None:
@@ -229,9 +237,17 @@ class _Series:
                 return line.source
         return None
 
+    def _stopped_in_words(self) -> str | None:
+        ended = [
+            condition if variant is None else f"{variant}: {condition}"
+            for variant, condition in self._stopped.items()
+        ]
+        return "; ".join(ended) or None
+
     def _store(self, started: str) -> Series:
         rows = tuple(self._rows)
-        over = self._stopped is not None or all(row.outcome != "not played" for row in rows)
+        left = [row for row in rows if row.outcome == "not played"]
+        over = all(row.variant in self._stopped for row in left)
         series = Series(
             name=self._scenario.name,
             scenario=self._asked.scenario,
@@ -244,8 +260,9 @@ class _Series:
             steps=rows,
             complete=over and not self._interrupted.is_set(),
             interrupted=self._interrupted.is_set(),
-            stopped=self._stopped,
+            stopped=self._stopped_in_words(),
             memory=memory_of_steps(rows),
+            tables=pivoted(self._scenario.tables, self._sweep, rows),
             text=text_of(rows, self._sweep.is_ladder),
         )
         self._directory.write(SERIES_FILE, series.to_json())
@@ -268,6 +285,8 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
         row = SeriesStep(
             number=number,
             label=label,
+            base=step.variation.base,
+            variant=step.variation.variant,
             values={path: written(value) for path, value in values.items()},
             repetition=repetition,
             repetitions=repeat,

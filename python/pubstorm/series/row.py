@@ -40,12 +40,16 @@ def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> 
     )
 
 
+def value_cell(value: str) -> str:
+    """A value that steps vary, as a cell."""
+    return count_text(int(value)) if value.isascii() and value.isdigit() else value
+
+
 def _own(column: str, step: SeriesStep) -> str | None:
     """What a step says of itself, with or without a result: one of its words, or a value that it
     changes. None: the column is not its to fill."""
     if column in step.values:
-        value = step.values[column]
-        return count_text(int(value)) if value.isascii() and value.isdigit() else value
+        return value_cell(step.values[column])
     words = {
         "number": str(step.number),
         "step": step.name,

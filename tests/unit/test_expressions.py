@@ -218,7 +218,8 @@ def test_a_column_that_is_nothing_is_told_with_the_words_there_are() -> None:
     (problem,) = problems("verdcit", "table")
     assert problem.message == (
         "found 'verdcit', allowed are the metrics of the reference, or SUBJECT.METRIC, or one of "
-        "verdict, limited_by, evidence, duration, command, step, number, note"
+        "verdict, limited_by, evidence, duration, command, step, number, note, search.best, "
+        "search.most, search.limited_by, search.points"
     )
 
 

@@ -107,6 +107,13 @@ class SearchAnswer(Value):
     reached; null: nothing could be counted."""
     confirmed: bool | None = None
     """Whether the answer held when it was played again; null: it was not."""
+    confirmed_at: float | None = None
+    """The value at which it held then, in the unit of the search: the answer, or one below it."""
+    best_point: int | None = None
+    """Number of the point that shows the scenario at the answer: the one that confirmed it, or the
+    largest that held."""
+    most_point: int | None = None
+    """Number of the point that shows it at the largest figure."""
     points: int = 0
     """How many points were played for it."""
     text: str = ""

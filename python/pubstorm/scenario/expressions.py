@@ -25,7 +25,14 @@ from pubstorm.metrics import (
     check_population_metric,
     parse_expression,
 )
-from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, asked_point, is_metric
+from pubstorm.metrics.columns import (
+    RESULT_WORDS,
+    SEARCH_WORDS,
+    STEP_WORDS,
+    asked_point,
+    is_metric,
+    shows_search,
+)
 from pubstorm.metrics.of_run import ENGINES
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
@@ -68,13 +75,19 @@ def check_expressions(root: At) -> Iterator[Finding]:
     for rule in root["sweep"]["stop_when"].entries():
         if rule.data not in STOP_WORDS:
             yield from _check_condition(rule, subjects)
+    figure = root["search"]["figure"]
+    if isinstance(figure.data, str):
+        with suppress(UnfitError):
+            yield from _check(figure.path, parse_expression(figure.data), subjects)
     for column in root["table"].entries():
         yield from _check_column(column, subjects)
+        yield from _check_search_word(column, root)
     for table in root["tables"].entries():
         for column in table.entries():
             asked = column["metric"] if isinstance(column.data, dict) else column
             if not _is_varied(asked.data, root):
                 yield from _check_column(asked, subjects)
+                yield from _check_search_word(asked, root)
 
 
 def check_spans(scenario: Scenario) -> Iterator[Finding]:
@@ -187,8 +200,15 @@ def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
     try:
         yield from _check(column.path, parse_expression(asked), subjects)
     except UnfitError as unfit:
-        words = ", ".join((*RESULT_WORDS, *STEP_WORDS))
+        words = ", ".join((*RESULT_WORDS, *STEP_WORDS, *SEARCH_WORDS))
         yield column.path, f"{unfit}, or one of {words}", unfit.hint
+
+
+def _check_search_word(column: At, root: At) -> Iterator[Finding]:
+    """That a column shows what a search found only where there is one."""
+    if isinstance(column.data, str) and shows_search(column.data) and "search" not in root:
+        message = f"found {describe(column.data)} in a scenario without a search"
+        yield column.path, f"{message}, needed is the key search", None
 
 
 def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
@@ -292,6 +312,8 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, line in enumerate(scenario.sweep.stop_when if scenario.sweep is not None else ()):
         if isinstance(line, Threshold):
             yield ("sweep", "stop_when", n), line.expression
+    if scenario.search is not None and scenario.search.figure is not None:
+        yield ("search", "figure"), scenario.search.figure
     paths = () if scenario.sweep is None else scenario.sweep.names
     columns: list[tuple[Path, str]] = [(("table", h), c) for h, c in scenario.table.items()]
     for title, table in scenario.tables.items():

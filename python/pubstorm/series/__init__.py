@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pubstorm.binaries import engine_path
 from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.fit import unfit_here
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
 from pubstorm.plan import provisional_plan
@@ -34,7 +35,6 @@ from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE
 from pubstorm.scenario.sweep import written
 from pubstorm.series.figures import figures
-from pubstorm.series.fit import unfit_here
 from pubstorm.series.memory import memory_of_steps, steady_memory
 from pubstorm.series.pivot import asked_of, pivoted
 from pubstorm.series.row import cells, with_table

@@ -17,6 +17,7 @@ from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.ports import check_ports
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
+from pubstorm.scenario.checks.search import check_search
 from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
 from pubstorm.scenario.checks.tables import check_tables
@@ -96,6 +97,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if scenario.sweep is not None:
         yield from _check_sweep(scenario.sweep)
         yield from check_tables(scenario.tables, scenario.sweep)
+    yield from check_search(scenario)
 
 
 def _check_played(scenario: Scenario) -> Iterator[Finding]:

@@ -141,6 +141,16 @@ def test_a_wrong_column_says_what_is_allowed(column: str, problem: str) -> None:
     assert problem in found[0]
 
 
+def test_a_column_can_ask_for_what_only_its_variant_has() -> None:
+    shares = "populations.device.shares: {brief: {part: 50%, lifetime: 1s}}"
+    sweep = f"{{vary: {{{CLIENTS}: [5, 9]}}, variants: {{plain: , brief: {{{shares}}}}}}}"
+    asked = "tables: {t: {c: {variant: %s, metric: device/brief.lost}}}"
+    assert load(sweep, asked % "brief").tables["t"]["c"].variant == "brief"
+    (found,) = problems(sweep, asked % "plain")
+    assert "s.yaml:7: tables.t.c.metric: found the unknown population 'device/brief'" in found
+    load("null", asked % "brief")
+
+
 def test_a_figure_can_be_asked_at_a_point_of_a_search() -> None:
     search = f"search: {{vary: {RATE}, from: 1/s, to: 9/s}}"
     more = (search, "thresholds: [device.lost == 0]")

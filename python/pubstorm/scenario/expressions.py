@@ -82,7 +82,16 @@ def check_expressions(root: At) -> Iterator[Finding]:
     for column in root["table"].entries():
         yield from _check_column(column, subjects)
         yield from _check_search_word(column, root)
+<<<<<<< HEAD
     yield from _check_columns(root, None)
+=======
+    for table in root["tables"].entries():
+        for column in table.entries():
+            asked = column["metric"] if isinstance(column.data, dict) else column
+            if not _is_varied(asked.data, root):
+                yield from _check_column(asked, subjects)
+            yield from _check_search_word(asked, root)
+>>>>>>> part-q
 
 
 def check_spans(scenario: Scenario) -> Iterator[Finding]:
@@ -226,7 +235,10 @@ def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
 
 def _check_search_word(column: At, root: At) -> Iterator[Finding]:
     """That a column shows what a search found only where there is one."""
-    if isinstance(column.data, str) and shows_search(column.data) and "search" not in root:
+    if not isinstance(column.data, str) or "search" in root:
+        return
+    point, _ = asked_point(column.data)
+    if point is not None or shows_search(column.data):
         message = f"found {describe(column.data)} in a scenario without a search"
         yield column.path, f"{message}, needed is the key search", None
 
@@ -334,6 +346,7 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
             yield ("sweep", "stop_when", n), line.expression
     if scenario.search is not None and scenario.search.figure is not None:
         yield ("search", "figure"), scenario.search.figure
+<<<<<<< HEAD
     for heading, column in scenario.table.items():
         _, asked = asked_point(column)
         if is_metric(asked):
@@ -349,6 +362,17 @@ def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path,
             if column.variant != variant or column.shows_step(paths) or not is_metric(asked):
                 continue
             yield ("tables", title, heading), parse_expression(asked)
+=======
+    paths = () if scenario.sweep is None else scenario.sweep.names
+    columns: list[tuple[Path, str]] = [(("table", h), c) for h, c in scenario.table.items()]
+    for title, table in scenario.tables.items():
+        own = {h: column for h, column in table.items() if not column.shows_step(paths)}
+        columns += [(("tables", title, h), column.metric) for h, column in own.items()]
+    for path, column in columns:
+        _, asked = asked_point(column)
+        if is_metric(asked):
+            yield path, parse_expression(asked)
+>>>>>>> part-q
 
 
 def _group(name: str, subjects: Subjects) -> str:

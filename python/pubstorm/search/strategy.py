@@ -12,6 +12,7 @@ from typing import Literal
 
 from pubstorm.result import PointPhase
 
+State = Literal["held", "broken", "uncounted"]
 DOWN_MAX = 1000
 """How far below the first value it looks where not even that one holds."""
 WIDER = 0.1
@@ -57,7 +58,7 @@ class Try:
 class Outcome:
     """What came of a try."""
 
-    state: Literal["held", "broken", "uncounted"]
+    state: State
     figure: float | None = None
     final: bool = False
     """Whether it would come to the same if it were played again."""

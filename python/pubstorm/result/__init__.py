@@ -40,6 +40,7 @@ from pubstorm.result.populations import (
     StagePopulation,
     StageResult,
 )
+from pubstorm.result.publishers import PublisherResult
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -81,6 +82,7 @@ __all__ = [
     "Problem",
     "ProfileResult",
     "ProfiledSymbol",
+    "PublisherResult",
     "Rates",
     "Recovery",
     "Residue",

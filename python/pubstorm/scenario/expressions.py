@@ -83,16 +83,7 @@ def check_expressions(root: At) -> Iterator[Finding]:
     for column in root["table"].entries():
         yield from _check_column(column, subjects)
         yield from _check_search_word(column, root)
-<<<<<<< HEAD
     yield from _check_columns(root, None)
-=======
-    for table in root["tables"].entries():
-        for column in table.entries():
-            asked = column["metric"] if isinstance(column.data, dict) else column
-            if not _is_varied(asked.data, root):
-                yield from _check_column(asked, subjects)
-            yield from _check_search_word(asked, root)
->>>>>>> part-q
 
 
 def check_spans(scenario: Scenario) -> Iterator[Finding]:
@@ -355,7 +346,6 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
             yield ("sweep", "stop_when", n), line.expression
     if scenario.search is not None and scenario.search.figure is not None:
         yield ("search", "figure"), scenario.search.figure
-<<<<<<< HEAD
     for heading, column in scenario.table.items():
         _, asked = asked_point(column)
         if is_metric(asked):
@@ -371,17 +361,6 @@ def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path,
             if column.variant != variant or column.shows_step(paths) or not is_metric(asked):
                 continue
             yield ("tables", title, heading), parse_expression(asked)
-=======
-    paths = () if scenario.sweep is None else scenario.sweep.names
-    columns: list[tuple[Path, str]] = [(("table", h), c) for h, c in scenario.table.items()]
-    for title, table in scenario.tables.items():
-        own = {h: column for h, column in table.items() if not column.shows_step(paths)}
-        columns += [(("tables", title, h), column.metric) for h, column in own.items()]
-    for path, column in columns:
-        _, asked = asked_point(column)
-        if is_metric(asked):
-            yield path, parse_expression(asked)
->>>>>>> part-q
 
 
 def _group(name: str, subjects: Subjects) -> str:

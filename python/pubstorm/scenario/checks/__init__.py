@@ -23,8 +23,8 @@ from pubstorm.scenario.checks.shares import check_named, check_shares
 from pubstorm.scenario.checks.tables import check_tables
 from pubstorm.scenario.checks.tls import check_tls
 from pubstorm.scenario.checks.topics import check_topics
-from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.checks.variants import check_variants
+from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (

@@ -4,6 +4,7 @@
 use plan::{Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES, Variants};
 
 /// One publication.
+#[derive(Clone, Copy, Debug)]
 pub struct PublicationSetup {
     /// Its index over all populations.
     pub index: u16,

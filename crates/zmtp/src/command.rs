@@ -231,3 +231,6 @@ fn hello(mut data: &[u8]) -> Option<Command<'_>> {
     let password = short_field(&mut data)?;
     data.is_empty().then_some(Command::Hello { username, password })
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,9 @@ mod handle;
 mod keep_alive;
 mod message;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{Mechanism, command, frame, greeting::Greeting};
 
 pub use handle::{Event, Handled};

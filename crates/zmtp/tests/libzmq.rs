@@ -1,7 +1,7 @@
 //! Both sides against real libzmq over loopback: what the crate takes for ZMTP is what libzmq
 //! speaks. Reads have a limit of time only so that a failure ends the test.
 
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real sockets")]
 
 use std::{

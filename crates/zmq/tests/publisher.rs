@@ -101,13 +101,13 @@ fn the_rate_changes_by_plan_and_by_command() {
     let stages = [publish(100, &planned), publish(60_000, &paused), connect(&[0])];
     let mut agent = Agent::start(&plan(port, &[publisher("", 500, 1)], &stages), PUBLISHER);
     agent.stage(0);
-    // The message that is due at the instant of the pause is sent.
     assert_eq!(total(&agent), 201);
     agent.send(Command::Stage { index: 1, at_ns: Agent::now_ns() });
+    // What is due at the instant of a pause is sent.
     agent.read_until(|snapshot, _| snapshot.stage == Some(1));
-    assert_eq!(total(&agent), 201);
+    assert_eq!(total(&agent), 202);
     agent.change(0, ChangeAction::Rate { factor: 1.0 });
-    agent.read_until(|_, totals| totals.populations[0].0.sent_total > 201);
+    agent.read_until(|_, totals| totals.populations[0].0.sent_total > 202);
     agent.send(Command::Close { sent: Vec::new() });
     agent.read_until(|snapshot, _| snapshot.settled);
     agent.stage(2);

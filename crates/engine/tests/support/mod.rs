@@ -5,8 +5,10 @@
 
 mod agent;
 mod certificates;
+mod feed;
 mod scripted;
 
 pub use agent::{Agent, Totals, plan, population, publication};
 pub use certificates::{Authority, Folder, Issued};
+pub use feed::{Feed, feed, sockets, subscribers};
 pub use scripted::{Scripted, Server};

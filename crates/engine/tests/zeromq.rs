@@ -126,7 +126,7 @@ fn a_publisher_that_asks_for_a_password_lets_in_who_has_it() {
         ("wrong", Some(Reason::BadCredentials)),
         ("", Some(Reason::NotAuthorized)),
     ] {
-        let context = zmq::Context::new();
+        let mut context = zmq::Context::new();
         let gate = Gate::start(&context);
         let socket = Feed::socket(&context, 0);
         socket.set_plain_server(true).unwrap();
@@ -146,7 +146,7 @@ fn a_publisher_that_asks_for_a_password_lets_in_who_has_it() {
         let expected = if reason.is_none() { (3, 0) } else { (0, 3) };
         assert_eq!((connected, refused), expected, "{password}: {:?}", totals.populations[1].1);
         drop(publisher);
-        drop(context);
+        context.destroy().unwrap();
         gate.end();
     }
 }
@@ -154,26 +154,26 @@ fn a_publisher_that_asks_for_a_password_lets_in_who_has_it() {
 #[test]
 fn what_a_slow_subscriber_makes_the_publisher_drop_is_missing() {
     let context = zmq::Context::new();
-    let mut publisher = Feed::start(&context, 100);
+    let socket = Feed::socket(&context, 100);
+    socket.set_sndbuf(4096).unwrap();
+    let mut publisher = Feed::bind(socket, "*");
     let slow = sockets(
         "slow",
         2,
         json!({"read_rate_per_s": 10.0, "subscriptions": [{"filter": "", "qos": 0}]}),
     );
-    let fast = subscribers(3);
-    let mut plan = plan(publisher.port, &[feed("", 32), slow, fast], &stages());
+    let mut plan = plan(publisher.port, &[feed("", 32), slow, subscribers(3)], &stages());
     plan["stages"][0]["populations"] = json!([0, 1, 2]);
+    plan["snapshot_interval_ns"] = json!(5_000_000);
     let mut agent = Agent::start(&plan, "0/1");
     agent.stage(0);
     agent.stage_until(1, |_, _| true);
     let mut sent = 0i64;
-    // Slow enough for the fast ones; more than sockets and queues of the slow ones hold.
-    while sent < 400_000 {
+    // In steps that queues of the fast ones hold, and more than those of the slow ones do.
+    while sent < 5000 {
         publisher.send(50);
         sent += 50;
-        if sent % 5000 == 0 {
-            agent.read_until(|_, totals| totals.flow(0, 2).received_total >= 3 * sent);
-        }
+        agent.read_until(|_, totals| totals.flow(0, 2).received_total >= 3 * sent);
     }
     agent.send(&Command::Close { sent: publisher.told() });
     agent.read_until(|snapshot, _| snapshot.settled);
@@ -181,7 +181,7 @@ fn what_a_slow_subscriber_makes_the_publisher_drop_is_missing() {
     let (slow, fast) = (totals.flow(0, 1), totals.flow(0, 2));
     assert_eq!((fast.expected_total, fast.received_total), (3 * sent, 3 * sent));
     assert_eq!(slow.expected_total, 2 * sent);
-    assert!(slow.received_total < 2 * sent, "{slow:?}");
+    assert!(slow.received_total < sent, "{slow:?}");
 }
 
 #[test]

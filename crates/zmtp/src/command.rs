@@ -9,6 +9,10 @@ use crate::{
 /// The longest context of PING and PONG, in bytes [37/ZMTP, Connection Heartbeating].
 pub const CONTEXT_MAX: usize = 16;
 
+/// How libzmq begins ERROR where PLAIN is used: its source says `"\x05ERROR"`, and C++ reads the E as
+/// a digit of the escape. The byte cannot be the size of a name where fewer bytes follow.
+const ERROR_OF_LIBZMQ: &[u8] = b"\x5eRROR";
+
 /// The body of a command frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -98,6 +102,11 @@ impl<'a> Command<'a> {
     /// # Errors
     /// [`ZmtpError::Malformed`].
     pub fn decode(body: &'a [u8]) -> Result<Self, ZmtpError> {
+        if let Some(data) = body.strip_prefix(ERROR_OF_LIBZMQ)
+            && body.len() <= usize::from(body[0])
+        {
+            return error(data).ok_or(ZmtpError::Malformed("ERROR"));
+        }
         let mut rest = body;
         let name = match short_field(&mut rest) {
             None | Some([]) => return Err(ZmtpError::Malformed("nameless")),
@@ -105,7 +114,7 @@ impl<'a> Command<'a> {
         };
         let (called, command) = match name {
             b"READY" => ("READY", Metadata::decode(rest).map(Self::Ready)),
-            b"ERROR" => ("ERROR", short_field(&mut rest).map(|reason| Self::Error { reason })),
+            b"ERROR" => ("ERROR", error(rest)),
             b"SUBSCRIBE" => ("SUBSCRIBE", Some(Self::Subscribe(rest))),
             b"CANCEL" => ("CANCEL", Some(Self::Cancel(rest))),
             b"PING" => ("PING", ping(rest)),
@@ -203,6 +212,11 @@ fn property<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((name, value))
 }
 
+/// What stands behind the reason is let pass, as libzmq does.
+fn error(mut data: &[u8]) -> Option<Command<'_>> {
+    short_field(&mut data).map(|reason| Command::Error { reason })
+}
+
 fn ping(data: &[u8]) -> Option<Command<'_>> {
     let (ttl, rest) = data.split_first_chunk()?;
     Some(Command::Ping { ttl_ds: u16::from_be_bytes(*ttl), context: context(rest)? })
@@ -217,3 +231,6 @@ fn hello(mut data: &[u8]) -> Option<Command<'_>> {
     let password = short_field(&mut data)?;
     data.is_empty().then_some(Command::Hello { username, password })
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,3 +135,6 @@ fn long_size(size: [u8; 8]) -> Result<usize, ZmtpError> {
         _ => Err(ZmtpError::FrameTooLong(size)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,3 +120,6 @@ impl fmt::Display for Name {
         f.write_str(if *self == Self::Other { "of another name" } else { self.as_str() })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,3 +204,6 @@ pub fn encode_message(topic: &[u8], payload: &[u8], out: &mut Vec<u8>) {
     }
     frame::encode(Kind::Last, payload, out);
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,9 @@ mod handle;
 mod keep_alive;
 mod message;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{Mechanism, command, frame, greeting::Greeting};
 
 pub use handle::{Event, Handled};
@@ -96,6 +99,10 @@ impl Session {
     /// Appends a PING without a time to live, which counts as sent at `now_ns`; its answer is
     /// [`Event::Pong`]. False if the peer is older than ZMTP 3.1 and knows no PING, or while not
     /// connected: nothing is then appended.
+    ///
+    /// libzmq answers a PING at once, and only then passes on to its socket what it has read
+    /// together with it. So it is the answer to a second PING, sent after the first was answered,
+    /// that says that subscriptions in front of the first are with the socket.
     pub fn ping(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         if !self.peer_is_3_1 || !self.is_connected() {
             return false;

@@ -39,8 +39,9 @@ pub enum Event<'a> {
     Pong,
     /// A command that means nothing to the caller; what it asks for was appended.
     Replied,
-    /// The publisher refuses this client, for this reason; it closes the connection, and the same
-    /// credentials will not do [37/ZMTP, Error Handling].
+    /// The publisher refuses this client, for this reason: a status code of ZAP if it is libzmq. The
+    /// connection is to be closed (libzmq leaves it open), and the same credentials will not do
+    /// [37/ZMTP, Error Handling].
     Refused(&'a str),
 }
 

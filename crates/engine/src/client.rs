@@ -2,20 +2,24 @@
 //! what it writes. What it publishes, what it reads and how it speaks its protocol stand beside this
 //! file.
 
+mod frames;
 mod packets;
 mod publish;
 mod receive;
+mod session;
 
 use mio::{Interest, Token};
-use mqtt::{KeepAlive, Session};
+use mqtt::KeepAlive;
 use plan::{Random, Reason};
 
+use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::socket::{self, Route};
 use crate::stream::{Halt, Stream};
 use crate::tls::Who;
 
 pub use publish::{Message, Progress};
+use session::Session;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
 /// 16, two empty buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and
@@ -24,20 +28,22 @@ pub use publish::{Message, Progress};
 #[cfg(not(debug_assertions))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::wheel::Link>() <= 160);
 
-/// Receive buffer of a client that reads slowly: small, so that the broker feels it.
-const SLOW_RECEIVE_BUFFER: usize = 4096;
+/// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
+/// byte for each message a second, which is room for 10 ms of messages of 100 bytes.
+const SLOW_RECEIVE_BUFFER: std::ops::RangeInclusive<usize> = 4096..=256 * 1024;
 
 /// A simulated client.
 pub struct Client {
     stream: Option<Stream>,
-    session: Session<Message>,
+    session: Session,
     /// How far each of its publications has got.
     publications: Box<[Progress]>,
     /// Bytes that the socket did not take.
     unsent: Vec<u8>,
     /// The front of a packet whose rest has not arrived, or packets not yet to be read.
     unread: Vec<u8>,
-    /// End of the connect timeout, of the back-off, or of the pause in reading, by phase.
+    /// End of the connect timeout or of the back-off, or when it may read its next message, by
+    /// phase.
     deadline_ns: u64,
     /// When its next message is due; `u64::MAX` when none is or when it is held up.
     next_due_ns: u64,
@@ -49,7 +55,7 @@ pub struct Client {
     phase: Phase,
     /// Failed attempts in a row.
     failures: u8,
-    /// Its reading pauses until `deadline_ns`.
+    /// Its reading pauses.
     paused: bool,
     /// Its timer is to be set anew.
     retime: bool,
@@ -62,9 +68,9 @@ pub enum Phase {
     Idle,
     /// TCP is under way, then the handshake of TLS.
     Connecting,
-    /// CONNECT is sent.
+    /// CONNECT, or the greeting of ZMTP, is sent.
     Greeting,
-    /// SUBSCRIBE is sent.
+    /// SUBSCRIBE is sent; with ZMTP every one, and a PING behind them.
     Subscribing,
     /// Connected, and every filter is answered.
     Ready,
@@ -91,11 +97,12 @@ impl Phase {
 impl Client {
     /// A client that has not connected, with its `index` in this agent and `local` index in its
     /// population.
-    pub fn new(index: u32, population: usize, local: u32, publications: usize) -> Self {
+    pub fn new(index: u32, population: usize, local: u32, setup: &Setup) -> Self {
+        let publications = &setup.populations[population].publications;
         Self {
             stream: None,
-            session: Session::new(),
-            publications: (0..publications).map(|_| Progress::default()).collect(),
+            session: Session::new(setup.plan.populations[population].speaks_zmtp()),
+            publications: publications.iter().map(|_| Progress::default()).collect(),
             unsent: Vec::new(),
             unread: Vec::new(),
             deadline_ns: 0,
@@ -147,7 +154,7 @@ impl Client {
                 let keep_alive_ns = self.session.keep_alive_deadline(keep_alive_s);
                 deadline_ns = self.next_due_ns.min(keep_alive_ns.unwrap_or(u64::MAX));
                 if self.paused {
-                    deadline_ns = deadline_ns.min(self.deadline_ns);
+                    deadline_ns = deadline_ns.min(self.resume_ns(shared));
                 }
             }
         }
@@ -189,10 +196,8 @@ impl Client {
 
     /// Says DISCONNECT and closes.
     fn depart(&mut self, shared: &mut Shared, next: Phase) {
-        if self.session.is_connected() {
-            let version = shared.version(self.population());
-            shared.out.clear();
-            self.session.disconnect(version, &mut shared.out);
+        shared.out.clear();
+        if self.session.say_goodbye(shared.version(self.population()), &mut shared.out) {
             shared.tally.populations[self.population()].counters.packets_sent_total += 1;
             self.flush(shared);
         }
@@ -239,7 +244,7 @@ impl Client {
     }
 
     fn timer_when_ready(&mut self, shared: &mut Shared) {
-        if self.paused && self.deadline_ns <= shared.now_ns {
+        if self.paused && self.resume_ns(shared) <= shared.now_ns {
             self.paused = false;
             self.readable(shared, false);
         }
@@ -260,9 +265,11 @@ impl Client {
         }
     }
 
-    /// TCP stands or has failed: goes on to TLS where the target is under it, then to CONNECT.
+    /// TCP stands or has failed: goes on to TLS where the target is under it, then to the
+    /// greeting.
     fn establish(&mut self, shared: &mut Shared) {
         match self.secure(shared) {
+            Ok(()) if self.session.zmtp().is_some() => self.greet_publisher(shared),
             Ok(()) => self.greet(shared),
             Err(Halt::Later) => {}
             Err(Halt::Lost(reason)) => self.lost(shared, reason),
@@ -287,10 +294,23 @@ impl Client {
         self.stream.as_mut().map_or(Ok(()), Stream::handshake)
     }
 
+    /// The peer has accepted it: from here on it is connected.
+    fn accepted(&mut self, shared: &mut Shared) {
+        let population = &shared.setup.plan.populations[self.population()];
+        shared.tally.targets.accepted(self.target(shared));
+        let tally = &mut shared.tally.populations[usize::from(self.population)];
+        tally.counters.connected_total += 1;
+        tally.gauges.connected += 1;
+        let since_ns = self.deadline_ns - population.connect_timeout_ns;
+        tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
+        self.phase = Phase::Subscribing;
+    }
+
     fn ready(&mut self, shared: &mut Shared) {
         self.leave_phase(shared, Phase::Ready);
         self.failures = 0;
         self.free_since_ns = shared.now_ns;
+        self.deadline_ns = shared.now_ns;
         shared.stalls.begin(self.index, shared.now_ns);
         shared.lifetimes.arrive(self.population(), self.local, shared.now_ns);
         self.retransmit(shared);
@@ -410,11 +430,12 @@ impl Client {
         let global = self.global(shared) as usize;
         let sources = &setup.plan.sources;
         let turn = global / setup.plan.populations[self.population()].at.count;
-        let slow = setup.plan.populations[self.population()].read_rate_per_s.is_some();
+        let rate = setup.plan.populations[self.population()].read_rate_per_s;
+        let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
         Route {
             target: setup.targets[self.target(shared)],
             source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
-            receive_buffer: slow.then_some(SLOW_RECEIVE_BUFFER),
+            receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
         }
     }
 

@@ -74,7 +74,7 @@ impl EventLoop {
         for (p, population) in setup.populations.iter().enumerate() {
             for local in 0..population.share {
                 let index = clients.len() as u32;
-                clients.push(Client::new(index, p, local, population.publications.len()));
+                clients.push(Client::new(index, p, local, &setup));
             }
         }
         let wheel = Wheel::new(clients.len(), now_ns);

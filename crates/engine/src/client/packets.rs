@@ -8,13 +8,11 @@ use super::{Client, Message, Phase};
 use crate::shared::Shared;
 
 /// What is left to do after a packet.
-pub(super) enum After {
+enum After {
     /// Nothing.
     Go,
     /// A publication that was held up can go on.
     Publish,
-    /// The client has read as much as its rate allows.
-    Pause,
     /// The connection is to be given up.
     Lost(Reason),
 }
@@ -46,7 +44,8 @@ impl Client {
         };
         let version = shared.version(self.population());
         shared.out.clear();
-        if self.session.connect(version, &connect, &mut shared.out).is_err() {
+        let Some(session) = self.session.mqtt() else { return };
+        if session.connect(version, &connect, &mut shared.out).is_err() {
             // The conductor checks lengths; a longer text cannot be sent at all.
             self.lost(shared, Reason::ProtocolError);
             return;
@@ -57,16 +56,10 @@ impl Client {
     }
 
     /// CONNACK 0 has come.
-    fn accepted(&mut self, shared: &mut Shared, session_present: bool) {
+    fn subscribe_all(&mut self, shared: &mut Shared, session_present: bool) {
+        self.accepted(shared);
         let population = &shared.setup.plan.populations[self.population()];
         let version = shared.version(self.population());
-        shared.tally.targets.accepted(self.target(shared));
-        let tally = &mut shared.tally.populations[usize::from(self.population)];
-        tally.counters.connected_total += 1;
-        tally.gauges.connected += 1;
-        let since_ns = self.deadline_ns - population.connect_timeout_ns;
-        tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
-        self.phase = Phase::Subscribing;
         // Only a session that was ready in this run surely has this run's filters.
         let kept = session_present && self.free_since_ns > 0;
         if population.subscriptions.is_empty() || kept {
@@ -76,7 +69,8 @@ impl Client {
         let n = population.first + u64::from(self.global(shared));
         let filters = filters(population, n);
         let requested = filters.iter().map(|(filter, qos)| (filter.as_str(), *qos));
-        if self.session.subscribe(version, requested, &mut shared.out).is_err() {
+        let Some(session) = self.session.mqtt() else { return };
+        if session.subscribe(version, requested, &mut shared.out).is_err() {
             self.lost(shared, Reason::ProtocolError);
             return;
         }
@@ -114,7 +108,8 @@ impl Client {
             let tally = &mut shared.tally.populations[usize::from(self.population)];
             tally.counters.packets_received_total += 1;
             let replied = shared.out.len();
-            let after = match self.session.handle(version, &packet, &mut shared.out) {
+            let Some(session) = self.session.mqtt() else { break };
+            let after = match session.handle(version, &packet, &mut shared.out) {
                 Ok(event) => {
                     let tally = &mut shared.tally.populations[usize::from(self.population)];
                     tally.counters.packets_sent_total += u64::from(shared.out.len() > replied);
@@ -125,7 +120,6 @@ impl Client {
             match after {
                 After::Go => {}
                 After::Publish => publishes = true,
-                After::Pause => self.paused = true,
                 After::Lost(reason) => self.lost(shared, reason),
             }
         }
@@ -140,14 +134,14 @@ impl Client {
         match event {
             Event::Delivered(publish) => {
                 self.delivered(shared, &publish);
-                return self.pause(shared);
+                self.note_read(shared, 1);
             }
             Event::Acknowledged(message) => {
                 if self.acknowledged(shared, &message) {
                     return After::Publish;
                 }
             }
-            Event::Connected { session_present } => self.accepted(shared, session_present),
+            Event::Connected { session_present } => self.subscribe_all(shared, session_present),
             Event::Refused { code } => return After::Lost(refusal(code)),
             Event::Subscribed { codes, .. } => self.subscribed(shared, codes),
             Event::Unsubscribed { .. }

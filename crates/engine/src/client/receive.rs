@@ -3,12 +3,17 @@
 use mqtt::Publish;
 use plan::SECOND_NS;
 
-use super::packets::After;
-use super::{Client, Phase};
+use super::{Client, Phase, Session};
+use crate::arrivals::Arrivals;
 use crate::clock;
-use crate::ledger::Delivery;
 use crate::shared::Shared;
 use crate::stream::{Halt, Stream};
+
+/// What a client at a read rate may have left unread and still read: it keeps to the rate over any
+/// longer time, however late the loop comes to it.
+const CREDIT_NS: u64 = 5_000_000;
+/// Time between two turns of reading where messages are due more often.
+const TURN_NS: f64 = 1_000_000.0;
 
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
@@ -59,7 +64,7 @@ impl Client {
             self.handle_unread(shared);
             return;
         }
-        let handled = self.handle_packets(shared, bytes);
+        let handled = self.handle_whole(shared, bytes);
         if handled < bytes.len() && self.stream.is_some() {
             self.unread.extend_from_slice(&bytes[handled..]);
         }
@@ -67,10 +72,18 @@ impl Client {
 
     fn handle_unread(&mut self, shared: &mut Shared) {
         let mut bytes = std::mem::take(&mut self.unread);
-        let handled = self.handle_packets(shared, &bytes);
+        let handled = self.handle_whole(shared, &bytes);
         if handled < bytes.len() && self.stream.is_some() {
             bytes.drain(..handled);
             self.unread = bytes;
+        }
+    }
+
+    /// Handles what is whole; returns how many bytes that took.
+    fn handle_whole(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
+        match &self.session {
+            Session::Mqtt(_) => self.handle_packets(shared, bytes),
+            Session::Zmtp(_) => self.handle_frames(shared, bytes),
         }
     }
 
@@ -95,42 +108,37 @@ impl Client {
             }
             return;
         };
-        let flow = tally.flow(from, to);
-        match ledger.note(self.index, stamp.stream, stamp.sequence) {
-            Delivery::Duplicate => {
-                flow.counters.duplicate_total += 1;
-                return;
-            }
-            Delivery::Stale => {
-                flow.counters.stale_total += 1;
-                return;
-            }
-            Delivery::First { passed_over } => {
-                // Whoever was away has missed nothing that it ought to have had.
-                flow.counters.missing_total += i64::from(passed_over) * i64::from(judged[to]);
-            }
-            Delivery::Reordered { filled } => {
-                flow.counters.reordered_total += 1;
-                flow.counters.missing_total -= i64::from(filled && judged[to]);
-            }
-            Delivery::Unfollowed => {}
-        }
-        flow.counters.received_total += 1;
-        flow.counters.expected_total += i64::from(!judged[to]);
-        let now_ns = now_ns.cast_signed();
-        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
-        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+        let delivery = ledger.note(self.index, stamp.stream, stamp.sequence);
+        Arrivals::new(tally.flow(from, to), judged[to], *now_ns).note(delivery, &stamp);
     }
 
-    /// Keeps to the population's read rate: the next message is read one period after this one.
-    pub(super) fn pause(&mut self, shared: &Shared) -> After {
-        match shared.setup.plan.populations[self.population()].read_rate_per_s {
-            Some(rate) if self.phase == Phase::Ready => {
-                self.deadline_ns = shared.now_ns + (SECOND_NS as f64 / rate) as u64;
-                self.retime = true;
-                After::Pause
-            }
-            _ => After::Go,
-        }
+    /// How many messages its read rate allows it now, at least one.
+    pub(super) fn allowance(&self, shared: &Shared) -> u64 {
+        let Some(period_ns) = self.read_period_ns(shared) else { return u64::MAX };
+        let due_ns = self.deadline_ns.max(shared.now_ns.saturating_sub(CREDIT_NS));
+        (shared.now_ns.saturating_sub(due_ns) as f64 / period_ns) as u64 + 1
+    }
+
+    /// It has read so many messages: at a read rate the next one is due so many periods after the
+    /// first of them was, and it pauses until then.
+    pub(super) fn note_read(&mut self, shared: &Shared, messages: u64) {
+        let Some(period_ns) = self.read_period_ns(shared) else { return };
+        let due_ns = self.deadline_ns.max(shared.now_ns.saturating_sub(CREDIT_NS));
+        self.deadline_ns = due_ns + (messages as f64 * period_ns) as u64;
+        self.paused = self.deadline_ns > shared.now_ns;
+        self.retime = true;
+    }
+
+    /// When it reads on after a pause: at a high rate not at once, so that it then has several to
+    /// read.
+    pub(super) fn resume_ns(&self, shared: &Shared) -> u64 {
+        let several = self.read_period_ns(shared).is_some_and(|period_ns| period_ns < TURN_NS);
+        self.deadline_ns + if several { TURN_NS as u64 } else { 0 }
+    }
+
+    /// Time between two messages at its read rate, once it is ready; `None`: it has none.
+    fn read_period_ns(&self, shared: &Shared) -> Option<f64> {
+        let rate = shared.setup.plan.populations[self.population()].read_rate_per_s;
+        rate.filter(|_| self.phase == Phase::Ready).map(|rate| SECOND_NS as f64 / rate)
     }
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.errors import ScenarioError
+from pubstorm.host_files import check_host_files
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
     Lifetime,
@@ -22,7 +25,7 @@ from pubstorm.plan import (
 from pubstorm.preflight import Host, agents_needed, largest_share, needs
 from pubstorm.preview import plan_in_words
 from pubstorm.residue import CleanStart
-from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.target import ZmqTarget, parse_targets
 
 SECOND_NS = 10**9
@@ -407,6 +410,12 @@ def test_the_plan_is_told_in_words() -> None:
     assert "    subscribes to topics that begin with ne" in words
 
 
+def test_lives_by_rate_are_told_by_the_longest() -> None:
+    life = "populations.subscriber.lifetime={rate: 100/s, again: 0s}"
+    words = " ".join(plan_in_words(scenario(life), plan(life)))
+    assert "heartbeats every 60s, stays up to 20s, back after 0s" in words
+
+
 def test_there_is_no_residue_at_publishers() -> None:
     text = "target: mqtt://localhost\n" + FEED
     text += '  device: {clients: 1, subscriptions: ["a"]}\n'
@@ -422,3 +431,22 @@ def test_there_is_no_residue_at_publishers() -> None:
     )
     assert CleanStart(kept, "report", (0, 1)).has_work_after
     assert not CleanStart(kept, "report", (1,)).has_work_after
+
+
+def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(FEED)
+    own = 'populations.feed.publisher={kind: command, command: [./feed, "--port={port}"]}'
+    read = load_scenario(tmp_path / "s.yaml", [own])
+    publisher = read.populations["feed"].publisher
+    assert publisher is not None
+    assert publisher.command == (str(tmp_path / "feed"), "--port={port}")
+    with pytest.raises(ScenarioError, match="allowed is a program of this host") as caught:
+        check_host_files(read, provisional_plan(read))
+    assert caught.value.problems[0].place == "populations.feed.publisher.command.0"
+    (tmp_path / "feed").touch(mode=0o700)
+    check_host_files(read, provisional_plan(read))
+
+
+def test_publishers_need_no_brokers_in_number() -> None:
+    text = "topology: {brokers: {cloud: {kind: embedded, count: auto}}}\n" + FEED
+    assert scenario(text=text).topology.brokers["cloud"].count == 1

@@ -46,6 +46,14 @@ FOREIGN = {
     "redis": {"identities.store"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
+    "zmq": {
+        "fleet.curve",
+        "zmq_agent.__main__",
+        "zmq_agent.publisher",
+        "zmq_agent.sockets",
+        "zmq_agent.stages",
+        "zmq_agent.subscribers",
+    },
     "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},
 }
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}

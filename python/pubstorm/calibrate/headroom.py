@@ -26,6 +26,8 @@ def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom 
         return None, word
     if any(target.tls for target in assembly.plan.targets):
         return None, "the calibration was made without TLS and says nothing of this run's headroom"
+    if any(population.version == "zmtp-3.1" for population in assembly.plan.populations):
+        return None, "the calibration was made with MQTT and says nothing of ZeroMQ's headroom"
     clients = [sum(hello.clients) for hello in assembly.hellos]
     intervals = assembly.totals.time_line()
     return shares_of_ceilings(assembly.plan, intervals, clients, calibration), ""

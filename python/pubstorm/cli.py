@@ -48,6 +48,7 @@ from pubstorm.report.text import render, render_verdict
 from pubstorm.result import Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
+from pubstorm.scenario.roles import is_zeromq
 from pubstorm.series import resume_series, run_series
 from pubstorm.shipped import shipped_scenarios
 from pubstorm.topology.ports import check_ports, fixed_ports
@@ -182,11 +183,12 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     brokers = broker_kinds(largest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(largest.topology.networks)
+    is_elsewhere = bool(largest.target) and not brokers and not is_zeromq(largest)
     for line in (
         *plan_in_words(played[0], plans[0]),
         *sweep_in_words(loaded),
         *needs_in_words(needed, agents),
-        *(() if brokers else broker_needs_in_words(broker_host_needs(plan))),
+        *(broker_needs_in_words(broker_host_needs(plan)) if is_elsewhere else ()),
     ):
         click.echo(line)
     if fixes is not None:

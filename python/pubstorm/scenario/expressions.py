@@ -53,6 +53,7 @@ class Subject:
     metrics: tuple[str, ...] | None = None
     """The metrics of a monitor, beside those of `$SYS`; None: any, since only the run can tell."""
     is_population: bool = False
+    """Whether it has the metrics of a population; one of publishers has those of a process too."""
     is_group: bool = False
     """Whether its members have numbers, such as `broker-0`."""
     is_broker: bool = False
@@ -141,6 +142,11 @@ def population_names(root: At) -> list[str]:
 def subjects_of(root: At) -> Subjects:
     """Everything that an expression may begin with."""
     subjects = dict.fromkeys(population_names(root), Subject(is_population=True))
+    for population in root["populations"].named():
+        if "publisher" in population:
+            many = population["clients"].data != 1
+            process = Subject(tuple(PROCESS_METRICS), is_population=True, is_group=many)
+            subjects[_name(population)] = process
     monitors = root["monitors"]
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))
@@ -207,7 +213,10 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             yield path, *unknown("subject", name, tuple(subjects))
         return
     try:
-        if subject.is_population:
+        is_process = subject.metrics is not None and (
+            name not in subjects or expression.metric not in POPULATION_METRICS
+        )
+        if subject.is_population and not is_process:
             check_population_metric(expression)
         else:
             check_monitor_metric(expression, subject.metrics)

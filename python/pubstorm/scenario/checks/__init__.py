@@ -34,7 +34,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.roles import is_zeromq, speaks_zeromq
+from pubstorm.scenario.roles import is_zeromq, publishers_of, speaks_zeromq
 from pubstorm.scenario.stages import Connect, Disconnect, Publish
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.turnout import Turnout
@@ -230,10 +230,14 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Names that a broker or an engine has by its number."""
-    brokers = _brokers_here(scenario)
+    """Names that a broker, a publisher or an engine has by its number."""
+    publishers = publishers_of(scenario).items()
+    taken = [
+        *_brokers_here(scenario),
+        *(f"{n}-{k}" for n, p in publishers for k in range(p.clients)),
+    ]
     for name in scenario.monitors.sources:
-        if name in brokers or re.fullmatch(r"agent-\d+", name):
+        if name in taken or re.fullmatch(r"agent-\d+", name):
             message = f"found the name {describe(name)}, allowed is one that nothing else has"
             yield ("monitors", "sources", name), message, "its figures would be mixed with others"
 

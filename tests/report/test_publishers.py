@@ -32,8 +32,8 @@ def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> Non
     (row,) = table.rows
     cells = dict(zip((column.name for column in table.columns), row, strict=True))
     assert (cells["publisher"], cells["what"]) == ("feed", "libzmq 4.3.5")
-    assert (cells["high-water mark"], cells["late p99"]) == ("1\u202f000", "90.0 µs")
-    assert (cells["CPU"], cells["busiest thread"], cells["memory max"]) == (
+    assert (cells["HWM"], cells["late p99"]) == ("1\u202f000", "90.0 µs")
+    assert (cells["CPU"], cells["thread"], cells["mem max"]) == (
         "94 %",
         "71 %",
         "12.4 MB",

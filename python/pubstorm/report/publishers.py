@@ -17,26 +17,30 @@ from pubstorm.report.table import Column, Table
 from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
 from pubstorm.samples import Track, Tracks
 
+PUBLISHERS_NOTE = (
+    "HWM is the high-water mark, in messages for each subscriber. Sent is what was given to the "
+    "socket, which drops what a queue has no room for. CPU, of all threads and of the busiest one, "
+    "is the mean under load, of one core."
+)
+
 
 def publishers(result: Result) -> Table:
     """Each publisher, what it sent and what it needed for it."""
     rows = [_publisher_cells(result, publisher) for publisher in result.publishers]
     texts = tuple(Column(name, right=False) for name in ("publisher", "what", "at"))
     names = (
-        "high-water mark",
+        "HWM",
         "burst",
         "sent",
         "sent/s",
         "skipped",
         "late p99",
         "CPU",
-        "busiest thread",
-        "memory max",
+        "thread",
+        "mem max",
     )
-    note = "CPU is the mean under load, of one core. Sent is what was given to the socket." * bool(
-        rows
-    )
-    return Table("Publishers", (*texts, *map(Column, names)), tuple(rows), note)
+    table = Table("Publishers", (*texts, *map(Column, names)), tuple(rows), PUBLISHERS_NOTE)
+    return table.without_empty_columns()
 
 
 def subscribers(result: Result) -> Table:
@@ -86,7 +90,7 @@ def _publisher_cells(result: Result, publisher: PublisherResult) -> tuple[str, .
         publisher.library or publisher.kind,
         publisher.address,
         count_text(mark) if mark else "no limit",
-        count_text(publisher.burst),
+        count_text(publisher.burst) if publisher.burst > 1 else NOTHING,
         count_text(publisher.sent_total),
         rate_text(population.rates.sent_per_s * part),
         count_text(publisher.skipped_total),

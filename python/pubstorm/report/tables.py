@@ -331,7 +331,8 @@ def _latency_cells(pair: LatencyPair, with_negative: bool) -> tuple[str, ...]:
 
 
 def _of_senders(population: PopulationResult, count: int) -> str:
-    return count_text(count) if population.sent_total else NOTHING
+    has_answers = population.version == "mqtt-3.1.1"
+    return count_text(count) if population.sent_total and has_answers else NOTHING
 
 
 def _of_receivers(population: PopulationResult, count: int) -> str:

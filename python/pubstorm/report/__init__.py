@@ -9,14 +9,23 @@ from rich.console import Console
 
 from pubstorm.report.files import Write, write_reports
 from pubstorm.report.series import render_series
-from pubstorm.report.stored import SCENARIO_FILE, SERIES_FILE, load_result, load_series
+from pubstorm.report.stored import (
+    SCENARIO_FILE,
+    SEARCH_FILE,
+    SERIES_FILE,
+    load_result,
+    load_search,
+    load_series,
+)
 from pubstorm.report.text import render
 
 __all__ = [
     "SCENARIO_FILE",
+    "SEARCH_FILE",
     "SERIES_FILE",
     "Write",
     "load_result",
+    "load_search",
     "load_series",
     "render_directory",
     "write_reports",

@@ -40,7 +40,14 @@ from pubstorm.result.populations import (
     StagePopulation,
     StageResult,
 )
-from pubstorm.result.search import Estimate, PointPhase, SearchAnswer, SearchPoint, SearchResult
+from pubstorm.result.search import (
+    Bound,
+    Estimate,
+    PointPhase,
+    SearchAnswer,
+    SearchPoint,
+    SearchResult,
+)
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -56,6 +63,7 @@ from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
     "AgentResult",
+    "Bound",
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",

@@ -106,7 +106,7 @@ def test_what_is_there_can_be_named(expression: str, key: str) -> None:
         (
             "device.lots",
             "found 'lots', allowed are the metrics of the reference",
-            "did you mean lost?",
+            "did you mean lost or loss?",
         ),
         ("main.cpus", "found 'cpus', allowed are the metrics of the", "did you mean cpu"),
         ("main.lost", "found 'lost', allowed are the metrics of the reference", "there are cpu,"),
@@ -130,7 +130,8 @@ def test_what_is_there_can_be_named(expression: str, key: str) -> None:
         (
             "sent@twice",
             "found 'sent', allowed for a single phase are sent_per_s, acked_per_s, "
-            "received_per_s, latency, ack_latency",
+            "received_per_s, bytes_sent_per_s, bytes_received_per_s, sent_each_per_s, "
+            "received_each_per_s, latency, ack_latency",
             None,
         ),
     ],

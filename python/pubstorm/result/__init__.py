@@ -40,6 +40,7 @@ from pubstorm.result.populations import (
     StagePopulation,
     StageResult,
 )
+from pubstorm.result.publishers import PublisherResult
 from pubstorm.result.search import (
     Bound,
     Estimate,
@@ -94,6 +95,7 @@ __all__ = [
     "Problem",
     "ProfileResult",
     "ProfiledSymbol",
+    "PublisherResult",
     "Rates",
     "Recovery",
     "Residue",

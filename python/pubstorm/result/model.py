@@ -21,6 +21,7 @@ from pubstorm.result.machinery import (
 from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
+from pubstorm.result.publishers import PublisherResult
 from pubstorm.result.summary import (
     MemoryModel,
     Peaks,
@@ -48,6 +49,7 @@ class LimitedBy(StrEnum):
     HOST = "host"
     TARGET = "target"
     BROKER = "broker"
+    PUBLISHER = "publisher"
     WINDOW = "window"
     UNKNOWN = "unknown"
 
@@ -95,6 +97,7 @@ class Event(Value):
     kind: Literal[
         "agent",
         "broker",
+        "publisher",
         "restart",
         "interrupt",
         "target",
@@ -170,6 +173,8 @@ class Measured(Value):
     """The load generator."""
     brokers: tuple[BrokerResult, ...] = ()
     """Brokers that the run started."""
+    publishers: tuple[PublisherResult, ...] = ()
+    """Publishers that the run started, each a process under test."""
     services: tuple[ServiceResult, ...] = ()
     """Services that the run started beside its brokers."""
     bridges: tuple[BridgeResult, ...] = ()

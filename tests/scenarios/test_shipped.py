@@ -188,7 +188,7 @@ SERIES["device-mobile"] = (
 )
 # The tables of three of its nine variants, from rates that hold on any machine.
 PUBSUB_SCALE = (
-    "sweep.vary={populations.subscriber.clients: [3, 6]}",
+    "sweep.vary={populations.subscriber.clients: [10, 20]}",
     "sweep.only=[cpp, python, python reconnecting]",
     "sweep.pause=0s",
     "search.from=100/s",
@@ -296,7 +296,7 @@ def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     ]
     assert cpp["columns"][1:3] == python["columns"][1:3]
     for table in (python, cpp):
-        assert [row[0]["text"] for row in table["rows"]] == ["3", "6"]
+        assert [row[0]["text"] for row in table["rows"]] == ["10", "20"]
         for row in table["rows"]:
             assert all(cell["estimate"]["value"] > 0 for cell in row[1:])
             assert row[3]["text"] == "≥ 200/s"

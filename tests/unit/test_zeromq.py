@@ -177,7 +177,7 @@ def test_a_share_may_be_slow_and_another_come_and_go() -> None:
     assert found["subscriber/rest"].read_rate_per_s is None
     assert found["subscriber/slow"].read_rate_per_s == 5000
     lifetime = found["subscriber/restless"].lifetime
-    assert lifetime == Lifetime(min_ns=0, max_ns=20 * SECOND_NS, again_ns=None)
+    assert lifetime == Lifetime(min_ns=1, max_ns=20 * SECOND_NS, again_ns=None)
 
 
 @given(

@@ -13,6 +13,7 @@ FLOW = ("scenario", "plan", "fleet", "merge", "result", "verdict", "report")
 REPORT_KNOWS = {
     "errors",
     "histogram",
+    "metrics",
     "quantity",
     "report",
     "result",
@@ -46,7 +47,15 @@ FOREIGN = {
     "redis": {"identities.store"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
-    "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},
+    "rich": {
+        "cli",
+        "live",
+        "live.terminal",
+        "report",
+        "report.search",
+        "report.series",
+        "report.text",
+    },
 }
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")

@@ -40,6 +40,8 @@ HOPELESS_NS = 3 * SECOND_NS
 """How long attempts may fail while nothing is connected."""
 CLOSE_TIMEOUT_NS = 5 * SECOND_NS
 """How long agents may take to balance their ledgers after a close."""
+PUBLISHER_GRACE_NS = 2 * SECOND_NS
+"""How long publishers may take after the end of a stage until they are told to stop."""
 INTERRUPTED_DRAIN_NS = SECOND_NS
 """How long an interrupted run waits for messages under way."""
 LEAVE_TIMEOUT_NS = 30 * SECOND_NS
@@ -252,7 +254,7 @@ class Conductor:
         self._load_until_ns = None
         await self._mended()
         if self._cast.publishers:
-            await self._close_publishers(2 * self._plan.snapshot_interval_ns + SECOND_NS)
+            await self._close_publishers(PUBLISHER_GRACE_NS)
         await self._while_moving(progress.settled)
         if not progress.settled():
             await self._fleet.command(self._close())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pubstorm.chance import Random
 from pubstorm.plan import FixedPayload, GaussianPayload, TextPayload, template_of
 from pubstorm.stamp import STAMP_BYTES
-from pubstorm.template import MessageFacts
+from pubstorm.template import MessageFacts, Template
 from pubstorm.zmq_agent.part import Part
 
 STAMP = struct.Struct("<IIQQQ")
@@ -46,9 +46,9 @@ class Messages:
         self._sizes = Random.new(seed, 2 * index + 1).of(client)
         self._chance = MessageFacts.stream(seed, index).of(client)
         self._since_1970_ns = time.time_ns() - time.monotonic_ns()
-        text = self._payload
-        is_text = isinstance(text, TextPayload)
-        self._text = template_of(population, text.template) if is_text else None
+        self._text: Template | None = None
+        if isinstance(publication.payload, TextPayload):
+            self._text = template_of(population, publication.payload.template)
 
     @property
     def plain(self) -> tuple[int, int, int] | None:

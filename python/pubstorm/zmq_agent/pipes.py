@@ -31,11 +31,19 @@ class Pipes:
         line, _, self._pending = self._pending.partition(b"\n")
         return line
 
-    def commands(self, wait_s: float) -> list[EnterStage | ApplyChange | Close | Stop]:
-        """The commands that have come, after at most so many seconds."""
-        if b"\n" not in self._pending:
-            if not select.select([STDIN], [], [], wait_s)[0]:
-                return []
+    @property
+    def has_commands(self) -> bool:
+        """Whether some have come that were not taken."""
+        return b"\n" in self._pending
+
+    def wait(self, wait_s: float) -> None:
+        """Until something has come, or for so many seconds."""
+        if not self.has_commands:
+            select.select([STDIN], [], [], wait_s)
+
+    def commands(self) -> list[EnterStage | ApplyChange | Close | Stop]:
+        """The commands that have come."""
+        if select.select([STDIN], [], [], 0)[0]:
             self._fill()
         *lines, self._pending = self._pending.split(b"\n")
         commands = []

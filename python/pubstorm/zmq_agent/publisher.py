@@ -19,6 +19,7 @@ from pubstorm.plan import (
 )
 from pubstorm.zmq_agent.messages import SEQUENCE_MASK, STAMP, Messages
 from pubstorm.zmq_agent.part import Part
+from pubstorm.zmq_agent.pipes import Pipes
 from pubstorm.zmq_agent.schedule import NEVER_NS, Pacer, Tempo
 from pubstorm.zmq_agent.sockets import Gate, publisher_socket
 from pubstorm.zmq_agent.tally import Tally
@@ -86,8 +87,10 @@ class Publisher:
         self._load: Load | None = None
         self._set_gauges(1)
 
-    def enter(self, action: Action | None, at_ns: int) -> None:
+    def enter(self, action: Action, at_ns: int, *, takes_part: bool) -> None:
         """Begins to publish where the stage says so; all other stages are settled at once."""
+        if not takes_part:
+            return
         if isinstance(action, PublishAction):
             self._load = Load(action, at_ns, self._part.place.population)
             self._look()
@@ -104,6 +107,10 @@ class Publisher:
         if self._load is not None:
             self._load.end_ns = min(self._load.end_ns, time.monotonic_ns())
             self._finish(self._load)
+
+    def wait(self, pipes: Pipes, wait_s: float) -> None:
+        """Nothing but commands comes in."""
+        pipes.wait(wait_s)
 
     def turn(self, now_ns: int) -> int:
         """Sends what is due."""

@@ -23,14 +23,17 @@ SECOND_NS = 10**9
 class Play(Protocol):
     """What an agent does in its stages."""
 
-    def enter(self, action: Action | None, at_ns: int) -> None:
-        """A stage begins; None: one that its population has no part in."""
+    def enter(self, action: Action, at_ns: int, *, takes_part: bool) -> None:
+        """A stage begins, which its population may have no part in."""
 
     def change(self, change: ApplyChange) -> None:
         """Its population changes."""
 
     def close(self) -> None:
         """A publish stage ends now."""
+
+    def wait(self, pipes: Pipes, wait_s: float) -> None:
+        """Until a command has come or there is something to do, or for so many seconds."""
 
     def turn(self, now_ns: int) -> int:
         """Does what there is to do, for about a millisecond at most; when there is more, in
@@ -97,7 +100,9 @@ class Agent:
     def _take_commands(self, play: Play, until_ns: int) -> bool:
         """Waits for commands, and takes them; whether it is to stop."""
         wait_ns = until_ns - time.monotonic_ns()
-        for command in self._pipes.commands(max(wait_ns, 0) / SECOND_NS):
+        if wait_ns > 0:
+            play.wait(self._pipes, wait_ns / SECOND_NS)
+        for command in self._pipes.commands():
             match command:
                 case EnterStage():
                     self._coming = command
@@ -116,7 +121,7 @@ class Agent:
         stage = self._part.plan.stages[coming.index]
         takes_part = self._part.place.population in stage.populations
         self._stage, self._coming, self._was_settled = coming.index, None, False
-        play.enter(stage.action if takes_part else None, coming.at_ns)
+        play.enter(stage.action, coming.at_ns, takes_part=takes_part)
 
     def _snapshot(self, *, settled: bool) -> None:
         self._pipes.say(self._tally.snapshot(self._stage, settled=settled))

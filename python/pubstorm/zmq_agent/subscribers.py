@@ -5,27 +5,36 @@ told."""
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from math import ceil
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from pubstorm.control import ApplyChange
-from pubstorm.plan import Action, ConnectAction, DisconnectAction, target_of, template_of
+from pubstorm.plan import (
+    Action,
+    ConnectAction,
+    DisconnectAction,
+    HoldAction,
+    PublishAction,
+    target_of,
+    template_of,
+)
 from pubstorm.snapshot import Reason
 from pubstorm.stamp import STAMP_BYTES
 from pubstorm.zmq_agent.messages import STAMP
 from pubstorm.zmq_agent.part import AgentError, Part
+from pubstorm.zmq_agent.pipes import STDIN, Pipes
 from pubstorm.zmq_agent.places import Places
+from pubstorm.zmq_agent.schedule import NEVER_NS
 from pubstorm.zmq_agent.sockets import filters, subscriber_socket
 from pubstorm.zmq_agent.tally import FlowTally, Tally
 
 READ_MAX = 200
 """Messages that are read from one socket before the others have their turn."""
 TURN_NS = 10**6
-LOOK_NS = 10**6
-"""How often sockets are looked at that have nothing to read."""
 SECOND_NS = 10**9
 SOCKETS_EACH = 3
 """Sockets of a client: its own, and two that tell of its connection."""
@@ -76,16 +85,23 @@ class Subscribers:
         self._context.set(zmq.MAX_SOCKETS, min(sockets, self._context.get(zmq.SOCKET_LIMIT)))
         self._filters = filters(part)
         self._poller = zmq.Poller()
+        self._poller.register(STDIN, zmq.POLLIN)
         self._clients: dict[int, Client] = {}
         self._by_socket: dict[object, Client] = {}
         self._starts: deque[tuple[int, int]] = deque()
         self._ends: deque[tuple[int, int]] = deque()
+        self._until_ns = 0
+        """When a stage that others publish in is over."""
         self._run_tag = part.plan.run_tag
         self._publishers = [population for population, _ in part.publications()]
         self._unstamped = _unstamped_topics(part)
 
-    def enter(self, action: Action | None, at_ns: int) -> None:
-        """Clients come or go, at the rate of the stage."""
+    def enter(self, action: Action, at_ns: int, *, takes_part: bool) -> None:
+        """Clients come or go, at the rate of the stage; while others publish, they read."""
+        if isinstance(action, PublishAction | HoldAction):
+            self._until_ns = at_ns + action.duration_ns
+        if not takes_part:
+            return
         if isinstance(action, ConnectAction):
             count = self._wanted(action)
             wanted = [c for c in self._part.clients if c < count and c not in self._clients]
@@ -101,6 +117,12 @@ class Subscribers:
 
     def close(self) -> None:
         """What is under way is still read."""
+        self._until_ns = 0
+
+    def wait(self, pipes: Pipes, wait_s: float) -> None:
+        """Until a command or a message has come."""
+        if not pipes.has_commands:
+            self._poller.poll(ceil(wait_s * 1000))
 
     def turn(self, now_ns: int) -> int:
         """Reads what has come, for a while."""
@@ -110,10 +132,10 @@ class Subscribers:
             self._stop(self._ends.popleft()[1])
         turn_ends_ns = now_ns + TURN_NS
         while time.monotonic_ns() < turn_ends_ns:
-            events = self._poller.poll(0)
-            if not events:
-                return now_ns + LOOK_NS
-            for socket, _ in events:
+            readable = [each for each, _ in self._poller.poll(0) if each != STDIN]
+            if not readable:
+                return self._next_ns()
+            for socket in readable:
                 client = self._by_socket[socket]
                 if socket is client.monitor:
                     self._take_event(client)
@@ -123,7 +145,7 @@ class Subscribers:
 
     def settled(self) -> bool:
         """Whether every client that is to be there is ready or has given up."""
-        if self._starts or self._ends:
+        if self._starts or self._ends or time.monotonic_ns() < self._until_ns:
             return False
         return all(client.connected or client.gave_up for client in self._clients.values())
 
@@ -132,6 +154,12 @@ class Subscribers:
         for number in list(self._clients):
             self._stop(number)
         self._context.term()
+
+    def _next_ns(self) -> int:
+        """When the next client comes or goes, or the stage is over."""
+        turns = [turns[0][0] for turns in (self._starts, self._ends) if turns]
+        waits = self._until_ns > time.monotonic_ns()
+        return min((*turns, self._until_ns if waits else NEVER_NS))
 
     def _wanted(self, action: ConnectAction) -> int:
         """How many clients of the population are to be there, over all its agents."""
@@ -167,9 +195,8 @@ class Subscribers:
 
     def _take_event(self, client: Client) -> None:
         """What libzmq tells of a client's connection."""
-        event = int(recv_monitor_message(client.monitor)["event"])
+        event = zmq.Event(recv_monitor_message(client.monitor)["event"])
         now, counters = self._tally.now, self._tally.now.counters
-        at_target = now.targets
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             counters["connected_total"] += 1
             counters["subscribed_total"] += self._filters
@@ -187,7 +214,6 @@ class Subscribers:
             counters["connect_failed_total"] += 1
             now.outcomes[FAILURES[event]] += 1
             client.gave_up = self._part.population.reconnect is None
-            at_target[client.target] = self._at(client)
             self._at(client)["connect_failed_total"] += 1
 
     def _set_connected(self, client: Client, *, there: bool) -> None:
@@ -198,12 +224,9 @@ class Subscribers:
         self._tally.connected_at[client.target] += step
         self._at(client)
 
-    def _at(self, client: Client) -> dict[str, int]:
+    def _at(self, client: Client) -> Counter[str]:
         """What is counted of a client's target."""
-        targets = self._tally.now.targets
-        if client.target not in targets:
-            targets[client.target] = type(self._tally.now.counters)()
-        return targets[client.target]
+        return self._tally.now.targets.setdefault(client.target, Counter())
 
     def _read(self, client: Client) -> None:
         """Reads what a socket has."""

@@ -119,10 +119,11 @@ def rss_bytes() -> int:
 
 
 def _flow(source: int, to: int, flow: FlowTally) -> FlowSnapshot:
-    return FlowSnapshot(
-        source=source,
-        to=to,
-        counters=FlowCounters(**flow.counters),
-        latency_intended=flow.latency_intended.value(),
-        latency_actual=flow.latency_actual.value(),
-    )
+    fields = {
+        "source": source,
+        "to": to,
+        "counters": FlowCounters(**flow.counters),
+        "latency_intended": flow.latency_intended.value(),
+        "latency_actual": flow.latency_actual.value(),
+    }
+    return FlowSnapshot.model_validate(fields)

@@ -41,7 +41,14 @@ from pubstorm.result.populations import (
     StageResult,
 )
 from pubstorm.result.publishers import PublisherResult
-from pubstorm.result.search import Estimate, PointPhase, SearchAnswer, SearchPoint, SearchResult
+from pubstorm.result.search import (
+    Bound,
+    Estimate,
+    PointPhase,
+    SearchAnswer,
+    SearchPoint,
+    SearchResult,
+)
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -57,6 +64,7 @@ from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
     "AgentResult",
+    "Bound",
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",

@@ -70,6 +70,18 @@ def searched(scenario: Scenario, value: float) -> Scenario:
     return varied(scenario, FOUND, f"{search.vary}={search.span.measure.written(value)}")
 
 
+def smallest(scenario: Scenario) -> Scenario:
+    """The first that is played of a scenario: with the first value of its search, if it has one."""
+    search = scenario.search
+    return scenario if search is None else searched(scenario, search.span.low)
+
+
+def largest(scenario: Scenario) -> Scenario:
+    """The heaviest that a scenario comes to: with the last value of its search, if it has one."""
+    search = scenario.search
+    return scenario if search is None else searched(scenario, search.span.high)
+
+
 class _Loading:
     """One file on its way: its values so far, and where each came from."""
 

@@ -223,13 +223,14 @@ class Strategy:
         """The point of the largest figure again, as often as the answer is looked for: the largest
         of many is larger than it would be alone, so that it does not count itself."""
         counted = [
-            (each.figure, value)
+            (each.figure, -value)
             for value, each in self._tried
             if each.state != "uncounted" and each.figure is not None
         ]
         if not counted:
             return
-        figure, value = max(counted)
+        figure, negated = max(counted)
+        value = -negated
         facts, repeat = self.facts, self.settings.repeat
         facts.most, facts.most_value = [figure], value
         if repeat == 1:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pubstorm.metrics.columns import shows_search
 from pubstorm.metrics.table import cells as measured_cells
 from pubstorm.quantity import NOTHING, count_text
-from pubstorm.result import Result, SeriesStep
+from pubstorm.result import Figure, Result, SeriesStep
 from pubstorm.scenario import Scenario
 
 DEFAULT_TABLE = {
@@ -50,6 +51,8 @@ def _own(column: str, step: SeriesStep) -> str | None:
     changes. None: the column is not its to fill."""
     if column in step.values:
         return value_cell(step.values[column])
+    if shows_search(column):
+        return _of_search(step.figures.get(column))
     words = {
         "number": str(step.number),
         "step": step.name,
@@ -59,3 +62,10 @@ def _own(column: str, step: SeriesStep) -> str | None:
         "limited_by": None if step.limited_by is None else str(step.limited_by),
     }
     return words.get(column)
+
+
+def _of_search(figure: Figure | None) -> str:
+    """What the search of a step found, or a figure at one of its points."""
+    if figure is None:
+        return NOTHING
+    return figure.word or NOTHING if figure.estimate is None else figure.estimate.text

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real sockets")]
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     thread::{self, JoinHandle},
     time::Duration,
@@ -42,10 +42,13 @@ impl Link {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// False if the peer has closed the connection.
+    /// False if the peer has closed the connection, in whichever way.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 65_536];
-        let len = self.stream.read(&mut buffer).unwrap();
+        let len = match self.stream.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            read => read.unwrap(),
+        };
         self.inbox.extend_from_slice(&buffer[..len]);
         len > 0
     }

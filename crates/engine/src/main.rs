@@ -2,6 +2,7 @@
 //! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
 //! the process ends, so no engine outlives its conductor.
 
+mod arrivals;
 mod changes;
 mod client;
 mod event_loop;
@@ -15,6 +16,7 @@ mod stage;
 mod stalls;
 mod stream;
 mod tls;
+mod told;
 mod wheel;
 
 use std::io::{self, ErrorKind};

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use agent::publication::{PublicationSetup, is_stamped_text, publications};
 use agent::rows::{self, RowsError};
-use plan::{Plan, Shard, Stamp};
+use plan::{Plan, Population, Shard, Stamp};
 
 use crate::clock;
 use crate::tls::{Tls, TlsError};
@@ -52,6 +52,8 @@ pub struct Setup {
     pub populations: Vec<PopulationSetup>,
     /// Population of each publication, over all populations.
     pub publisher_of: Vec<usize>,
+    /// For each target the population that publishes there with ZeroMQ, if there is one.
+    pub publisher_at: Vec<Option<usize>>,
     /// Whether some payloads of text carry a stamp.
     pub stamps_text: bool,
     /// What is to be added to an instant of the clock for nanoseconds since 1970.
@@ -103,7 +105,7 @@ impl Setup {
         let mut publisher_of = Vec::new();
         let mut first_client = 0;
         for (p, population) in plan.populations.iter().enumerate() {
-            let share = shard.share(population.clients);
+            let share = share(shard, population, population.clients);
             let publications = publications(population, plan.seed, publisher_of.len());
             publisher_of.extend(publications.iter().map(|_| p));
             let tls = Tls::new(&plan, p, shard)
@@ -116,18 +118,44 @@ impl Setup {
             .iter()
             .flat_map(|p| &p.publications)
             .any(|p| is_stamped_text(&p.payload));
-        let since_1970_ns = clock::since_1970_ns();
-        Ok(Self { plan, shard, targets, populations, publisher_of, stamps_text, since_1970_ns })
+        let mut publisher_at = vec![None; targets.len()];
+        for (p, population) in plan.populations.iter().enumerate().filter(|(_, p)| p.is_told()) {
+            publisher_at[population.at.first..][..population.at.count].fill(Some(p));
+        }
+        Ok(Self {
+            plan,
+            shard,
+            targets,
+            populations,
+            publisher_of,
+            publisher_at,
+            stamps_text,
+            since_1970_ns: clock::since_1970_ns(),
+        })
     }
 
-    /// The population whose unstamped publication has this topic, if there is one.
+    /// How many of the first `clients` of a population this agent plays.
+    pub fn share(&self, population: usize, clients: u32) -> u32 {
+        share(self.shard, &self.plan.populations[population], clients)
+    }
+
+    /// The population of MQTT whose unstamped publication has this topic, if there is one.
     pub fn unstamped_publisher(&self, topic: &str) -> Option<usize> {
-        let publications = self.plan.populations.iter().flat_map(|p| &p.publications);
-        let ready = self.populations.iter().flat_map(|p| &p.publications);
+        let mqtt = |p: &usize| !self.plan.populations[*p].speaks_zmtp();
+        (0..self.populations.len()).filter(mqtt).find(|&p| self.sends_unstamped(p, topic))
+    }
+
+    /// The population of ZeroMQ whose publisher at this target sends unstamped messages with this
+    /// topic, if there is one.
+    pub fn unstamped_sender(&self, target: usize, topic: &str) -> Option<usize> {
+        self.publisher_at[target].filter(|&p| self.sends_unstamped(p, topic))
+    }
+
+    fn sends_unstamped(&self, population: usize, topic: &str) -> bool {
+        let publications = self.plan.populations[population].publications.iter();
         publications
-            .zip(ready)
-            .find(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
-            .map(|(_, ready)| self.publisher_of[usize::from(ready.index)])
+            .zip(&self.populations[population].publications)
+            .any(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
     }
 
     /// The stamp of a payload, if this run made it.
@@ -143,6 +171,11 @@ impl Setup {
     pub fn clients(&self) -> usize {
         self.populations.iter().map(|p| p.share as usize).sum()
     }
+}
+
+/// What other programs play is none of an engine's.
+fn share(shard: Shard, population: &Population, clients: u32) -> u32 {
+    if population.is_engines() { shard.share(clients) } else { 0 }
 }
 
 /// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and

@@ -18,9 +18,9 @@ const PUBLISHER: &str = "0/1 --population 0 --agent 2 --agents 4";
 /// Publishes in stage 0 until the socket has had a message, so that its subscription is known to
 /// have arrived; returns what was sent.
 fn warm_up(agent: &mut Agent, socket: &Socket) -> u64 {
-    agent.send(Command::Stage { index: 0, at_ns: Agent::now_ns() });
+    agent.send(&Command::Stage { index: 0, at_ns: Agent::now_ns() });
     frames(socket);
-    agent.send(Command::Close { sent: Vec::new() });
+    agent.send(&Command::Close { sent: Vec::new() });
     agent.read_until(|snapshot, _| snapshot.settled);
     agent.totals.populations[0].0.sent_total
 }
@@ -102,13 +102,13 @@ fn the_rate_changes_by_plan_and_by_command() {
     let mut agent = Agent::start(&plan(port, &[publisher("", 500, 1)], &stages), PUBLISHER);
     agent.stage(0);
     assert_eq!(total(&agent), 201);
-    agent.send(Command::Stage { index: 1, at_ns: Agent::now_ns() });
+    agent.send(&Command::Stage { index: 1, at_ns: Agent::now_ns() });
     // What is due at the instant of a pause is sent.
     agent.read_until(|snapshot, _| snapshot.stage == Some(1));
     assert_eq!(total(&agent), 202);
     agent.change(0, ChangeAction::Rate { factor: 1.0 });
     agent.read_until(|_, totals| totals.populations[0].0.sent_total > 202);
-    agent.send(Command::Close { sent: Vec::new() });
+    agent.send(&Command::Close { sent: Vec::new() });
     agent.read_until(|snapshot, _| snapshot.settled);
     agent.stage(2);
     let (counters, _) = &agent.stop().populations[0];

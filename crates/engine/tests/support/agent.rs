@@ -57,8 +57,8 @@ impl Agent {
         (String::from_utf8(output.stdout).unwrap(), output.status)
     }
 
-    pub fn send(&mut self, command: Command) {
-        let line = serde_json::to_string(&command).unwrap();
+    pub fn send(&mut self, command: &Command) {
+        let line = serde_json::to_string(command).unwrap();
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
@@ -70,12 +70,12 @@ impl Agent {
 
     /// Changes a population now.
     pub fn change(&mut self, population: usize, action: ChangeAction) {
-        self.send(Command::Change { at_ns: Self::now_ns(), population, action });
+        self.send(&Command::Change { at_ns: Self::now_ns(), population, action });
     }
 
     /// Enters a stage now and reads until `done` holds for a snapshot of it.
     pub fn stage_until(&mut self, index: usize, done: impl Fn(&Snapshot, &Totals) -> bool) {
-        self.send(Command::Stage { index, at_ns: Self::now_ns() });
+        self.send(&Command::Stage { index, at_ns: Self::now_ns() });
         self.read_until(|snapshot, totals| snapshot.stage == Some(index) && done(snapshot, totals));
     }
 
@@ -94,7 +94,7 @@ impl Agent {
 
     /// Stops the agent and returns the totals of the whole run.
     pub fn stop(mut self) -> Totals {
-        self.send(Command::Stop);
+        self.send(&Command::Stop);
         self.finish()
     }
 

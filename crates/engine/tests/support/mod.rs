@@ -5,12 +5,14 @@
 
 mod agent;
 mod certificates;
+mod feed;
 mod scripted;
 
 use std::process::{Child, Command, Stdio};
 
 pub use agent::{Agent, Totals, plan, population, publication};
 pub use certificates::{Authority, Folder, Issued};
+pub use feed::{Feed, feed, sockets, subscribers};
 pub use scripted::{Scripted, Server};
 
 /// Starts an engine on a shard.

@@ -48,6 +48,11 @@ class Programs:
         """The proxy between brokers."""
         return self.directory / "pubstorm-proxy"
 
+    @property
+    def zmq(self) -> Path:
+        """Publishers of libzmq."""
+        return self.directory / "pubstorm-zmq"
+
     def missing(self) -> list[str]:
         """Names of the programs that are not built."""
         return [path.name for path in (self.floor, self.engine) if not path.is_file()]
@@ -217,12 +222,7 @@ def run_engine(programs: Programs, plan: Json) -> EngineRun:
         child.write(plan)
         child.read("hello")
         for index in range(len(plan["stages"])):
-            at_ns = time.monotonic_ns() + STAGE_DELAY_NS
-            child.write({"command": "stage", "index": index, "at_ns": at_ns})
-            snapshot: Json = {"stage": None, "settled": False}
-            while not (snapshot["stage"] == index and snapshot["settled"]):
-                snapshot = child.read("snapshot")
-                run.add(snapshot)
+            snapshot = play_stage(child, index, run)
             run.connected = sum(p["gauges"]["connected"] for p in snapshot["populations"])
             run.anonymous_bytes[index] = _anonymous_bytes(child.pid)
         child.write({"command": "stop"})
@@ -230,6 +230,17 @@ def run_engine(programs: Programs, plan: Json) -> EngineRun:
             run.add(last)
         run.kernel_cpu_ns = child.wait()
     return run
+
+
+def play_stage(child: Child, index: int, run: EngineRun) -> Json:
+    """Has an agent play a stage until it has settled; returns its last snapshot."""
+    at_ns = time.monotonic_ns() + STAGE_DELAY_NS
+    child.write({"command": "stage", "index": index, "at_ns": at_ns})
+    snapshot: Json = {"stage": None, "settled": False}
+    while not (snapshot["stage"] == index and snapshot["settled"]):
+        snapshot = child.read("snapshot")
+        run.add(snapshot)
+    return snapshot
 
 
 def _bucket_end_ns(bucket: int) -> int:

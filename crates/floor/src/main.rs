@@ -4,6 +4,8 @@
 
 mod blast;
 mod connect;
+mod drain;
+mod feed;
 mod meter;
 mod options;
 mod paced;
@@ -44,6 +46,8 @@ fn run() -> Result<()> {
         Mode::Blast => blast::run(&options),
         Mode::Connect => connect::run(&options),
         Mode::Receive => receive::run(&options),
+        Mode::Feed => feed::run(&options),
+        Mode::Drain => drain::run(&options),
     }
 }
 

@@ -22,6 +22,11 @@ Usage: pubstorm-floor MODE [OPTIONS]
              [--tls WORD [--pem FILE]]
   receive  subscribers that read what one more connection publishes; the sink needs --fan-out
              --port N --connections N --rate-per-s R --seconds S [--bytes N]
+  feed     a publisher of ZeroMQ that sends each subscriber as many messages of 32 bytes, as fast
+           as possible; begins with a line on stdin
+             --port N --connections N --messages N
+  drain    subscribers of ZeroMQ that read them
+             --port N --connections N --messages N
 
   --rate-per-s  of each publishing connection; in connect, of all
   --bytes       payload of a message (default 100)
@@ -42,6 +47,10 @@ pub enum Mode {
     Connect,
     /// Subscribers and one publisher.
     Receive,
+    /// A publisher of ZeroMQ.
+    Feed,
+    /// Subscribers of ZeroMQ.
+    Drain,
 }
 
 /// A mode and its numbers; those of other modes have their defaults.
@@ -49,7 +58,7 @@ pub enum Mode {
 pub struct Options {
     /// What the process is.
     pub mode: Mode,
-    /// Port on 127.0.0.1; for the sink, 0 takes a free one.
+    /// Port on 127.0.0.1; for the sink and the publisher, 0 takes a free one.
     pub port: u16,
     /// Whether the sink forwards what is published to all that subscribed.
     pub fan_out: bool,
@@ -61,7 +70,7 @@ pub struct Options {
     pub rate_per_s: Option<f64>,
     /// How long messages are due.
     pub seconds: f64,
-    /// Messages of all connections together.
+    /// Messages of all connections together; of each with ZeroMQ.
     pub messages: u64,
     /// Payload of a message in bytes.
     pub bytes: usize,
@@ -73,7 +82,15 @@ pub struct Options {
 
 impl Mode {
     fn from_name(name: &str) -> Option<Self> {
-        let modes = [Self::Sink, Self::Send, Self::Blast, Self::Connect, Self::Receive];
+        let modes = [
+            Self::Sink,
+            Self::Send,
+            Self::Blast,
+            Self::Connect,
+            Self::Receive,
+            Self::Feed,
+            Self::Drain,
+        ];
         modes.into_iter().find(|mode| mode.name() == name)
     }
 
@@ -85,6 +102,8 @@ impl Mode {
             Self::Blast => "blast",
             Self::Connect => "connect",
             Self::Receive => "receive",
+            Self::Feed => "feed",
+            Self::Drain => "drain",
         }
     }
 
@@ -95,6 +114,7 @@ impl Mode {
                 &["port", "connections", "rate-per-s", "seconds", "bytes"]
             }
             Self::Blast => &["port", "connections", "messages", "bytes"],
+            Self::Feed | Self::Drain => &["port", "connections", "messages"],
             Self::Connect => &["port", "connections", "rate-per-s", "parallelism", "tls", "pem"],
         }
     }
@@ -119,7 +139,10 @@ impl Options {
             Some(Arg::Value(name)) => match name.to_str().and_then(Mode::from_name) {
                 Some(mode) => mode,
                 None => {
-                    bail!("found mode {name:?}, allowed are sink, send, blast, connect, receive")
+                    bail!(
+                        "found mode {name:?}, allowed are sink, send, blast, connect, receive, \
+                         feed, drain"
+                    )
                 }
             },
             Some(other) => return Err(other.unexpected().into()),
@@ -179,12 +202,12 @@ impl Options {
             return Ok(());
         }
         let given = [
-            ("--port", self.port > 0),
+            ("--port", self.port > 0 || self.mode == Mode::Feed),
             ("--connections", self.connections > 0),
             ("--parallelism", self.parallelism > 0),
             ("--rate-per-s", self.rate_per_s.map_or(!self.mode.needs_rate(), |rate| rate > 0.0)),
             ("--seconds", self.seconds > 0.0 || !self.mode.needs_rate()),
-            ("--messages", self.messages > 0 || self.mode != Mode::Blast),
+            ("--messages", self.messages > 0 || !self.mode.takes().contains(&"messages")),
         ];
         match given.iter().find(|(_, holds)| !holds) {
             Some((option, _)) => bail!("{} needs {option} above 0", self.mode.name()),

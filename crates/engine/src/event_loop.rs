@@ -5,6 +5,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
+use agent::pipes::Input;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use plan::{Action, ChangeAction, Command, Snapshot};
@@ -28,14 +29,6 @@ const COMMAND: Token = Token(usize::MAX - 2);
 const RAMP_TURN: usize = 64;
 /// How often an ended publish stage looks whether everything due has been sent.
 const CLOSE_CHECK_NS: u64 = 20_000_000;
-
-/// What comes from outside.
-pub enum Input {
-    /// A line from the conductor.
-    Command(Command),
-    /// The conductor is gone.
-    Closed,
-}
 
 /// The loop of one agent.
 pub struct EventLoop {

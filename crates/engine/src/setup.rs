@@ -4,13 +4,11 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use plan::{
-    Late, MessageFacts, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard, Stamp,
-    Variants,
-};
+use agent::publication::{PublicationSetup, is_stamped_text, publications};
+use agent::rows::{self, RowsError};
+use plan::{Plan, Population, Shard, Stamp};
 
 use crate::clock;
-use crate::rows::{self, RowsError};
 use crate::tls::{Tls, TlsError};
 
 /// What a plan asks for and this host does not have.
@@ -72,24 +70,6 @@ pub struct PopulationSetup {
     pub tls: Option<Tls>,
     /// What each of them publishes.
     pub publications: Vec<PublicationSetup>,
-}
-
-/// One publication.
-pub struct PublicationSetup {
-    /// Its index over all populations.
-    pub index: u16,
-    /// Its schedule; `None`: closed loop.
-    pub pacer: Option<Pacer>,
-    /// Whether a message more than a period late is left out.
-    pub skips_late: bool,
-    /// Topics that it goes through, and in which order.
-    pub variants: Variants,
-    /// Whether payloads carry a stamp.
-    pub stamped: bool,
-    /// The stream from which payload sizes are drawn.
-    pub sizes: Random,
-    /// The stream from which values in payloads are drawn.
-    pub values: Random,
 }
 
 impl SetupError {
@@ -196,39 +176,6 @@ impl Setup {
 /// What other programs play is none of an engine's.
 fn share(shard: Shard, population: &Population, clients: u32) -> u32 {
     if population.is_engines() { shard.share(clients) } else { 0 }
-}
-
-fn publications(population: &Population, seed: u64, first_index: usize) -> Vec<PublicationSetup> {
-    let ready = |(i, publication): (usize, &plan::Publication)| {
-        let index = first_index + i;
-        let purpose = index as u64 * 2;
-        PublicationSetup {
-            index: index as u16,
-            pacer: Pacer::new(&publication.pace, seed, purpose),
-            skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
-            variants: Variants::new(publication, seed, index),
-            stamped: holds_stamp(&publication.payload),
-            sizes: Random::new(seed, purpose + 1),
-            values: MessageFacts::stream(seed, index),
-        }
-    };
-    population.publications.iter().enumerate().map(ready).collect()
-}
-
-/// Whether every payload has a stamp, or room for one; a publication is stamped whole or not at
-/// all.
-fn holds_stamp(payload: &Payload) -> bool {
-    match *payload {
-        Payload::Fixed { bytes } => bytes as usize >= STAMP_BYTES,
-        Payload::Gaussian { mean_bytes, sd_bytes } => {
-            i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
-        }
-        Payload::Text { .. } => is_stamped_text(payload),
-    }
-}
-
-fn is_stamped_text(payload: &Payload) -> bool {
-    matches!(payload, Payload::Text { template, .. } if template.has_stamp())
 }
 
 /// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and

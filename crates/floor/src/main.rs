@@ -10,10 +10,12 @@ mod meter;
 mod options;
 mod paced;
 mod pool;
+mod publish;
 mod receive;
 mod secure;
 mod send;
 mod sink;
+mod subscribe;
 mod wire;
 
 use std::io::{self, Write};
@@ -48,6 +50,8 @@ fn run() -> Result<()> {
         Mode::Receive => receive::run(&options),
         Mode::Feed => feed::run(&options),
         Mode::Drain => drain::run(&options),
+        Mode::Publish => publish::run(&options),
+        Mode::Subscribe => subscribe::run(&options),
     }
 }
 

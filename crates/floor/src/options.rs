@@ -22,6 +22,10 @@ Usage: pubstorm-floor MODE [OPTIONS]
              [--tls WORD [--pem FILE]]
   receive  subscribers that read what one more connection publishes; the sink needs --fan-out
              --port N --connections N --rate-per-s R --seconds S [--bytes N]
+  publish  a PUB socket of libzmq, which sends as fast as it can after a line on stdin
+             --port N --connections N --seconds S [--bytes N]
+  subscribe  readers of such a socket, until it closes
+             --port N --connections N [--bytes N]
   feed     a publisher of ZeroMQ that sends each subscriber as many messages of 32 bytes, as fast
            as possible; begins with a line on stdin
              --port N --connections N --messages N
@@ -48,8 +52,12 @@ pub enum Mode {
     /// Subscribers and one publisher.
     Receive,
     /// A publisher of ZeroMQ.
+    Publish,
+    /// Readers of ZeroMQ.
+    Subscribe,
+    /// A publisher of ZeroMQ without libzmq.
     Feed,
-    /// Subscribers of ZeroMQ.
+    /// Readers of ZeroMQ that look at each message.
     Drain,
 }
 
@@ -88,6 +96,8 @@ impl Mode {
             Self::Blast,
             Self::Connect,
             Self::Receive,
+            Self::Publish,
+            Self::Subscribe,
             Self::Feed,
             Self::Drain,
         ];
@@ -102,6 +112,8 @@ impl Mode {
             Self::Blast => "blast",
             Self::Connect => "connect",
             Self::Receive => "receive",
+            Self::Publish => "publish",
+            Self::Subscribe => "subscribe",
             Self::Feed => "feed",
             Self::Drain => "drain",
         }
@@ -114,6 +126,8 @@ impl Mode {
                 &["port", "connections", "rate-per-s", "seconds", "bytes"]
             }
             Self::Blast => &["port", "connections", "messages", "bytes"],
+            Self::Publish => &["port", "connections", "seconds", "bytes"],
+            Self::Subscribe => &["port", "connections", "bytes"],
             Self::Feed | Self::Drain => &["port", "connections", "messages"],
             Self::Connect => &["port", "connections", "rate-per-s", "parallelism", "tls", "pem"],
         }
@@ -121,6 +135,10 @@ impl Mode {
 
     const fn needs_rate(self) -> bool {
         matches!(self, Self::Send | Self::Receive)
+    }
+
+    const fn needs_time(self) -> bool {
+        self.needs_rate() || matches!(self, Self::Publish)
     }
 }
 
@@ -139,10 +157,7 @@ impl Options {
             Some(Arg::Value(name)) => match name.to_str().and_then(Mode::from_name) {
                 Some(mode) => mode,
                 None => {
-                    bail!(
-                        "found mode {name:?}, allowed are sink, send, blast, connect, receive, \
-                         feed, drain"
-                    )
+                    bail!("found mode {name:?}, --help names those that are allowed")
                 }
             },
             Some(other) => return Err(other.unexpected().into()),
@@ -206,7 +221,7 @@ impl Options {
             ("--connections", self.connections > 0),
             ("--parallelism", self.parallelism > 0),
             ("--rate-per-s", self.rate_per_s.map_or(!self.mode.needs_rate(), |rate| rate > 0.0)),
-            ("--seconds", self.seconds > 0.0 || !self.mode.needs_rate()),
+            ("--seconds", self.seconds > 0.0 || !self.mode.needs_time()),
             ("--messages", self.messages > 0 || !self.mode.takes().contains(&"messages")),
         ];
         match given.iter().find(|(_, holds)| !holds) {

@@ -1,12 +1,12 @@
 //! What a client sends: which messages are due, their encoding with stamp, one write for all that
 //! are due together, and sending again after a reconnect.
 
+use agent::publication::PublicationSetup;
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
 use plan::{MessageFacts, Pacer, Payload, Publication, Stamp, StreamId, Template, payload_bytes};
 
 use super::{Client, Phase};
 use crate::clock;
-use crate::setup::PublicationSetup;
 use crate::shared::Shared;
 
 /// Bytes that a client writes in one turn at most, before others have theirs.

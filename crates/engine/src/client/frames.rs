@@ -46,8 +46,8 @@ impl Client {
             let Handled { len, event } = match step {
                 Ok(Handled { event: Event::Incomplete, .. }) => break,
                 Ok(step) => step,
-                Err(error) => {
-                    self.lost(shared, failure(error));
+                Err(_) => {
+                    self.lost(shared, Reason::ProtocolError);
                     break;
                 }
             };
@@ -198,12 +198,4 @@ fn mechanism(credentials: Option<&Credentials>) -> Mechanism<'_> {
         username: username.as_bytes(),
         password: password.as_bytes(),
     })
-}
-
-/// The reason behind a publisher that cannot be understood, or that wants another security.
-const fn failure(error: ZmtpError) -> Reason {
-    match error {
-        ZmtpError::OtherMechanism { .. } => Reason::NotAuthorized,
-        _ => Reason::ProtocolError,
-    }
 }

@@ -99,6 +99,7 @@ class Case:
 
 
 CPU = "CPU-s per million"
+NANOSECONDS = "CPU-ns per message"
 BYTES = "bytes per client"
 
 
@@ -214,7 +215,7 @@ def floor_subscribe(subscribers: int) -> Measure:
     """So many raw readers of a publisher of ZeroMQ."""
 
     def measure(programs: Programs, scale: Scale) -> Sample:
-        each = scale.blast_messages // 2 // subscribers
+        each = 4 * scale.blast_messages // subscribers
         with (
             feed(programs, subscribers, each) as publisher,
             Child(programs.floor, "drain", *publisher.options()) as readers,
@@ -225,7 +226,7 @@ def floor_subscribe(subscribers: int) -> Measure:
             readers.wait()
         wrong: list[str] = []
         _expect(wrong, "messages read", counts["messages"], each * subscribers)
-        return Sample(_per_million(counts["cpu_ns"], each * subscribers), wrong)
+        return Sample(counts["cpu_ns"] / (each * subscribers), wrong)
 
     return measure
 
@@ -234,7 +235,7 @@ def engine_subscribe(subscribers: int) -> Measure:
     """So many simulated subscribers of the same publisher."""
 
     def measure(programs: Programs, scale: Scale) -> Sample:
-        each = scale.blast_messages // 2 // subscribers
+        each = 4 * scale.blast_messages // subscribers
         stages = [plans.connect(2), plans.publish(1, 0.001), plans.hold(2, DRAIN_S)]
         with feed(programs, subscribers, each) as publisher:
             sockets = plans.sockets(subscribers)
@@ -249,7 +250,7 @@ def engine_subscribe(subscribers: int) -> Measure:
         received = run.counters["bytes_received_total"]
         if received < each * subscribers * FRAME_BYTES:
             wrong.append(f"bytes read: found {received}, which is less than the messages have")
-        return Sample(_per_million(run.cpu_ns[1] + run.cpu_ns[2], each * subscribers), wrong)
+        return Sample((run.cpu_ns[1] + run.cpu_ns[2]) / (each * subscribers), wrong)
 
     return measure
 
@@ -482,7 +483,7 @@ CASES = (
     *(
         Case(
             name=f"subscribe-{subscribers}",
-            unit=CPU,
+            unit=NANOSECONDS,
             load=f"ZeroMQ, 1 → {subscribers}, 32 bytes, as fast as possible",
             target=Target(1.4, relative=True),
             reference=floor_subscribe(subscribers),

@@ -14,8 +14,8 @@ use crate::print_line;
 /// Messages between two looks at the clock.
 const BLOCK: u64 = 1000;
 
-/// Listens, says so, waits for a line, sends for the time asked, prints the counts and the cost, and
-/// stays until stdin ends.
+/// Listens, says so, waits for a line, sends for the time asked, prints the counts and the cost,
+/// and stays until stdin ends.
 pub fn run(options: &Options) -> Result<()> {
     let context = Context::new();
     let socket = context.socket(zmq::PUB)?;

@@ -46,7 +46,7 @@ format: .venv/ready-dev ## Format the code
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
 	cargo build --locked --release -p pubstorm-engine -p pubstorm-zmq -p pubstorm-floor
-	$(BIN)/python -m benches.bench
+	$(BIN)/python -m benches.bench && $(BIN)/python -m benches.publisher
 	$(BIN)/python -m benches.report && $(BIN)/python -m benches.seeding
 
 scale: build ## Hold a million connections, then 1.5 million; CLIENTS=20000 holds so many

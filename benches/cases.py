@@ -12,13 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benches import plans
-from benches.programs import EngineRun, Programs, Sink, run_engine, run_floor, sink
+from benches.programs import (
+    Child,
+    EngineRun,
+    Programs,
+    Sink,
+    feed,
+    run_engine,
+    run_floor,
+    sink,
+)
 
 DRAIN_S = 0.5
 CPU_ACCOUNT_SLACK_NS = 50_000_000
 DESCRIPTORS_SPARE = 500
 TLS_HANDSHAKES = 1000
 TLS_FEW, TLS_MANY = 500, 5000
+FRAME_BYTES = 34
+"""Of a message of ZeroMQ that is one frame with a stamp."""
 
 
 @dataclass
@@ -88,6 +99,7 @@ class Case:
 
 
 CPU = "CPU-s per million"
+NANOSECONDS = "CPU-ns per message"
 BYTES = "bytes per client"
 
 
@@ -197,6 +209,50 @@ def engine_receive(programs: Programs, scale: Scale) -> Sample:
         _expect(wrong, name, run.flows[name], 0)
     cost = _per_million(run.cpu_ns[1] + run.cpu_ns[2], owed)
     return Sample(cost, wrong, run.lateness_us(0.99))
+
+
+def floor_subscribe(subscribers: int) -> Measure:
+    """So many raw readers of a publisher of ZeroMQ."""
+
+    def measure(programs: Programs, scale: Scale) -> Sample:
+        each = 4 * scale.blast_messages // subscribers
+        with (
+            feed(programs, subscribers, each) as publisher,
+            Child(programs.floor, "drain", *publisher.options()) as readers,
+        ):
+            readers.read("ready")
+            publisher.send()
+            counts = readers.read("counts")
+            readers.wait()
+        wrong: list[str] = []
+        _expect(wrong, "messages read", counts["messages"], each * subscribers)
+        return Sample(counts["cpu_ns"] / (each * subscribers), wrong)
+
+    return measure
+
+
+def engine_subscribe(subscribers: int) -> Measure:
+    """So many simulated subscribers of the same publisher."""
+
+    def measure(programs: Programs, scale: Scale) -> Sample:
+        each = 4 * scale.blast_messages // subscribers
+        stages = [plans.connect(2), plans.publish(1, 0.001), plans.hold(2, DRAIN_S)]
+        with feed(programs, subscribers, each) as publisher:
+            sockets = plans.sockets(subscribers)
+            run = run_engine(
+                programs, plans.plan(sockets, stages, publisher.port), told=publisher.told
+            )
+        wrong = [f"{count} times {reason}" for reason, count in run.outcomes.items()]
+        for name in ("expected_total", "received_total"):
+            _expect(wrong, name, run.flows[name], each * subscribers)
+        for name in ("duplicate_total", "reordered_total", "stale_total", "missing_total"):
+            _expect(wrong, name, run.flows[name], 0)
+        received = run.counters["bytes_received_total"]
+        if received < each * subscribers * FRAME_BYTES:
+            wrong.append(f"bytes read: found {received}, which is less than the messages have")
+        return Sample((run.cpu_ns[1] + run.cpu_ns[2]) / (each * subscribers), wrong)
+
+    return measure
 
 
 def engine_resident(programs: Programs, _: Scale) -> Sample:
@@ -423,6 +479,17 @@ CASES = (
         target=Target(1.4, relative=True),
         reference=floor_receive,
         engine=engine_receive,
+    ),
+    *(
+        Case(
+            name=f"subscribe-{subscribers}",
+            unit=NANOSECONDS,
+            load=f"ZeroMQ, 1 → {subscribers}, 32 bytes, as fast as possible",
+            target=Target(1.4, relative=True),
+            reference=floor_subscribe(subscribers),
+            engine=engine_subscribe(subscribers),
+        )
+        for subscribers in (30, 960)
     ),
     Case(
         name="tls-state",

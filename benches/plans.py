@@ -13,6 +13,7 @@ Json = dict[str, Any]
 SECOND_NS = 1_000_000_000
 FIRST_CLIENT = 10_000
 PAYLOAD_BYTES = 100
+STAMP_BYTES = 32
 PARALLELISM = 500
 KEY = "5a" * 16
 """The pre-shared key of `crates/floor/src/secure.rs`."""
@@ -66,6 +67,18 @@ def population(
         "subscriptions": [{"filter": text, "qos": 0} for text in filters],
         "publications": list(publications),
     }
+
+
+def sockets(subscribers: int) -> list[Json]:
+    """A publisher of ZeroMQ that some other program plays, and its subscribers."""
+    zmq = {"high_water_mark": 0, "io_threads": 1, "security": "null"}
+    own = {"version": "zmtp-3.1", "zmq": zmq}
+    stamped = {"topic": "", "payload": {"kind": "fixed", "bytes": STAMP_BYTES}}
+    publications = [{**publication(None), **stamped}]
+    return [
+        {**population(1, publications=publications), **own, "player": "libzmq"},
+        {**population(subscribers, filters=[""]), **own},
+    ]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
@@ -47,6 +47,11 @@ class Programs:
     def proxy(self) -> Path:
         """The proxy between brokers."""
         return self.directory / "pubstorm-proxy"
+
+    @property
+    def zmq(self) -> Path:
+        """Publishers of libzmq."""
+        return self.directory / "pubstorm-zmq"
 
     def missing(self) -> list[str]:
         """Names of the programs that are not built."""
@@ -155,6 +160,42 @@ def _serve(programs: Programs, options: list[str], tls: str | None, pem: Path) -
         child.wait()
 
 
+@dataclass
+class Feed:
+    """A publisher of ZeroMQ without libzmq, which sends once it is told to."""
+
+    child: Child
+    port: int
+    subscribers: int
+    messages: int
+    """To each subscriber."""
+
+    def options(self) -> list[str]:
+        """What its readers are to be told."""
+        numbers = {"port": self.port, "connections": self.subscribers, "messages": self.messages}
+        return [f"--{name}={number}" for name, number in numbers.items()]
+
+    def send(self) -> None:
+        """Lets it send, and waits until it has."""
+        self.child.write({})
+        self.child.read("counts")
+
+    def told(self) -> Json:
+        """Lets it send; what the conductor tells the engine then."""
+        self.send()
+        sent = {"population": 0, "client": 0, "total": self.messages}
+        return {"command": "close", "sent": [sent]}
+
+
+@contextlib.contextmanager
+def feed(programs: Programs, subscribers: int, messages: int) -> Iterator[Feed]:
+    """A publisher on a free port, for so many subscribers and messages to each."""
+    numbers = ["--port=0", f"--connections={subscribers}", f"--messages={messages}"]
+    with Child(programs.floor, "feed", *numbers) as child:
+        yield Feed(child, child.read("ready")["port"], subscribers, messages)
+        child.wait()
+
+
 def run_floor(programs: Programs, port: int, mode: str, **options: float | str) -> Json:
     """Runs a mode of the floor to its end; its counts, with the `cpu_ns` of what it is about."""
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -210,19 +251,18 @@ class EngineRun:
         return 0.0
 
 
-def run_engine(programs: Programs, plan: Json) -> EngineRun:
-    """Plays a plan, stage by stage, each as soon as the one before has settled."""
+def run_engine(
+    programs: Programs, plan: Json, *, told: Callable[[], Json] | None = None
+) -> EngineRun:
+    """Plays a plan, stage by stage, each as soon as the one before has settled. `told` closes the
+    publish stage, where another program publishes."""
     run = EngineRun()
     with Child(programs.engine) as child:
         child.write(plan)
         child.read("hello")
-        for index in range(len(plan["stages"])):
-            at_ns = time.monotonic_ns() + STAGE_DELAY_NS
-            child.write({"command": "stage", "index": index, "at_ns": at_ns})
-            snapshot: Json = {"stage": None, "settled": False}
-            while not (snapshot["stage"] == index and snapshot["settled"]):
-                snapshot = child.read("snapshot")
-                run.add(snapshot)
+        for index, stage in enumerate(plan["stages"]):
+            publishes = stage["action"]["kind"] == "publish"
+            snapshot = play_stage(child, index, run, told if publishes else None)
             run.connected = sum(p["gauges"]["connected"] for p in snapshot["populations"])
             run.anonymous_bytes[index] = _anonymous_bytes(child.pid)
         child.write({"command": "stop"})
@@ -230,6 +270,23 @@ def run_engine(programs: Programs, plan: Json) -> EngineRun:
             run.add(last)
         run.kernel_cpu_ns = child.wait()
     return run
+
+
+def play_stage(
+    child: Child, index: int, run: EngineRun, told: Callable[[], Json] | None = None
+) -> Json:
+    """Has an agent play a stage until it has settled, and passes on what it is `told` in it;
+    returns its last snapshot."""
+    at_ns = time.monotonic_ns() + STAGE_DELAY_NS
+    child.write({"command": "stage", "index": index, "at_ns": at_ns})
+    if told:
+        time.sleep(2 * STAGE_DELAY_NS / 1e9)  # the stage has begun
+        child.write(told())
+    snapshot: Json = {"stage": None, "settled": False}
+    while not (snapshot["stage"] == index and snapshot["settled"]):
+        snapshot = child.read("snapshot")
+        run.add(snapshot)
+    return snapshot
 
 
 def _bucket_end_ns(bucket: int) -> int:

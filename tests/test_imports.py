@@ -68,7 +68,7 @@ FOREIGN = {
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")
 EVENT_LOOP = {"mio"}
-EVENT_LOOP_USERS = {"engine", "proxy"}
+EVENT_LOOP_USERS = {"engine", "proxy", "zmq"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -156,7 +156,7 @@ def test_pure_crates_forbid_clocks_sockets_and_files() -> None:
         assert "disallowed-types" in rules or "disallowed-methods" in rules, name
 
 
-def test_only_engine_and_proxy_know_the_event_loop() -> None:
+def test_only_agents_and_proxy_know_the_event_loop() -> None:
     for name, manifest in manifests().items():
         dependencies = manifest.get("dependencies", {})
         assert isinstance(dependencies, dict)

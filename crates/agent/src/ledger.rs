@@ -54,8 +54,8 @@ impl Ledger {
         window.map_or(Delivery::Unfollowed, |window| window.note(sequence))
     }
 
-    /// The window of a stream at a receiver, to note several deliveries in it, of which the first is
-    /// that of place `sequence`; `None`: the ledger is full.
+    /// The window of a stream at a receiver, to note several deliveries in it, of which the first
+    /// is that of place `sequence`; `None`: the ledger is full.
     #[inline]
     pub fn follow(
         &mut self,

@@ -1,12 +1,14 @@
 //! What deliveries mean to the counts of their flow. It knows neither ledger nor protocol.
 
-use plan::{FlowSnapshot, Stamp};
+use plan::{Batch, FlowCounters, FlowSnapshot, Stamp};
 
 use crate::ledger::Delivery;
 
 /// Deliveries of one flow that were read together.
 pub struct Arrivals<'a> {
-    flow: &'a mut FlowSnapshot,
+    counters: &'a mut FlowCounters,
+    intended: Batch<'a>,
+    actual: Batch<'a>,
     /// Whether the receiver is owed what is published, and not what it receives.
     judged: bool,
     now_ns: i64,
@@ -14,14 +16,22 @@ pub struct Arrivals<'a> {
 
 impl<'a> Arrivals<'a> {
     /// Deliveries read at `now_ns`.
+    #[inline]
     pub const fn new(flow: &'a mut FlowSnapshot, judged: bool, now_ns: u64) -> Self {
-        Self { flow, judged, now_ns: now_ns.cast_signed() }
+        let FlowSnapshot { counters, latency_intended, latency_actual, .. } = flow;
+        Self {
+            counters,
+            intended: latency_intended.batch(),
+            actual: latency_actual.batch(),
+            judged,
+            now_ns: now_ns.cast_signed(),
+        }
     }
 
     /// Counts one.
     #[inline]
     pub fn note(&mut self, delivery: Delivery, stamp: &Stamp) {
-        let (counters, judged) = (&mut self.flow.counters, self.judged);
+        let (counters, judged) = (&mut *self.counters, self.judged);
         match delivery {
             Delivery::Duplicate => {
                 counters.duplicate_total += 1;
@@ -43,7 +53,7 @@ impl<'a> Arrivals<'a> {
         }
         counters.received_total += 1;
         counters.expected_total += i64::from(!judged);
-        self.flow.latency_intended.record(self.now_ns - stamp.intended_ns.cast_signed());
-        self.flow.latency_actual.record(self.now_ns - stamp.actual_ns.cast_signed());
+        self.intended.record(self.now_ns - stamp.intended_ns.cast_signed());
+        self.actual.record(self.now_ns - stamp.actual_ns.cast_signed());
     }
 }

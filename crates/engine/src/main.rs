@@ -8,6 +8,7 @@ mod client;
 mod event_loop;
 mod lifetimes;
 mod pause;
+mod read_rate;
 mod setup;
 mod shared;
 mod sink;

@@ -5,8 +5,8 @@
 use plan::Sent;
 use rustc_hash::FxHashMap;
 
-use crate::pipes;
 use crate::shared::Shared;
+use agent::pipes;
 
 /// Messages of each such publisher, by population and client, that are owed already.
 #[derive(Default)]

@@ -79,6 +79,64 @@ fn a_subscriber_gets_what_it_asked_for_by_prefix() {
 }
 
 #[test]
+fn the_first_shard_owes_for_all_of_them() {
+    let context = zmq::Context::new();
+    let mut publisher = Feed::start(&context, 0);
+    let plan = plan(publisher.port, &[feed("", 32), subscribers(5)], &stages());
+    let mut agents = ["0/2", "1/2"].map(|shard| Agent::start(&plan, shard));
+    for agent in &mut agents {
+        agent.stage(0);
+        agent.stage_until(1, |_, _| true);
+    }
+    publisher.send(100);
+    for (agent, subscribers) in agents.iter_mut().zip([3, 2]) {
+        close(agent, &publisher, 100 * subscribers);
+    }
+    let flows = agents.map(|agent| agent.stop().flow(0, 1));
+    assert_eq!(flows.map(|flow| flow.expected_total), [500, 0]);
+    assert_eq!(flows.map(|flow| flow.received_total), [300, 200]);
+}
+
+#[test]
+fn many_subscribers_are_ready_before_the_first_message() {
+    let context = zmq::Context::new();
+    let mut publisher = Feed::start(&context, 0);
+    let mut agent = agent(publisher.port, &[feed("", 32), subscribers(900)]);
+    agent.stage(0);
+    agent.stage_until(1, |_, _| true);
+    publisher.send(20);
+    close(&mut agent, &publisher, 900 * 20);
+    let totals = agent.stop();
+    assert_eq!(totals.flow(0, 1).expected_total, 900 * 20);
+    assert_eq!(totals.populations[1].0.connect_attempts_total, 900);
+}
+
+#[test]
+fn who_comes_and_goes_is_owed_what_it_gets() {
+    let context = zmq::Context::new();
+    let mut publisher = Feed::start(&context, 0);
+    let lifetime = json!({"min_ns": 20_000_000, "max_ns": 60_000_000, "again_ns": 0});
+    let subscriptions = json!([{"filter": "", "qos": 0}]);
+    let come_and_go =
+        sockets("sub", 5, json!({"lifetime": lifetime, "subscriptions": subscriptions}));
+    let mut agent = agent(publisher.port, &[feed("", 32), come_and_go]);
+    agent.stage(0);
+    agent.stage_until(1, |_, _| true);
+    while agent.totals.populations[1].0.left_total < 20 {
+        publisher.send(100);
+        let snapshots = agent.totals.snapshots;
+        agent.read_until(|_, totals| totals.snapshots > snapshots);
+    }
+    agent.send(&Command::Close { sent: publisher.told() });
+    agent.read_until(|snapshot, _| snapshot.settled);
+    let totals = agent.stop();
+    let flow = totals.flow(0, 1);
+    assert!(flow.received_total > 0);
+    assert_eq!((flow.expected_total, flow.missing_total), (flow.received_total, 0));
+    assert!(totals.populations[1].0.connected_total >= 20, "{:?}", totals.populations[1].1);
+}
+
+#[test]
 fn unstamped_messages_are_their_publishers_and_others_are_foreign() {
     for (publisher_is_ours, topic) in [(true, ""), (false, "other/topic")] {
         let context = zmq::Context::new();

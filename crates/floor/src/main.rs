@@ -4,6 +4,8 @@
 
 mod blast;
 mod connect;
+mod drain;
+mod feed;
 mod meter;
 mod options;
 mod paced;
@@ -46,6 +48,8 @@ fn run() -> Result<()> {
         Mode::Blast => blast::run(&options),
         Mode::Connect => connect::run(&options),
         Mode::Receive => receive::run(&options),
+        Mode::Feed => feed::run(&options),
+        Mode::Drain => drain::run(&options),
         Mode::Publish => publish::run(&options),
         Mode::Subscribe => subscribe::run(&options),
     }

@@ -26,6 +26,11 @@ Usage: pubstorm-floor MODE [OPTIONS]
              --port N --connections N --seconds S [--bytes N]
   subscribe  readers of such a socket, until it closes
              --port N --connections N [--bytes N]
+  feed     a publisher of ZeroMQ that sends each subscriber as many messages of 32 bytes, as fast
+           as possible; begins with a line on stdin
+             --port N --connections N --messages N
+  drain    subscribers of ZeroMQ that read them
+             --port N --connections N --messages N
 
   --rate-per-s  of each publishing connection; in connect, of all
   --bytes       payload of a message (default 100)
@@ -50,6 +55,10 @@ pub enum Mode {
     Publish,
     /// Readers of ZeroMQ.
     Subscribe,
+    /// A publisher of ZeroMQ without libzmq.
+    Feed,
+    /// Readers of ZeroMQ that look at each message.
+    Drain,
 }
 
 /// A mode and its numbers; those of other modes have their defaults.
@@ -57,7 +66,7 @@ pub enum Mode {
 pub struct Options {
     /// What the process is.
     pub mode: Mode,
-    /// Port on 127.0.0.1; for the sink, 0 takes a free one.
+    /// Port on 127.0.0.1; for the sink and the publisher, 0 takes a free one.
     pub port: u16,
     /// Whether the sink forwards what is published to all that subscribed.
     pub fan_out: bool,
@@ -69,7 +78,7 @@ pub struct Options {
     pub rate_per_s: Option<f64>,
     /// How long messages are due.
     pub seconds: f64,
-    /// Messages of all connections together.
+    /// Messages of all connections together; of each with ZeroMQ.
     pub messages: u64,
     /// Payload of a message in bytes.
     pub bytes: usize,
@@ -89,6 +98,8 @@ impl Mode {
             Self::Receive,
             Self::Publish,
             Self::Subscribe,
+            Self::Feed,
+            Self::Drain,
         ];
         modes.into_iter().find(|mode| mode.name() == name)
     }
@@ -103,6 +114,8 @@ impl Mode {
             Self::Receive => "receive",
             Self::Publish => "publish",
             Self::Subscribe => "subscribe",
+            Self::Feed => "feed",
+            Self::Drain => "drain",
         }
     }
 
@@ -115,6 +128,7 @@ impl Mode {
             Self::Blast => &["port", "connections", "messages", "bytes"],
             Self::Publish => &["port", "connections", "seconds", "bytes"],
             Self::Subscribe => &["port", "connections", "bytes"],
+            Self::Feed | Self::Drain => &["port", "connections", "messages"],
             Self::Connect => &["port", "connections", "rate-per-s", "parallelism", "tls", "pem"],
         }
     }
@@ -203,12 +217,12 @@ impl Options {
             return Ok(());
         }
         let given = [
-            ("--port", self.port > 0),
+            ("--port", self.port > 0 || self.mode == Mode::Feed),
             ("--connections", self.connections > 0),
             ("--parallelism", self.parallelism > 0),
             ("--rate-per-s", self.rate_per_s.map_or(!self.mode.needs_rate(), |rate| rate > 0.0)),
             ("--seconds", self.seconds > 0.0 || !self.mode.needs_time()),
-            ("--messages", self.messages > 0 || self.mode != Mode::Blast),
+            ("--messages", self.messages > 0 || !self.mode.takes().contains(&"messages")),
         ];
         match given.iter().find(|(_, holds)| !holds) {
             Some((option, _)) => bail!("{} needs {option} above 0", self.mode.name()),

@@ -14,7 +14,8 @@ use crate::print_line;
 /// Messages between two looks at the clock.
 const BLOCK: u64 = 1000;
 
-/// Listens, says so, waits for a line, sends for the time asked, prints the counts and the cost.
+/// Listens, says so, waits for a line, sends for the time asked, prints the counts and the cost,
+/// and stays until stdin ends.
 pub fn run(options: &Options) -> Result<()> {
     let context = Context::new();
     let socket = context.socket(zmq::PUB)?;
@@ -36,5 +37,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let cost = meter.cost()?;
     let bytes = messages * options.bytes as u64;
-    print_line(&Counts { connections: options.connections, messages, bytes }.to_line(options, cost))
+    let counts = Counts { connections: options.connections, messages, bytes };
+    print_line(&counts.to_line(options, cost))?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
 }

@@ -23,6 +23,20 @@ pub struct Histogram {
     buckets: Vec<u64>,
 }
 
+/// Counts durations that come one after another and are mostly alike: those of one bucket go into
+/// the histogram together, at the latest when it is dropped.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    histogram: &'a mut Histogram,
+    /// The bucket: from its shortest duration, so many nanoseconds further.
+    low_ns: u64,
+    width_ns: u64,
+    count: u64,
+    sum_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+}
+
 /// The JSON form: buckets as `[index, count]`, empty ones left out.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,21 +52,23 @@ struct Stored {
 
 impl Histogram {
     /// Counts one duration, in nanoseconds.
+    #[inline]
     pub fn record(&mut self, duration_ns: i64) {
-        let Ok(ns) = u64::try_from(duration_ns) else {
-            self.negative_total += 1;
-            self.negative_min_ns = self.negative_min_ns.min(duration_ns);
-            return;
-        };
-        let index = Self::index(ns);
-        if index >= self.buckets.len() {
-            self.buckets.resize(index + 1, 0);
+        self.batch().record(duration_ns);
+    }
+
+    /// Counts durations that are mostly alike.
+    #[inline]
+    pub const fn batch(&mut self) -> Batch<'_> {
+        Batch {
+            histogram: self,
+            low_ns: 0,
+            width_ns: 0,
+            count: 0,
+            sum_ns: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
         }
-        self.buckets[index] += 1;
-        self.min_ns = if self.count == 0 { ns } else { self.min_ns.min(ns) };
-        self.max_ns = self.max_ns.max(ns);
-        self.sum_ns += ns;
-        self.count += 1;
     }
 
     /// Durations counted, without the negative ones.
@@ -124,6 +140,58 @@ impl Histogram {
         let shift = (index >> SUB_BITS) - 1;
         let mantissa = (index - (shift << SUB_BITS)) as u64;
         ((mantissa + 1) << shift) - 1
+    }
+}
+
+impl Batch<'_> {
+    /// Counts one duration, in nanoseconds.
+    #[inline]
+    pub fn record(&mut self, duration_ns: i64) {
+        // A negative one is in no bucket, since none reaches so far.
+        let ns = duration_ns.cast_unsigned();
+        if ns.wrapping_sub(self.low_ns) > self.width_ns {
+            if duration_ns < 0 {
+                self.histogram.negative_total += 1;
+                self.histogram.negative_min_ns = self.histogram.negative_min_ns.min(duration_ns);
+                return;
+            }
+            self.flush();
+            let index = Histogram::index(ns);
+            let upper_ns = Histogram::upper_ns(index);
+            let below = |index| Histogram::upper_ns(index) + 1;
+            self.low_ns = index.checked_sub(1).map_or(0, below);
+            self.width_ns = upper_ns - self.low_ns;
+        }
+        self.count += 1;
+        self.sum_ns += ns;
+        self.min_ns = self.min_ns.min(ns);
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        let histogram = &mut *self.histogram;
+        let index = Histogram::index(self.low_ns);
+        if index >= histogram.buckets.len() {
+            histogram.buckets.resize(index + 1, 0);
+        }
+        histogram.buckets[index] += self.count;
+        histogram.min_ns =
+            if histogram.count == 0 { self.min_ns } else { histogram.min_ns.min(self.min_ns) };
+        histogram.max_ns = histogram.max_ns.max(self.max_ns);
+        histogram.sum_ns += self.sum_ns;
+        histogram.count += self.count;
+        (self.count, self.sum_ns, self.min_ns, self.max_ns) = (0, 0, u64::MAX, 0);
+    }
+}
+
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
@@ -201,6 +269,24 @@ mod tests {
             prop_assert_eq!(&left, &whole);
             let all: Vec<i64> = [a, b, c].concat();
             prop_assert_eq!(&whole, &of(&all));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_counts_as_its_durations_one_by_one(
+            values in prop::collection::vec(
+                prop_oneof![-5i64..300, 9_990i64..10_000, (1i64 << 43)..(1 << 45)], 0..50),
+        ) {
+            let mut histogram = Histogram::default();
+            let mut batch = histogram.batch();
+            values.iter().for_each(|&value| batch.record(value));
+            drop(batch);
+            prop_assert_eq!(&histogram, &of(&values));
+            prop_assert_eq!(histogram.count() + histogram.negative_total, values.len() as u64);
+            for &value in values.iter().filter(|&&value| value >= 0) {
+                prop_assert!(histogram.buckets[Histogram::index(value as u64)] > 0);
+            }
         }
     }
 

@@ -27,7 +27,7 @@ pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Bye, Command, Failure, Hello, Sent};
 pub use fan_out::FanOut;
-pub use histogram::Histogram;
+pub use histogram::{Batch, Histogram};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Lifetime, Order,
     Pace, Payload, Phase, Plan, Player, Population, Psk, Publication, Reconnect, Route, Rows,

@@ -157,6 +157,7 @@ impl Client {
                 _ => break Some(step),
             }
         };
+        drop(arrivals);
         tally.populations[to].counters.packets_received_total += count;
         self.note_read(shared, count);
         (taken, next)

@@ -1,19 +1,13 @@
 //! What a client reads: bytes from the socket, deliveries into the ledger, at its read rate.
 
 use mqtt::Publish;
-use plan::SECOND_NS;
 
 use super::{Client, Phase, Session};
 use crate::arrivals::Arrivals;
 use crate::clock;
+use crate::read_rate::ReadRate;
 use crate::shared::Shared;
 use crate::stream::{Halt, Stream};
-
-/// What a client at a read rate may have left unread and still read: it keeps to the rate over any
-/// longer time, however late the loop comes to it.
-const CREDIT_NS: u64 = 5_000_000;
-/// Time between two turns of reading where messages are due more often.
-const TURN_NS: f64 = 1_000_000.0;
 
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
@@ -114,31 +108,26 @@ impl Client {
 
     /// How many messages its read rate allows it now, at least one.
     pub(super) fn allowance(&self, shared: &Shared) -> u64 {
-        let Some(period_ns) = self.read_period_ns(shared) else { return u64::MAX };
-        let due_ns = self.deadline_ns.max(shared.now_ns.saturating_sub(CREDIT_NS));
-        (shared.now_ns.saturating_sub(due_ns) as f64 / period_ns) as u64 + 1
+        let rate = self.read_rate(shared);
+        rate.map_or(u64::MAX, |rate| rate.allowance(self.deadline_ns, shared.now_ns))
     }
 
-    /// It has read so many messages: at a read rate the next one is due so many periods after the
-    /// first of them was, and it pauses until then.
+    /// It has read so many messages: at a read rate it pauses until the next one is due.
     pub(super) fn note_read(&mut self, shared: &Shared, messages: u64) {
-        let Some(period_ns) = self.read_period_ns(shared) else { return };
-        let due_ns = self.deadline_ns.max(shared.now_ns.saturating_sub(CREDIT_NS));
-        self.deadline_ns = due_ns + (messages as f64 * period_ns) as u64;
+        let Some(rate) = self.read_rate(shared) else { return };
+        self.deadline_ns = rate.due_after(messages, self.deadline_ns, shared.now_ns);
         self.paused = self.deadline_ns > shared.now_ns;
         self.retime = true;
     }
 
-    /// When it reads on after a pause: at a high rate not at once, so that it then has several to
-    /// read.
+    /// When it reads on after a pause.
     pub(super) fn resume_ns(&self, shared: &Shared) -> u64 {
-        let several = self.read_period_ns(shared).is_some_and(|period_ns| period_ns < TURN_NS);
-        self.deadline_ns + if several { TURN_NS as u64 } else { 0 }
+        self.read_rate(shared).map_or(0, |rate| rate.resume_ns(self.deadline_ns))
     }
 
-    /// Time between two messages at its read rate, once it is ready; `None`: it has none.
-    fn read_period_ns(&self, shared: &Shared) -> Option<f64> {
-        let rate = shared.setup.plan.populations[self.population()].read_rate_per_s;
-        rate.filter(|_| self.phase == Phase::Ready).map(|rate| SECOND_NS as f64 / rate)
+    /// Its read rate, once it is ready.
+    fn read_rate(&self, shared: &Shared) -> Option<ReadRate> {
+        let rate_per_s = shared.setup.plan.populations[self.population()].read_rate_per_s;
+        rate_per_s.filter(|_| self.phase == Phase::Ready).map(ReadRate::new)
     }
 }

@@ -1,0 +1,97 @@
+//! A publisher of ZeroMQ without a queue: every subscriber gets the same stamped messages, in
+//! writes of the size that libzmq has, as fast as the slowest of them takes them.
+
+use std::io::{BufRead, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+use anyhow::{Context, Result, bail};
+use nix::time::{ClockId, clock_gettime};
+use plan::{Stamp, StreamId};
+use zmtp::Mechanism;
+use zmtp::publisher::{Event, Publisher, encode_message};
+
+use crate::meter::{Counts, Meter};
+use crate::options::Options;
+use crate::print_line;
+
+/// Bytes that libzmq writes at once at most (`out_batch_size`).
+const BLOCK_BYTES: usize = 8192;
+/// Run tag of the benches' plans.
+const RUN_TAG: u32 = 20_260_101;
+const READ_BYTES: usize = 4096;
+
+/// Waits for all subscribers and for a line on stdin, sends all messages to each; prints the port,
+/// then the counts.
+pub fn run(options: &Options) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port))?;
+    let port = listener.local_addr()?.port();
+    print_line(&format!("{{\"kind\":\"ready\",\"port\":{port}}}"))?;
+    let accept = |_| accept(&listener);
+    let mut streams = (0..options.connections).map(accept).collect::<Result<Vec<_>>>()?;
+    std::io::stdin().lock().read_line(&mut String::new())?;
+    let meter = Meter::start()?;
+    let mut block = Vec::with_capacity(BLOCK_BYTES);
+    for number in 0..options.messages {
+        encode_message(b"", &stamp(number)?.to_bytes(), &mut block);
+        if block.len() * 2 > BLOCK_BYTES || number + 1 == options.messages {
+            streams.iter_mut().try_for_each(|stream| stream.write_all(&block))?;
+            block.clear();
+        }
+    }
+    let (messages, connections) = (options.messages, streams.len());
+    let bytes = 0;
+    print_line(&Counts { connections, messages, bytes }.to_line(options, meter.cost()?))?;
+    // Bytes on their way go with a connection that is closed too soon.
+    streams.iter_mut().try_for_each(|stream| {
+        while stream.read(&mut [0; 64])? > 0 {}
+        Ok(())
+    })
+}
+
+/// Takes one subscriber in: it has subscribed once it asks for a PONG.
+fn accept(listener: &TcpListener) -> Result<TcpStream> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let (mut publisher, mut out) = (Publisher::new(), Vec::new());
+    publisher.accept(&Mechanism::Null, &mut out);
+    let mut buffer = [0; READ_BYTES];
+    let mut unread = Vec::new();
+    let mut subscribed = false;
+    loop {
+        stream.write_all(&out)?;
+        out.clear();
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            bail!("a subscriber closed its connection");
+        }
+        unread.extend_from_slice(&buffer[..count]);
+        loop {
+            let step = publisher.handle(&unread, &Mechanism::Null, &mut out);
+            let step = step.context("a subscriber cannot be understood")?;
+            let len = step.len;
+            match step.event {
+                Event::Incomplete => break,
+                Event::Subscribed(_) => subscribed = true,
+                Event::Replied if subscribed => {
+                    stream.write_all(&out)?;
+                    return Ok(stream);
+                }
+                _ => {}
+            }
+            unread.drain(..len);
+        }
+    }
+}
+
+/// The stamp of a message that is sent when it is due.
+fn stamp(number: u64) -> Result<Stamp> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    let now_ns = now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs();
+    Ok(Stamp {
+        run_tag: RUN_TAG,
+        stream: StreamId { publication: 0, variant: 0, client: 0 },
+        sequence: number as u32,
+        intended_ns: now_ns,
+        actual_ns: now_ns,
+    })
+}

@@ -54,8 +54,8 @@ impl Ledger {
         window.map_or(Delivery::Unfollowed, |window| window.note(sequence))
     }
 
-    /// The window of a stream at a receiver, to note several deliveries in it, of which the first is
-    /// that of place `sequence`; `None`: the ledger is full.
+    /// The window of a stream at a receiver, to note several deliveries in it, of which the first
+    /// is that of place `sequence`; `None`: the ledger is full.
     #[inline]
     pub fn follow(
         &mut self,
@@ -81,6 +81,11 @@ impl Window {
     #[inline]
     pub fn note(&mut self, sequence: u32) -> Delivery {
         let ahead = sequence.wrapping_sub(self.next);
+        if ahead == 0 {
+            self.seen = self.seen << 1 | 1;
+            self.next = sequence.wrapping_add(1);
+            return Delivery::First { passed_over: 0 };
+        }
         if ahead < u32::MAX / 2 {
             self.seen = if ahead + 1 < WINDOW { self.seen << (ahead + 1) } else { 0 } | 1;
             self.next = sequence.wrapping_add(1);

@@ -1,6 +1,6 @@
 //! One simulated client: its connection's life from the first attempt to the last, its timer, and
-//! what it writes. What it publishes, what it reads and how it speaks its protocol stand beside this
-//! file.
+//! what it writes. What it publishes, what it reads and how it speaks its protocol stand beside
+//! this file.
 
 mod frames;
 mod packets;

@@ -1,6 +1,6 @@
 //! How fast a client reads that is slow on purpose: its messages are due at equal distances on an
-//! absolute schedule, so that it keeps to its rate over any longer time, however late the loop comes
-//! to it. Times are in nanoseconds. It knows neither clients nor sockets.
+//! absolute schedule, so that it keeps to its rate over any longer time, however late the loop
+//! comes to it. Times are in nanoseconds. It knows neither clients nor sockets.
 
 use plan::SECOND_NS;
 

@@ -59,6 +59,11 @@ fn subscribe(
                 assert_eq!(frames.last(), Some(&message.payload()));
                 events.push(format!("{frames:?}"));
             }
+            Event::Connected => {
+                session.subscribe(b"prefix", &mut out);
+                session.ping(1, &mut out);
+                events.push("Connected".to_owned());
+            }
             event => events.push(format!("{event:?}")),
         }
         assert_well_formed(&out);

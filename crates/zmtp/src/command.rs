@@ -9,8 +9,8 @@ use crate::{
 /// The longest context of PING and PONG, in bytes [37/ZMTP, Connection Heartbeating].
 pub const CONTEXT_MAX: usize = 16;
 
-/// How libzmq begins ERROR where PLAIN is used: its source says `"\x05ERROR"`, and C++ reads the E as
-/// a digit of the escape. The byte cannot be the size of a name where fewer bytes follow.
+/// How libzmq begins ERROR where PLAIN is used: its source says `"\x05ERROR"`, and C++ reads the E
+/// as a digit of the escape. The byte cannot be the size of a name where fewer bytes follow.
 const ERROR_OF_LIBZMQ: &[u8] = b"\x5eRROR";
 
 /// The body of a command frame.

@@ -28,9 +28,8 @@
 //! let ready = session.handle(&down[64..], &Mechanism::Null, &mut up).unwrap();
 //! assert_eq!(ready.event, Event::Connected);
 //! let rest = &down[64 + ready.len..];
-//! let Event::Message(message) = session.handle(rest, &Mechanism::Null, &mut up).unwrap().event else {
-//!     unreachable!()
-//! };
+//! let arrived = session.handle(rest, &Mechanism::Null, &mut up).unwrap();
+//! let Event::Message(message) = arrived.event else { unreachable!() };
 //! assert_eq!((message.topic(), message.payload()), (&b"price"[..], &b"42"[..]));
 //! ```
 

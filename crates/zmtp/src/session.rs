@@ -15,7 +15,7 @@ pub use handle::{Event, Handled};
 pub use keep_alive::KeepAlive;
 pub use message::{FRAMES_MAX, MESSAGE_MAX, Message};
 
-const _: () = assert!(size_of::<Session>() <= 16, "timer 8, state, version, pong, commands 5");
+const _: () = assert!(size_of::<Session>() <= 16, "timer 8, the rest 6");
 
 /// The first byte of a message that subscribes, as a peer of version 3.0 wants it.
 const SUBSCRIBE_3_0: u8 = 1;
@@ -32,6 +32,8 @@ pub struct Session {
     state: State,
     peer_is_3_1: bool,
     awaiting_pong: bool,
+    /// The next PONG is answered with a second PING, see [`Session::ping`].
+    pings_again: bool,
     /// Commands between the frames of the message in front that were dealt with.
     commands_handled: u16,
 }
@@ -60,6 +62,7 @@ impl Session {
             state: State::Lost,
             peer_is_3_1: false,
             awaiting_pong: false,
+            pings_again: false,
             commands_handled: 0,
         }
     }
@@ -96,20 +99,26 @@ impl Session {
         }
     }
 
-    /// Appends a PING without a time to live, which counts as sent at `now_ns`; its answer is
-    /// [`Event::Pong`]. False if the peer is older than ZMTP 3.1 and knows no PING, or while not
-    /// connected: nothing is then appended.
+    /// Asks whether the publisher has taken in all that was sent before: appends a PING, which
+    /// counts as sent at `now_ns`, and [`Event::Pong`] is the answer. False if the peer is older
+    /// than ZMTP 3.1 and knows no PING, or while not connected: nothing is then appended.
     ///
-    /// libzmq answers a PING at once, and only then passes on to its socket what it has read
-    /// together with it. So it is the answer to a second PING, sent after the first was answered,
-    /// that says that subscriptions in front of the first are with the socket.
+    /// The I/O thread of libzmq answers a PING at once, and only then passes on to its socket what
+    /// it has read together with it. So the first PONG is answered with a second PING
+    /// ([`Event::Replied`]): when that is answered, all before the first was passed on.
     pub fn ping(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
-        if !self.peer_is_3_1 || !self.is_connected() {
-            return false;
+        let pings = self.peer_is_3_1 && self.is_connected();
+        if pings {
+            self.write_ping(out);
+            self.timer_ns = now_ns;
+            self.pings_again = true;
         }
+        pings
+    }
+
+    /// A PING without a time to live and context.
+    fn write_ping(&mut self, out: &mut Vec<u8>) {
         command::write("PING", &[&[0; 2]], out);
-        self.timer_ns = now_ns;
         self.awaiting_pong = true;
-        true
     }
 }

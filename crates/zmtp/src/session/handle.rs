@@ -35,13 +35,13 @@ pub enum Event<'a> {
     Connected,
     /// A message.
     Message(Message<'a>),
-    /// The answer to a PING.
+    /// The answer to [`Session::ping`], or to the PING of a keep-alive.
     Pong,
     /// A command that means nothing to the caller; what it asks for was appended.
     Replied,
-    /// The publisher refuses this client, for this reason: a status code of ZAP if it is libzmq. The
-    /// connection is to be closed (libzmq leaves it open), and the same credentials will not do
-    /// [37/ZMTP, Error Handling].
+    /// The publisher refuses this client, for this reason: a status code of ZAP if it is libzmq.
+    /// The connection is to be closed (libzmq leaves it open), and the same credentials will not
+    /// do [37/ZMTP, Error Handling].
     Refused(&'a str),
 }
 
@@ -183,6 +183,10 @@ impl Session {
             }
             (State::Up, Command::Pong { .. }) => {
                 self.awaiting_pong = false;
+                if std::mem::take(&mut self.pings_again) {
+                    self.write_ping(out);
+                    return Ok(Event::Replied);
+                }
                 Ok(Event::Pong)
             }
             (State::Up, Command::Other) => Ok(Event::Replied),

@@ -56,7 +56,8 @@ impl Session {
         if self.awaiting_pong {
             return KeepAlive::Dead;
         }
-        self.ping(now_ns, out);
+        self.write_ping(out);
+        self.timer_ns = now_ns;
         KeepAlive::Pinged
     }
 }

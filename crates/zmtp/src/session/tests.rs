@@ -248,6 +248,14 @@ fn a_ping_is_sent_only_to_a_peer_that_knows_it() {
 }
 
 #[test]
+fn a_publisher_has_taken_in_what_was_sent_when_a_second_ping_is_answered() {
+    let mut session = connected();
+    assert!(session.ping(1, &mut Vec::new()));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Replied, PING.to_vec()));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Pong, vec![]));
+}
+
+#[test]
 fn a_silent_client_pings_and_a_silent_publisher_is_dead() {
     let mut session = connected();
     session.note_sent(5 * S);
@@ -265,9 +273,10 @@ fn a_silent_client_pings_and_a_silent_publisher_is_dead() {
 fn any_traffic_is_a_sign_of_life() {
     for sign in [PONG, b"\0\x01x", b"\x01\x01a\0\x01b"] {
         let mut session = connected();
-        session.ping(0, &mut Vec::new());
+        let mut due = |now_ns| session.handle_keep_alive(now_ns, 10, &mut Vec::new());
+        assert_eq!(due(10 * S), KeepAlive::Pinged);
         handle(&mut session, sign);
-        let found = session.handle_keep_alive(10 * S, 10, &mut Vec::new());
+        let found = session.handle_keep_alive(20 * S, 10, &mut Vec::new());
         assert_eq!(found, KeepAlive::Pinged, "{sign:02x?}");
     }
 }

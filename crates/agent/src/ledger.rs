@@ -81,6 +81,11 @@ impl Window {
     #[inline]
     pub fn note(&mut self, sequence: u32) -> Delivery {
         let ahead = sequence.wrapping_sub(self.next);
+        if ahead == 0 {
+            self.seen = self.seen << 1 | 1;
+            self.next = sequence.wrapping_add(1);
+            return Delivery::First { passed_over: 0 };
+        }
         if ahead < u32::MAX / 2 {
             self.seen = if ahead + 1 < WINDOW { self.seen << (ahead + 1) } else { 0 } | 1;
             self.next = sequence.wrapping_add(1);

@@ -7,6 +7,8 @@ use crate::ledger::Delivery;
 /// Deliveries of one flow that were read together.
 pub struct Arrivals<'a> {
     counters: &'a mut FlowCounters,
+    /// Those that are not in the counters yet.
+    received: i64,
     intended: Batch<'a>,
     actual: Batch<'a>,
     /// Whether the receiver is owed what is published, and not what it receives.
@@ -21,6 +23,7 @@ impl<'a> Arrivals<'a> {
         let FlowSnapshot { counters, latency_intended, latency_actual, .. } = flow;
         Self {
             counters,
+            received: 0,
             intended: latency_intended.batch(),
             actual: latency_actual.batch(),
             judged,
@@ -41,6 +44,7 @@ impl<'a> Arrivals<'a> {
                 counters.stale_total += 1;
                 return;
             }
+            Delivery::First { passed_over: 0 } | Delivery::Unfollowed => {}
             Delivery::First { passed_over } => {
                 // Whoever was away has missed nothing that it ought to have had.
                 counters.missing_total += i64::from(passed_over) * i64::from(judged);
@@ -49,11 +53,17 @@ impl<'a> Arrivals<'a> {
                 counters.reordered_total += 1;
                 counters.missing_total -= i64::from(filled && judged);
             }
-            Delivery::Unfollowed => {}
         }
-        counters.received_total += 1;
-        counters.expected_total += i64::from(!judged);
+        self.received += 1;
         self.intended.record(self.now_ns - stamp.intended_ns.cast_signed());
         self.actual.record(self.now_ns - stamp.actual_ns.cast_signed());
+    }
+}
+
+impl Drop for Arrivals<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.counters.received_total += self.received;
+        self.counters.expected_total += if self.judged { 0 } else { self.received };
     }
 }

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.errors import ScenarioError
+from pubstorm.changes import parse_change
+from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.offered import deliveries, stage_load
 from pubstorm.plan import (
     Lifetime,
     OpenPace,
     Plan,
+    Presence,
     Target,
     Zmq,
     planned_targets,
@@ -360,6 +362,13 @@ def test_publishers_only_change_their_rate() -> None:
     scenario(stages.replace("CHANGE", "{at: 1s, population: feed, rate: 2}"))
     found = problems(stages.replace("CHANGE", "{at: 1s, population: feed, remove: 1}"))
     assert "found remove of publishers, allowed is a change of their rate" in found[0]
+
+
+def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
+    presence = Presence(plan())
+    assert parse_change("rate 2 feed").actions(presence, [0])
+    with pytest.raises(UsageError, match="found add of publishers"):
+        parse_change("add 1 feed").actions(presence, [0])
 
 
 def test_ports_of_publishers_are_their_own() -> None:

@@ -361,13 +361,16 @@ def test_publishers_only_change_their_rate() -> None:
     stages = "stages=[connect, {publish: {for: 5s, changes: [CHANGE]}}]"
     scenario(stages.replace("CHANGE", "{at: 1s, population: feed, rate: 2}"))
     found = problems(stages.replace("CHANGE", "{at: 1s, population: feed, remove: 1}"))
-    assert "found remove of publishers, allowed is a change of their rate" in found[0]
+    assert "found remove of real sockets, allowed is a change of a rate" in found[0]
+    removed = stages.replace("CHANGE", "{at: 1s, population: subscriber, remove: 1}")
+    scenario(removed)
+    assert "found remove of real" in problems(removed, "populations.subscriber.subscriber=pyzmq")[0]
 
 
 def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
     presence = Presence(plan())
     assert parse_change("rate 2 feed").actions(presence, [0])
-    with pytest.raises(UsageError, match="found add of publishers"):
+    with pytest.raises(UsageError, match="found add of real sockets"):
         parse_change("add 1 feed").actions(presence, [0])
 
 

@@ -95,6 +95,14 @@ def test_publishers_come_after_brokers_each_with_its_port() -> None:
     assert device.zmq is None
 
 
+def test_publishers_stand_beside_bridged_brokers() -> None:
+    brokers = "{cloud: mosquitto, box: {kind: mosquitto, count: 2}}"
+    bridges = "{up: {from: box, to: cloud, topics: [{topic: a/#, direction: out}]}}"
+    text = f"topology: {{brokers: {brokers}, bridges: {bridges}}}\n" + FEED
+    compiled = plan(text=text)
+    assert [p.at.first for p in compiled.populations] == [3, 3]
+
+
 def test_options_of_publishers_and_real_subscribers_reach_the_plan() -> None:
     feed, subscriber = plan(
         "populations.feed.publisher={kind: pyzmq, high_water_mark: 100k, io_threads: 2}",

@@ -66,6 +66,9 @@ class AskedChange:
         nobody. Raises UsageError where that cannot be said."""
         if self.kind == "rate" and not isinstance(self.amount, PartOf):
             return dict.fromkeys(indices, ChangeRate(factor=self.amount))
+        if presence.staying.intersection(indices):
+            message = f"found {self.kind} of real sockets, allowed is a change of a rate"
+            raise UsageError(message, "simulated subscribers can join and leave")
         if not isinstance(self.amount, PartOf) and len(indices) > 1:
             hint = "write a share in percent, or name one of its shares"
             raise UsageError(f"population {self.population} has shares", hint)

@@ -83,8 +83,9 @@ def test_every_mistake_of_a_scenario_is_told_on_stderr(shell: Shell, command: st
 error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a count such as \
 1000, 10k or 1.5M
 error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
-clients, first, at, bridge, client_id, username, password, rows, tls, keep_alive, session, will, \
-connect_timeout, reconnect, read_rate, subscriptions, publications, lifetime, shares
+clients, first, at, publisher, subscriber, high_water_mark, bridge, client_id, username, password, \
+rows, tls, keep_alive, session, will, connect_timeout, reconnect, read_rate, subscriptions, \
+publications, lifetime, shares
   hint: did you mean 'keep_alive'?
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
 1/6 Hz
@@ -121,7 +122,7 @@ hint: every key, with its kind and default, is in docs/reference/scenario.md
         (
             ["check", "good.yaml", "--target", "localhost"],
             "error: --target localhost: target: found 'localhost', allowed is "
-            "mqtt://HOST[:PORT] or mqtts://HOST[:PORT]\n"
+            "mqtt://HOST[:PORT], mqtts://HOST[:PORT] or zmq://HOST:PORT\n"
             "  hint: write mqtt://localhost\n",
         ),
         (

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.errors import ScenarioError
+from pubstorm.changes import parse_change
+from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
-from pubstorm.offered import stage_load
+from pubstorm.offered import deliveries, stage_load
 from pubstorm.plan import (
     Lifetime,
     OpenPace,
     Plan,
+    Presence,
     Target,
     Zmq,
-    compile_plan,
     planned_targets,
     provisional_plan,
     targets_by_name,
@@ -25,8 +27,10 @@ from pubstorm.plan import (
 from pubstorm.preflight import Host, agents_needed, largest_share, needs
 from pubstorm.preview import plan_in_words
 from pubstorm.residue import CleanStart
+from pubstorm.residue.topics import looked_at
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.target import ZmqTarget, parse_targets
+from pubstorm.template import Template
 
 SECOND_NS = 10**9
 FEED = """\
@@ -89,6 +93,14 @@ def test_publishers_come_after_brokers_each_with_its_port() -> None:
     ]
     assert device.version == "mqtt-3.1.1"
     assert device.zmq is None
+
+
+def test_publishers_stand_beside_bridged_brokers() -> None:
+    brokers = "{cloud: mosquitto, box: {kind: mosquitto, count: 2}}"
+    bridges = "{up: {from: box, to: cloud, topics: [{topic: a/#, direction: out}]}}"
+    text = f"topology: {{brokers: {brokers}, bridges: {bridges}}}\n" + FEED
+    compiled = plan(text=text)
+    assert [p.at.first for p in compiled.populations] == [3, 3]
 
 
 def test_options_of_publishers_and_real_subscribers_reach_the_plan() -> None:
@@ -218,6 +230,36 @@ def test_what_is_offered_follows_prefixes() -> None:
     assert load.delivered_per_s == pytest.approx(10_000 * (9 * 100 + 1000) / 10)
 
 
+@given(
+    words=st.lists(st.text("ab/", max_size=3), min_size=1, max_size=3, unique=True),
+    clients=st.integers(1, 40),
+    topic=st.sampled_from(["", "a", "ab{0..3}", "{n}/b", "a/{b|ab}"]),
+    publishers=st.integers(1, 3),
+)
+def test_every_subscriber_at_the_publisher_with_a_prefix_of_the_topic_receives_it_once(
+    words: list[str], clients: int, topic: str, publishers: int
+) -> None:
+    filters = json.dumps([*words, "a{n}"])
+    compiled = plan(
+        f"populations.subscriber.subscriptions={filters}",
+        f"populations.subscriber.clients={clients}",
+        f"populations.feed.clients={publishers}",
+        text=FEED.replace('topic: ""', f"topic: '{topic}'"),
+    )
+    feed = compiled.populations[0]
+    template = Template.parse(topic)
+    received = [
+        sum(
+            any(template.text(number, variant).startswith(word) for word in (*words, f"a{client}"))
+            for client in range(number, clients, publishers)
+        )
+        for number in range(publishers)
+        for variant in range(template.variants)
+    ]
+    mean = sum(received) / len(received)
+    assert deliveries(compiled, feed, feed.publications[0]) == pytest.approx(mean)
+
+
 def test_mqtt_and_zeromq_do_not_hear_each_other() -> None:
     text = "target: mqtt://localhost\n" + FEED.replace('topic: ""', "topic: a/b")
     text += '  device:\n    clients: 7\n    subscriptions: ["#"]\n'
@@ -327,7 +369,17 @@ def test_publishers_only_change_their_rate() -> None:
     stages = "stages=[connect, {publish: {for: 5s, changes: [CHANGE]}}]"
     scenario(stages.replace("CHANGE", "{at: 1s, population: feed, rate: 2}"))
     found = problems(stages.replace("CHANGE", "{at: 1s, population: feed, remove: 1}"))
-    assert "found remove of publishers, allowed is a change of their rate" in found[0]
+    assert "found remove of real sockets, allowed is a change of a rate" in found[0]
+    removed = stages.replace("CHANGE", "{at: 1s, population: subscriber, remove: 1}")
+    scenario(removed)
+    assert "found remove of real" in problems(removed, "populations.subscriber.subscriber=pyzmq")[0]
+
+
+def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
+    presence = Presence(plan())
+    assert parse_change("rate 2 feed").actions(presence, [0])
+    with pytest.raises(UsageError, match="found add of real sockets"):
+        parse_change("add 1 feed").actions(presence, [0])
 
 
 def test_ports_of_publishers_are_their_own() -> None:
@@ -419,19 +471,11 @@ def test_lives_by_rate_are_told_by_the_longest() -> None:
 
 def test_there_is_no_residue_at_publishers() -> None:
     text = "target: mqtt://localhost\n" + FEED
-    text += '  device: {clients: 1, subscriptions: ["a"]}\n'
-    compiled = compile_plan(scenario(text=text), planned_targets(scenario(text=text)), run_tag=1)
-    publish = compiled.stages[-1]
-    assert publish.populations == (0, 1, 2)
-    kept = compiled.model_copy(
-        update={
-            "populations": tuple(
-                p.model_copy(update={"clean_session": False}) for p in compiled.populations
-            )
-        }
-    )
-    assert CleanStart(kept, "report", (0, 1)).has_work_after
-    assert not CleanStart(kept, "report", (1,)).has_work_after
+    text += '  device: {clients: 1, session: persistent, subscriptions: ["a/+"]}\n'
+    compiled = plan(text=text)
+    assert looked_at(compiled) == ("a/+",)
+    assert CleanStart(compiled, "report", (0, 1)).has_work_after
+    assert not CleanStart(compiled, "report", (1,)).has_work_after
 
 
 def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class Presence:
     def __init__(self, plan: Plan) -> None:
         self.most = [population.clients for population in plan.populations]
         self.counts = [0] * len(self.most)
+        self.staying = {i for i, each in enumerate(plan.populations) if each.player != "engine"}
+        """Populations that other programs play: their clients do not join or leave."""
 
     @classmethod
     def before(cls, plan: Plan, stage: Stage) -> Presence:

@@ -7,20 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import ceil
-from typing import Literal
 
 from pubstorm.plan import model as plan
 from pubstorm.plan.attachment import most_at_a_target
 from pubstorm.plan.json_text import json_template
-from pubstorm.plan.prefixes import due_per_s
 from pubstorm.plan.stages import planned_stages
+from pubstorm.plan.zeromq import player_of, slowed, sockets_of
 from pubstorm.scenario.divisions import Division, divisions_of, mean_stay_ns
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
-from pubstorm.scenario.roles import publisher_of, publishers_of, speaks_zeromq
+from pubstorm.scenario.populations import Publication, Reconnect, Will
+from pubstorm.scenario.roles import publishers_of
 from pubstorm.scenario.target import SOURCES_MAX, Target
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.zeromq import DEFAULT_HIGH_WATER_MARK
 from pubstorm.units import PartOf
 
 
@@ -38,16 +36,11 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
         stall_ns=None if scenario.topology.bridges else scenario.stall_after,
-        populations=tuple(
-            _population(scenario, division, targets).model_copy(
-                update=_zeromq(scenario, division.population)
-            )
-            for division in divisions
-        ),
+        populations=tuple(_population(scenario, division, targets) for division in divisions),
         stages=tuple(planned_stages(scenario)),
     )
     populations = tuple(
-        _slowed(compiled, index, division) for index, division in enumerate(divisions)
+        slowed(compiled, index, division) for index, division in enumerate(divisions)
     )
     return compiled.model_copy(update={"populations": populations})
 
@@ -139,13 +132,16 @@ def _population(
     scenario: Scenario, division: Division, targets: Sequence[Target]
 ) -> plan.Population:
     population, whole = division.population, division.whole
-    at = _attachment(scenario, division)
+    at, sockets = _attachment(scenario, division), sockets_of(scenario, population)
     tls = any(target.tls for target in targets[at.first : at.first + at.count])
     reconnect, will, read_rate = population.reconnect, population.will, population.read_rate
     client_id = f"{whole}-{{n}}" if population.client_id is None else population.client_id
     return plan.Population(
         name=division.name,
         whole=None if division.share is None else whole,
+        version="mqtt-3.1.1" if sockets is None else plan.ZMTP,
+        player=player_of(population),
+        zmq=sockets,
         clients=population.clients,
         first=population.first,
         at=at,
@@ -201,48 +197,6 @@ def _will(will: Will) -> plan.Will:
 
 def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
     return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
-
-
-def _zeromq(scenario: Scenario, population: Population) -> dict[str, object]:
-    """What a plan says of ZeroMQ's clients; nothing of others."""
-    if not speaks_zeromq(scenario, population):
-        return {}
-    publisher, is_simulated = population.publisher, population.subscriber == "simulated"
-    zmq = plan.Zmq(
-        high_water_mark=0, security=_security(publisher_of(scenario, population) or population)
-    )
-    if publisher is not None:
-        own = {"high_water_mark": publisher.high_water_mark, "io_threads": publisher.io_threads}
-    elif is_simulated:
-        own = {}
-    else:
-        mark = population.high_water_mark
-        own = {"high_water_mark": DEFAULT_HIGH_WATER_MARK if mark is None else mark}
-    player = "engine" if is_simulated else population.subscriber
-    return {
-        "version": "zmtp-3.1",
-        "player": player if publisher is None else publisher.kind,
-        "zmq": zmq.model_copy(update=own),
-    }
-
-
-def _security(population: Population) -> Literal["null", "plain", "curve"]:
-    """The mechanism of a publisher and its subscribers; at one that already runs, `plain` where
-    subscribers have a user name."""
-    if population.publisher is None:
-        return "null" if population.username is None else "plain"
-    security = population.publisher.security
-    return "null" if security == "none" else security
-
-
-def _slowed(compiled: plan.Plan, index: int, division: Division) -> plan.Population:
-    """The population with its read rate, where that is a share of what is due to a client."""
-    population, part = compiled.populations[index], division.population.read_rate
-    if not isinstance(part, PartOf):
-        return population
-    due = due_per_s(compiled, index)
-    read_rate_per_s = None if not due else due * part.share
-    return population.model_copy(update={"read_rate_per_s": read_rate_per_s})
 
 
 def _lifetime(scenario: Scenario, division: Division) -> plan.Lifetime | None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pubstorm.scenario.target import Target as Target
 
-ZMTP = "zmtp-3.1"
+ZMTP: Literal["zmtp-3.1"] = "zmtp-3.1"
 """The version of populations that speak ZeroMQ."""
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1

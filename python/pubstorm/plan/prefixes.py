@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pubstorm.plan.attachment import clients_at, target_of
 from pubstorm.plan.model import ZMTP, OpenPace, Plan, Population, Publication
 from pubstorm.plan.texts import template_of
+from pubstorm.template import Template
 
 SECOND_NS = 10**9
 SAMPLES = 16
@@ -19,14 +20,12 @@ def share_received(population: Population, clients: Sequence[int], topic: str) -
     """Share of these clients of a population that receive a topic, of a sample where they are
     many."""
     templates = [template_of(population, each.filter) for each in population.subscriptions]
-    alike = all(not t.has_client_values for t in templates)
-    sample = sampled(clients, 1 if alike else CLIENTS_SAMPLED)
+    own = [template for template in templates if template.has_client_values]
+    if any(_begins(topic, template, 0) for template in templates if template not in own):
+        return 1.0
+    sample = sampled(clients, CLIENTS_SAMPLED // max(1, sum(each.variants for each in own)) or 1)
     found = sum(
-        any(
-            topic.startswith(template.text(population.first + client, variant))
-            for template in templates
-            for variant in range(template.variants)
-        )
+        any(_begins(topic, template, population.first + client) for template in own)
         for client in sample
     )
     return found / len(sample) if sample else 0.0
@@ -47,6 +46,11 @@ def sampled(values: Sequence[int], most: int) -> Sequence[int]:
     if len(values) <= most:
         return values
     return [values[i * len(values) // most] for i in range(most)]
+
+
+def _begins(topic: str, template: Template, number: int) -> bool:
+    """Whether the topic begins with a value that a template has for a client."""
+    return any(topic.startswith(template.text(number, v)) for v in range(template.variants))
 
 
 def _due_to(plan: Plan, index: int, client: int) -> float | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pubstorm.plan import Plan, Population, clients_at, template_of
+from pubstorm.plan import ZMTP, Plan, Population, clients_at, template_of
 from pubstorm.quantity import count_text, counted
 from pubstorm.residue.observer import Deadline, Identity, Look, Observer, ObserverError
 from pubstorm.residue.topics import looked_at
@@ -67,7 +67,8 @@ def retained_on(plan: Plan, target: int, deadline: Deadline) -> tuple[Look, int]
     filters = looked_at(plan)[:FILTERS_MAX]
     found, stored = Look(denied=set(filters)), 0
     problems = []
-    identities = dict.fromkeys(map(Identity.of, plan.populations))
+    own = (each for each in plan.populations if each.version != ZMTP)
+    identities = dict.fromkeys(map(Identity.of, own))
     for number, identity in enumerate(identities):
         client_id = f"look-{plan.run_tag:08x}-{number}"
         try:
@@ -81,7 +82,7 @@ def retained_on(plan: Plan, target: int, deadline: Deadline) -> tuple[Look, int]
         found.retained.update(look.retained)
         found.denied &= look.denied
         found.truncated |= look.truncated
-    if len(problems) == len(identities):
+    if problems and len(problems) == len(identities):
         raise problems[0]
     return found, stored
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pubstorm.plan import (
+    ZMTP,
     FixedPayload,
     GaussianPayload,
     Plan,
@@ -105,6 +106,8 @@ def _kept(population: Population) -> Iterator[tuple[str, bool]]:
 
 def _templates(plan: Plan) -> Iterator[str]:
     for population in plan.populations:
+        if population.version == ZMTP:
+            continue
         yield from (publication.topic for publication in population.publications)
         yield from (subscription.filter for subscription in population.subscriptions)
         if population.will is not None:

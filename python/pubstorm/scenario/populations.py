@@ -241,6 +241,10 @@ class Population(Part):
 
     clients: Clients
     """How many clients."""
+    first: Number = 0
+    """The number `{n}` of the first client; the others count up from it."""
+    at: Attachment | None = None
+    """Which brokers or publishers they connect to. Default: all targets in turn."""
     publisher: Publisher | None = None
     """Makes each client a process with a ZeroMQ PUB socket, which is under test; populations whose
     `at` names this one are its subscribers."""
@@ -249,10 +253,6 @@ class Population(Part):
     or `pyzmq`, which take more of the host each."""
     high_water_mark: HighWaterMark | None = None
     """Messages that a real SUB socket queues at most (ZMQ_RCVHWM); 0: no limit. Default: 1000."""
-    first: Number = 0
-    """The number `{n}` of the first client; the others count up from it."""
-    at: Attachment | None = None
-    """Which brokers or publishers they connect to. Default: all targets in turn."""
     bridge: Flag = False
     """Whether clients connect as mosquitto's bridges do: with the bridge bit in the protocol level,
     so that a broker that knows it sends them nothing of what they published."""

@@ -213,7 +213,7 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
         path = ("populations", name)
         if population.at is not None:
             yield from _check_attachment((*path, "at"), population.at, sizes)
-        elif topology.bridges:
+        elif topology.bridges and population.publisher is None:
             message = "found no at, needed with bridges is where the clients connect"
             yield path, message, f"write at: and one of {', '.join(sizes)}"
 

@@ -265,17 +265,21 @@ def _check_lifetime(path: Path, lifetime: Lifetime) -> Iterator[Finding]:
 
 
 def _check_changes(scenario: Scenario) -> Iterator[Finding]:
-    """Publishers are there from the beginning to the end; only their rate changes."""
-    publishers = publishers_of(scenario)
+    """Real sockets are there from the beginning to the end; only the rate of publishers changes."""
+    staying = {
+        name
+        for name, each in scenario.populations.items()
+        if each.publisher is not None or each.subscriber != "simulated"
+    }
     for n, stage in enumerate(scenario.stages):
         if not isinstance(stage.step, Publish):
             continue
         for m, change in enumerate(stage.step.changes):
-            if change.population in publishers and change.rate is None:
+            if change.population in staying and change.rate is None:
                 key = "remove" if change.add is None else "add"
-                message = f"found {key} of publishers, allowed is a change of their rate"
+                message = f"found {key} of real sockets, allowed is a change of a rate"
                 place = ("stages", n, stage.verb, "changes", m, key)
-                yield place, message, "add or remove subscribers instead"
+                yield place, message, "simulated subscribers can join and leave"
 
 
 def _check_ports(scenario: Scenario) -> Iterator[Finding]:

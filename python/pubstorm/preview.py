@@ -37,6 +37,7 @@ from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.network import Network
 from pubstorm.scenario.roles import publishers_of
 from pubstorm.scenario.stages import Hold, Publish
+from pubstorm.scenario.sweep import written
 from pubstorm.scenario.topology import Bridge, Broker
 from pubstorm.scenario.victims import victims_of
 from pubstorm.units import (
@@ -87,8 +88,12 @@ def sweep_in_words(scenario: Scenario) -> Iterator[str]:
     times = f", {_many(sweep.repeat, 'time')} each" if sweep.repeat > 1 else ""
     yield ""
     yield f"sweep, the plan above is its first step; each step with {brokers}{times}"
-    for number, step in enumerate(scenario.steps, 1):
-        yield f"  {number}. {step.variation.label}"
+    bases = dict.fromkeys(step.variation.base for step in scenario.steps)
+    for number, base in enumerate(bases, 1):
+        yield f"  {number}. {base}"
+    for name in sweep.played:
+        changed = ", ".join(f"{path}={written(v)}" for path, v in sweep.variants[name].items())
+        yield f"  each as {name}: {changed or 'as written'}"
     for line in sweep.stop_when:
         yield f"  ends early when {line if isinstance(line, str) else line.source}"
 

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from pubstorm.search.strategy import Facts, Outcome, Settings, Strategy, Try, digits_for
+from pubstorm.search.strategy import Facts, Outcome, Settings, State, Strategy, Try, digits_for
 
 System = Callable[[Try], Outcome]
 TRIES_MAX = 400
@@ -176,7 +176,7 @@ def test_a_noisy_limit_is_found_near_where_it_is(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_comes_of_the_points_it_ends_within_its_bounds(seed: int) -> None:
     chance = random.Random(seed)
-    states = ("held", "held", "broken", "uncounted")
+    states: list[State] = ["held", "held", "broken", "uncounted"]
     settings = replace(
         chance.choice([RATES, CLIENTS]),
         grow=chance.choice([1.1, 1.5, 2, 10]),
@@ -187,7 +187,7 @@ def test_whatever_comes_of_the_points_it_ends_within_its_bounds(seed: int) -> No
     )
 
     def system(_: Try) -> Outcome:
-        return Outcome(chance.choice(states), chance.choice([None, chance.random()]))  # type: ignore[arg-type]
+        return Outcome(chance.choice(states), chance.choice([None, chance.random()]))
 
     played(settings, system)
 

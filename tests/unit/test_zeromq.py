@@ -135,6 +135,7 @@ def test_security_is_that_of_the_publisher() -> None:
 def test_a_publisher_that_already_runs_is_a_target() -> None:
     text = "target: zmq://10.0.0.5:5556\npopulations:\n"
     text += '  subscriber: {clients: 10, subscriptions: ["a"], username: me, password: secret}\n'
+    text += "stages: [connect, {hold: 5s}]\n"
     compiled = plan(text=text)
     (subscriber,) = compiled.populations
     assert compiled.targets == (ZmqTarget(host="10.0.0.5", port=5556),)
@@ -358,7 +359,7 @@ def test_engines_are_for_simulated_clients() -> None:
 
 
 def test_the_busiest_engine_leaves_a_core_to_the_publisher() -> None:
-    busy = plan("populations.feed.publications.0.rate=100k/s")
+    busy = plan("populations.feed.publications.0.rate=200k/s")
     assert agents_needed(busy, descriptors=20_000, cores=4) == 3
     assert agents_needed(busy, descriptors=20_000, cores=1) == 1
 
@@ -450,3 +451,10 @@ def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:
 def test_publishers_need_no_brokers_in_number() -> None:
     text = "topology: {brokers: {cloud: {kind: embedded, count: auto}}}\n" + FEED
     assert scenario(text=text).topology.brokers["cloud"].count == 1
+
+
+def test_a_publisher_elsewhere_is_listened_to_in_a_hold_stage() -> None:
+    text = 'target: zmq://10.0.0.5:5556\npopulations: {s: {clients: 1, subscriptions: [""]}}\n'
+    scenario("stages=[connect, {hold: 5s}]", text=text)
+    (found,) = problems("stages=[connect, {publish: 5s}]", text=text)
+    assert found.endswith("| write hold: 60s to count what arrives")

@@ -41,7 +41,14 @@ from pubstorm.result.populations import (
     StageResult,
 )
 from pubstorm.result.publishers import PublisherResult
-from pubstorm.result.search import Estimate, PointPhase, SearchAnswer, SearchPoint, SearchResult
+from pubstorm.result.search import (
+    Bound,
+    Estimate,
+    PointPhase,
+    SearchAnswer,
+    SearchPoint,
+    SearchResult,
+)
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -53,9 +60,11 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
+from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
     "AgentResult",
+    "Bound",
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",
@@ -63,6 +72,7 @@ __all__ = [
     "Estimate",
     "Event",
     "FaultResult",
+    "Figure",
     "FleetResult",
     "FlowResult",
     "Headroom",
@@ -95,7 +105,9 @@ __all__ = [
     "SearchPoint",
     "SearchResult",
     "Series",
+    "SeriesCell",
     "SeriesStep",
+    "SeriesTable",
     "ServiceResult",
     "StageFlow",
     "StagePopulation",

@@ -79,6 +79,15 @@ class Verdict(Value):
     thresholds: tuple[ThresholdOutcome, ...]
     """The scenario's conditions, in order."""
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The facts behind it, the one that decided it first: what makes a run invalid comes before
+        the conditions that it missed, and these before what else was found."""
+        missed = tuple(f"{t.expression}: {t.text}" for t in self.thresholds if not t.passed)
+        if self.status is Status.INVALID:
+            return (*self.evidence, *missed)
+        return (*missed, *self.evidence)
+
 
 class Event(Value):
     """Something that happened to the run, other than planned."""

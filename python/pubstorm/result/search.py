@@ -16,6 +16,8 @@ PointPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
 """What a point was played for: to find where it breaks; to come closer; to look for the answer
 anew; for the largest figure; to see whether the answer holds."""
 
+Bound = Literal["exact", "at_least", "none"]
+
 
 class Estimate(Value):
     """What a search found, and how surely."""
@@ -29,7 +31,7 @@ class Estimate(Value):
     """Upper end: of the confidence interval, or the smallest value that broke."""
     repeats: int = 1
     """How often it was looked for."""
-    bound: Literal["exact", "at_least", "none"] = "exact"
+    bound: Bound = "exact"
     """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
     `low` and `high` are no confidence interval."""
     unit: Unit = ""

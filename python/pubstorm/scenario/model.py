@@ -33,6 +33,7 @@ from pubstorm.scenario.populations import Population
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
+from pubstorm.scenario.tables import TableColumn
 from pubstorm.scenario.topology import Topology
 
 MILLISECOND_NS = 10**6
@@ -110,6 +111,9 @@ class Scenario(Part):
     one row for each step; there, a column can also be a path that it varies, or `number`, `step`,
     `note`, `verdict`, `limited_by`, `command` or `duration`; with a search `search.best`,
     `search.most`, `search.limited_by` or `search.points`."""
+    tables: Mapping[str, Mapping[str, TableColumn]] = Field(default_factory=dict)
+    """Tables over a sweep, by title: a row for each step, and by heading a column of one variant's
+    metric, such as `{variant: fast, metric: device.lost}`, or of what varies, such as `clients`."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
     validity: Validity = Validity()

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pubstorm.result import PointPhase
 
+State = Literal["held", "broken", "uncounted"]
 DOWN_MAX = 1000
 """How far below the first value it looks where not even that one holds."""
 WIDER = 0.1
@@ -57,7 +58,7 @@ class Try:
 class Outcome:
     """What came of a try."""
 
-    state: Literal["held", "broken", "uncounted"]
+    state: State
     figure: float | None = None
     final: bool = False
     """Whether it would come to the same if it were played again."""
@@ -222,13 +223,14 @@ class Strategy:
         """The point of the largest figure again, as often as the answer is looked for: the largest
         of many is larger than it would be alone, so that it does not count itself."""
         counted = [
-            (each.figure, value)
+            (each.figure, -value)
             for value, each in self._tried
             if each.state != "uncounted" and each.figure is not None
         ]
         if not counted:
             return
-        figure, value = max(counted)
+        figure, negated = max(counted)
+        value = -negated
         facts, repeat = self.facts, self.settings.repeat
         facts.most, facts.most_value = [figure], value
         if repeat == 1:

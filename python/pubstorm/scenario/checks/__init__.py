@@ -20,8 +20,10 @@ from pubstorm.scenario.checks.rows import check_payloads, check_rows
 from pubstorm.scenario.checks.search import check_search
 from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
+from pubstorm.scenario.checks.tables import check_tables
 from pubstorm.scenario.checks.tls import check_tls
 from pubstorm.scenario.checks.topics import check_topics
+from pubstorm.scenario.checks.variants import check_variants
 from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.document import Path
@@ -34,7 +36,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.roles import is_zeromq, publishers_of, speaks_zeromq
+from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.stages import Connect, Disconnect, Publish
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.turnout import Turnout
@@ -69,6 +71,9 @@ def check_keys(data: object) -> Iterator[Finding]:
     yield from check_topics(root)
     yield from check_subject_names(root)
     yield from check_expressions(root)
+    if root["tables"].data and "sweep" not in root:
+        message = "found tables of a scenario without a sweep, needed is one"
+        yield ("tables",), message, "one run has a `table`: its headings and what they show"
 
 
 def check_values(scenario: Scenario) -> Iterator[Finding]:
@@ -91,6 +96,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_ports(scenario)
     if scenario.sweep is not None:
         yield from _check_sweep(scenario.sweep)
+        yield from check_tables(scenario.tables, scenario.sweep)
     yield from check_search(scenario)
 
 
@@ -143,9 +149,15 @@ def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[F
 
 def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
     path: Path = ("sweep",)
-    if bool(sweep.vary) == bool(sweep.steps):
-        found = "vary and steps" if sweep.vary else "neither vary nor steps"
-        yield path, f"found {found}, needed is one of them", None
+    if sweep.vary and sweep.steps:
+        yield path, "found vary and steps, needed is one of them", None
+        return
+    if not (sweep.vary or sweep.steps or sweep.variants):
+        yield path, "found neither vary nor steps, needed is one of them, or variants", None
+        return
+    wrong = [*check_variants(sweep)]
+    yield from wrong
+    if wrong:
         return
     steps = sweep.size * sweep.repeat
     if steps > STEPS_MAX:
@@ -156,7 +168,7 @@ def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
     for name, place in places.items():
         if name.partition(".")[0] in FIXED_IN_SWEEP:
             message = f"found {describe(name)}, allowed are the other keys of a scenario"
-            yield place, message, f"{' and '.join(FIXED_IN_SWEEP)} belong to the whole series"
+            yield place, message, f"{', '.join(FIXED_IN_SWEEP)} belong to the whole series"
     allowed = [v.label for v in variations] + [str(n) for n in range(1, len(variations) + 1)]
     for note in sweep.notes:
         if note not in allowed:
@@ -220,11 +232,11 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             message = f"found {stage.verb} where none of its populations is connected"
             yield path, f"{message}, needed is a connect stage before it", None
         elif isinstance(stage.step, Publish) and not any(
-            turnout.divisions[name].population.publications
-            or (is_zeromq(scenario) and speaks_zeromq(scenario, turnout.divisions[name].population))
-            for name in there
+            turnout.divisions[name].population.publications for name in there
         ):
-            yield path, "found publish where no connected population has publications", None
+            message = "found publish where no connected population has publications"
+            hint = "write hold: 60s to count what arrives" if is_zeromq(scenario) else None
+            yield path, message, hint
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
 
@@ -273,5 +285,5 @@ def _check_profile(scenario: Scenario) -> Iterator[Finding]:
 
 IDS_CHECKED = 70_000
 STEPS_MAX = 1000
-FIXED_IN_SWEEP = ("sweep", "table")
+FIXED_IN_SWEEP = ("sweep", "table", "tables")
 PUBLICATIONS_MAX = 65_536

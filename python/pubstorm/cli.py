@@ -49,8 +49,8 @@ from pubstorm.report.text import render, render_verdict
 from pubstorm.result import SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
-from pubstorm.scenario.roles import is_zeromq
 from pubstorm.scenario.load import largest, smallest
+from pubstorm.scenario.roles import is_zeromq
 from pubstorm.search import resume_search, run_search
 from pubstorm.search.forecast import search_in_words
 from pubstorm.series import resume_series, run_series

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.report.answers import answer_plots
 from pubstorm.report.page import figures, library, page
 from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.plot import (
@@ -24,11 +25,12 @@ from pubstorm.report.plot import (
     rounded,
     value_axis,
 )
-from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.report.search_page import search_plots
+from pubstorm.report.stored import SEARCH_FILE, load_result, load_search, load_tracks
 from pubstorm.report.summary import memory_table
 from pubstorm.report.timeline import timeline
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Latency, Result, Series, SeriesStep, Status
+from pubstorm.result import Latency, Result, SearchPoint, Series, SeriesStep, Status
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
@@ -92,8 +94,8 @@ class Point:
 def series_page(directory: Path, series: Series) -> str:
     """The text of `report.html`."""
     steps = [_part(directory, step) for step in series.steps]
-    overview = _overview(steps)
-    plots = [*overview, *(plot for step in steps for plot in step.plots)]
+    answers, overview = list(answer_plots(series)), _overview(steps)
+    plots = [*answers, *overview, *(plot for step in steps for plot in step.plots)]
     return page(
         "series.html.j2",
         title=series.name,
@@ -102,6 +104,7 @@ def series_page(directory: Path, series: Series) -> str:
         columns=_own_columns(series),
         memory=memory_table(series.memory, "steps"),
         tables=pivot_tables(series),
+        answers=answers,
         overview=overview,
         facts=[
             ("started", series.started),
@@ -119,6 +122,8 @@ def _part(directory: Path, step: SeriesStep) -> StepPart:
     if not folder.resolve().is_relative_to(directory.resolve()):
         return StepPart(step, None, (), f"{step.folder} lies outside the series", None)
     own_page = f"{step.folder}/report.html" if (folder / "report.html").exists() else None
+    if (folder / SEARCH_FILE).exists():
+        return _search_part(folder, step, own_page)
     try:
         result = load_result(folder)
     except StoredRunError as error:
@@ -132,6 +137,32 @@ def _part(directory: Path, step: SeriesStep) -> StepPart:
     return StepPart(step, result, plots, problem, own_page)
 
 
+def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPart:
+    """A step that is a search: its plots over the values, and the result of the point that shows
+    its answer."""
+    try:
+        search = load_search(folder)
+    except StoredRunError as error:
+        return StepPart(step, None, (), error.message, own_page)
+    plots = tuple(
+        replace(plot, key=f"step-{step.number}-{plot.key}", caption="")
+        for plot in search_plots(search)
+    )
+    best = search.answer.best_point
+    shown = next((point for point in search.points if point.number == best), None)
+    return StepPart(step, _result_of(folder, shown), plots, None, own_page)
+
+
+def _result_of(folder: Path, point: SearchPoint | None) -> Result | None:
+    """The result of a point; None where there is none any more."""
+    if point is None or not (folder / point.folder).resolve().is_relative_to(folder.resolve()):
+        return None
+    try:
+        return load_result(folder / point.folder)
+    except StoredRunError:
+        return None
+
+
 def _own_columns(series: Series) -> list[OwnColumn]:
     """The columns of the series' table, but for what the page shows of each step by itself."""
     return [
@@ -142,7 +173,9 @@ def _own_columns(series: Series) -> list[OwnColumn]:
 
 
 def _overview(steps: Sequence[StepPart]) -> list[Plot]:
-    """The three questions of a series: how much, how slow, and how hard the broker worked."""
+    """The three questions of a series: how much, how slow, and how hard the broker worked, or the
+    publisher where there is none."""
+    tested = "publisher" if any(s.result and s.result.publishers for s in steps) else "broker"
     plots = [
         _over_steps(
             steps,
@@ -172,14 +205,14 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
             steps,
             Plot(
                 "cpu",
-                "CPU of the broker and the host",
-                "Means under load. For the broker 100 % is one core, for the host all of them.",
+                f"CPU of the {tested} and the host",
+                f"Means under load. For the {tested} 100 % is one core, for the host all of them.",
                 {},
             ),
             "CPU (%)",
             [
                 Line(
-                    "broker (of one core)",
+                    f"{tested} (of one core)",
                     lambda result: _cpu_percent(result, broker_sources(result)),
                 ),
                 Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),

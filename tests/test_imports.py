@@ -56,6 +56,14 @@ FOREIGN = {
         "report.series",
         "report.text",
     },
+    "zmq": {
+        "fleet.curve",
+        "zmq_agent.__main__",
+        "zmq_agent.publisher",
+        "zmq_agent.sockets",
+        "zmq_agent.stages",
+        "zmq_agent.subscribers",
+    },
 }
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from pubstorm.cast import Cast, Program
 from pubstorm.changes import unjudged
 from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
@@ -21,7 +23,17 @@ from pubstorm.merge import (
     Totals,
     rate_per_s,
 )
-from pubstorm.plan import ClosedPace, HoldAction, Plan, Population, Presence, PublishAction
+from pubstorm.plan import (
+    ClosedPace,
+    HoldAction,
+    OpenPace,
+    Plan,
+    Population,
+    Presence,
+    PublishAction,
+    target_of,
+)
+from pubstorm.plan.model import Zmq
 from pubstorm.readings import Span
 from pubstorm.result import (
     AgentResult,
@@ -30,6 +42,7 @@ from pubstorm.result import (
     HistogramPair,
     Latency,
     PopulationResult,
+    PublisherResult,
     Rates,
     StageFlow,
     StagePopulation,
@@ -60,6 +73,16 @@ class Assembly:
     course: Course
     totals: Totals
     limits: ValidityLimits
+
+    @cached_property
+    def cast(self) -> Cast:
+        """Who played what."""
+        return Cast.among(self.plan, len(self.hellos))
+
+    @property
+    def agents_of_load(self) -> int:
+        """How many agents made load: all but those under test."""
+        return self.cast.agents - len(self.cast.publishers)
 
     def populations(self) -> dict[str, PopulationResult]:
         """The result of each population."""
@@ -95,10 +118,11 @@ class Assembly:
         publish = StageTotals()
         for span in self._spans_of(PublishAction):
             publish.add(self.totals.stage(span.index))
-        load = [i for span in self._spans_of(PublishAction) for i in self._steady(span)]
+        load = [i for i in self._load() if i.agent not in self.cast.publishers]
         agents = self.totals.agents.values()
+        hellos = (h for a, h in enumerate(self.hellos) if a not in self.cast.publishers)
         return FleetResult(
-            agents=tuple(self._agent(hello, load) for hello in self.hellos),
+            agents=tuple(self._agent(hello, load) for hello in hellos),
             lateness_us=Latency.of(publish.lateness.value()),
             blocked_us=Latency.of(publish.blocked.value()),
             load_intervals_total=len(load),
@@ -106,6 +130,46 @@ class Assembly:
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
             unfollowed_total=sum(agent.unfollowed_total for agent in agents),
         )
+
+    def publishers(self) -> tuple[PublisherResult, ...]:
+        """The processes under test."""
+        if not self.hellos:
+            return ()
+        load = self._load()
+        return tuple(
+            self._publisher(program, [i for i in load if i.agent == program.agent])
+            for program in self.cast.publishers.values()
+        )
+
+    def _publisher(self, program: Program, load: Sequence[Interval]) -> PublisherResult:
+        population = self.plan.populations[program.population]
+        hello, totals = self.hellos[program.agent], self.totals.agents.get(program.agent)
+        totals = totals or AgentTotals()
+        options = population.zmq or Zmq(high_water_mark=0)
+        pace = population.publications[0].pace
+        kind = population.player
+        assert kind != "engine", "an engine is no program"
+        return PublisherResult(
+            name=program.name,
+            population=population.name,
+            kind=kind,
+            library=hello.library or "",
+            pid=hello.pid,
+            address=str(self.plan.targets[target_of(self.plan, program.population, program.share)]),
+            high_water_mark=options.high_water_mark,
+            io_threads=options.io_threads,
+            security=options.security,
+            burst=pace.burst if isinstance(pace, OpenPace) else 1,
+            sent_total=totals.sent_total,
+            skipped_total=totals.skipped_total,
+            lateness_us=Latency.of(totals.lateness.value()),
+            busy_share=round(busy_share(load), 4),
+            ending=self.course.endings.get(program.agent, "unknown"),
+        )
+
+    def _load(self) -> list[Interval]:
+        """The intervals of all agents under full load."""
+        return [i for span in self._spans_of(PublishAction) for i in self._steady(span)]
 
     def _populations(self, members: Mapping[str, Sequence[int]]) -> dict[str, PopulationResult]:
         """What the populations with these indices did together, by the names of the groups."""

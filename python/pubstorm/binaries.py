@@ -1,4 +1,4 @@
-"""Where the three Rust programs are: named by the environment, packed into the wheel, or built in
+"""Where the Rust programs are: named by the environment, packed into the wheel, or built in
 the checkout. It starts none.
 """
 
@@ -23,6 +23,11 @@ def broker_path() -> Path:
 def proxy_path() -> Path:
     """The proxy between brokers, `pubstorm-proxy`."""
     return _find("pubstorm-proxy", "PUBSTORM_PROXY")
+
+
+def zmq_path() -> Path:
+    """Publishers and subscribers of libzmq, `pubstorm-zmq`."""
+    return _find("pubstorm-zmq", "PUBSTORM_ZMQ")
 
 
 def _find(name: str, variable: str) -> Path:

@@ -33,3 +33,11 @@ def signal_child(process: Process, number: signal.Signals) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)
+
+
+def signal_session(process: Process, number: signal.Signals) -> None:
+    """The same for a child that leads a session, with all in the session that are still of its
+    process group."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)

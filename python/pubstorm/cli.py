@@ -49,6 +49,7 @@ from pubstorm.report.text import render, render_verdict
 from pubstorm.result import SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
+from pubstorm.scenario.roles import is_zeromq
 from pubstorm.scenario.load import largest, smallest
 from pubstorm.search import resume_search, run_search
 from pubstorm.search.forecast import search_in_words
@@ -194,12 +195,13 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     brokers = broker_kinds(heaviest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(heaviest.topology.networks)
+    is_elsewhere = bool(heaviest.target) and not brokers and not is_zeromq(heaviest)
     for line in (
         *plan_in_words(first, provisional_plan(first)),
         *sweep_in_words(loaded),
         *search_in_words(steps[0]),
         *needs_in_words(needed, agents),
-        *(() if brokers else broker_needs_in_words(broker_host_needs(plan))),
+        *(broker_needs_in_words(broker_host_needs(plan)) if is_elsewhere else ()),
     ):
         click.echo(line)
     if fixes is not None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from pubstorm.cast import Cast
 from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change, unjudged
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
 from pubstorm.errors import UsageError
@@ -39,6 +40,8 @@ HOPELESS_NS = 3 * SECOND_NS
 """How long attempts may fail while nothing is connected."""
 CLOSE_TIMEOUT_NS = 5 * SECOND_NS
 """How long agents may take to balance their ledgers after a close."""
+PUBLISHER_GRACE_NS = 2 * SECOND_NS
+"""How long publishers may take after the end of a stage until they are told to stop."""
 INTERRUPTED_DRAIN_NS = SECOND_NS
 """How long an interrupted run waits for messages under way."""
 LEAVE_TIMEOUT_NS = 30 * SECOND_NS
@@ -112,6 +115,7 @@ class Conductor:
         live: Live,
         faults: FaultPlay | None = None,
     ) -> None:
+        self._cast = Cast.among(plan, fleet.agents)
         self._plan = plan
         self._fleet = fleet
         self._happenings = happenings
@@ -121,7 +125,7 @@ class Conductor:
         self._presence = Presence(plan)
         self._upcoming: list[AppliedChange] = []
         self._load_until_ns: int | None = None
-        self.progress = Progress(plan)
+        self.progress = Progress(plan, self._cast)
         self.course = Course(time.monotonic_ns(), faults=faults.applied if faults else [])
 
     async def play(
@@ -132,7 +136,7 @@ class Conductor:
         self._keep = keep
         self._entered = entered
         course = self.course
-        self.progress.start(self._fleet.agents)
+        self.progress.start()
         try:
             for index, stage in enumerate(self._plan.stages):
                 await self._play_stage(index, stage)
@@ -249,13 +253,35 @@ class Conductor:
         await self._until(lambda: False, load_until_ns)
         self._load_until_ns = None
         await self._mended()
+        if self._cast.publishers:
+            await self._close_publishers(PUBLISHER_GRACE_NS)
         await self._while_moving(progress.settled)
         if not progress.settled():
-            await self._fleet.command(Close())
+            await self._fleet.command(self._close())
             await self._until(progress.settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS)
         # Nobody can say which delivery is the last to a receiver that changed.
         known = not unjudged(self._plan, self.course.changes, progress.stage)
         await self._while_moving(lambda: known and progress.balanced())
+
+    async def _close_publishers(self, grace_ns: int) -> None:
+        """Until publishers have sent their last message of the stage, by themselves within a grace
+        or because they are told to stop; then the engines hear what was sent, and so what is owed
+        to subscribers."""
+        publishers = self._cast.publishers
+
+        def settled() -> bool:
+            return self.progress.settled(self._fleet.alive.intersection(publishers))
+
+        if not await self._until(settled, time.monotonic_ns() + grace_ns):
+            await self._fleet.command(Close(), to=publishers)
+            if not await self._until(settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS):
+                names = [p.name for a, p in publishers.items() if not self.progress.settled([a])]
+                text = f"publisher {', '.join(names)} did not end its stage: what it sends after"
+                self._note("stage", f"{text} is not known")
+        await self._fleet.command(self._close())
+
+    def _close(self) -> Close:
+        return Close(sent=self.progress.sent())
 
     def _plan_changes(self, action: PublishAction, at_ns: int) -> None:
         """Agents know the plan's changes by themselves; here they are told to the user."""
@@ -306,7 +332,10 @@ class Conductor:
         self._stopping = True
         stage = self._plan.stages[self.progress.stage]
         if isinstance(stage.action, PublishAction) and self._fleet.alive:
-            await self._fleet.command(Close())
+            if self._cast.publishers:
+                await self._close_publishers(grace_ns=0)
+            else:
+                await self._fleet.command(Close())
             deadline_ns = time.monotonic_ns() + INTERRUPTED_DRAIN_NS
             await self._until(
                 lambda: self.progress.settled() and self.progress.balanced(), deadline_ns
@@ -320,7 +349,8 @@ class Conductor:
         deadline_ns = time.monotonic_ns() + grace_ns
         if not await self._until(lambda: not self._fleet.alive, deadline_ns):
             for agent in sorted(self._fleet.alive):
-                self._note("agent", f"agent {agent} did not stop in time and was killed")
+                kind, name = self._called(agent)
+                self._note(kind, f"{name} did not stop in time and was killed")
         await self._fleet.close()
         while not self._happenings.empty():
             self._apply(self._happenings.get_nowait())
@@ -391,9 +421,16 @@ class Conductor:
         if ended.how == "bye" and self._stopping:
             return
         if not (self._stopping and self.course.ended_early):
-            self._note("agent", ended.text)
+            self._note(self._called(ended.agent)[0], ended.text)
         if not self._stopping:
             raise _RunOverError
+
+    def _called(self, agent: int) -> tuple[str, str]:
+        """What kind of thing an agent is in events, and its name in messages."""
+        publisher = self._cast.publishers.get(agent)
+        if publisher is None:
+            return "agent", f"agent {agent}"
+        return "publisher", f"publisher {publisher.name}"
 
     def _apply_interrupt(self, interrupt: Interrupt) -> None:
         if self.course.interrupted:

@@ -5,7 +5,8 @@ exact, percentiles are taken from sums only. It knows neither clock nor snapshot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from pubstorm.value import Value
 
@@ -103,7 +104,7 @@ class HistogramSum:
         self._max_ns = 0
         self._negative_total = 0
         self._negative_min_ns = 0
-        self._buckets: dict[int, int] = {}
+        self._buckets = Counter[int]()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HistogramSum) and self.value() == other.value()
@@ -118,6 +119,18 @@ class HistogramSum:
             return
         self._add_range(1, duration_ns, duration_ns, duration_ns)
         self._add_bucket(bucket_index(duration_ns), 1)
+
+    def record_all(self, durations_ns: Sequence[int]) -> None:
+        """Counts several durations that are alike, at a fraction of what each by itself costs."""
+        low_ns, high_ns = min(durations_ns), max(durations_ns)
+        shift = max(high_ns.bit_length() - 1 - _SUB_BITS, 0)
+        if low_ns < 0 or high_ns > MAX_NS or max(low_ns.bit_length() - 1 - _SUB_BITS, 0) != shift:
+            for duration_ns in durations_ns:
+                self.record(duration_ns)
+            return
+        self._add_range(len(durations_ns), sum(durations_ns), low_ns, high_ns)
+        first = shift << _SUB_BITS
+        self._buckets.update([first + (duration_ns >> shift) for duration_ns in durations_ns])
 
     def add(self, other: Histogram) -> None:
         """Adds another histogram."""
@@ -147,4 +160,4 @@ class HistogramSum:
         self._max_ns = max(self._max_ns, max_ns)
 
     def _add_bucket(self, index: int, count: int) -> None:
-        self._buckets[index] = self._buckets.get(index, 0) + count
+        self._buckets[index] += count

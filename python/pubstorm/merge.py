@@ -199,8 +199,8 @@ class StageTotals:
         """The sum of a counter over all populations."""
         return sum(totals.counters[counter] for totals in self.populations.values())
 
-    def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Adds an interval of an agent."""
+    def add_snapshot(self, snapshot: Snapshot, *, is_generator: bool = True) -> None:
+        """Adds an interval of an agent; of one that is no generator without its own load."""
         for index, population in enumerate(snapshot.populations):
             self.population(index).add_snapshot(population)
         for flow in snapshot.flows:
@@ -209,8 +209,9 @@ class StageTotals:
             counts = self.targets.setdefault(told.target, Counter())
             counts["connected_total"] += told.connected_total
             counts["connect_failed_total"] += told.connect_failed_total
-        self.lateness.add(snapshot.engine.lateness)
-        self.blocked.add(snapshot.engine.blocked)
+        if is_generator:
+            self.lateness.add(snapshot.engine.lateness)
+            self.blocked.add(snapshot.engine.blocked)
 
     def add(self, other: StageTotals) -> None:
         """Adds other sums."""
@@ -233,11 +234,18 @@ class AgentTotals:
     rss_max_bytes: int = 0
     ledger_pairs_max: int = 0
     unfollowed_total: int = 0
+    sent_total: int = 0
+    skipped_total: int = 0
+    lateness: HistogramSum = field(default_factory=HistogramSum)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval."""
         load = snapshot.engine
         once = AgentTotals(1, load.cpu_ns, load.rss_bytes, load.ledger_pairs, load.unfollowed_total)
+        for population in snapshot.populations:
+            once.sent_total += population.counters.sent_total
+            once.skipped_total += population.counters.skipped_total
+        once.lateness.add(load.lateness)
         self.add(once)
 
     def add(self, other: AgentTotals) -> None:
@@ -247,12 +255,17 @@ class AgentTotals:
         self.rss_max_bytes = max(self.rss_max_bytes, other.rss_max_bytes)
         self.ledger_pairs_max = max(self.ledger_pairs_max, other.ledger_pairs_max)
         self.unfollowed_total += other.unfollowed_total
+        self.sent_total += other.sent_total
+        self.skipped_total += other.skipped_total
+        self.lateness.add(other.lateness.value())
 
 
 @dataclass
 class Totals:
     """Everything that came from the agents so far."""
 
+    publishers: Collection[int] = ()
+    """Agents that are under test: their own load is none of the generator's."""
     stages: dict[int | None, StageTotals] = field(default_factory=dict)
     agents: dict[int, AgentTotals] = field(default_factory=dict)
     intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
@@ -263,7 +276,8 @@ class Totals:
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
-        self.stages.setdefault(snapshot.stage, StageTotals()).add_snapshot(snapshot)
+        stage = self.stages.setdefault(snapshot.stage, StageTotals())
+        stage.add_snapshot(snapshot, is_generator=snapshot.agent not in self.publishers)
         self.agents.setdefault(snapshot.agent, AgentTotals()).add_snapshot(snapshot)
         self.intervals[snapshot.agent, snapshot.sequence] = Interval.of(snapshot)
         self._slice(snapshot)
@@ -308,14 +322,15 @@ class Totals:
         return self._peak(value)
 
     def connected_peak(self) -> int:
-        """The most clients of all populations together that were connected at once."""
-        return self._peak(lambda interval: interval.connected)
+        """The most clients of all populations together that were connected at once; what is under
+        test is none."""
+        return self._peak(self._connected)
 
     def connected_at(self, instant_ns: int) -> int:
         """Clients of all populations together that were connected at an instant, by the last
         interval of each agent."""
-        latest = {i.agent: i.connected for i in self.time_line() if i.to_ns <= instant_ns}
-        return sum(latest.values())
+        before = (interval for interval in self.time_line() if interval.to_ns <= instant_ns)
+        return sum({interval.agent: self._connected(interval) for interval in before}.values())
 
     def connected_peaks(self) -> dict[int, int]:
         """The most clients that were connected at once, by target."""
@@ -346,6 +361,9 @@ class Totals:
             if interval.stage == stage and lies_inside(interval, from_ns, to_ns)
         ]
 
+    def _connected(self, interval: Interval) -> int:
+        return 0 if interval.agent in self.publishers else interval.connected
+
     def _peak(self, reading: Callable[[Interval], int]) -> int:
         latest: dict[int, int] = {}
         total = peak = 0
@@ -372,7 +390,8 @@ class Totals:
         for flow in snapshot.flows:
             deliveries = Series(stage, "delivery", flow.to)
             self.slices.add_interval(deliveries, to_ns, flow.latency_intended)
-        self.slices.add_interval(Series(stage, "lateness"), to_ns, snapshot.engine.lateness)
+        if snapshot.agent not in self.publishers:
+            self.slices.add_interval(Series(stage, "lateness"), to_ns, snapshot.engine.lateness)
 
 
 def merge(snapshots: Iterable[Snapshot]) -> Totals:

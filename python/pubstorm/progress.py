@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Collection
 
+from pubstorm.cast import Cast
+from pubstorm.control import Sent
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.live import Live, PopulationSummary, Summary
 from pubstorm.merge import Count, Interval, Totals, rate_per_s
@@ -18,17 +21,19 @@ SECOND_NS = 10**9
 class Progress:
     """The state of a run that goes on."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, cast: Cast | None = None) -> None:
         self._plan = plan
+        self._cast = cast or Cast(engines=1)
+        self._publishers = self._cast.publishers
         self._latest: dict[int, Snapshot] = {}
         self._owed = Counter[tuple[int, int]]()
         self._missing = Counter[int]()
         self._outcomes = Counter[str]()
         self._connected_total = 0
         self._first_attempts_total = 0
-        self._agents: int | None = None
+        self._sent = Counter[int]()
         self._started_ns = self._entered_ns = time.monotonic_ns()
-        self.totals = Totals()
+        self.totals = Totals(publishers=frozenset(self._publishers))
         self.stage = 0
         self.moved_ns = 0
         """When a message was last seen to be sent, acknowledged or received."""
@@ -38,9 +43,8 @@ class Progress:
         """When the first failed attempt was seen."""
         self.next_show_ns = 0
 
-    def start(self, agents: int) -> None:
-        """The run starts with so many agents."""
-        self._agents = agents
+    def start(self) -> None:
+        """The run starts."""
         self._started_ns = time.monotonic_ns()
 
     def enter(self, stage: int, at_ns: int) -> None:
@@ -57,13 +61,28 @@ class Progress:
         self._latest[snapshot.agent] = snapshot
         if self._take_messages(snapshot):
             self.moved_ns = now_ns
-        if self._take_connections(snapshot, now_ns):
+        if snapshot.agent in self._publishers:
+            self._sent[snapshot.agent] += sum(
+                population.counters.sent_total for population in snapshot.populations
+            )
+        elif self._take_connections(snapshot, now_ns):
             self.connecting_ns = now_ns
 
-    def settled(self) -> bool:
-        """Whether every agent has done all that it can in this stage."""
-        ours = [s for s in self._latest.values() if s.stage == self.stage]
-        return len(ours) == self._agents and all(snapshot.settled for snapshot in ours)
+    def settled(self, agents: Collection[int] | None = None) -> bool:
+        """Whether every agent, or these of them, has done all that it can in this stage."""
+        asked = range(self._cast.agents) if agents is None else agents
+        return all(map(self._has_settled, asked))
+
+    def _has_settled(self, agent: int) -> bool:
+        latest = self._latest.get(agent)
+        return latest is not None and latest.stage == self.stage and latest.settled
+
+    def sent(self) -> tuple[Sent, ...]:
+        """What each publisher has sent in the whole run, as far as it has told."""
+        return tuple(
+            Sent(population=each.population, client=each.share, total=self._sent[agent])
+            for agent, each in self._publishers.items()
+        )
 
     def balanced(self) -> bool:
         """Whether every delivery owed has come and every message is acknowledged."""
@@ -76,10 +95,11 @@ class Progress:
 
     @property
     def connected(self) -> int:
-        """Clients that are connected."""
+        """Clients that are connected; what is under test is none."""
         return sum(
             population.gauges.connected
-            for snapshot in self._latest.values()
+            for agent, snapshot in self._latest.items()
+            if agent not in self._publishers
             for population in snapshot.populations
         )
 
@@ -107,7 +127,10 @@ class Progress:
             populations=tuple(map(self._population, range(len(self._plan.populations)))),
             latency=self._latency(),
             outcomes=dict(self._outcomes),
-            busy_share=max(map(_busy_share, self._latest.values()), default=0.0),
+            busy_share=max(
+                (_busy_share(s) for a, s in self._latest.items() if a not in self._publishers),
+                default=0.0,
+            ),
         )
 
     def _take_messages(self, snapshot: Snapshot) -> bool:

@@ -106,6 +106,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         faults=faults,
         phases=found,
         brokers=brought.brokers,
+        publishers=assembly.publishers(),
         services=brought.services,
         bridges=brought.bridges,
         command=recording.command,

@@ -11,11 +11,13 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
+from pubstorm.cast import Cast
 from pubstorm.children import watch_children_by_descriptor
 from pubstorm.conduct import Conductor, Course, Happening, Interrupt
 from pubstorm.control_socket import listening
@@ -23,11 +25,17 @@ from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
-from pubstorm.fleet.local import LocalSlot
+from pubstorm.fleet.programs import UserPrograms, slots_of
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
 from pubstorm.memory import watch_memory
-from pubstorm.monitor.choice import monitors_for, profile_spec, watched_brokers
+from pubstorm.monitor.choice import (
+    WatchedProcess,
+    monitors_for,
+    process_monitors,
+    profile_spec,
+    watched_brokers,
+)
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
@@ -42,11 +50,13 @@ from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.target import Target
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix
 from pubstorm.topology.faults import Faults
+from pubstorm.topology.ports import free_port
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -138,6 +148,8 @@ class _Run:
         self._warnings: list[Event] = []
         self._residue: tuple[Residue, ...] = ()
         self._faults: Faults | None = None
+        self._pids: dict[str, int] = {}
+        """The publishers' process ids, once they are up."""
 
     async def play(self) -> Result:
         """Starts everything, plays the stages, stops everything, judges."""
@@ -158,7 +170,7 @@ class _Run:
                 await self._unless_interrupted(topology.start(self._live.starting))
                 self._note_bridges(topology)
                 plan = self._compile(topology)
-                observed = plan.at_targets((*self._scenario.target, *topology.observer_targets))
+                observed = self._observed(plan, topology)
                 watch = self._watch(observed, topology)
                 self._faults = Faults(topology, topology.bridges.links, topology.networks)
                 kept = self._older_targets(is_own)
@@ -195,11 +207,14 @@ class _Run:
 
     def _older_targets(self, is_own: bool) -> Sequence[int]:
         """Indices of the targets that may hold what earlier runs left: not those that this run has
-        started, and not the many small ones of bridges."""
+        started, not the many small ones of bridges, and no publishers, which keep nothing."""
         named = targets_by_name(self._scenario)
         small = {bridge.from_ for bridge in self._scenario.topology.bridges.values()}
-        older = [name for name in named if name == "target" or not (is_own or name in small)]
-        return [index for name in older for index in named[name]]
+        left_out = {*small, *publishers_of(self._scenario)}
+        if is_zeromq(self._scenario):
+            left_out.add("target")
+        older = [name for name in named if name == "target" or not is_own]
+        return [index for name in older if name not in left_out for index in named[name]]
 
     async def _play_cleanly(self, plan: Plan, watch: Watch, clean_start: CleanStart) -> Assembly:
         self._residue = await self._unless_interrupted(clean_start.before())
@@ -213,6 +228,8 @@ class _Run:
     async def _play(self, plan: Plan, watch: Watch) -> Assembly:
         fleet = self._fleet(plan)
         hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
+        publishers = Cast.among(plan, fleet.agents).publishers
+        self._pids.update({each.name: hellos[agent].pid for agent, each in publishers.items()})
         try:
             conductor = await self._conduct(plan, fleet, watch)
         finally:
@@ -246,11 +263,17 @@ class _Run:
     def _compile(self, topology: Topology) -> Plan:
         given = self._scenario.target
         planned = planned_targets(self._scenario)[len(given) :]
+        brokers = len(topology.addresses)
         started = (
             Target(host=host, port=port, tls=target.tls)
-            for (host, port), target in zip(topology.addresses, planned, strict=True)
+            for (host, port), target in zip(topology.addresses, planned[:brokers], strict=True)
         )
-        plan = compile_plan(self._scenario, (*given, *started), run_tag=secrets.randbits(32))
+        publishers = (
+            target.model_copy(update={"port": target.port or free_port()})
+            for target in planned[brokers:]
+        )
+        targets = (*given, *started, *publishers)
+        plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
         plan = topology.keys.equip(plan)
         self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")
         return plan
@@ -266,21 +289,32 @@ class _Run:
                 text = f"short of {need_in_words(need)}: {need.fix}"
                 self._live.note(text)
                 self._warnings.append(Event(at_s=0.0, kind="host", text=text))
-        engine, logs = engine_path(), self._directory.logs
-        slots = [LocalSlot(engine, i, agents, logs / f"agent-{i}.log") for i in range(agents)]
+        populations = publishers_of(self._scenario).items()
+        programs = {name: each.publisher.command for name, each in populations if each.publisher}
+        users = UserPrograms(programs, parent_death_prefix())
+        cast = Cast.of(plan, agents)
+        slots = slots_of(plan, cast, self._directory.logs, users)
         interval_s = plan.snapshot_interval_ns / 1e9
         silence_s = max(SILENCE_S, SILENT_INTERVALS * interval_s)
         return Fleet(slots, self._happenings.put_nowait, silence_s)
 
+    def _observed(self, plan: Plan, topology: Topology) -> Plan:
+        """The plan with the targets where observers find the brokers."""
+        brokers = (*self._scenario.target, *topology.observer_targets)
+        return plan.at_targets((*brokers, *plan.targets[len(brokers) :]))
+
     def _watch(self, plan: Plan, topology: Topology) -> Watch:
         """What watches, from where observers find the brokers."""
         scenario = self._scenario
+        brokers = len(scenario.target) + len(topology.addresses)
         watched = watched_brokers(
             topology.results(),
-            plan.targets,
+            plan.targets[:brokers],
             lambda name: topology.broker(name).pid,
             topology.keys.observer,
         )
+        names = (each.name for each in Cast.of(plan, 0).publishers.values())
+        publishers = [WatchedProcess(name, partial(self._pids.__getitem__, name)) for name in names]
         profiler = None
         if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
             folder = self._directory.path / PROFILE_FOLDER
@@ -288,7 +322,12 @@ class _Run:
             profiler = Profiler(spec, plan, perf)
         services = topology.services.monitors() if scenario.monitors.brokers else ()
         return Watch(
-            (*monitors_for(scenario, plan, watched), *services, *topology.bridges.monitors()),
+            (
+                *monitors_for(scenario, plan, watched),
+                *process_monitors(publishers if scenario.monitors.brokers else ()),
+                *services,
+                *topology.bridges.monitors(),
+            ),
             scenario.monitors.interval,
             self._directory.append_samples,
             self._live,

@@ -11,7 +11,7 @@ from pubstorm.conduct import Conductor, Happening
 from pubstorm.control import Hello
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Fleet, Frame
-from pubstorm.fleet.local import LocalSlot
+from pubstorm.fleet.local import LocalSlot, engine_command
 from pubstorm.live import SilentLive
 from pubstorm.plan import Plan
 
@@ -19,7 +19,7 @@ from pubstorm.plan import Plan
 async def play_alone(plan: Plan, engine: Path, log: Path, keep: Callable[[Frame], None]) -> Hello:
     """Plays every stage; `keep` gets every snapshot. Raises FleetError where the engine fails."""
     happenings: asyncio.Queue[Happening] = asyncio.Queue()
-    fleet = Fleet([LocalSlot(engine, 0, 1, log)], happenings.put_nowait)
+    fleet = Fleet([LocalSlot(engine_command(engine, 0, 1), log)], happenings.put_nowait)
     try:
         hellos = await fleet.up(plan.to_line())
         conductor = Conductor(plan, fleet, happenings, SilentLive())

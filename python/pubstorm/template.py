@@ -191,6 +191,11 @@ class Template:
         """Whether a variable of one of these kinds is in it."""
         return any(variable.kind in kinds for variable in self.variables)
 
+    @property
+    def has_client_values(self) -> bool:
+        """Whether clients differ in it."""
+        return self.has(*CLIENT)
+
     def text(self, n: int, variant: int = 0) -> str:
         """The text for client number `n` and value number `variant` of the range or choice."""
         return "".join(

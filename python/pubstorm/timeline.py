@@ -6,9 +6,10 @@ forgotten. It knows no monitor and no file."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pubstorm.cast import Cast
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.plan import OpenPace, Plan
 from pubstorm.samples import Sample
@@ -20,6 +21,7 @@ OPEN_MAX = 8
 MIN_COVERED = 0.1
 """Share of a span that an agent must have told of for a rate."""
 GAUGES = ("connected", "ready", "in_flight", "backlog", "away", "stalled")
+PUBLISHER_FIGURES = ("busy", "lateness_p99_us")
 COUNTS = ("sent", "acked", "received", "skipped")
 
 
@@ -62,6 +64,7 @@ class LoadTimeline:
     def __init__(self, plan: Plan, agents: int, started_ns: int) -> None:
         self._plan = plan
         self._agents = agents
+        self._publishers = Cast.among(plan, agents).publishers
         self._started_ns = started_ns
         self._width_ns = plan.snapshot_interval_ns
         self._buckets: dict[int, _Bucket] = {}
@@ -187,8 +190,17 @@ class LoadTimeline:
         for agent, part in sorted(bucket.agents.items()):
             state = known.get(agent)
             if part.covered_ns >= MIN_COVERED * self._width_ns and state is not None:
-                for metric, value in _agent_figures(part, state).items():
-                    yield Sample(at_s, f"agent-{agent}", metric, value)
+                yield from self._agent_samples(at_s, agent, _agent_figures(part, state))
+
+    def _agent_samples(
+        self, at_s: float, agent: int, figures: Mapping[str, float]
+    ) -> Iterator[Sample]:
+        """Of a publisher only what no monitor of its process sees, under its own name."""
+        publisher = self._publishers.get(agent)
+        source = f"agent-{agent}" if publisher is None else publisher.name
+        for metric, value in figures.items():
+            if publisher is None or metric in PUBLISHER_FIGURES:
+                yield Sample(at_s, source, metric, value)
 
     def _state_at(self, agent: int, instant_ns: int) -> _AgentState | None:
         """An agent's latest state of an instant; older ones are forgotten."""

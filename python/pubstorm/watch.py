@@ -20,11 +20,13 @@ from pubstorm.readings import Readings, Span
 from pubstorm.result import MonitorProblem, Observer, ProfileResult, Watched
 from pubstorm.samples import Sample
 from pubstorm.snapshot import Snapshot
-from pubstorm.timeline import LoadTimeline
+from pubstorm.timeline import PUBLISHER_FIGURES, LoadTimeline
 
 SECOND_NS = 10**9
 STOP_GRACE_S = 3.0
 """How long monitors may take to let go."""
+KEPT = frozenset({*RATES, *PUBLISHER_FIGURES})
+"""Figures of populations and publishers that are summed up; all are stored."""
 PROBLEMS_MAX = 100
 """Problems that are kept."""
 
@@ -115,7 +117,7 @@ class Watch:
         self._readings.add(
             sample
             for sample in samples
-            if sample.source.startswith("agent-") or sample.metric in RATES
+            if sample.source.startswith("agent-") or sample.metric in KEPT
         )
 
     def _outbox(self, loop: asyncio.AbstractEventLoop) -> _Outbox:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.fleet.local import LocalSlot
+from pubstorm.fleet.local import LocalSlot, engine_command
 from pubstorm.plan import Attachment, HoldAction, Plan, Population, PublishAction, Stage, Target
 
 SlotMaker = Callable[[int], list[LocalSlot]]
@@ -24,7 +24,8 @@ def slots(tmp_path: Path) -> SlotMaker:
     engine.chmod(0o755)
 
     def make(agents: int) -> list[LocalSlot]:
-        return [LocalSlot(engine, i, agents, tmp_path / f"{i}.log") for i in range(agents)]
+        commands = [engine_command(engine, i, agents) for i in range(agents)]
+        return [LocalSlot(command, tmp_path / f"{i}.log") for i, command in enumerate(commands)]
 
     return make
 

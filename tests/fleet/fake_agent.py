@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -21,8 +22,8 @@ EMPTY = {
 
 
 class Agent:
-    def __init__(self, index: int, count: int) -> None:
-        self.index, self.count = index, count
+    def __init__(self, index: int, count: int, population: int | None = None) -> None:
+        self.index, self.count, self.population = index, count, population
         self.plan: dict[str, Any] = json.loads(sys.stdin.readline())
         self.sequence = 0
         self.stage: int | None = None
@@ -44,7 +45,9 @@ class Agent:
         )
 
     def shares(self) -> list[int]:
-        clients = [population["clients"] for population in self.plan["populations"]]
+        if self.population is not None:
+            return [int(p == self.population) for p in range(len(self.plan["populations"]))]
+        clients = [p["clients"] * (p["player"] == "engine") for p in self.plan["populations"]]
         return [max(0, (n - self.index - 1) // self.count + 1) for n in clients]
 
     def snapshot(self, settled: bool = True, sent: int = 0, failed: int = 0) -> None:
@@ -65,6 +68,9 @@ class Agent:
             }
             for n in self.shares()
         ]
+        if self.population is not None:
+            for index, population in enumerate(populations):
+                population["counters"] = {"sent_total": sent * (index == self.population)}
         self.say(
             kind="snapshot",
             agent=self.index,
@@ -91,11 +97,15 @@ class Agent:
         """Settles every stage at once, until told to stop."""
         for line in sys.stdin:
             command = json.loads(line)
+            sys.stderr.write(line)
+            sys.stderr.flush()
             if command["command"] == "stage":
                 self.stage = command["index"]
                 self.play_stage()
             elif command["command"] == "change":
                 self.snapshot(sent=command["action"]["clients"])
+            elif command["command"] == "close" and self.plan["name"] != "publishers-deaf":
+                self.snapshot(sent=5)
             elif command["command"] == "stop":
                 if self.plan["name"] == "leaves-slowly":
                     sys.stdin.readline()
@@ -103,6 +113,14 @@ class Agent:
                 return
 
     def play_stage(self) -> None:
+        if self.plan["name"].startswith("publishers-"):
+            if self.plan["stages"][self.stage]["action"]["kind"] != "publish":
+                self.snapshot()
+            elif self.population is None:
+                self.await_close()
+            else:
+                self.publish()
+            return
         match self.plan["name"]:
             case "crashes":
                 self.snapshot()
@@ -113,6 +131,26 @@ class Agent:
                 self.snapshot(settled=False, failed=5)
             case "never-settles":
                 self.snapshot(settled=False)
+            case _:
+                self.snapshot(sent=10)
+
+    def await_close(self) -> None:
+        """What an engine does that is to be told what publishers have sent."""
+        self.snapshot(settled=False)
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            self.snapshot(settled=False)
+
+    def publish(self) -> None:
+        match self.plan["name"]:
+            case "publishers-die":
+                self.snapshot(settled=False, sent=3)
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "publishers-fall-silent":
+                sleep_for_ever()
+            case "publishers-talk-nonsense":
+                self.say(kind="weather", sky="blue")
+            case "publishers-dawdle" | "publishers-deaf":
+                self.snapshot(settled=False, sent=10)
             case _:
                 self.snapshot(sent=10)
 
@@ -153,5 +191,10 @@ def sleep_for_ever() -> NoReturn:
 
 
 if __name__ == "__main__":
-    index, count = sys.argv[sys.argv.index("--shard") + 1].split("/")
-    misbehave(Agent(int(index), int(count)))
+    options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    if "--population" in options:
+        place = [int(options[key]) for key in ("--agent", "--agents", "--population")]
+        misbehave(Agent(*place))
+    else:
+        index, count = options["--shard"].split("/")
+        misbehave(Agent(int(index), int(count)))

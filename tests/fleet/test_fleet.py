@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -139,7 +140,7 @@ def test_an_agent_may_be_silent_while_its_clients_leave(
     [
         ("never-says-hello", "exited with code 7", "cannot think of a greeting"),
         ("fails", "gave up: no such seed", "choose another"),
-        ("is-another-shard", "plays shard 1/1", None),
+        ("is-another-shard", "says that it is agent 1 of 1", None),
     ],
 )
 def test_a_fleet_that_does_not_come_up_says_why(
@@ -159,7 +160,7 @@ def test_a_missing_engine_is_an_error(slots: SlotMaker, plan_named: PlanMaker) -
         pytest.fail("the fleet is up")
 
     made = slots(1)
-    made[0].engine.unlink()
+    Path(made[0].command.words[0]).unlink()
     with pytest.raises(FleetError, match="cannot start"):
         play(made, plan_named("well"), script)
 

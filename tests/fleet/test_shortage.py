@@ -14,14 +14,17 @@ START = """
 import asyncio, os, resource, sys
 from pathlib import Path
 from pubstorm.errors import PubstormError
-from pubstorm.fleet.local import LocalSlot
+from pubstorm.fleet.local import LocalSlot, engine_command
 from pubstorm.topology.adapters import EmbeddedBroker
 from pubstorm.topology.broker import Place
+
+def start_engine(folder):
+    return LocalSlot(engine_command(Path("/bin/true"), 0, 1), folder / "log").spawn()
 
 async def start():
     folder = Path("/nonexistent")
     for name, begin in (
-        ("engine", lambda: LocalSlot(Path("/bin/true"), 0, 1, folder / "log").spawn()),
+        ("engine", lambda: start_engine(folder)),
         ("broker", lambda: EmbeddedBroker(Place("b-0", folder)).spawn(["/bin/true"])),
     ):
         try:

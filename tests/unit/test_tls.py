@@ -77,7 +77,7 @@ def test_a_target_under_tls_has_a_scheme_and_a_port_of_its_own(
         ("ssl://b", "write mqtts://b"),
         ("tls://b:1", "write mqtts://b:1"),
         ("mqtts://me:secret@b", "user name and password belong to the population"),
-        ("wss://b", "this version speaks MQTT over TCP (mqtt://) and TLS (mqtts://)"),
+        ("wss://b", "this version speaks MQTT (mqtt://, under TLS mqtts://) and ZeroMQ (zmq://)"),
     ],
 )
 def test_other_ways_to_write_it_get_a_hint(text: str, hint: str) -> None:

@@ -128,7 +128,10 @@ def test_a_table_takes_what_varies_and_the_metrics_of_variants() -> None:
         ("{variant: fast, metric: devise.lost}", "found the unknown population 'devise'"),
         ("{variant: fast, metric: device.lots}", "found 'lots', allowed are the metrics"),
         ("{variant: fast, metric: device.lost@soon}", "found the unknown span 'soon'"),
-        ("{variant: fast, metric: 'search.most:devise.lost'}", "unknown population 'devise'"),
+        (
+            "{variant: fast, metric: search.most}",
+            "found 'search.most' in a scenario without a search",
+        ),
         ("{variant: fast}", "found no 'metric', which is needed"),
     ],
 )
@@ -138,6 +141,26 @@ def test_a_wrong_column_says_what_is_allowed(column: str, problem: str) -> None:
     found = problems(SWEEP, *lines)
     assert len(found) == 1, found
     assert problem in found[0]
+
+
+def test_a_column_can_ask_for_what_only_its_variant_has() -> None:
+    shares = "populations.device.shares: {brief: {part: 50%, lifetime: 1s}}"
+    sweep = f"{{vary: {{{CLIENTS}: [5, 9]}}, variants: {{plain: , brief: {{{shares}}}}}}}"
+    asked = "tables: {t: {c: {variant: %s, metric: device/brief.lost}}}"
+    assert load(sweep, asked % "brief").tables["t"]["c"].variant == "brief"
+    (found,) = problems(sweep, asked % "plain")
+    assert "s.yaml:7: tables.t.c.metric: found the unknown population 'device/brief'" in found
+    load("null", asked % "brief")
+
+
+def test_a_figure_can_be_asked_at_a_point_of_a_search() -> None:
+    search = f"search: {{vary: {RATE}, from: 1/s, to: 9/s}}"
+    more = (search, "thresholds: [device.lost == 0]")
+    sweep = f"{{vary: {{{CLIENTS}: [5, 9]}}}}"
+    columns = "{a: 'search.most:device.lost', b: 'search.best:limited_by', c: search.best}"
+    assert len(load(sweep, *more, f"tables: {{t: {columns}}}").tables["t"]) == 3
+    (found,) = problems(sweep, *more, "tables: {t: {a: 'search.most:devise.lost'}}")
+    assert "found the unknown population 'devise'" in found
 
 
 def test_tables_need_steps_to_make_rows_of() -> None:

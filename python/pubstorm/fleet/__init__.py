@@ -6,7 +6,7 @@ between processes of this machine and others. It knows no stage and adds nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -60,6 +60,10 @@ class Slot(Protocol):
     @property
     def name(self) -> str:
         """What the agent is called in messages."""
+
+    @property
+    def agents(self) -> int:
+        """Of how many agents its hello tells: engines know of engines only."""
 
     async def spawn(self) -> None:
         """Starts the agent, or raises FleetError."""
@@ -121,12 +125,17 @@ class Fleet:
             await self.close()
             raise
 
-    async def command(self, command: EnterStage | ApplyChange | Close | Stop) -> None:
-        """Sends a command to every agent that is left. After a stop they may be silent, as they
-        are while their clients leave; who stops them sets them a limit."""
+    async def command(
+        self,
+        command: EnterStage | ApplyChange | Close | Stop,
+        to: Collection[int] | None = None,
+    ) -> None:
+        """Sends a command to every agent that is left, or to these of them. After a stop they may
+        be silent, as they are while their clients leave; who stops them sets them a limit."""
         self._stopping = self._stopping or isinstance(command, Stop)
         line = command.model_dump_json() + "\n"
-        await asyncio.gather(*(self._slots[agent].send(line) for agent in self.alive))
+        agents = self.alive if to is None else self.alive.intersection(to)
+        await asyncio.gather(*(self._slots[agent].send(line) for agent in agents))
 
     def kill(self) -> None:
         """Ends every agent at once."""
@@ -158,7 +167,8 @@ class Fleet:
 
     async def _follow(self, agent: int) -> None:
         """Reads an agent to its end and emits its last event, whatever happens."""
-        slot, reader = self._slots[agent], _Reader(agent, len(self._slots))
+        slot = self._slots[agent]
+        reader = _Reader(agent, slot.agents)
         how: Literal["bye", "exited", "silent", "broken"] = "exited"
         text, hint = "was given up", ""
         try:
@@ -236,7 +246,7 @@ class _Reader:
         if isinstance(said, Hello):
             self._greeted = True
             if (said.agent, said.agents) != (self._agent, self._agents):
-                raise ContractError(f"it plays shard {said.agent}/{said.agents}")
+                raise ContractError(f"it says that it is agent {said.agent} of {said.agents}")
             return
         number = said.snapshots if isinstance(said, Bye) else said.sequence
         if number != self._snapshots:

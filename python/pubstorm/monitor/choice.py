@@ -20,7 +20,7 @@ from pubstorm.plan import Plan, PublishAction, Target, client_tls, template_of
 from pubstorm.result import BrokerResult
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, SysTopics
-from pubstorm.scenario.target import parse_target
+from pubstorm.scenario.target import ZmqTarget, parse_target
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,16 @@ class WatchedBroker:
     """Where it shows counters in Prometheus' format; None if it does not."""
     login: Login | None = None
     """Who an observer is there; None: what a client of the load is."""
+
+
+@dataclass(frozen=True)
+class WatchedProcess:
+    """A program of the run that is no broker, such as a publisher."""
+
+    source: str
+    """What its readings are called after."""
+    process: PidNow
+    """Its process id."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,12 @@ def watched_brokers(
     of a name, if they have one."""
     given = targets[: len(targets) - len(started)]
     found = (
-        WatchedBroker(f"broker-{number}", Process(port=target.port), target, True)
+        WatchedBroker(
+            source=f"broker-{number}",
+            process=Process(port=target.port),
+            target=target,
+            speaks_sys=not isinstance(target, ZmqTarget),
+        )
         for number, target in enumerate(given)
         if target.is_loopback
     )
@@ -125,6 +140,13 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
         if source.sys is not None:
             first = plan.targets[0] if scenario.target else watched.brokers[0].target
             yield _observer(name, source.sys, plan, first)
+
+
+def process_monitors(programs: Sequence[WatchedProcess]) -> Iterator[Monitor]:
+    """The monitors of programs of the run."""
+    families = Families()
+    for program in programs:
+        yield ProcessMonitor(program.source, program.process, families)
 
 
 def profile_spec(

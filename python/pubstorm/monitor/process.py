@@ -4,9 +4,10 @@ added up. It knows no broker."""
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,10 @@ RETRY_S = (1.0, 60.0)
 socket."""
 
 
+THREADS_MAX = 32
+"""The busiest thread is looked for where a process and its children have so many at most: a reading
+takes some 15 us for each."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
 PidNow = Callable[[], int]
 """The process id that something has now, which changes when it is started again."""
@@ -65,6 +70,7 @@ class ProcessMonitor:
         self._root: psutil.Process | None = None
         self._retry_s, self._retry_at_s = RETRY_S[0], 0.0
         self._used: dict[psutil.Process, tuple[float, float]] = {}
+        self._thread_ticks: dict[tuple[int, int], int] = {}
         self._read_at_s = 0.0
 
     def start(self) -> None:
@@ -110,9 +116,11 @@ class ProcessMonitor:
             with contextlib.suppress(psutil.Error):
                 members.append(_Member(psutil.Process(pid)))
         used = {member.process: member.used for member in members}
+        ticks = _thread_ticks(members)
         if self._used:
             yield from self._cpu(used, now_s, at_ns)
-        self._used, self._read_at_s = used, now_s
+            yield from self._busiest_thread(ticks, now_s, at_ns)
+        self._used, self._thread_ticks, self._read_at_s = used, ticks, now_s
         yield Reading(at_ns, "rss_bytes", sum(member.rss_bytes for member in members))
         yield Reading(at_ns, "private_bytes", sum(member.private_bytes for member in members))
         yield Reading(at_ns, "threads", sum(member.threads for member in members))
@@ -138,6 +146,17 @@ class ProcessMonitor:
         for metric, share in shares.items():
             yield Reading(at_ns, metric, round(share, 4))
 
+    def _busiest_thread(
+        self, ticks: dict[tuple[int, int], int], now_s: float, at_ns: int
+    ) -> Iterator[Reading]:
+        """The share of one core that the busiest thread has used since the last reading: what one
+        thread does, no second core makes faster."""
+        span_s = now_s - self._read_at_s
+        used = [now - self._thread_ticks[t] for t, now in ticks.items() if t in self._thread_ticks]
+        if used:
+            share = max(used) / TICKS_PER_S / span_s
+            yield Reading(at_ns, "thread_cpu_max", round(share, 4))
+
 
 class _Member:
     """One process, read once; raises psutil.NoSuchProcess where it has ended."""
@@ -153,6 +172,21 @@ class _Member:
             self.rss_bytes, self.private_bytes = memory.rss, memory.rss - memory.shared
             self.threads = process.num_threads()
         self.descriptors = _descriptors(process)
+
+
+def _thread_ticks(members: Sequence[_Member]) -> dict[tuple[int, int], int]:
+    """CPU time of each thread so far, in ticks, by process and thread; nothing where there are too
+    many."""
+    ticks: dict[tuple[int, int], int] = {}
+    if sum(member.threads for member in members) > THREADS_MAX:
+        return ticks
+    for pid in (member.process.pid for member in members):
+        with contextlib.suppress(OSError):
+            for folder in (PROC / str(pid) / "task").iterdir():
+                # The name of the thread, in brackets, may hold anything.
+                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+                ticks[pid, int(folder.name)] = int(fields[11]) + int(fields[12])
+    return ticks
 
 
 def find(wanted: Wanted | PidNow) -> psutil.Process:

@@ -264,7 +264,8 @@ class _Stage:
                 f"the generator was late: p99 {duration_text(late_us)} over "
                 f"{counted(late.count, 'message')}"
             )
-        inside = self._inside(cut)
+        publishers = self._run.cast.publishers
+        inside = [i for i in self._inside(cut) if i.agent not in publishers]
         busy = sum(busy_share([interval]) > limits.busy for interval in inside)
         if busy > MAX_BUSY_SHARE * len(inside):
             yield (

@@ -7,22 +7,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import ceil
+from typing import Literal
 
 from pubstorm.plan import model as plan
 from pubstorm.plan.attachment import most_at_a_target
 from pubstorm.plan.json_text import json_template
+from pubstorm.plan.prefixes import due_per_s
 from pubstorm.plan.stages import planned_stages
-from pubstorm.scenario.divisions import Division, divisions_of
+from pubstorm.scenario.divisions import Division, divisions_of, mean_stay_ns
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Lifetime, Publication, Reconnect, Will
+from pubstorm.scenario.populations import Population, Publication, Reconnect, Will
+from pubstorm.scenario.roles import publisher_of, publishers_of, speaks_zeromq
 from pubstorm.scenario.target import SOURCES_MAX, Target
 from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.zeromq import DEFAULT_HIGH_WATER_MARK
+from pubstorm.units import PartOf
 
 
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
-    divisions = divisions_of(scenario).values()
-    return plan.Plan(
+    divisions = tuple(divisions_of(scenario).values())
+    compiled = plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
         seed=scenario.seed,
@@ -34,11 +39,17 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         drain_ns=scenario.drain,
         stall_ns=None if scenario.topology.bridges else scenario.stall_after,
         populations=tuple(
-            _population(division, _attachment(scenario, division), targets)
+            _population(scenario, division, targets).model_copy(
+                update=_zeromq(scenario, division.population)
+            )
             for division in divisions
         ),
         stages=tuple(planned_stages(scenario)),
     )
+    populations = tuple(
+        _slowed(compiled, index, division) for index, division in enumerate(divisions)
+    )
+    return compiled.model_copy(update={"populations": populations})
 
 
 def provisional_plan(scenario: Scenario) -> plan.Plan:
@@ -47,19 +58,28 @@ def provisional_plan(scenario: Scenario) -> plan.Plan:
 
 
 def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
-    """The scenario's targets; brokers that are yet to be started have port 0."""
+    """The scenario's targets, then the brokers and then the publishers that are yet to be started:
+    these have port 0 unless the scenario gives them one."""
     started = (
         Target(host="127.0.0.1", port=0, tls=broker.tls != "none")
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
     )
-    return (*scenario.target, *started)
+    publishers = (
+        Target(host="127.0.0.1", port=0 if publisher.port is None else publisher.port + number)
+        for population in publishers_of(scenario).values()
+        if (publisher := population.publisher) is not None
+        for number in range(population.clients)
+    )
+    return (*scenario.target, *started, *publishers)
 
 
 def targets_by_name(scenario: Scenario) -> dict[str, range]:
-    """Indices of the targets that a name of a broker stands for, and those of `target`."""
+    """Indices of the targets that a name of a broker or of a population of publishers stands for,
+    and those of `target`."""
     counts = {"target": len(scenario.target)}
     counts |= {name: broker.count for name, broker in scenario.topology.brokers.items()}
+    counts |= {name: each.clients for name, each in publishers_of(scenario).items()}
     firsts = accumulate(counts.values(), initial=0)
     named = zip(counts.items(), firsts, strict=False)
     return {name: range(first, first + count) for (name, count), first in named if count}
@@ -67,8 +87,12 @@ def targets_by_name(scenario: Scenario) -> dict[str, range]:
 
 def _attachment(scenario: Scenario, division: Division) -> plan.Attachment:
     chosen, indices = division.population.at, targets_by_name(scenario)
+    publishers = publishers_of(scenario)
+    if division.whole in publishers:
+        own = indices[division.whole]
+        return plan.Attachment(first=own.start, count=len(own))
     if chosen is None:
-        first, count = 0, sum(map(len, indices.values()))
+        first, count = 0, sum(len(own) for name, own in indices.items() if name not in publishers)
         return plan.Attachment(first=first, count=count, shift=division.start % count)
     among = indices[chosen.brokers][chosen.first :]
     count = len(among) if chosen.count is None else chosen.count
@@ -112,11 +136,12 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def _population(
-    division: Division, at: plan.Attachment, targets: Sequence[Target]
+    scenario: Scenario, division: Division, targets: Sequence[Target]
 ) -> plan.Population:
     population, whole = division.population, division.whole
+    at = _attachment(scenario, division)
     tls = any(target.tls for target in targets[at.first : at.first + at.count])
-    reconnect, will = population.reconnect, population.will
+    reconnect, will, read_rate = population.reconnect, population.will, population.read_rate
     client_id = f"{whole}-{{n}}" if population.client_id is None else population.client_id
     return plan.Population(
         name=division.name,
@@ -134,9 +159,9 @@ def _population(
         will=None if will is None else _will(will),
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
-        read_rate_per_s=population.read_rate,
+        read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,
         rows=_rows(division),
-        lifetime=None if population.lifetime is None else _lifetime(population.lifetime),
+        lifetime=_lifetime(scenario, division),
         subscriptions=tuple(
             plan.Subscription(filter=subscription.topic, qos=subscription.qos)
             for subscription in population.subscriptions
@@ -178,9 +203,58 @@ def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
     return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
 
 
-def _lifetime(lifetime: Lifetime) -> plan.Lifetime:
-    longest = lifetime.from_ if lifetime.to is None else lifetime.to
-    return plan.Lifetime(min_ns=lifetime.from_, max_ns=longest, again_ns=lifetime.again)
+def _zeromq(scenario: Scenario, population: Population) -> dict[str, object]:
+    """What a plan says of ZeroMQ's clients; nothing of others."""
+    if not speaks_zeromq(scenario, population):
+        return {}
+    publisher, is_simulated = population.publisher, population.subscriber == "simulated"
+    zmq = plan.Zmq(
+        high_water_mark=0, security=_security(publisher_of(scenario, population) or population)
+    )
+    if publisher is not None:
+        own = {"high_water_mark": publisher.high_water_mark, "io_threads": publisher.io_threads}
+    elif is_simulated:
+        own = {}
+    else:
+        mark = population.high_water_mark
+        own = {"high_water_mark": DEFAULT_HIGH_WATER_MARK if mark is None else mark}
+    player = "engine" if is_simulated else population.subscriber
+    return {
+        "version": "zmtp-3.1",
+        "player": player if publisher is None else publisher.kind,
+        "zmq": zmq.model_copy(update=own),
+    }
+
+
+def _security(population: Population) -> Literal["null", "plain", "curve"]:
+    """The mechanism of a publisher and its subscribers; at one that already runs, `plain` where
+    subscribers have a user name."""
+    if population.publisher is None:
+        return "null" if population.username is None else "plain"
+    security = population.publisher.security
+    return "null" if security == "none" else security
+
+
+def _slowed(compiled: plan.Plan, index: int, division: Division) -> plan.Population:
+    """The population with its read rate, where that is a share of what is due to a client."""
+    population, part = compiled.populations[index], division.population.read_rate
+    if not isinstance(part, PartOf):
+        return population
+    due = due_per_s(compiled, index)
+    read_rate_per_s = None if not due else due * part.share
+    return population.model_copy(update={"read_rate_per_s": read_rate_per_s})
+
+
+def _lifetime(scenario: Scenario, division: Division) -> plan.Lifetime | None:
+    lifetime = division.population.lifetime
+    if lifetime is None:
+        return None
+    if lifetime.rate is not None:
+        longest = 2 * mean_stay_ns(scenario, division)
+        return plan.Lifetime(min_ns=1, max_ns=longest, again_ns=lifetime.again)
+    shortest = lifetime.from_ or 0
+    longest = shortest if lifetime.to is None else lifetime.to
+    return plan.Lifetime(min_ns=shortest, max_ns=longest, again_ns=lifetime.again)
 
 
 def _publication(publication: Publication) -> plan.Publication:
@@ -205,6 +279,7 @@ def _pace(publication: Publication) -> plan.OpenPace | plan.ClosedPace:
         jitter=publication.jitter,
         phase=publication.phase,
         late=publication.late,
+        burst=publication.burst,
     )
 
 

@@ -11,6 +11,7 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population, PopulationShare
 from pubstorm.units import rounded
 
+SECOND_NS = 10**9
 REST = "rest"
 """What the clients are called that are in no share."""
 
@@ -59,6 +60,20 @@ def share_sizes(population: Population) -> dict[str, int]:
     bounds = [population.clients - rounded(end * population.clients) for end in reversed(ends)]
     sizes = (upper - lower for lower, upper in pairwise([0, *bounds]))
     return dict(zip((REST, *population.shares), sizes, strict=True))
+
+
+def mean_stay_ns(scenario: Scenario, division: Division) -> int:
+    """How long each client is there in the mean, so that they go at the rate of their lifetime; not
+    above 0 where they would have to be back sooner than `again` says. The rate of a share is that
+    of its own clients, the rate of a population that of all of them together."""
+    lifetime = division.population.lifetime
+    if lifetime is None or lifetime.rate is None:
+        return 0
+    whole = scenario.populations[division.whole]
+    share = whole.shares.get(division.share or "")
+    is_own = share is not None and "lifetime" in share.model_fields_set
+    clients = division.clients if is_own else whole.clients
+    return round(clients / lifetime.rate * SECOND_NS) - (lifetime.again or 0)
 
 
 def meant_by(names: Mapping[str, Division], name: str) -> tuple[str, ...]:

@@ -87,6 +87,15 @@ def topic(value: object) -> str:
     return source
 
 
+def flow_topic(value: object) -> str:
+    """A template of a topic of any protocol: where it is MQTT's, `topic` has its rules. ZeroMQ's
+    may be empty."""
+    source = text(value)
+    template = _template(source)
+    _check(source, template.check_topic)
+    return source
+
+
 def client_topic(value: object) -> str:
     """A template of a topic name with one value for each client: no range and no choice."""
     return client_text(topic(value))
@@ -162,6 +171,20 @@ def clients_or_part(value: object) -> int | PartOf:
         raise UnfitError(value, f"{message}, or a share in percent such as 50%") from None
 
 
+def read_rate(value: object) -> float | PartOf:
+    """A rate, or a share in percent of what is due."""
+    if isinstance(value, PartOf):
+        return value
+    if isinstance(value, str) and value.rstrip().endswith("%"):
+        return PartOf(float(Quantity(share, 0, 1, above_low=True).read(value)))
+    try:
+        return float(Quantity(rate_per_s, 0, 1e9, above_low=True).read(value))
+    except UnfitError as unfit:
+        message = str(unfit).partition(", allowed ")[2]
+        hint = unfit.hint
+        raise UnfitError(value, f"{message}, or a share in percent such as 50%", hint) from None
+
+
 def or_never(value: object, handler: ValidatorFunctionWrapHandler) -> object:
     """What the field takes, or None for `never`."""
     return None if value is None or value == "never" else handler(value)
@@ -235,6 +258,8 @@ Clients = Annotated[int, Quantity(count, 1, CLIENTS_MAX)]
 Number = Annotated[int, Quantity(count, 0, 2**62)]
 PortNumber = Annotated[int, Quantity(count, 1, 65535)]
 SmallCount = Annotated[int, Quantity(count, 1, 4096)]
+HighWaterMark = Annotated[int, Quantity(count, 0, 2**31 - 1)]
+Burst = Annotated[int, Quantity(count, 1, 10**6)]
 Window = Annotated[int, Quantity(count, 1, 65535)]
 Parallelism = Annotated[int, Quantity(count, 1, 2**32 - 1)]
 Seed = Annotated[int, Quantity(count, 0, 2**62)]
@@ -248,6 +273,11 @@ Share = Annotated[float, Quantity(share, 0, 1)]
 ShareBelowOne = Annotated[float, Quantity(share, 0, 0.999)]
 KeepAlive = Annotated[int, Quantity(duration_ns, 0, 65535 * SECOND_NS, step=SECOND_NS)]
 Factor = Annotated[float, Quantity(factor, 0, 1e6)]
+ReadRate = Annotated[
+    float | PartOf,
+    PlainValidator(read_rate),
+    _json("rate", "string", examples=["100/s", "50%"]),
+]
 PublicationRate = Annotated[
     float | None, BeforeValidator(publication_rate), _json("rate", examples=["10/s", "max"])
 ]
@@ -269,7 +299,8 @@ PositiveDurationOrNever = Annotated[
 Name = Annotated[str, BeforeValidator(name), _json("name")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]
 ClientText = Annotated[str, BeforeValidator(client_text), _json("template")]
-Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]
+FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template")]
+FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template")]
 ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template")]
 TopicFilter = Annotated[str, BeforeValidator(topic_filter), _json("topic filter template")]
 QoS = Annotated[int, BeforeValidator(qos), _json("QoS", "integer", enum=[0, 1, 2])]

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
-from pubstorm.scenario.at import Finding
+from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.checks import check_keys, check_rows, check_values
 from pubstorm.scenario.counts import counted
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
+from pubstorm.scenario.expressions import check_variant_columns
 from pubstorm.scenario.model import Scenario, Source, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
 from pubstorm.scenario.paths import with_absolute_paths
@@ -147,16 +148,19 @@ class _Loading:
         of the value that brought it."""
         overrides, target = settings
         steps: list[Step] = []
+        looked_at: set[str | None] = {None}
         for variation in sweep.variations():
-            own = variation.overrides
+            own, variant = variation.overrides, variation.variant
+            loading = _Loading(self.file, self.document)
             try:
-                scenario = _Loading(self.file, self.document).scenario(
-                    text, (*overrides, ALONE, *own.values()), target
-                )
+                scenario = loading.scenario(text, (*overrides, ALONE, *own.values()), target)
             except ScenarioError as error:
                 self._add_of_step(variation, error.problems)
                 continue
             steps.append(Step(variation, scenario))
+            if variant is not None and variant not in looked_at:
+                looked_at.add(variant)
+                self._add(check_variant_columns(At(loading.data), scenario, variant))
         other = [s for s in steps if s.scenario.topology != steps[0].scenario.topology]
         if sweep.broker == "same" and other:
             message = "found 'same' for steps with different brokers, allowed is 'fresh'"

@@ -64,7 +64,8 @@ class Scenario(Part):
     description: Text = ""
     """One line for the list of scenarios."""
     target: Targets = ()
-    """Where clients connect: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, or a list.
+    """Where clients connect: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, or a list; or
+    publishers of ZeroMQ that already run, `zmq://HOST:PORT`.
     Client c of a population goes to target c modulo their number. Of a name's addresses the first
     IPv4 one is used, else the first. Not needed where the topology starts brokers; with bridges
     it can be the broker that they lead to."""
@@ -73,8 +74,8 @@ class Scenario(Part):
     populations: Mapping[Name, Population] = Field(min_length=1)
     """Clients that behave alike, by name."""
     scale: Scale = 1.0
-    """Times the numbers of clients: those of all populations, and those that stages bring up, add
-    or remove; at least one each."""
+    """Times the numbers of clients: those of all populations but publishers, and those that stages
+    bring up, add or remove; at least one each."""
     stages: tuple[Stage, ...] = Field(DEFAULT_STAGES, min_length=1)
     """What happens, in order. Default: connect, then publish for 10s."""
     drain: Duration = 5 * SECOND_NS

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
+    Burst,
     Bytes,
     Clients,
     ClientText,
@@ -18,6 +19,9 @@ from pubstorm.scenario.fields import (
     Duration,
     DurationOrNever,
     Flag,
+    FlowFilter,
+    FlowTopic,
+    HighWaterMark,
     KeepAlive,
     Name,
     Number,
@@ -25,17 +29,17 @@ from pubstorm.scenario.fields import (
     PublicationRate,
     QoS,
     Rate,
+    ReadRate,
     Share,
     ShareBelowOne,
     SmallCount,
     Text,
-    Topic,
-    TopicFilter,
     Window,
     one_of,
 )
 from pubstorm.scenario.payloads import Payload
 from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.zeromq import Publisher, SubscriberKind
 from pubstorm.units import UnfitError
 
 MILLISECOND_NS = 10**6
@@ -47,8 +51,9 @@ class Subscription(Part):
 
     SHORT_FOR: ClassVar[str | None] = "topic"
 
-    topic: TopicFilter
-    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
+    topic: FlowFilter
+    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value. At
+    a publisher of ZeroMQ it is what topics begin with, and `""` means all of them."""
     qos: QoS = 0
     """Highest QoS wanted."""
 
@@ -67,8 +72,10 @@ class Size(Part):
 class Publication(Part):
     """A flow of messages that every client sends in publish stages."""
 
-    topic: Topic
-    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    topic: FlowTopic
+    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message. A
+    publisher of ZeroMQ sends it as a frame of its own before the payload, and with `""` the
+    payload alone."""
     order: Annotated[Literal["turn", "shuffled"], BeforeValidator(one_of("turn", "shuffled"))] = (
         "turn"
     )
@@ -78,6 +85,9 @@ class Publication(Part):
     """Messages a second of each client; `max`: as fast as window and socket take them."""
     interval: PositiveDuration | None = None
     """Time between two messages of a client, instead of a rate."""
+    burst: Burst = 1
+    """How many messages of a client are due at once; bursts are that many times as far apart, so
+    that the rate stays the same."""
     size: Size = Size.model_validate("100B")
     """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
     stamp: they are counted, without latency."""
@@ -114,7 +124,7 @@ class Attachment(Part):
     SHORT_FOR: ClassVar[str | None] = "brokers"
 
     brokers: Name
-    """A name under `topology.brokers`, or `target`."""
+    """A name under `topology.brokers`, a population of publishers, or `target`."""
     first: Number = 0
     """Number of the first of them that has clients."""
     count: SmallCount | None = None
@@ -161,14 +171,17 @@ class Reconnect(Part):
 
 class Lifetime(Part):
     """How long clients stay: each draws a time anew whenever it is ready, then disconnects. A plain
-    duration is that time for all."""
+    duration is that time for all. Give `from` or `rate`."""
 
     SHORT_FOR: ClassVar[str | None] = "from"
 
-    from_: PositiveDuration = Field(alias="from")
+    from_: PositiveDuration | None = Field(None, alias="from")
     """Shortest time."""
     to: PositiveDuration | None = None
     """Longest time. Default: the shortest."""
+    rate: Rate | None = None
+    """Instead of times: how many of these clients go a second, all together. The times are drawn
+    from nothing to twice what that needs."""
     again: DurationOrNever = None
     """How long after it has gone a client comes back, or `never`. Default: never."""
 
@@ -214,8 +227,9 @@ class PopulationShare(Part):
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = None
     """How a lost or refused connection is tried again, or `never`."""
-    read_rate: Rate | None = None
-    """Messages a second that a client takes from its socket at most: a slow subscriber."""
+    read_rate: ReadRate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber. At a
+    publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
     subscriptions: tuple[Subscription, ...] | None = None
     """What each client subscribes to."""
     publications: tuple[Publication, ...] | None = None
@@ -227,10 +241,18 @@ class Population(Part):
 
     clients: Clients
     """How many clients."""
+    publisher: Publisher | None = None
+    """Makes each client a process with a ZeroMQ PUB socket, which is under test; populations whose
+    `at` names this one are its subscribers."""
+    subscriber: SubscriberKind = "simulated"
+    """Who plays subscribers of ZeroMQ: the engines, many in a process, or real sockets of `libzmq`
+    or `pyzmq`, which take more of the host each."""
+    high_water_mark: HighWaterMark | None = None
+    """Messages that a real SUB socket queues at most (ZMQ_RCVHWM); 0: no limit. Default: 1000."""
     first: Number = 0
     """The number `{n}` of the first client; the others count up from it."""
     at: Attachment | None = None
-    """Which brokers they connect to. Default: all targets in turn."""
+    """Which brokers or publishers they connect to. Default: all targets in turn."""
     bridge: Flag = False
     """Whether clients connect as mosquitto's bridges do: with the bridge bit in the protocol level,
     so that a broker that knows it sends them nothing of what they published."""
@@ -254,8 +276,9 @@ class Population(Part):
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = Reconnect()
     """How a lost or refused connection is tried again, or `never`."""
-    read_rate: Rate | None = None
-    """Messages a second that a client takes from its socket at most: a slow subscriber."""
+    read_rate: ReadRate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber. At a
+    publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
     subscriptions: tuple[Subscription, ...] = ()
     """What each client subscribes to."""
     publications: tuple[Publication, ...] = ()

@@ -25,6 +25,9 @@ def scaled(scenario: Scenario) -> Scenario:
 
 
 def _population(population: Population, factor: float) -> Population:
+    # Publishers are what is under test: they are scaled as little as brokers are.
+    if population.publisher is not None:
+        return population
     return population.model_copy(update={"clients": _times(population.clients, factor)})
 
 

@@ -37,19 +37,29 @@ class Target(BaseModel):
             return self.host == "localhost"
 
 
+class ZmqTarget(Target):
+    """The address of a ZeroMQ publisher that already runs."""
+
+    def __str__(self) -> str:
+        return f"{ZMQ_SCHEME}{super().__str__()}"
+
+
 def parse_target(text: object) -> Target:
-    """The address in `mqtt://HOST[:PORT]`, or under TLS `mqtts://HOST[:PORT]`."""
+    """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, or for a publisher of
+    ZeroMQ `zmq://HOST:PORT`."""
     found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
         raise UnfitError(text, f"is {TARGET_ALLOWED}", _target_hint(text))
-    tls = found["scheme"] == "mqtts"
+    tls, is_zeromq = found["scheme"] == "mqtts", found["scheme"] == "zmq"
+    if is_zeromq and not found["port"]:
+        raise UnfitError(text, "is zmq://HOST:PORT", "publishers of ZeroMQ have no usual port")
     port = int(found["port"] or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT))
     if not 0 < port <= 65535:
         raise UnfitError(text, "is a port of 1 to 65535")
     host = found["address"] or found["host"]
     if found["address"]:
         _address(found["address"], text)
-    return Target(host=host, port=port, tls=tls)
+    return ZmqTarget(host=host, port=port) if is_zeromq else Target(host=host, port=port, tls=tls)
 
 
 def parse_targets(value: object) -> tuple[Target, ...]:
@@ -57,7 +67,10 @@ def parse_targets(value: object) -> tuple[Target, ...]:
     if isinstance(value, (list, tuple)):
         if not value:
             raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
-        return tuple(parse_target(item) for item in value)
+        targets = tuple(parse_target(item) for item in value)
+        if len({isinstance(target, ZmqTarget) for target in targets}) > 1:
+            raise UnfitError(value, "are targets of one protocol: zmq:// alone, or mqtt and mqtts")
+        return targets
     return (parse_target(value),)
 
 
@@ -102,9 +115,11 @@ def _target_hint(text: object) -> str | None:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return f"write mqtt://{text}" if _URL.fullmatch(f"mqtt://{text}") else None
+    if scheme == "tcp":
+        return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
     known = _SCHEMES.get(scheme)
     if known is None:
-        return "this version speaks MQTT over TCP (mqtt://) and TLS (mqtts://)"
+        return "this version speaks MQTT (mqtt://, under TLS mqtts://) and ZeroMQ (zmq://)"
     if "@" in rest:
         return "user name and password belong to the population"
     return f"write {known}://{rest}" if scheme != known else None
@@ -112,13 +127,14 @@ def _target_hint(text: object) -> str | None:
 
 DEFAULT_PORT = 1883
 DEFAULT_TLS_PORT = 8883
-TARGET_ALLOWED = "mqtt://HOST[:PORT] or mqtts://HOST[:PORT]"
+ZMQ_SCHEME = "zmq://"
+TARGET_ALLOWED = "mqtt://HOST[:PORT], mqtts://HOST[:PORT] or zmq://HOST:PORT"
 SOURCES_MAX = 4096
 SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
 
-_SCHEMES = {"mqtt": "mqtt", "tcp": "mqtt", "mqtts": "mqtts", "ssl": "mqtts", "tls": "mqtts"}
+_SCHEMES = {"mqtt": "mqtt", "mqtts": "mqtts", "ssl": "mqtts", "tls": "mqtts", "zmq": "zmq"}
 _URL = re.compile(
-    r"(?P<scheme>mqtts?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"(?P<scheme>mqtts?|zmq)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
     r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?/?",
     re.ASCII,
 )

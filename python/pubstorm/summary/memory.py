@@ -97,7 +97,7 @@ def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
             yield source, track, everything
         elif track is not None and tells:
             yield source, track, _connections(watched.assembly, line, _connected_to(targets))
-    engines = _engines(watched.tracks, len(watched.assembly.hellos))
+    engines = _engines(watched.tracks, watched.assembly.agents_of_load)
     if engines.values:
         yield "engines", engines, everything
     kernel = watched.tracks.get(("host", KERNEL_METRIC))

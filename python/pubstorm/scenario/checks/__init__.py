@@ -22,7 +22,9 @@ from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
 from pubstorm.scenario.checks.tables import check_tables
 from pubstorm.scenario.checks.tls import check_tls
+from pubstorm.scenario.checks.topics import check_topics
 from pubstorm.scenario.checks.variants import check_variants
+from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import (
@@ -34,6 +36,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
+from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.stages import Connect, Disconnect, Publish
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.turnout import Turnout
@@ -65,6 +68,7 @@ def check_keys(data: object) -> Iterator[Finding]:
                     yield from _check_population(population.path, str(population.data), names)
             for fault in verb["faults"].entries():
                 yield from check_fault_keys(fault.path, fault.data)
+    yield from check_topics(root)
     yield from check_subject_names(root)
     yield from check_expressions(root)
     if root["tables"].data and "sweep" not in root:
@@ -85,6 +89,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_tls(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
+    yield from check_zeromq(scenario)
     yield from check_faults(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
@@ -110,11 +115,12 @@ def _check_played(scenario: Scenario) -> Iterator[Finding]:
 
 def _check_target(root: At) -> Iterator[Finding]:
     brokers = root["topology"]["brokers"].data
+    publishers = any("publisher" in each for each in root["populations"].named())
     leads_to_it = any(b["to"].data == "target" for b in root["topology"]["bridges"].entries())
     if "target" in root and brokers and not leads_to_it:
         hint = "leave target out, or bridge the brokers that the run starts to it"
         yield ("target",), "found a target and topology.brokers, allowed is one of them", hint
-    if "target" not in root and not brokers:
+    if "target" not in root and not brokers and not publishers:
         hint = "write target: mqtt://localhost:1883, or start a broker with topology.brokers"
         yield (), "found neither target nor topology.brokers, needed is one of them", hint
 
@@ -228,16 +234,22 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
         elif isinstance(stage.step, Publish) and not any(
             turnout.divisions[name].population.publications for name in there
         ):
-            yield path, "found publish where no connected population has publications", None
+            message = "found publish where no connected population has publications"
+            hint = "write hold: 60s to count what arrives" if is_zeromq(scenario) else None
+            yield path, message, hint
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
 
 
 def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Names that a broker or an engine has by its number."""
-    brokers = _brokers_here(scenario)
+    """Names that a broker, a publisher or an engine has by its number."""
+    publishers = publishers_of(scenario).items()
+    taken = [
+        *_brokers_here(scenario),
+        *(f"{n}-{k}" for n, p in publishers for k in range(p.clients)),
+    ]
     for name in scenario.monitors.sources:
-        if name in brokers or re.fullmatch(r"agent-\d+", name):
+        if name in taken or re.fullmatch(r"agent-\d+", name):
             message = f"found the name {describe(name)}, allowed is one that nothing else has"
             yield ("monitors", "sources", name), message, "its figures would be mixed with others"
 

@@ -13,6 +13,7 @@ from pubstorm.scenario.document import Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Attachment
+from pubstorm.scenario.roles import publishers_of
 from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker
 from pubstorm.template import Kind, Template
 from pubstorm.units import describe, write_duration
@@ -207,6 +208,7 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
     sizes = {name: broker.count for name, broker in topology.brokers.items()}
     if scenario.target:
         sizes = {TARGET: len(scenario.target), **sizes}
+    sizes |= {name: each.clients for name, each in publishers_of(scenario).items()}
     for name, population in scenario.populations.items():
         path = ("populations", name)
         if population.at is not None:

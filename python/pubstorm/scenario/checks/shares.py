@@ -74,7 +74,9 @@ def _check_parts(path: Path, population: Population) -> Iterator[Finding]:
 
 
 def _check_lifetime(path: Path, lifetime: Lifetime | None) -> Iterator[Finding]:
-    if lifetime is not None and lifetime.to is not None and lifetime.to < lifetime.from_:
+    if lifetime is None or lifetime.from_ is None:
+        return
+    if lifetime.to is not None and lifetime.to < lifetime.from_:
         least = write_duration(lifetime.from_)
         message = f"found {write_duration(lifetime.to)}, allowed is at least {least}"
         yield (*path, "to"), message, "a life is at least as long as its shortest"

@@ -188,7 +188,13 @@ def search() -> SearchResult:
         unit="per_s",
         points=points,
         answer=SearchAnswer(
-            best=best, most=most, limited_by=LimitedBy.UNKNOWN, confirmed=True, points=6
+            best=best,
+            most=most,
+            limited_by=LimitedBy.UNKNOWN,
+            confirmed=True,
+            best_point=6,
+            most_point=4,
+            points=6,
         ),
     )
 
@@ -208,6 +214,14 @@ def test_figures_are_asked_at_the_points_that_were_found(
     search: SearchResult, word: str, numbers: list[int]
 ) -> None:
     assert [point.number for point in points_of(search, word)] == numbers
+
+
+def test_a_largest_figure_that_was_not_counted_is_shown_with_its_limit(
+    search: SearchResult,
+) -> None:
+    answer = search.answer.model_copy(update={"most_point": None})
+    found = points_of(search.model_copy(update={"answer": answer}), "search.most")
+    assert [point.number for point in found] == [5]
 
 
 def test_an_answer_that_did_not_hold_again_says_so(search: SearchResult) -> None:

@@ -40,19 +40,19 @@ def _figure(
 
 
 def points_of(search: SearchResult, word: str) -> list[SearchPoint]:
-    """The points that stand for what a search found: those with the value of the largest figure
-    for `search.most`, the confirmation of the answer or else the largest that held for
-    `search.best`."""
-    counted = [point for point in search.points if point.counted]
+    """The points that stand for what a search found: for `search.best` the one that shows its
+    answer, for `search.most` all that were played with the value of the largest figure. Where none
+    of those was counted they are shown all the same, with who set the limit."""
+    by_number = {point.number: point for point in search.points}
     if word == "search.best":
-        held = [point for point in counted if point.held]
-        confirmed = [point for point in held if point.phase == "confirm"]
-        return confirmed[-1:] or sorted(held, key=lambda point: point.value)[-1:]
-    measured = [point for point in counted if point.figure is not None]
-    if not measured:
+        shown = by_number.get(search.answer.best_point or 0)
+        return [] if shown is None else [shown]
+    measured = [point for point in search.points if point.figure is not None]
+    shown = by_number.get(search.answer.most_point or 0)
+    largest = shown or max(measured, key=lambda point: point.figure or 0.0, default=None)
+    if largest is None:
         return []
-    largest = max(measured, key=lambda point: point.figure or 0.0)
-    return [point for point in measured if point.value == largest.value]
+    return [p for p in measured if p.value == largest.value and p.counted == largest.counted]
 
 
 def _of_search(column: str, search: SearchResult) -> Figure:

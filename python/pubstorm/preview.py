@@ -48,6 +48,7 @@ from pubstorm.units import (
     write_share,
 )
 
+MILLISECOND_NS = 10**6
 CUTS = {
     "close": "connections are closed",
     "stall": "nothing gets through",
@@ -291,6 +292,8 @@ def _lifetime(lifetime: Lifetime) -> str:
     """How long clients stay, and whether they come back."""
     shortest, longest = write_duration(lifetime.min_ns), write_duration(lifetime.max_ns)
     stays = shortest if shortest == longest else f"{shortest} to {longest}"
+    if lifetime.min_ns < MILLISECOND_NS:
+        stays = f"up to {longest}"
     if lifetime.again_ns is None:
         return f"stays {stays}, goes for good"
     return f"stays {stays}, back after {write_duration(lifetime.again_ns)}"

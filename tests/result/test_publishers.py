@@ -45,6 +45,11 @@ FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
             "which read slowly on purpose: 500 a second at most",
         ),
         (
+            {"lost": 3200, "subscriber": {"read_rate_per_s": 5000.0}},
+            ("pass", "publisher"),
+            "feed dropped 3.20 % of what was due to subscriber",
+        ),
+        (
             {"lost": 3200, "monitors": (BUSY_HOST, constant("feed", "cpu", 0.6))},
             ("pass", "host"),
             "busy for 98 % of the time under load: feed 30 %, the engines 0 %, others 68 %",

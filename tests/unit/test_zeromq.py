@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pubstorm.errors import ScenarioError
+from pubstorm.host_files import check_host_files
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
     Lifetime,
@@ -22,7 +25,7 @@ from pubstorm.plan import (
 from pubstorm.preflight import Host, agents_needed, largest_share, needs
 from pubstorm.preview import plan_in_words
 from pubstorm.residue import CleanStart
-from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.target import ZmqTarget, parse_targets
 
 SECOND_NS = 10**9
@@ -132,6 +135,7 @@ def test_security_is_that_of_the_publisher() -> None:
 def test_a_publisher_that_already_runs_is_a_target() -> None:
     text = "target: zmq://10.0.0.5:5556\npopulations:\n"
     text += '  subscriber: {clients: 10, subscriptions: ["a"], username: me, password: secret}\n'
+    text += "stages: [connect, {hold: 5s}]\n"
     compiled = plan(text=text)
     (subscriber,) = compiled.populations
     assert compiled.targets == (ZmqTarget(host="10.0.0.5", port=5556),)
@@ -355,7 +359,7 @@ def test_engines_are_for_simulated_clients() -> None:
 
 
 def test_the_busiest_engine_leaves_a_core_to_the_publisher() -> None:
-    busy = plan("populations.feed.publications.0.rate=100k/s")
+    busy = plan("populations.feed.publications.0.rate=200k/s")
     assert agents_needed(busy, descriptors=20_000, cores=4) == 3
     assert agents_needed(busy, descriptors=20_000, cores=1) == 1
 
@@ -370,7 +374,7 @@ def test_a_publisher_needs_a_descriptor_for_each_subscriber() -> None:
     assert files()["ports for publishers to listen on"] == 1
     real = files("populations.subscriber.subscriber=libzmq", "populations.feed.clients=2")
     assert real["open files of feed"] == 700
-    assert real["open files of subscriber"] == 3200
+    assert real["open files of subscriber"] == 4200
     assert real["open files of an engine"] == 200
 
 
@@ -407,6 +411,12 @@ def test_the_plan_is_told_in_words() -> None:
     assert "    subscribes to topics that begin with ne" in words
 
 
+def test_lives_by_rate_are_told_by_the_longest() -> None:
+    life = "populations.subscriber.lifetime={rate: 100/s, again: 0s}"
+    words = " ".join(plan_in_words(scenario(life), plan(life)))
+    assert "heartbeats every 60s, stays up to 20s, back after 0s" in words
+
+
 def test_there_is_no_residue_at_publishers() -> None:
     text = "target: mqtt://localhost\n" + FEED
     text += '  device: {clients: 1, subscriptions: ["a"]}\n'
@@ -422,3 +432,29 @@ def test_there_is_no_residue_at_publishers() -> None:
     )
     assert CleanStart(kept, "report", (0, 1)).has_work_after
     assert not CleanStart(kept, "report", (1,)).has_work_after
+
+
+def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(FEED)
+    own = 'populations.feed.publisher={kind: command, command: [./feed, "--port={port}"]}'
+    read = load_scenario(tmp_path / "s.yaml", [own])
+    publisher = read.populations["feed"].publisher
+    assert publisher is not None
+    assert publisher.command == (str(tmp_path / "feed"), "--port={port}")
+    with pytest.raises(ScenarioError, match="allowed is a program of this host") as caught:
+        check_host_files(read, provisional_plan(read))
+    assert caught.value.problems[0].place == "populations.feed.publisher.command.0"
+    (tmp_path / "feed").touch(mode=0o700)
+    check_host_files(read, provisional_plan(read))
+
+
+def test_publishers_need_no_brokers_in_number() -> None:
+    text = "topology: {brokers: {cloud: {kind: embedded, count: auto}}}\n" + FEED
+    assert scenario(text=text).topology.brokers["cloud"].count == 1
+
+
+def test_a_publisher_elsewhere_is_listened_to_in_a_hold_stage() -> None:
+    text = 'target: zmq://10.0.0.5:5556\npopulations: {s: {clients: 1, subscriptions: [""]}}\n'
+    scenario("stages=[connect, {hold: 5s}]", text=text)
+    (found,) = problems("stages=[connect, {publish: 5s}]", text=text)
+    assert found.endswith("| write hold: 60s to count what arrives")

@@ -12,7 +12,7 @@ from pubstorm.plan import Plan
 
 MESSAGES_PER_S_PER_AGENT = 60_000
 """Sent and delivered; from here on another engine is worth its core."""
-ZMTP_MESSAGES_PER_S_PER_AGENT = 1_000_000
+ZMTP_MESSAGES_PER_S_PER_AGENT = 2_000_000
 """Delivered by publishers of ZeroMQ, many with each read."""
 
 

@@ -16,6 +16,7 @@ from pubstorm.metrics import (
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    PUBLISHER_METRICS,
     REDIS_METRICS,
     SHOWN_METRICS,
     SYS_PREFIX,
@@ -172,7 +173,8 @@ def subjects_of(root: At) -> Subjects:
     for population in root["populations"].named():
         if "publisher" in population:
             many = population["clients"].data != 1
-            process = Subject(tuple(PROCESS_METRICS), is_population=True, is_group=many)
+            metrics = (*PROCESS_METRICS, *PUBLISHER_METRICS)
+            process = Subject(metrics, is_population=True, is_group=many)
             subjects[_name(population)] = process
     monitors = root["monitors"]
     if monitors["host"].data is not False:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pubstorm.quantity import count_text, counted, duration_text, rate_text, share_text
-from pubstorm.result import FlowResult, LimitedBy, Measured, PublisherResult
+from pubstorm.result import FlowResult, LimitedBy, Measured, PopulationResult, PublisherResult
 from pubstorm.verdict.findings import Finding, explained_by_faults
 
 MIN_SKIPPED_SHARE = 0.001
 """Share of the messages due that a publisher must have left out to set the limit: the last before
 the end of a stage may miss it by chance."""
+MIN_READ_SHARE = 0.8
+"""Share of their read rate that slow subscribers must reach for it to be the reason of a loss."""
 NEAR_SHARE = 0.5
 """Share of the high-water mark from which a burst comes near it."""
 
@@ -84,8 +86,8 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
         f"({count_text(flow.lost_total)} of {of})"
     )
     receiver = measured.populations[flow.to]
-    if receiver.read_rate_per_s is not None:
-        rate = rate_text(receiver.read_rate_per_s)
+    if _reads_what_it_may(receiver):
+        rate = rate_text(receiver.read_rate_per_s or 0.0)
         return Finding(f"{text}, which read slowly on purpose: {rate} a second at most")
     if explained_by_faults(measured, flow):
         return Finding(f"{text} in stages with faults")
@@ -99,6 +101,14 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
         if receiver.player != "engine":
             why += ", or its subscribers did at theirs"
     return Finding(text + why, LimitedBy.PUBLISHER)
+
+
+def _reads_what_it_may(receiver: PopulationResult) -> bool:
+    """Whether subscribers read as slowly as they were told to, and not slower still."""
+    limit_per_s, ready = receiver.read_rate_per_s, receiver.ready_max
+    if limit_per_s is None or not ready:
+        return False
+    return receiver.rates.received_per_s >= MIN_READ_SHARE * limit_per_s * ready
 
 
 def _bursts(name: str, publisher: PublisherResult) -> Iterator[Finding]:

@@ -28,6 +28,9 @@ BATCH = 16
 """Messages that share one reading of the clock at most, where it is behind its schedule."""
 TURN_NS = 10**6
 """How long it sends before it looks at its commands."""
+LAST_NS = 10**7
+"""How long after the end of a stage it still sends what was due: the last message of a schedule is
+due just before it."""
 LOOK_NS = 10**7
 """How often it has libzmq look at new subscriptions while it sends nothing."""
 
@@ -120,13 +123,12 @@ class Publisher:
         if now_ns < load.start_ns:
             return min(load.start_ns, self._idle(now_ns))
         turn_ends_ns = now_ns + TURN_NS
-        while now_ns < min(turn_ends_ns, load.end_ns):
+        last_ns = load.end_ns if self._pacer is None else load.end_ns + LAST_NS
+        while now_ns < turn_ends_ns:
             load.apply_changes(now_ns)
-            if not self._send_batch(load, now_ns):
-                return min(self._next_ns(load), self._idle(now_ns))
+            if now_ns >= last_ns or not self._send_batch(load, now_ns):
+                return self._pause(load, now_ns)
             now_ns = time.monotonic_ns()
-        if now_ns >= load.end_ns:
-            self._finish(load)
         return now_ns
 
     def settled(self) -> bool:
@@ -139,6 +141,13 @@ class Publisher:
         self._gate.close()
         self._socket.close()
         self._context.term()
+
+    def _pause(self, load: Load, now_ns: int) -> int:
+        """Nothing is due: there is time, or the stage is over."""
+        if now_ns < load.end_ns:
+            return min(self._next_ns(load), self._idle(now_ns))
+        self._finish(load)
+        return now_ns
 
     def _send_batch(self, load: Load, now_ns: int) -> bool:
         """Sends a few of the messages that are due; whether there were any."""

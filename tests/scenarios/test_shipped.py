@@ -198,15 +198,23 @@ PUBSUB_SCALE = (
     "thresholds=[subscriber.loss < 90%]",
     "sweep.variants.python reconnecting.thresholds=[subscriber/rest.loss < 90%]",
 )
+SEARCHES = {
+    "capacity": (
+        "populations.device.clients=10",
+        "stages.2.publish=500ms",
+        "search={vary: populations.device.publications.0.rate, from: 5/s, to: 10/s, repeat: 1}",
+        "thresholds=[device.connected == 10, backend.lost == 0]",
+    ),
+}
 LADDERS = ("mosquitto-fixed-rate", "connection-ladder")
 NEEDS = {"rabbitmq-federation": ("rabbitmq-server",), "device-mobile": ("redis-server",)}
 """Programs that only some of them need."""
-STORED = ("series.json", "result.json")
+STORED = ("series.json", "search.json", "result.json")
 
 
 def play(name: str, folder: Path, *settings: str) -> dict[str, Any]:
     """Runs a scenario scaled down; it has to pass."""
-    settings = settings or (SCALED | SERIES)[name]
+    settings = settings or (SCALED | SERIES | SEARCHES)[name]
     overrides = [word for each in (*settings, *ANY_SPEED) for word in ("--set", each)]
     command = [sys.executable, "-m", "pubstorm", "run", name, "--quiet", "--out", str(folder)]
     run = subprocess.run([*command, *overrides], capture_output=True, text=True, check=False)
@@ -224,7 +232,7 @@ def skip_without(*programs: str) -> None:
 
 
 def test_every_ready_scenario_is_played() -> None:
-    played = {*SCALED, *SERIES, "zmq-pubsub-scale"}
+    played = {*SCALED, *SERIES, *SEARCHES, "zmq-pubsub-scale"}
     assert {file.stem for file in scenario_files()} == played
 
 
@@ -248,6 +256,16 @@ def test_a_ready_series_passes_scaled_down(name: str, tmp_path: Path) -> None:
     assert all(len(step["cells"]) == len(series["columns"]) for step in series["steps"])
     for step in series["steps"]:
         assert (tmp_path / "series" / step["folder"] / "result.json").exists()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_ready_search_finds_its_answer_scaled_down(name: str, tmp_path: Path) -> None:
+    search = play(name, tmp_path / "search")
+    assert search["complete"]
+    assert [point["written"] for point in search["points"]] == ["5/s", "10/s", "10/s"]
+    assert search["answer"]["best"]["bound"] == "at_least"
+    assert search["answer"]["confirmed"]
+    assert all(len(point["cells"]) == len(search["columns"]) for point in search["points"])
 
 
 def test_pairs_of_a_fleet_meet_across_the_nodes_of_a_cluster(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 from pathlib import Path
 
 import plotly.graph_objects
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pubstorm.report import render_directory, write_reports
-from pubstorm.result import Estimate, LimitedBy, SearchAnswer
+from pubstorm.result import Estimate, LimitedBy, SearchAnswer, Series, SeriesStep, Status
 from pubstorm.run_directory import RunDirectory
 from tests.report.example_search import points, write_search
 from tests.report.reading import Page
@@ -105,3 +106,64 @@ def test_the_page_leads_to_the_points(folder: Path) -> None:
     assert links == ["points/001-10000/report.html"]
     assert "points/002-20000 makes its page" in page.text
     assert "not counted: the host was the limit" in page.text
+
+
+def test_a_series_of_searches_shows_what_each_found(tmp_path: Path) -> None:
+    steps = tuple(
+        _step(tmp_path, number, clients, variant)
+        for number, (clients, variant) in enumerate(product((30, 60), ("cpp", "python")), 1)
+    )
+    series = Series(
+        name="scale",
+        scenario="scale.yaml",
+        run_directory=str(tmp_path),
+        started="2026-11-21T12:00:00+00:00",
+        ended="2026-11-21T12:20:00+00:00",
+        columns=("clients",),
+        steps=steps,
+        complete=True,
+        text="cpp\npython",
+    )
+    (tmp_path / "series.json").write_text(series.to_json())
+    written(tmp_path)
+    page = Page((tmp_path / "report.html").read_text())
+    cpp, python = page.figures["answer-best"]["data"]
+    assert (cpp["name"], cpp["x"], cpp["y"]) == ("cpp", ["clients 30", "clients 60"], [9e4, 8e4])
+    assert (cpp["error_y"]["array"], cpp["error_y"]["arrayminus"]) == ([2000, 2000], [1000, 1000])
+    assert python["marker"]["symbol"] == ["triangle-up", "triangle-up"]
+    assert "answer-most" not in page.figures
+    assert [key for key in page.figures if key.startswith("step-1-")] == [
+        "step-1-figure",
+        "step-1-c0",
+    ]
+    for key, each in page.figures.items():
+        assert plotly.graph_objects.Figure(data=each["data"], layout=each["layout"]).data, key
+
+
+def _step(folder: Path, number: int, clients: int, variant: str) -> SeriesStep:
+    value = {1: 9e4, 3: 8e4}.get(number, 5e4)
+    best = Estimate(
+        value=value,
+        low=value - 1000,
+        high=value + 2000,
+        repeats=3,
+        bound="exact" if variant == "cpp" else "at_least",
+        unit="per_s",
+    )
+    answer = SearchAnswer(best=best, limited_by=LimitedBy.PUBLISHER, text="so much")
+    path = f"steps/{number}"
+    write_search(folder / path, answer=answer)
+    return SeriesStep(
+        number=number,
+        label=f"clients {clients}, {variant}",
+        base=f"clients {clients}",
+        variant=variant,
+        values={"populations.subscriber.clients": str(clients)},
+        folder=path,
+        command="pubstorm run scale.yaml",
+        note="",
+        status=Status.PASS,
+        limited_by=LimitedBy.PUBLISHER,
+        cells=(str(clients),),
+        answer=answer,
+    )

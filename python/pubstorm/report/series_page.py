@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.report.answers import answer_plots
 from pubstorm.report.page import figures, library, page
 from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.plot import (
@@ -24,11 +25,12 @@ from pubstorm.report.plot import (
     rounded,
     value_axis,
 )
-from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.report.search_page import search_plots
+from pubstorm.report.stored import SEARCH_FILE, load_result, load_search, load_tracks
 from pubstorm.report.summary import memory_table
 from pubstorm.report.timeline import timeline
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Latency, Result, Series, SeriesStep, Status
+from pubstorm.result import Latency, Result, SearchPoint, Series, SeriesStep, Status
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
@@ -92,7 +94,7 @@ class Point:
 def series_page(directory: Path, series: Series) -> str:
     """The text of `report.html`."""
     steps = [_part(directory, step) for step in series.steps]
-    overview = _overview(steps)
+    overview = [*answer_plots(series), *_overview(steps)]
     plots = [*overview, *(plot for step in steps for plot in step.plots)]
     return page(
         "series.html.j2",
@@ -119,6 +121,8 @@ def _part(directory: Path, step: SeriesStep) -> StepPart:
     if not folder.resolve().is_relative_to(directory.resolve()):
         return StepPart(step, None, (), f"{step.folder} lies outside the series", None)
     own_page = f"{step.folder}/report.html" if (folder / "report.html").exists() else None
+    if (folder / SEARCH_FILE).exists():
+        return _search_part(folder, step, own_page)
     try:
         result = load_result(folder)
     except StoredRunError as error:
@@ -130,6 +134,32 @@ def _part(directory: Path, step: SeriesStep) -> StepPart:
         if plot.key in STEP_PANELS
     )
     return StepPart(step, result, plots, problem, own_page)
+
+
+def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPart:
+    """A step that is a search: its plots over the values, and the result of the point that shows
+    its answer."""
+    try:
+        search = load_search(folder)
+    except StoredRunError as error:
+        return StepPart(step, None, (), error.message, own_page)
+    plots = tuple(
+        replace(plot, key=f"step-{step.number}-{plot.key}", caption="")
+        for plot in search_plots(search)
+    )
+    best = search.answer.best_point
+    shown = next((point for point in search.points if point.number == best), None)
+    return StepPart(step, _result_of(folder, shown), plots, None, own_page)
+
+
+def _result_of(folder: Path, point: SearchPoint | None) -> Result | None:
+    """The result of a point; None where there is none any more."""
+    if point is None or not (folder / point.folder).resolve().is_relative_to(folder.resolve()):
+        return None
+    try:
+        return load_result(folder / point.folder)
+    except StoredRunError:
+        return None
 
 
 def _own_columns(series: Series) -> list[OwnColumn]:

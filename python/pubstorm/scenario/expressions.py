@@ -173,9 +173,8 @@ def subjects_of(root: At) -> Subjects:
     for population in root["populations"].named():
         if "publisher" in population:
             many = population["clients"].data != 1
-            metrics = (*PROCESS_METRICS, *PUBLISHER_METRICS)
-            process = Subject(metrics, is_population=True, is_group=many)
-            subjects[_name(population)] = process
+            own = (*PROCESS_METRICS, *PUBLISHER_METRICS)
+            subjects[_name(population)] = Subject(own, is_population=True, is_group=many)
     monitors = root["monitors"]
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))

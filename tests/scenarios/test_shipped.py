@@ -116,7 +116,7 @@ SERIES = {
         "populations.device.publications.0.rate=2/s",
         "stages.2.publish=1s",
         "profile=null",
-        "sweep={vary: {populations.device.clients: [10, 20]}, pause: 0s}",
+        "sweep={vary: {populations.device.clients: [10]}, pause: 0s}",
     ),
     "rabbitmq-federation": (
         "topology.brokers.broker.federation.vhosts=3",
@@ -296,11 +296,8 @@ def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     """Searches with a publisher in C++ and one in Python, up to a rate that all of them hold."""
     series = play("zmq-pubsub-scale", tmp_path / "series", *PUBSUB_SCALE)
     assert series["complete"]
-    assert [step["variant"] for step in series["steps"]] == 2 * [
-        "cpp",
-        "python",
-        "python reconnecting",
-    ]
+    played = [step["variant"] for step in series["steps"]]
+    assert played == ["cpp", "python", "python reconnecting"]
     python, cpp = (
         next(table for table in series["tables"] if table["title"] == f"ZMQ - {name} Pub/Sub")
         for name in ("Python", "CPP")
@@ -314,7 +311,7 @@ def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     ]
     assert cpp["columns"][1:3] == python["columns"][1:3]
     for table in (python, cpp):
-        assert [row[0]["text"] for row in table["rows"]] == ["10", "20"]
-        for row in table["rows"]:
-            assert all(cell["estimate"]["value"] > 0 for cell in row[1:])
-            assert row[3]["text"] == "≥ 200/s"
+        ((clients, *found),) = table["rows"]
+        assert clients["text"] == "10"
+        assert all(cell["estimate"]["value"] > 0 for cell in found)
+        assert found[2]["text"] == "≥ 200/s"

@@ -179,6 +179,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     """
     loaded = asked.load()
     steps = [step.scenario for step in loaded.steps] or [loaded]
+    played_times = len(steps) * (loaded.sweep.repeat if loaded.sweep is not None else 1)
     played = [largest(each) for each in steps]
     first = smallest(steps[0])
     plans = [provisional_plan(each) for each in played]
@@ -199,7 +200,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     for line in (
         *plan_in_words(first, provisional_plan(first)),
         *sweep_in_words(loaded),
-        *search_in_words(steps[0]),
+        *search_in_words(steps[0], played_times),
         *needs_in_words(needed, agents),
         *(broker_needs_in_words(broker_host_needs(plan)) if is_elsewhere else ()),
     ):

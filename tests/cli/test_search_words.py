@@ -56,6 +56,7 @@ def test_check_of_a_series_of_searches_tells_of_both(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "  1. rate 1/s\n  2. rate 2/s\n" in said
     assert "  the largest populations.device.clients at which all thresholds hold," in said
+    assert "  if all 2 steps are like the first: " in said
 
 
 def test_values_that_cannot_be_played_are_told_before_the_first_point(

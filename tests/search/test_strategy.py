@@ -10,7 +10,16 @@ from statistics import fmean
 
 import pytest
 
-from pubstorm.search.strategy import Facts, Outcome, Settings, State, Strategy, Try, digits_for
+from pubstorm.search.strategy import (
+    LIMIT_PRECISION,
+    Facts,
+    Outcome,
+    Settings,
+    State,
+    Strategy,
+    Try,
+    digits_for,
+)
 
 System = Callable[[Try], Outcome]
 TRIES_MAX = 400
@@ -131,7 +140,7 @@ def test_the_limit_of_the_generator_ends_the_growing_after_its_retries() -> None
     bracket = facts.brackets[0]
     assert bracket.is_limit
     assert not bracket.is_exact
-    assert facts.best == pytest.approx(40_000, rel=0.02)
+    assert facts.best == pytest.approx(40_000, rel=LIMIT_PRECISION)
 
 
 def test_what_breaks_below_the_limit_of_the_generator_is_exact_again() -> None:

@@ -174,7 +174,8 @@ def subjects_of(root: At) -> Subjects:
         if "publisher" in population:
             many = population["clients"].data != 1
             own = (*PROCESS_METRICS, *PUBLISHER_METRICS)
-            subjects[_name(population)] = Subject(own, is_population=True, is_group=many)
+            process = Subject(own, is_population=True, is_group=many)
+            subjects[_name(population)] = process
     monitors = root["monitors"]
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))

@@ -14,8 +14,8 @@ from pubstorm.search.strategy import Outcome, Settings, State, Strategy
 from pubstorm.units import write_share
 
 
-def search_in_words(scenario: Scenario) -> Iterator[str]:
-    """The search of a scenario, if it has one."""
+def search_in_words(scenario: Scenario, steps: int = 1) -> Iterator[str]:
+    """The search of a scenario, if it has one, which is played for so many steps of a series."""
     search = scenario.search
     if search is None:
         return
@@ -37,6 +37,9 @@ def search_in_words(scenario: Scenario) -> Iterator[str]:
         f"  about {few} to {many} points of {span_text(seconds)} or more: "
         f"{span_text(few * seconds)} to {span_text(many * seconds)} or more"
     )
+    if steps > 1:
+        shortest, longest = (span_text(steps * n * seconds) for n in (few, many))
+        yield f"  if all {steps} steps are like the first: {shortest} to {longest} or more"
 
 
 def points_expected(settings: Settings) -> tuple[int, int]:

@@ -15,6 +15,9 @@ from pubstorm.result import PointPhase
 State = Literal["held", "broken", "uncounted"]
 DOWN_MAX = 1000
 """How far below the first value it looks where not even that one holds."""
+LIMIT_PRECISION = 0.1
+"""How close it comes to values that are not counted: where the generator or the host is the limit
+tells nothing of what is under test, and each such point is played again."""
 WIDER = 0.1
 """How much wider a repeat begins on each side than what is known; twice that, and so on, where an
 end does not behave as before."""
@@ -181,7 +184,10 @@ class Strategy:
         """Halves the span, on a scale of factors, until it is as narrow as asked."""
         while found.held is not None and found.beyond is not None:
             middle = self.rounded(math.sqrt(found.held * found.beyond))
-            if found.beyond / found.held - 1 <= self.settings.precision:
+            precision = self.settings.precision
+            if found.is_limit:
+                precision = max(precision, LIMIT_PRECISION)
+            if found.beyond / found.held - 1 <= precision:
                 break
             if not found.held < middle < found.beyond:
                 break

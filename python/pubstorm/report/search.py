@@ -26,8 +26,8 @@ def render_search(search: SearchResult, console: Console) -> None:
         for part in parts_of(table, console.width):
             console.print()
             console.print(drawn_table(part))
+    console.print()
     for point, facts in notable(search):
-        console.print()
         console.print(_point_line(search, point), soft_wrap=True)
         for fact in facts:
             console.print(Text(f"  {fact}"), soft_wrap=True)
@@ -117,12 +117,14 @@ def points_table(search: SearchResult) -> Table:
 
 
 def notable(search: SearchResult) -> Iterator[tuple[SearchPoint, tuple[str, ...]]]:
-    """The points that were not counted, and of those that broke the one with the smallest value,
-    each with why."""
+    """The points that were not counted, with why, and of those that broke the one with the smallest
+    value, with its facts."""
     broken = [point for point in search.points if point.broken]
     first = min(broken, key=lambda point: point.value, default=None)
     for point in search.points:
-        if point is first or not point.counted or point.status is None:
+        if point.why is not None:
+            yield point, (f"not counted: {point.why}",)
+        elif point is first or point.status is None:
             yield point, facts_of(point)
 
 

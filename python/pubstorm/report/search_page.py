@@ -30,6 +30,8 @@ from pubstorm.samples import Unit
 
 CONDITIONS_MAX = 4
 """Conditions that have a plot each."""
+CLOSE = 10
+"""Factor between the smallest and the largest value up to which they are close together."""
 BAND = "rgba(47,131,201,0.15)"
 """Ground of an interval."""
 
@@ -161,15 +163,17 @@ def _plot(
 
 
 def _tried_axis(search: SearchResult) -> dict[str, Any]:
-    """The values that were tried, logarithmic; ticks at 1, 2 and 5 of each power of ten."""
+    """The values that were tried, logarithmic; ticks at 1, 2 and 5 of each power of ten, or at each
+    digit where they are close together."""
     low, high = _ends(search)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    steps = range(1, 10) if high < CLOSE * low else (1, 2, 5)
+    ticks = [step * 10.0**power for power in powers for step in steps]
     shown = [rounded(tick) for tick in ticks if low / 2 <= tick <= high * 2]
-    named = f"{search.vary} ({AXES[search.unit]})" if search.unit else search.vary
+    unit = f" ({AXES[search.unit]})" if search.unit else ""
     return {
         "type": "log",
-        "title": {"text": plotted(named)},
+        "title": {"text": plotted(search.vary) + unit},
         "gridcolor": GRID,
         "tickvals": shown,
         "ticktext": [f"{tick:,}".replace(",", THIN_SPACE) for tick in shown],

@@ -41,9 +41,19 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     return Verdict(
         status=status,
         limited_by=limited_by,
-        evidence=tuple(f.text for f in sorted(findings, key=lambda f: not f.invalid)),
+        evidence=_evidence(findings, limited_by),
         thresholds=outcomes,
     )
+
+
+def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, ...]:
+    """The facts, first those that make the run invalid, then those that say who set the limit."""
+
+    def place(finding: Finding) -> tuple[bool, bool]:
+        tells_limit = limited_by is not LimitedBy.NONE and finding.limited_by is limited_by
+        return not finding.invalid, not tells_limit
+
+    return tuple(finding.text for finding in sorted(findings, key=place))
 
 
 def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:

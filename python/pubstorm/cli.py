@@ -213,7 +213,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
 @pubstorm.command()
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 def report(run_dir: Path) -> None:
-    """Render the stored run or series in RUN_DIR again, with every file that is made of it."""
+    """Render the stored run, series or search in RUN_DIR again, with every file made of it."""
     render_directory(run_dir, _console())
     directory = RunDirectory(run_dir)
     for problem in write_reports(run_dir, directory.write):
@@ -237,7 +237,7 @@ def change(run_dir: Path, words: tuple[str, ...]) -> None:
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 @click.option("--force", is_flag=True, help="End the run as well if it still goes on.")
 def down(run_dir: Path, force: bool) -> None:
-    """Take down what the run or series in RUN_DIR has left on this host.
+    """Take down what the run, series or search in RUN_DIR has left on this host.
 
     That is for runs that were killed or cut off by a power failure: it ends processes that are
     surely theirs, removes network namespaces, and deletes keys and passwords. Results stay.

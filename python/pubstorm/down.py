@@ -15,8 +15,13 @@ from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
 from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
 
-TOPOLOGIES = ("topology", "steps/*/topology")
-"""Folders of topologies, in that of a run or a series."""
+TOPOLOGIES = (
+    "topology",
+    "steps/*/topology",
+    "points/*/topology",
+    "steps/*/points/*/topology",
+)
+"""Folders of topologies, in that of a run, a series or a search."""
 RUN_GRACE_S = 30.0
 """How long a run may take to end by itself, brokers and all."""
 NAMED_MAX = 3
@@ -24,8 +29,8 @@ NAMED_MAX = 3
 
 
 def take_down(path: Path, *, force: bool, say: Callable[[str], None]) -> None:
-    """Takes down what the run or series in a folder has left; `say` hears what was done. Raises
-    UsageError while the run goes on, unless it is to be ended by `force`."""
+    """Takes down what the run, series or search in a folder has left; `say` hears what was done.
+    Raises UsageError while the run goes on, unless it is to be ended by `force`."""
     if not (path / SCENARIO_FILE).is_file():
         hint = "name a folder that `pubstorm run` has made"
         raise StoredRunError(f"found no run in {path}", hint)

@@ -71,8 +71,16 @@ def test_a_run_that_goes_on_is_left_alone(shell: Shell) -> None:
     )
 
 
-@pytest.mark.parametrize("folder", ["run/topology", "run/steps/01-a/topology"])
-def test_what_a_run_or_a_series_left_is_taken_down(shell: Shell, folder: str) -> None:
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "run/topology",
+        "run/steps/01-a/topology",
+        "run/points/001-a/topology",
+        "run/steps/01-a/points/001-a/topology",
+    ],
+)
+def test_what_a_run_a_series_or_a_search_left_is_taken_down(shell: Shell, folder: str) -> None:
     path = Path(folder, "keys")
     path.mkdir(parents=True)
     (path / "psk.txt").touch()

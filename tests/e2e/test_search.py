@@ -157,6 +157,14 @@ def test_each_step_of_a_series_can_be_a_search(start: Any) -> None:
     assert int(low["cells"][3]) > 0
     assert none["cells"][1] == "–"
     assert stored(run.directory / low["folder"])["answer"] == low["answer"]
-    resumed = resume(run.directory)
-    assert resumed.returncode == 1
-    assert "played before" in resumed.stderr or resumed.stderr == ""
+    search = stored(run.directory / low["folder"])
+    assert search["columns"] == ["sent", "v"]
+    assert all(len(point["cells"]) == 2 for point in search["points"])
+    assert (run.directory / low["folder"] / "report.html").exists()
+    again = [sys.executable, "-m", "pubstorm", "report", str(run.directory / low["folder"])]
+    assert (
+        search["answer"]["text"] in subprocess.run(again, stdout=-1, text=True, check=True).stdout
+    )
+    before = [path.stat().st_mtime_ns for path in run.directory.glob("steps/*/points/*")]
+    assert resume(run.directory).returncode == 1
+    assert [p.stat().st_mtime_ns for p in run.directory.glob("steps/*/points/*")] == before

@@ -19,6 +19,11 @@ def cells(table: Mapping[str, str], result: Result) -> dict[str, str]:
     return {heading: _cell(column, result) for heading, column in own.items()}
 
 
+def headings(table: Mapping[str, str]) -> tuple[str, ...]:
+    """The headings of the columns that a result alone can tell."""
+    return tuple(heading for heading, column in table.items() if _is_of_result(column))
+
+
 def _is_of_result(column: str) -> bool:
     return not shows_scenario(column) and not shows_search(column)
 

@@ -156,7 +156,7 @@ class SearchResult(Value):
     confidence: float = 0.95
     """Of the intervals, from 0 to 1."""
     columns: tuple[str, ...] = ()
-    """Headings of the scenario's own table, for the points' cells."""
+    """Headings of the points' cells: those of the scenario's own table that a run can fill."""
     points: tuple[SearchPoint, ...] = ()
     """In the order of playing."""
     answer: SearchAnswer = Field(default_factory=SearchAnswer)

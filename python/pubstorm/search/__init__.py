@@ -17,6 +17,7 @@ from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.fit import unfit_here
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
+from pubstorm.metrics.table import headings
 from pubstorm.quantity import value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search, write_reports
 from pubstorm.result import SearchPoint, SearchResult
@@ -246,7 +247,7 @@ class _Playing:
             figure_unit=terms.figure_unit,
             thresholds=tuple(threshold.source for threshold in self._scenario.thresholds),
             confidence=search.confidence,
-            columns=tuple(self._scenario.table),
+            columns=headings(self._scenario.table),
             points=tuple(self._points),
             answer=answer_of(self._points, self._strategy.facts, terms),
             complete=self._strategy.next is None,

@@ -8,8 +8,6 @@ from pubstorm.metrics.evaluate import Found, evaluate
 from pubstorm.result import LimitedBy, Result, SearchPoint, Status
 from pubstorm.search.strategy import Outcome
 
-NOT_UNDER_TEST = (LimitedBy.GENERATOR, LimitedBy.HOST)
-"""Limits that say nothing of what is under test."""
 EVIDENCE_MAX = 3
 """Facts that are kept of each point; its own folder has them all."""
 
@@ -67,7 +65,9 @@ def _why_not_counted(result: Result) -> str | None:
     """Why a run says nothing of what is under test; None: it does."""
     verdict = result.verdict
     fact = next(iter(verdict.evidence), "nothing was measured")
-    if verdict.status is not Status.PASS and verdict.limited_by in NOT_UNDER_TEST:
-        who = "this host" if verdict.limited_by is LimitedBy.HOST else "the load generator"
-        return f"{who} was the limit: {fact}"
+    if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.HOST:
+        of_host = (each for each in verdict.evidence if "the host" in each)
+        return f"this host was the limit: {next(of_host, fact)}"
+    if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.GENERATOR:
+        return f"the load generator was the limit: {fact}"
     return f"the run is invalid: {fact}" if verdict.status is Status.INVALID else None

@@ -14,6 +14,7 @@ from pubstorm.report.plot import (
     Plot,
     colour,
     figure,
+    log_ticks,
     plotted,
     rounded,
     value_axis,
@@ -57,7 +58,9 @@ def _plot(series: Series, named: tuple[str, str], read: Read) -> Iterator[Plot]:
     }
     key, title = named
     traces = [_trace(n, name or title, line) for n, (name, line) in enumerate(lines.items())]
-    yield Plot(key, title, CAPTION, figure(traces, x_axis, value_axis(axis, log=True)))
+    values = [value for trace in traces for value in trace["y"]]
+    y_axis = value_axis(axis, log=True) | log_ticks(min(values), max(values))
+    yield Plot(key, title, CAPTION, figure(traces, x_axis, y_axis))
 
 
 def _trace(number: int, name: str, line: list[tuple[SeriesStep, Estimate]]) -> dict[str, Any]:
@@ -71,8 +74,8 @@ def _trace(number: int, name: str, line: list[tuple[SeriesStep, Estimate]]) -> d
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": [_scaled(each, max(each.high - each.value, 0)) for each in found],
-            "arrayminus": [_scaled(each, max(each.value - each.low, 0)) for each in found],
+            "array": [_reach(each, each.high) for each in found],
+            "arrayminus": [_reach(each, each.low) for each in found],
             "thickness": 1.5,
         },
         "text": [each.text for each in found],
@@ -83,6 +86,11 @@ def _trace(number: int, name: str, line: list[tuple[SeriesStep, Estimate]]) -> d
             "symbol": ["triangle-up" if each.bound == "at_least" else "circle" for each in found],
         },
     }
+
+
+def _reach(estimate: Estimate, end: float) -> float | int:
+    """How far an interval reaches to one side; a bound has none."""
+    return 0 if estimate.bound == "at_least" else _scaled(estimate, abs(end - estimate.value))
 
 
 def _scaled(estimate: Estimate, value: float) -> float | int:

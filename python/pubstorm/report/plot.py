@@ -39,6 +39,8 @@ POINTS_MAX = 1000
 """Points of a track in a plot."""
 DIGITS = 5
 """Significant digits of a plotted value."""
+CLOSE = 10
+"""Factor between the smallest and the largest value up to which they are close together."""
 LETTER_WIDTH = 7.2
 """Room for a letter in a legend, in pixels."""
 NAME_CHARS_MAX = 48
@@ -134,6 +136,21 @@ def value_axis(title: str, *, log: bool = False) -> dict[str, Any]:
         "separatethousands": True,
     }
     return axis | ({"dtick": "D2"} if log else {"rangemode": "tozero"})
+
+
+def log_ticks(low: float, high: float) -> dict[str, Any]:
+    """Ticks of a logarithmic axis with whole numbers: at 1, 2 and 5 of each power of ten, or at
+    each digit where the values are close together."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = range(1, 10) if high < CLOSE * low else (1, 2, 5)
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    shown = [rounded(tick) for tick in ticks if low / 2 <= tick <= high * 2]
+    return {
+        "type": "log",
+        "tickmode": "array",
+        "tickvals": shown,
+        "ticktext": [f"{tick:,}".replace(",", THIN_SPACE) for tick in shown],
+    }
 
 
 def figure(

@@ -3,14 +3,13 @@ the values that were tried, then each point by itself. It reads the search and n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
-from pubstorm.quantity import THIN_SPACE, value_text
+from pubstorm.quantity import value_text
 from pubstorm.report.page import figures, library, page
 from pubstorm.report.plot import (
     GRID,
@@ -19,6 +18,7 @@ from pubstorm.report.plot import (
     Plot,
     colour,
     figure,
+    log_ticks,
     plotted,
     rounded,
     value_axis,
@@ -30,8 +30,6 @@ from pubstorm.samples import Unit
 
 CONDITIONS_MAX = 4
 """Conditions that have a plot each."""
-CLOSE = 10
-"""Factor between the smallest and the largest value up to which they are close together."""
 BAND = "rgba(47,131,201,0.15)"
 """Ground of an interval."""
 
@@ -163,21 +161,10 @@ def _plot(
 
 
 def _tried_axis(search: SearchResult) -> dict[str, Any]:
-    """The values that were tried, logarithmic; ticks at 1, 2 and 5 of each power of ten, or at each
-    digit where they are close together."""
-    low, high = _ends(search)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = range(1, 10) if high < CLOSE * low else (1, 2, 5)
-    ticks = [step * 10.0**power for power in powers for step in steps]
-    shown = [rounded(tick) for tick in ticks if low / 2 <= tick <= high * 2]
+    """The values that were tried, logarithmic."""
     unit = f" ({AXES[search.unit]})" if search.unit else ""
-    return {
-        "type": "log",
-        "title": {"text": plotted(search.vary) + unit},
-        "gridcolor": GRID,
-        "tickvals": shown,
-        "ticktext": [f"{tick:,}".replace(",", THIN_SPACE) for tick in shown],
-    }
+    title = {"text": plotted(search.vary) + unit}
+    return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}
 
 
 def _trace(search: SearchResult, axis: Axis, kind: Kind) -> dict[str, Any] | None:

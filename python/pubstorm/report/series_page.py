@@ -94,8 +94,8 @@ class Point:
 def series_page(directory: Path, series: Series) -> str:
     """The text of `report.html`."""
     steps = [_part(directory, step) for step in series.steps]
-    overview = [*answer_plots(series), *_overview(steps)]
-    plots = [*overview, *(plot for step in steps for plot in step.plots)]
+    answers, overview = list(answer_plots(series)), _overview(steps)
+    plots = [*answers, *overview, *(plot for step in steps for plot in step.plots)]
     return page(
         "series.html.j2",
         title=series.name,
@@ -104,6 +104,7 @@ def series_page(directory: Path, series: Series) -> str:
         columns=_own_columns(series),
         memory=memory_table(series.memory, "steps"),
         tables=pivot_tables(series),
+        answers=answers,
         overview=overview,
         facts=[
             ("started", series.started),
@@ -172,7 +173,9 @@ def _own_columns(series: Series) -> list[OwnColumn]:
 
 
 def _overview(steps: Sequence[StepPart]) -> list[Plot]:
-    """The three questions of a series: how much, how slow, and how hard the broker worked."""
+    """The three questions of a series: how much, how slow, and how hard the broker worked, or the
+    publisher where there is none."""
+    tested = "publisher" if any(s.result and s.result.publishers for s in steps) else "broker"
     plots = [
         _over_steps(
             steps,
@@ -202,14 +205,14 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
             steps,
             Plot(
                 "cpu",
-                "CPU of the broker and the host",
-                "Means under load. For the broker 100 % is one core, for the host all of them.",
+                f"CPU of the {tested} and the host",
+                f"Means under load. For the {tested} 100 % is one core, for the host all of them.",
                 {},
             ),
             "CPU (%)",
             [
                 Line(
-                    "broker (of one core)",
+                    f"{tested} (of one core)",
                     lambda result: _cpu_percent(result, broker_sources(result)),
                 ),
                 Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),

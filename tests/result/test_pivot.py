@@ -113,6 +113,8 @@ def test_a_bound_among_repeats_makes_their_mean_one() -> None:
 def test_columns_of_variants_that_are_not_played_are_left_out() -> None:
     sweep = SWEEP.model_copy(update={"only": ("fast",)})
     assert table_of(step(30, "fast", rate(5)), sweep=sweep).columns == ("Client Count", "Rate")
+    odd = SWEEP.model_copy(update={"only": ("odd",)})
+    assert pivoted({"Rates": COLUMNS}, odd, [step(30, "odd", None)]) == ()
 
 
 def test_each_step_is_asked_what_tables_show_of_its_variant() -> None:

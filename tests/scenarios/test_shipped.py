@@ -186,6 +186,17 @@ SERIES["device-mobile"] = (
     "populations.backend.clients=20000",
     "sweep.pause=0s",
 )
+# The tables of three of its nine variants, from rates that hold on any machine.
+PUBSUB_SCALE = (
+    "sweep.vary={populations.subscriber.clients: [10]}",
+    "sweep.only=[cpp, python, python reconnecting]",
+    "sweep.pause=0s",
+    "search.from=100/s",
+    "search.to=200/s",
+    "search.repeat=1",
+    "stages.1.publish=500ms",
+    "thresholds=[subscriber.loss < 90%, subscriber.connected > 0]",
+)
 SEARCHES = {
     "capacity": (
         "populations.device.clients=10",
@@ -194,18 +205,6 @@ SEARCHES = {
         "thresholds=[device.connected == 10, backend.lost == 0]",
     ),
 }
-# The tables of three of its nine variants, from rates that hold on any machine.
-PUBSUB_SCALE = (
-    "sweep.vary={populations.subscriber.clients: [10, 20]}",
-    "sweep.only=[cpp, python, python reconnecting]",
-    "sweep.pause=0s",
-    "search.from=100/s",
-    "search.to=200/s",
-    "search.repeat=1",
-    "stages.1.publish=500ms",
-    "thresholds=[subscriber.loss < 90%]",
-    "sweep.variants.python reconnecting.thresholds=[subscriber/rest.loss < 90%]",
-)
 LADDERS = ("mosquitto-fixed-rate", "connection-ladder")
 NEEDS = {"rabbitmq-federation": ("rabbitmq-server",), "device-mobile": ("redis-server",)}
 """Programs that only some of them need."""
@@ -296,11 +295,8 @@ def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     """Searches with a publisher in C++ and one in Python, up to a rate that all of them hold."""
     series = play("zmq-pubsub-scale", tmp_path / "series", *PUBSUB_SCALE)
     assert series["complete"]
-    assert [step["variant"] for step in series["steps"]] == 2 * [
-        "cpp",
-        "python",
-        "python reconnecting",
-    ]
+    played = [step["variant"] for step in series["steps"]]
+    assert played == ["cpp", "python", "python reconnecting"]
     python, cpp = (
         next(table for table in series["tables"] if table["title"] == f"ZMQ - {name} Pub/Sub")
         for name in ("Python", "CPP")
@@ -314,7 +310,7 @@ def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     ]
     assert cpp["columns"][1:3] == python["columns"][1:3]
     for table in (python, cpp):
-        assert [row[0]["text"] for row in table["rows"]] == ["10", "20"]
-        for row in table["rows"]:
-            assert all(cell["estimate"]["value"] > 0 for cell in row[1:])
-            assert row[3]["text"] == "≥ 200/s"
+        ((clients, *found),) = table["rows"]
+        assert clients["text"] == "10"
+        assert all(cell["estimate"]["value"] > 0 for cell in found)
+        assert found[2]["text"] == "≥ 200/s"

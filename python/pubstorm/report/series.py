@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rich.console import Console
@@ -29,11 +30,7 @@ def render_series(series: Series, console: Console) -> None:
         console.print()
         console.print(drawn_table(memory_table(series.memory, "steps")))
     for table in pivot_tables(series):
-        for part in parts_of(table, console.width):
-            console.print()
-            console.print(drawn_table(part))
-        if table.note:
-            console.print(Text(table.note, style="dim"), soft_wrap=True)
+        _draw_whole(table, console)
     for step in _broken(series):
         console.print()
         console.print(_step_line(step))
@@ -41,6 +38,18 @@ def render_series(series: Series, console: Console) -> None:
             console.print(Text(f"  {fact}"), soft_wrap=True)
     console.print()
     _conclude(series, console)
+
+
+def _draw_whole(table: Table, console: Console) -> None:
+    """Draws a table in parts that fit; title and notes may be wider than it is."""
+    console.print()
+    console.print(Text(table.title, style="bold"), soft_wrap=True)
+    for number, part in enumerate(parts_of(replace(table, title=""), console.width)):
+        if number:
+            console.print()
+        console.print(drawn_table(part))
+    if table.note:
+        console.print(Text(table.note, style="dim"), soft_wrap=True)
 
 
 def render_verdicts(series: Series, console: Console) -> None:

@@ -25,8 +25,13 @@ def pivoted(
     tables: Mapping[str, Columns], sweep: Sweep, steps: Sequence[SeriesStep]
 ) -> tuple[SeriesTable, ...]:
     """The tables as far as the steps have been played; columns of variants that are not played are
-    left out."""
-    return tuple(_table(title, columns, sweep, steps) for title, columns in tables.items())
+    left out, and tables of such columns alone."""
+    of_played = {title: _of_played(columns, sweep) for title, columns in tables.items()}
+    return tuple(
+        _table(title, columns, sweep, steps)
+        for title, columns in of_played.items()
+        if any(column.variant is not None for column in columns.values()) or not sweep.variants
+    )
 
 
 def asked_of(tables: Mapping[str, Columns], step: SeriesStep) -> set[str]:
@@ -35,17 +40,20 @@ def asked_of(tables: Mapping[str, Columns], step: SeriesStep) -> set[str]:
     return {column.metric for column in columns if column.variant == step.variant}
 
 
-def _table(title: str, columns: Columns, sweep: Sweep, steps: Sequence[SeriesStep]) -> SeriesTable:
-    played = {
+def _of_played(columns: Columns, sweep: Sweep) -> Columns:
+    return {
         heading: column
         for heading, column in columns.items()
         if column.variant is None or column.variant in sweep.played
     }
+
+
+def _table(title: str, columns: Columns, sweep: Sweep, steps: Sequence[SeriesStep]) -> SeriesTable:
     rows = [list(group) for _, group in groupby(steps, key=lambda step: step.base)]
     return SeriesTable(
         title=title,
-        columns=tuple(played),
-        rows=tuple(tuple(_cell(column, sweep, row) for column in played.values()) for row in rows),
+        columns=tuple(columns),
+        rows=tuple(tuple(_cell(column, sweep, row) for column in columns.values()) for row in rows),
     )
 
 

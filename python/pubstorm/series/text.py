@@ -11,7 +11,8 @@ from pubstorm.result import LimitedBy, SeriesStep, Status
 
 def text_of(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
     """The line for steps in the order of playing; of a ladder, where a value grows from step to
-    step, it says how far it held. With variants a line for each."""
+    step and none is a search, it says how far it held. With variants a line for each."""
+    is_ladder = is_ladder and not any(step.answer for step in steps)
     variants = dict.fromkeys(step.variant for step in steps)
     return "\n".join(_of_variant(variant, steps, is_ladder) for variant in variants)
 

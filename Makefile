@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
 SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
-PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy
+PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
 .PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench \
 	scale docs requirements wheel clean programs
@@ -45,7 +45,7 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff check --fix .
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
-	cargo build --locked --release -p pubstorm-engine -p pubstorm-floor
+	cargo build --locked --release -p pubstorm-engine -p pubstorm-zmq -p pubstorm-floor
 	$(BIN)/python -m benches.bench
 	$(BIN)/python -m benches.report && $(BIN)/python -m benches.seeding
 

@@ -1,4 +1,4 @@
-"""Builds the three Rust programs into the wheel, under `pubstorm/bin/`. An editable install needs
+"""Builds the four Rust programs into the wheel, under `pubstorm/bin/`. An editable install needs
 none of it: there, Pubstorm finds what `make build` has left in `target/release/`.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PROGRAMS = ("pubstorm-engine", "pubstorm-broker", "pubstorm-proxy")
+PROGRAMS = ("pubstorm-engine", "pubstorm-broker", "pubstorm-proxy", "pubstorm-zmq")
 
 
 class CargoHook(BuildHookInterface[Any]):

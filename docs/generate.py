@@ -19,6 +19,7 @@ from pubstorm.metrics import (
     AGENT_METRICS,
     BACK_STATISTICS,
     BRIDGE_METRICS,
+    BYTE_RATES,
     COUNTERS,
     FAULT_METRICS,
     HOST_METRICS,
@@ -26,6 +27,7 @@ from pubstorm.metrics import (
     MONITOR_STATISTICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    QUOTIENTS,
     RATES,
     REDIS_METRICS,
     STATES,
@@ -150,7 +152,8 @@ def _population_metrics() -> Iterator[str]:
             metric = POPULATION_METRICS[name]
             field = described.get(metric.path[-1])
             of_property = getattr(PopulationResult, metric.path[-1], None)
-            meaning = _prose(field.description if field else getdoc(of_property))
+            text = field.description if field else getdoc(of_property)
+            meaning = _prose(metric.divisor.meaning if metric.divisor else text)
             yield f"`{name}`", meaning, ", ".join(sorted(metric.spans, reverse=True))
 
     yield "## Counts of populations"
@@ -161,7 +164,9 @@ def _population_metrics() -> Iterator[str]:
     yield ""
     yield "## States and rates of populations"
     yield ""
-    yield from _table(("metric", "meaning", "spans"), rows((*STATES, *RATES)))
+    yield from _table(
+        ("metric", "meaning", "spans"), rows((*STATES, *RATES, *BYTE_RATES, *QUOTIENTS))
+    )
     yield ""
     yield "## Times of populations"
     yield ""
@@ -220,8 +225,8 @@ def _monitor_metrics() -> Iterator[str]:
     yield "## Metrics of monitors"
     for title, metrics in (
         (
-            "A broker, more than 8 brokers of one name together (`boxes`), or a process of "
-            "`monitors.sources`",
+            "A broker, more than 8 brokers of one name together (`boxes`), a publisher (`feed`, or "
+            "`feed-0` where there are several), or a process of `monitors.sources`",
             PROCESS_METRICS,
         ),
         (
@@ -237,6 +242,10 @@ def _monitor_metrics() -> Iterator[str]:
         yield f"{title}:"
         yield ""
         yield from _table(("metric", "meaning"), ((f"`{m}`", text) for m, text in metrics.items()))
+    yield ""
+    yield "A publisher has the metrics of its population first, then these, and `lateness`: how"
+    yield "late it gave messages to its socket, with the statistics of times, such as"
+    yield "`feed.lateness.p99 < 10ms`."
     yield ""
     yield "A broker's own topics are written `broker.$SYS/messages/dropped`, without the `broker/`"
     yield "after `$SYS/`; metrics of a Prometheus source as they are there, labels included. What"

@@ -13,6 +13,7 @@ FLOW = ("scenario", "plan", "fleet", "merge", "result", "verdict", "report")
 REPORT_KNOWS = {
     "errors",
     "histogram",
+    "metrics",
     "quantity",
     "report",
     "result",
@@ -46,6 +47,15 @@ FOREIGN = {
     "redis": {"identities.store"},
     "ray": {"fleet.ray"},
     "yaml": {"scenario.document"},
+    "rich": {
+        "cli",
+        "live",
+        "live.terminal",
+        "report",
+        "report.search",
+        "report.series",
+        "report.text",
+    },
     "zmq": {
         "fleet.curve",
         "zmq_agent.__main__",
@@ -54,7 +64,6 @@ FOREIGN = {
         "zmq_agent.stages",
         "zmq_agent.subscribers",
     },
-    "rich": {"cli", "live", "live.terminal", "report", "report.series", "report.text"},
 }
 MONITORS_KNOW_NOTHING_OF = {"conduct", "fleet", "live", "merge", "run", "topology", "watch"}
 PURE_CRATES = ("plan", "mqtt")

@@ -193,6 +193,9 @@ class Assembly:
         return PopulationResult(
             **{**totals.counters, **counts},
             clients=sum(plan.clients for plan in plans),
+            version=plans[0].version,
+            player=plans[0].player,
+            read_rate_per_s=_read_rate_per_s(plans),
             asked_max=self._asked_max(indices),
             closed_loop=any(map(_is_closed_loop, plans)),
             closed_loop_window=_closed_loop_window(plans),
@@ -315,6 +318,8 @@ class Assembly:
             sent_per_s=rate_per_s(steady, indices, "sent"),
             acked_per_s=rate_per_s(steady, indices, "acked"),
             received_per_s=rate_per_s(steady, indices, "received"),
+            bytes_sent_per_s=rate_per_s(steady, indices, "bytes_sent"),
+            bytes_received_per_s=rate_per_s(steady, indices, "bytes_received"),
         )
 
     def _receivers(self, span: StageSpan) -> set[int]:
@@ -370,7 +375,10 @@ class Assembly:
 
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
-    """Levels at which messages from one population may reach another: the lower of both."""
+    """Levels at which messages from one population may reach another: the lower of both. ZeroMQ
+    has none."""
+    if publisher.version != "mqtt-3.1.1":
+        return ()
     levels = {
         min(publication.qos, subscription.qos)
         for publication in publisher.publications
@@ -403,6 +411,11 @@ def _is_closed_loop(population: Population) -> bool:
     return any(isinstance(p.pace, ClosedPace) for p in population.publications)
 
 
+def _read_rate_per_s(populations: Iterable[Population]) -> float | None:
+    rates = (population.read_rate_per_s for population in populations)
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
 def _closed_loop_window(populations: Iterable[Population]) -> int | None:
     publications = (p for population in populations for p in population.publications)
     closed = [p for p in publications if isinstance(p.pace, ClosedPace)]
@@ -420,9 +433,10 @@ def _mean_rates(name: str, stages: Iterable[StageResult]) -> Rates:
     if not steady_s:
         return Rates()
     return Rates(
-        sent_per_s=sum(s * p.sent_per_s for s, p in parts) / steady_s,
-        acked_per_s=sum(s * p.acked_per_s for s, p in parts) / steady_s,
-        received_per_s=sum(s * p.received_per_s for s, p in parts) / steady_s,
+        **{
+            name: sum(seconds * getattr(p, name) for seconds, p in parts) / steady_s
+            for name in Rates.model_fields
+        }
     )
 
 

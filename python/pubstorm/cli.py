@@ -42,12 +42,17 @@ from pubstorm.preview import (
     plan_in_words,
     sweep_in_words,
 )
-from pubstorm.report import render_directory, write_reports
+from pubstorm.report import SEARCH_FILE, render_directory, write_reports
+from pubstorm.report.search import render_answer, render_search
 from pubstorm.report.series import render_series, render_verdicts
 from pubstorm.report.text import render, render_verdict
-from pubstorm.result import Series, SeriesStep, Status
+from pubstorm.result import SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
+from pubstorm.scenario.load import largest, smallest
+from pubstorm.scenario.roles import is_zeromq
+from pubstorm.search import resume_search, run_search
+from pubstorm.search.forecast import search_in_words
 from pubstorm.series import resume_series, run_series
 from pubstorm.shipped import shipped_scenarios
 from pubstorm.topology.ports import check_ports, fixed_ports
@@ -122,15 +127,17 @@ def pubstorm(context: click.Context) -> None:
     "--resume",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Instead of SCENARIO: continue the series in this folder.",
+    help="Instead of SCENARIO: continue the series or search in this folder.",
 )
 @click.option("--quiet", is_flag=True, help="Only print the verdict and the run directory.")
 def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """Run SCENARIO, a file or the name of a ready one.
 
-    A scenario with a sweep is played as a series, step after step. Ends with 0 where it passes, 1
-    where a threshold fails, 2 on a wrong scenario, 3 where the run is invalid, 130 when
-    interrupted; a series ends with the highest of its steps.
+    A scenario with a sweep is played as a series, step after step, one with a search until the
+    answer is found. Ends with 0 where it passes, 1 where a threshold fails, 2 on a wrong scenario,
+    3 where the run is invalid, 130 when interrupted; a series ends with the highest of its steps, a
+    search with 0 where there is an answer, 1 where no value holds, 3 where nothing could be
+    counted.
     """
     console = _console()
     live = live_for(console, quiet)
@@ -138,14 +145,18 @@ def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -
         if asked != Invocation("") or out is not None:
             raise UsageError(
                 "--resume goes with no SCENARIO, --set, --target or --out",
-                "the series' folder holds them",
+                "the folder holds them",
             )
+        if (resume / SEARCH_FILE).exists():
+            return _told_search(resume_search(resume, live), console, quiet)
         return _told_series(resume_series(resume, live), console, quiet)
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
     loaded = asked.load()
     if loaded.steps:
         return _told_series(run_series(loaded, asked, out, live), console, quiet)
+    if loaded.search is not None:
+        return _told_search(run_search(loaded, asked, out, live), console, quiet)
     result = run_scenario(loaded, RunOptions(out, asked.command()), live)
     (render_verdict if quiet else render)(result, console)
     return INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict.status]
@@ -163,30 +174,34 @@ def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -
 def check(asked: Invocation, fixes: Path | None) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host.
 
-    Of a sweep, the plan of the first step is printed, and what the largest one needs. Ends with 3
-    where this host has too little.
+    Of a sweep, the plan of the first step is printed, of a search that of its first value, and what
+    the largest one needs. Ends with 3 where this host has too little.
     """
     loaded = asked.load()
-    played = [step.scenario for step in loaded.steps] or [loaded]
+    steps = [step.scenario for step in loaded.steps] or [loaded]
+    played = [largest(each) for each in steps]
+    first = smallest(steps[0])
     plans = [provisional_plan(each) for each in played]
     for each, plan in zip(played, plans, strict=True):
         check_host_files(each, plan)
         check_ports(fixed_ports(each.topology))
-    largest, plan = max(
+    heaviest, plan = max(
         zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
     )
     host = Host.here()
-    agents = largest.fleet.agents or agents_needed(
+    agents = heaviest.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores
     )
-    brokers = broker_kinds(largest.topology)
+    brokers = broker_kinds(heaviest.topology)
     needed = needs(plan, host, agents=agents, brokers=brokers)
-    needed += network_needs_here(largest.topology.networks)
+    needed += network_needs_here(heaviest.topology.networks)
+    is_elsewhere = bool(heaviest.target) and not brokers and not is_zeromq(heaviest)
     for line in (
-        *plan_in_words(played[0], plans[0]),
+        *plan_in_words(first, provisional_plan(first)),
         *sweep_in_words(loaded),
+        *search_in_words(steps[0]),
         *needs_in_words(needed, agents),
-        *(() if brokers else broker_needs_in_words(broker_host_needs(plan))),
+        *(broker_needs_in_words(broker_host_needs(plan)) if is_elsewhere else ()),
     ):
         click.echo(line)
     if fixes is not None:
@@ -286,6 +301,11 @@ def _write(path: Path, text: str) -> None:
 def _told_series(series: Series, console: Console, quiet: bool) -> int:
     (render_verdicts if quiet else render_series)(series, console)
     return INTERRUPTED if series.interrupted else max(map(_code, series.steps))
+
+
+def _told_search(search: SearchResult, console: Console, quiet: bool) -> int:
+    (render_answer if quiet else render_search)(search, console)
+    return INTERRUPTED if search.interrupted else EXIT_CODES[search.status]
 
 
 def _code(step: SeriesStep) -> int:

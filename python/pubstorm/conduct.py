@@ -342,18 +342,24 @@ class Conductor:
             )
 
     async def _stop(self) -> None:
-        """Every agent says bye and is gone, or is killed after a grace."""
+        """Every agent says bye and is gone, or is killed after a grace. Publishers are the last, so
+        that they are not missed by their subscribers."""
         self._stopping = True
-        await self._fleet.command(Stop())
-        grace_ns = STOP_GRACE_NS + self.progress.connected * LEAVE_NS
-        deadline_ns = time.monotonic_ns() + grace_ns
-        if not await self._until(lambda: not self._fleet.alive, deadline_ns):
-            for agent in sorted(self._fleet.alive):
-                kind, name = self._called(agent)
-                self._note(kind, f"{name} did not stop in time and was killed")
+        publishers = frozenset(self._cast.publishers)
+        await self._stop_agents(self._fleet.alive - publishers)
+        await self._stop_agents(publishers)
         await self._fleet.close()
         while not self._happenings.empty():
             self._apply(self._happenings.get_nowait())
+
+    async def _stop_agents(self, agents: frozenset[int]) -> None:
+        await self._fleet.command(Stop(), to=agents)
+        grace_ns = STOP_GRACE_NS + self.progress.connected * LEAVE_NS
+        deadline_ns = time.monotonic_ns() + grace_ns
+        if not await self._until(lambda: not self._fleet.alive & agents, deadline_ns):
+            for agent in sorted(self._fleet.alive & agents):
+                kind, name = self._called(agent)
+                self._note(kind, f"{name} did not stop in time and was killed")
 
     async def _while_moving(self, done: Callable[[], bool]) -> bool:
         """Waits until `done`, or until nothing has moved for the drain's time."""

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pubstorm.control import ApplyChange, Bye, Close, EnterStage, Failure, Hello, Stop
-from pubstorm.result import Result, Series
+from pubstorm.result import Result, SearchResult, Series
 from pubstorm.snapshot import Snapshot
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -38,10 +38,16 @@ def series_schema() -> dict[str, Any]:
     return {"$schema": DRAFT, **Series.model_json_schema(mode="serialization")}
 
 
+def search_schema() -> dict[str, Any]:
+    """`search.json`."""
+    return {"$schema": DRAFT, **SearchResult.model_json_schema(mode="serialization")}
+
+
 SCHEMAS = {
     "control.schema.json": control_schema,
     "snapshot.schema.json": snapshot_schema,
     "result.schema.json": result_schema,
     "series.schema.json": series_schema,
+    "search.schema.json": search_schema,
 }
 """How each file in `contract/` is made."""

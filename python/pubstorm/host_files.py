@@ -14,6 +14,7 @@ from pubstorm.keys.check import key_problems, tls_problems
 from pubstorm.plan import Plan, planned_tls
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.checks import check_rows
+from pubstorm.scenario.roles import publishers_of
 from pubstorm.template import Template
 
 
@@ -41,10 +42,14 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
             place = f"topology.{name}.binary"
             hint = "a relative path is from the folder of the scenario file"
             yield Problem(place, "", f"found {path}, allowed is a file that can be executed", hint)
-    for name, broker in topology.brokers.items():
-        program = broker.command[0] if broker.command else None
+    commands = {f"topology.brokers.{n}": broker.command for n, broker in topology.brokers.items()}
+    for name, population in publishers_of(scenario).items():
+        if population.publisher is not None:
+            commands[f"populations.{name}.publisher"] = population.publisher.command
+    for name, command in commands.items():
+        program = command[0] if command else None
         if program is not None and "{" not in program and shutil.which(program) is None:
-            place = f"topology.brokers.{name}.command.0"
+            place = f"{name}.command.0"
             yield Problem(place, "", f"found {program}, allowed is a program of this host", None)
 
 

@@ -30,7 +30,7 @@ NOBODY = array("Q")
 StallKey = tuple[int, int, int]
 """When a stall began, its population, and the client's number."""
 Gauge = Literal["connected", "ready", "in_flight", "backlog", "away", "stalled"]
-Count = Literal["sent", "acked", "received"]
+Count = Literal["sent", "acked", "received", "bytes_sent", "bytes_received"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,8 @@ class PopulationInterval:
     sent: int
     acked: int
     received: int
+    bytes_sent: int
+    bytes_received: int
     missing: int
     """Deliveries to it that were passed over, less those that came after all."""
     latency_count: int
@@ -99,6 +101,8 @@ class Interval:
                 sent=population.counters.sent_total,
                 acked=population.counters.acked_total,
                 received=received[index],
+                bytes_sent=population.counters.bytes_sent_total,
+                bytes_received=population.counters.bytes_received_total,
                 missing=missing[index],
                 latency_count=count[index] + population.ack_intended.count,
                 latency_sum_ns=sum_ns[index] + population.ack_intended.sum_ns,

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pubstorm.identities.accounts import accounts_of
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
+    ZMTP,
     Change,
     ChangeRate,
     ConnectAction,
@@ -29,12 +30,14 @@ from pubstorm.plan import (
     planned_targets,
     together,
 )
-from pubstorm.preflight import Need
+from pubstorm.preflight import Need, queues_bytes
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.divisions import divisions_of
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.network import Network
+from pubstorm.scenario.roles import publishers_of
 from pubstorm.scenario.stages import Hold, Publish
+from pubstorm.scenario.sweep import written
 from pubstorm.scenario.topology import Bridge, Broker
 from pubstorm.scenario.victims import victims_of
 from pubstorm.units import (
@@ -45,6 +48,7 @@ from pubstorm.units import (
     write_share,
 )
 
+MILLISECOND_NS = 10**6
 CUTS = {
     "close": "connections are closed",
     "stall": "nothing gets through",
@@ -64,8 +68,9 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield from _bridge(scenario, name, bridge)
     if plan.sources:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
+    clients = [line for each in plan.populations for line in _population(scenario, plan, each)]
     for title, lines in (
-        ("populations", [line for p in plan.populations for line in _population(scenario, p)]),
+        ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", [threshold.source for threshold in scenario.thresholds]),
     ):
@@ -83,8 +88,12 @@ def sweep_in_words(scenario: Scenario) -> Iterator[str]:
     times = f", {_many(sweep.repeat, 'time')} each" if sweep.repeat > 1 else ""
     yield ""
     yield f"sweep, the plan above is its first step; each step with {brokers}{times}"
-    for number, step in enumerate(scenario.steps, 1):
-        yield f"  {number}. {step.variation.label}"
+    bases = dict.fromkeys(step.variation.base for step in scenario.steps)
+    for number, base in enumerate(bases, 1):
+        yield f"  {number}. {base}"
+    for name in sweep.played:
+        changed = ", ".join(f"{path}={written(v)}" for path, v in sweep.variants[name].items())
+        yield f"  each as {name}: {changed or 'as written'}"
     for line in sweep.stop_when:
         yield f"  ends early when {line if isinstance(line, str) else line.source}"
 
@@ -126,8 +135,13 @@ def _targets(scenario: Scenario, plan: Plan) -> str:
         count = _many(sum(broker.count for broker in brokers.values()), "broker")
         names = ", ".join(f"{name} ({_broker(broker)})" for name, broker in brokers.items())
         given.append(f"{count}: {names}, started and stopped by the run")
+    publishers = [each for each in plan.populations if each.is_publisher]
+    if publishers:
+        count = _many(sum(each.clients for each in publishers), "publisher")
+        names = ", ".join(f"{each.name} ({each.player})" for each in publishers)
+        given.append(f"{count} of ZeroMQ: {names}, started and stopped by the run")
     where = "; ".join(given)
-    if len(plan.targets) == 1 or scenario.topology.bridges:
+    if len(plan.targets) == 1 or scenario.topology.bridges or publishers:
         return where
     return f"{where}; {'joined' if plan.targets_joined else 'separate'}"
 
@@ -180,13 +194,15 @@ def _link(network: Network) -> str:
     return f", in each direction: {words}" if words else ""
 
 
-def _population(scenario: Scenario, population: Population) -> Iterator[str]:
-    session = "clean" if population.clean_session else "persistent"
+def _population(scenario: Scenario, plan: Plan, population: Population) -> Iterator[str]:
+    if population.is_publisher:
+        yield from _publisher(plan, population)
+        return
     clients = _many(population.clients, "client") + _attached(scenario, population)
     if population.whole is not None:
         last = population.first + population.clients - 1
         clients += f", numbers {population.first:,} to {last:,}"
-    line = f"{population.name}: {clients}, {session} session, keep-alive {population.keep_alive_s}s"
+    line = f"{population.name}: {clients}, {_kind(population)}"
     if population.bridge:
         line += ", connects as a bridge"
     if population.read_rate_per_s is not None:
@@ -197,16 +213,75 @@ def _population(scenario: Scenario, population: Population) -> Iterator[str]:
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
     for subscription in population.subscriptions:
-        yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
+        if population.version == ZMTP:
+            yield f"  subscribes to {_prefix(subscription.filter)}"
+        else:
+            yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
     for publication in population.publications:
         yield f"  publishes to {publication.topic}: {_publication(publication)}"
+
+
+def _kind(population: Population) -> str:
+    """What its clients are, and what keeps their connections."""
+    keep_alive = f"{population.keep_alive_s}s"
+    if population.version != ZMTP or population.zmq is None:
+        session = "clean" if population.clean_session else "persistent"
+        return f"{session} session, keep-alive {keep_alive}"
+    security = _security(population)
+    if population.player != "engine":
+        mark = _mark(population.zmq.high_water_mark)
+        return f"SUB sockets of {population.player}, high-water mark {mark}{security}"
+    heartbeats = f"heartbeats every {keep_alive}" if population.keep_alive_s else "no heartbeats"
+    return f"simulated SUB sockets, {heartbeats}{security}"
+
+
+def _publisher(plan: Plan, population: Population) -> Iterator[str]:
+    """A publisher of ZeroMQ: its sockets, what it sends, and what its queues may come to."""
+    zmq, ports = population.zmq, [plan.targets[at].port for at in population.at.targets]
+    if zmq is None:
+        return
+    first, last = ports[0], ports[-1]
+    port = "free ports" if len(ports) > 1 else "a free port"
+    if first:
+        port = f"ports {first} to {last}" if len(ports) > 1 else f"port {first}"
+    mark, io_threads = _mark(zmq.high_water_mark), _many(zmq.io_threads, "I/O thread")
+    where = f"at {plan.targets[population.at.first].host}, {port}"
+    sockets = f"{_many(population.clients, 'PUB socket')} of {population.player} {where}"
+    marked = f"high-water mark {mark}, {io_threads}{_security(population)}"
+    yield f"{population.name}: {sockets}, {marked}"
+    for publication in population.publications:
+        topic = f"topic {publication.topic}" if publication.topic else "no topic"
+        yield f"  sends {_size(publication)} with {topic}, {_pace(publication)}"
+    full_bytes = queues_bytes(plan, population)
+    if full_bytes is None:
+        yield "  queues without end: its memory grows while subscribers are slower than it"
+    elif full_bytes:
+        full = _amount(full_bytes, "bytes")
+        yield f"  queues up to {mark} messages for each subscriber: {full} in all, beside payloads"
+
+
+def _mark(high_water_mark: int) -> str:
+    return f"{high_water_mark:,}" if high_water_mark else "none"
+
+
+def _security(population: Population) -> str:
+    security = "null" if population.zmq is None else population.zmq.security
+    return {"null": "", "plain": ", security PLAIN", "curve": ", security CURVE"}[security]
+
+
+def _prefix(prefix: str) -> str:
+    """What a subscriber of ZeroMQ asks for."""
+    return f"topics that begin with {prefix}" if prefix else "everything"
 
 
 def _attached(scenario: Scenario, population: Population) -> str:
     """Where its clients connect, where there is a choice."""
     at = scenario.populations[population.of].at
     if at is None:
-        return " at all in turn" if len(planned_targets(scenario)) > 1 else ""
+        others = len(planned_targets(scenario)) - sum(
+            each.clients for each in publishers_of(scenario).values()
+        )
+        return " at all in turn" if others > 1 else ""
     among = at.brokers if at.count is None else f"{at.count:,} of {at.brokers}"
     among += f" from {at.brokers}-{at.first} on" if at.first else ""
     shift = f", {at.shift:,} further on" if at.shift else ""
@@ -217,6 +292,8 @@ def _lifetime(lifetime: Lifetime) -> str:
     """How long clients stay, and whether they come back."""
     shortest, longest = write_duration(lifetime.min_ns), write_duration(lifetime.max_ns)
     stays = shortest if shortest == longest else f"{shortest} to {longest}"
+    if lifetime.min_ns < MILLISECOND_NS:
+        stays = f"up to {longest}"
     if lifetime.again_ns is None:
         return f"stays {stays}, goes for good"
     return f"stays {stays}, back after {write_duration(lifetime.again_ns)}"
@@ -248,20 +325,32 @@ def _credentials(made: Collection[str], tls: Tls) -> Iterator[str]:
 
 
 def _publication(publication: Publication) -> str:
-    match publication.payload:
-        case FixedPayload(bytes=size_bytes):
-            size = write_bytes(size_bytes)
-        case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
-            size = f"{write_bytes(mean_bytes)} ± {write_bytes(sd_bytes)}"
-        case text:
-            size = f"the text {text.template!r}"
-    pace = publication.pace
-    if isinstance(pace, OpenPace):
-        rate = f"every {write_duration(pace.period_ns)} from each client"
+    if isinstance(publication.pace, OpenPace):
+        rate = f"{_pace(publication)} from each client"
     else:
         rate = f"as fast as a window of {publication.window} takes them"
     retained = ", retained" if publication.retain else ""
-    return f"{size} at QoS {publication.qos}, {rate}{retained}"
+    return f"{_size(publication)} at QoS {publication.qos}, {rate}{retained}"
+
+
+def _size(publication: Publication) -> str:
+    match publication.payload:
+        case FixedPayload(bytes=size_bytes):
+            return write_bytes(size_bytes)
+        case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
+            return f"{write_bytes(mean_bytes)} ± {write_bytes(sd_bytes)}"
+        case text:
+            return f"the text {text.template!r}"
+
+
+def _pace(publication: Publication) -> str:
+    """Evenly, in bursts, or as fast as it can."""
+    pace = publication.pace
+    if not isinstance(pace, OpenPace):
+        return "as fast as it can"
+    if pace.burst == 1:
+        return f"every {write_duration(pace.period_ns)}"
+    return f"bursts of {pace.burst:,} every {write_duration(pace.burst * pace.period_ns)}"
 
 
 def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
@@ -280,12 +369,17 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     if load.sent_total and len(begins) > 1:
         yield f"     {totals} in all"
     if load.has_closed_loop:
-        yield "     and a closed loop, whose rate the broker sets"
+        whose = "publisher" if _publishes_zeromq(plan, stage) else "broker"
+        yield f"     and a closed loop, whose rate the {whose} sets"
     step = scenario.stages[number].step
     faults = step.faults if isinstance(step, Publish | Hold) else ()
     for fault in sorted(faults, key=lambda fault: fault.at):
         yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
         yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
+
+
+def _publishes_zeromq(plan: Plan, stage: Stage) -> bool:
+    return any(plan.populations[index].is_publisher for index in stage.populations)
 
 
 def _names(plan: Plan, stage: Stage) -> Iterator[str]:

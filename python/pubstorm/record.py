@@ -44,6 +44,8 @@ class Recording:
     started: datetime
     command: str
     """The command line."""
+    reports: bool = True
+    """Whether files are made of the result."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Brought:
 
 
 def record(recording: Recording, brought: Brought) -> Result:
-    """The judged result, stored with every file that is made of it."""
+    """The judged result, stored with the files that are made of it."""
     directory, scenario = recording.directory, recording.scenario
     directory.release()
     hellos = brought.assembly.hellos
@@ -71,7 +73,8 @@ def record(recording: Recording, brought: Brought) -> Result:
     judged = Result.judged(measured, judge(measured, scenario.thresholds))
     result = judged.model_copy(update={"table": cells(scenario.table, judged)})
     directory.write("result.json", result.to_json())
-    for problem in write_reports(directory.path, directory.write):
+    problems = write_reports(directory.path, directory.write) if recording.reports else ()
+    for problem in problems:
         recording.live.note(problem)
     return result
 

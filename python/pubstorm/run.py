@@ -81,6 +81,8 @@ class RunOptions:
     """The command line, for the result."""
     topology: Topology | None = None
     """Brokers that outlive the run; None: it has its own."""
+    reports: bool = True
+    """Whether files are made of the result; `pubstorm report` makes them at any time."""
 
 
 def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
@@ -105,15 +107,28 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
 
 @contextmanager
 def caught_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """While it is open, SIGINT and SIGTERM are given to `handle` and end nothing."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle, number)
+    """While it is open, SIGINT and SIGTERM are given to `handle` and end nothing; to the one opened
+    before once it is closed."""
+    _handlers.append(handle)
+    _catch(handle)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        _handlers.pop()
+        _catch(_handlers[-1] if _handlers else None)
+
+
+def _catch(handle: Callable[[signal.Signals], None] | None) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if handle is None:
             loop.remove_signal_handler(number)
+        else:
+            loop.add_signal_handler(number, handle, number)
+
+
+_handlers: list[Callable[[signal.Signals], None]] = []
+"""Who gets signals, the last one first: a series, a run in it, the end of its brokers."""
 
 
 class _Run:
@@ -173,6 +188,7 @@ class _Run:
                 live=self._live,
                 started=self._started,
                 command=self._options.command,
+                reports=self._options.reports,
             ),
             Brought(
                 assembly=assembly,

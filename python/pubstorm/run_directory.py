@@ -109,6 +109,28 @@ class RunDirectory:
             self.failure = f"cannot write {self.path / file}: {error.strerror}"
 
 
+def set_aside(folder: Path) -> None:
+    """Renames what is left of a run that was not played to its end; raises StoredRunError."""
+    names = (folder.with_name(f"{folder.name}.broken-{n}") for n in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    try:
+        folder.rename(aside)
+    except OSError as error:
+        raise StoredRunError(f"cannot rename {folder} to {aside.name}: {error.strerror}") from error
+
+
+def stored_scenario(path: Path) -> str:
+    """The text of a scenario in a folder as it was read, without the settings noted at its end;
+    raises StoredRunError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoredRunError(f"cannot read {path}: {error}") from error
+    while lines and lines[-1].startswith(("# with --set ", "# with --target ")):
+        lines.pop()
+    return "".join(lines)
+
+
 def new_path(parent: Path, name: str, now: datetime) -> Path:
     """A path in `parent` that is free: `<time>-<name>`, with a number where that is taken."""
     stem = f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:80]}"

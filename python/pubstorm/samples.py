@@ -41,7 +41,7 @@ Tracks = dict[tuple[str, str], Track]
 
 def unit_of(metric: str) -> Unit:
     """The unit that a metric's name ends with; shares of CPU are of one core, except for `host`."""
-    if metric.startswith("cpu") or metric in {"busy", "memory"}:
+    if metric.startswith("cpu") or metric in {"busy", "memory", "thread_cpu_max"}:
         return "share"
     for suffix in _SUFFIXES:
         if metric.endswith(f"_{suffix}"):

@@ -218,3 +218,41 @@ def test_the_command_of_a_step_plays_it_alone(start: Any, tmp_path: Path) -> Non
     alone = start(tmp_path / "scenario.yaml", *settings)
     assert alone.finish() == 1
     assert alone.result()["populations"]["device"]["clients"] == 5
+
+
+def test_a_series_with_variants_ends_them_one_by_one_and_fills_its_tables(start: Any) -> None:
+    embedded = "topology: {brokers: {broker: {kind: embedded}}}\n"
+    sweep = (
+        f"vary: {{{CLIENTS}: [4, 3, 5]}}, stop_when: [failed], variants: {{strict: , "
+        'easy: {"thresholds.0": device.connected >= 3}}'
+    )
+    columns = (
+        "Clients: clients, strict: {variant: strict, metric: device.connected}, "
+        "easy: {variant: easy, metric: device.connected}"
+    )
+    run = start(f"{scenario(sweep, embedded)}tables: {{Who came: {{{columns}}}}}\n")
+    assert run.finish() == 1
+    series = stored(run.directory)
+    assert [(step["label"], step["status"]) for step in series["steps"]] == [
+        ("clients 4, strict", "pass"),
+        ("clients 4, easy", "pass"),
+        ("clients 3, strict", "fail"),
+        ("clients 3, easy", "pass"),
+        ("clients 5, strict", None),
+        ("clients 5, easy", "pass"),
+    ]
+    assert series["complete"]
+    assert series["stopped"] == "strict: failed"
+    assert [line.partition(";")[0] for line in series["text"].splitlines()] == [
+        "strict: 1 of 2 steps passed, 1 failed",
+        "easy: 3 of 3 steps passed",
+    ]
+    (table,) = series["tables"]
+    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
+        ["4", "4", "4"],
+        ["3", "3", "3"],
+        ["5", "–", "5"],
+    ]
+    resumed = resume(run.directory)
+    assert resumed.returncode == 1
+    assert stored(run.directory)["tables"] == series["tables"]

@@ -5,7 +5,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pubstorm.result import LimitedBy, Series, SeriesStep, Status
+from pubstorm.result import (
+    Estimate,
+    LimitedBy,
+    Series,
+    SeriesCell,
+    SeriesStep,
+    SeriesTable,
+    Status,
+)
 from tests.report.example_run import Shape, write_run
 
 CLIENTS = (2000, 3000, 4000, 5000)
@@ -25,10 +33,24 @@ def write_series(folder: Path, **changes: object) -> Series:
         steps=steps,
         complete=True,
         stopped="verdict is fail",
+        tables=(_table(),),
         text="It held up to 3000 clients. At 4000 clients the broker was the limit.",
     ).model_copy(update=changes)
     (folder / "series.json").write_text(series.model_dump_json(indent=2))
     return series
+
+
+def _table() -> SeriesTable:
+    rate = Estimate(value=332, low=330, high=334, repeats=3, unit="per_s")
+    limited = SeriesCell(text="≥ 498/s", remarks=("this host set the limit",))
+    return SeriesTable(
+        title="Most of all",
+        columns=("Client Count", "msg/s (< 0.5 % lost)"),
+        rows=(
+            (SeriesCell(text="2\u202f000"), SeriesCell(text=rate.text, estimate=rate)),
+            (SeriesCell(text="3\u202f000"), limited),
+        ),
+    )
 
 
 def _step(folder: Path, number: int, clients: int) -> SeriesStep:

@@ -33,6 +33,13 @@ def test_the_overview_says_what_held_and_what_broke(page: Page) -> None:
     assert "3: clients 4000 ✗ FAIL" in page.text
 
 
+def test_the_tables_over_the_steps_have_their_intervals_and_notes(page: Page) -> None:
+    assert "Most of all Client Count msg/s (< 0.5 % lost)" in page.text
+    assert "332/s ± 2.00/s" in page.text
+    assert "≥ 498/s ¹" in page.text
+    assert "¹ this host set the limit" in page.text
+
+
 def test_plots_over_the_steps_show_the_verdict_as_a_sign(page: Page) -> None:
     trace = page.figures["throughput"]["data"][0]
     assert trace["x"] == ["clients 2000", "clients 3000", "clients 4000"]

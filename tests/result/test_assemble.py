@@ -34,8 +34,8 @@ EMPTY = Histogram()
 
 
 def plan() -> Plan:
-    """Everything of the golden plan, with a connect stage and a publish stage of 3 s; its first
-    population is no share, and stays."""
+    """The first two populations of the golden plan, with a connect stage and a publish stage of
+    3 s; the first is no share, and stays."""
     golden = Plan.model_validate(json.loads((GOLDEN / "plan.json").read_text()), strict=False)
     stays = {"name": "device", "whole": None, "lifetime": None}
     populations = (golden.populations[0].model_copy(update=stays), golden.populations[1])

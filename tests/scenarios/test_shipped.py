@@ -28,6 +28,18 @@ SCALED = {
         "stages.1.publish=2s",
         "thresholds=[subscriber.connected == 20, subscriber.lost == 0, subscriber.reordered == 0]",
     ),
+    "zmq-quickstart": (
+        "populations.subscriber.clients=20",
+        "stages.1.publish=2s",
+        "thresholds=[subscriber.connected == 20, subscriber.lost == 0]",
+    ),
+    "zmq-slow-subscribers": (
+        "populations.subscriber.clients=10",
+        "populations.feed.publications.0.rate=500/s",
+        "stages.1.publish.for=3s",
+        "stages.2.hold.for=1s",
+        "thresholds=[subscriber.connected == 10, subscriber.lost == 0]",
+    ),
     "ten-thousand": (
         "populations.device.clients=200",
         "populations.device.publications.0.interval=500ms",
@@ -174,6 +186,18 @@ SERIES["device-mobile"] = (
     "populations.backend.clients=20000",
     "sweep.pause=0s",
 )
+# The tables of three of its nine variants, from rates that hold on any machine.
+PUBSUB_SCALE = (
+    "sweep.vary={populations.subscriber.clients: [10, 20]}",
+    "sweep.only=[cpp, python, python reconnecting]",
+    "sweep.pause=0s",
+    "search.from=100/s",
+    "search.to=200/s",
+    "search.repeat=1",
+    "stages.1.publish=500ms",
+    "thresholds=[subscriber.loss < 90%]",
+    "sweep.variants.python reconnecting.thresholds=[subscriber/rest.loss < 90%]",
+)
 LADDERS = ("mosquitto-fixed-rate", "connection-ladder")
 NEEDS = {"rabbitmq-federation": ("rabbitmq-server",), "device-mobile": ("redis-server",)}
 """Programs that only some of them need."""
@@ -200,7 +224,8 @@ def skip_without(*programs: str) -> None:
 
 
 def test_every_ready_scenario_is_played() -> None:
-    assert {file.stem for file in scenario_files()} == set(SCALED | SERIES)
+    played = {*SCALED, *SERIES, "zmq-pubsub-scale"}
+    assert {file.stem for file in scenario_files()} == played
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -247,3 +272,31 @@ def test_pairs_of_a_fleet_meet_across_the_nodes_of_a_cluster(tmp_path: Path) -> 
         for share in ("rest", "acked"):
             of_share = result["populations"][f"{name}/{share}"]
             assert of_share["received_total"] >= of_share["expected_total"] > 0
+
+
+def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
+    """Searches with a publisher in C++ and one in Python, up to a rate that all of them hold."""
+    series = play("zmq-pubsub-scale", tmp_path / "series", *PUBSUB_SCALE)
+    assert series["complete"]
+    assert [step["variant"] for step in series["steps"]] == 2 * [
+        "cpp",
+        "python",
+        "python reconnecting",
+    ]
+    python, cpp = (
+        next(table for table in series["tables"] if table["title"] == f"ZMQ - {name} Pub/Sub")
+        for name in ("Python", "CPP")
+    )
+    assert python["columns"] == [
+        "Client Count",
+        "MaxRate at SUB With Drop",
+        "Aggregate Max pps",
+        "MaxRate at Sub (< 0.5% Drop)",
+        "10% of clients Reconnecting",
+    ]
+    assert cpp["columns"][1:3] == python["columns"][1:3]
+    for table in (python, cpp):
+        assert [row[0]["text"] for row in table["rows"]] == ["10", "20"]
+        for row in table["rows"]:
+            assert all(cell["estimate"]["value"] > 0 for cell in row[1:])
+            assert row[3]["text"] == "≥ 200/s"

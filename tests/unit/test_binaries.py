@@ -1,4 +1,4 @@
-"""Finding the three programs."""
+"""Finding the four programs."""
 
 from pathlib import Path
 
@@ -18,6 +18,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     monkeypatch.delenv("PUBSTORM_ENGINE", raising=False)
     monkeypatch.delenv("PUBSTORM_BROKER", raising=False)
     monkeypatch.delenv("PUBSTORM_PROXY", raising=False)
+    monkeypatch.delenv("PUBSTORM_ZMQ", raising=False)
     return packaged, checkout
 
 
@@ -47,6 +48,7 @@ def test_each_program_has_its_own_name_and_variable(
         (binaries.engine_path, "engine"),
         (binaries.broker_path, "broker"),
         (binaries.proxy_path, "proxy"),
+        (binaries.zmq_path, "zmq"),
     ):
         built = program(folders[1] / f"pubstorm-{name}")
         assert find() == built

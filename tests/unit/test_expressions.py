@@ -106,7 +106,7 @@ def test_what_is_there_can_be_named(expression: str, key: str) -> None:
         (
             "device.lots",
             "found 'lots', allowed are the metrics of the reference",
-            "did you mean lost?",
+            "did you mean lost or loss?",
         ),
         ("main.cpus", "found 'cpus', allowed are the metrics of the", "did you mean cpu"),
         ("main.lost", "found 'lost', allowed are the metrics of the reference", "there are cpu,"),
@@ -130,7 +130,8 @@ def test_what_is_there_can_be_named(expression: str, key: str) -> None:
         (
             "sent@twice",
             "found 'sent', allowed for a single phase are sent_per_s, acked_per_s, "
-            "received_per_s, latency, ack_latency",
+            "received_per_s, bytes_sent_per_s, bytes_received_per_s, sent_each_per_s, "
+            "received_each_per_s, latency, ack_latency",
             None,
         ),
     ],
@@ -217,7 +218,8 @@ def test_a_column_that_is_nothing_is_told_with_the_words_there_are() -> None:
     (problem,) = problems("verdcit", "table")
     assert problem.message == (
         "found 'verdcit', allowed are the metrics of the reference, or SUBJECT.METRIC, or one of "
-        "verdict, limited_by, evidence, duration, command, step, number, note"
+        "verdict, limited_by, evidence, duration, command, step, number, note, search.best, "
+        "search.most, search.limited_by, search.points"
     )
 
 

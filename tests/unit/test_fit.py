@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pubstorm.fit import unfit_here
 from pubstorm.preflight import Host
 from pubstorm.scenario import parse_scenario
-from pubstorm.series.fit import unfit_here
 
 MILLION = """\
 topology: {brokers: {b: {kind: mosquitto, count: 51}}}

@@ -92,3 +92,16 @@ def test_other_series_are_counted() -> None:
         "1 of 4 steps passed, 1 failed, 1 invalid, 1 without a measurement; clients 2k failed: "
         "limited by broker: it was slow; 1 of 5 steps not played"
     )
+
+
+def test_each_variant_has_a_line_of_its_own() -> None:
+    both = [
+        step.model_copy(update={"label": f"{step.label}, {variant}", "base": step.label, **own})
+        for variant, outcomes in (("fast", (PASS, FAIL)), ("slow", (PASS, None)))
+        for step in steps(*outcomes)
+        for own in [{"variant": variant}]
+    ]
+    assert text_of(both, is_ladder=True).splitlines() == [
+        "fast: held up to clients 1k; clients 2k failed: limited by broker: it was slow",
+        "slow: held up to clients 1k, the last step played; 1 of 2 steps not played",
+    ]

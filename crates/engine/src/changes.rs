@@ -142,7 +142,9 @@ impl Changes {
             publishing.complete_ns[population] = at_ns.saturating_add(over_ns);
         }
         let walk = Walk { population, joins, first, clients, position: 0, at_ns, over_ns };
-        self.walks.extend(walk.of_shard(shared.setup.shard));
+        if shared.setup.plan.populations[population].is_engines() {
+            self.walks.extend(walk.of_shard(shared.setup.shard));
+        }
         None
     }
 

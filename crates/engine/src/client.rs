@@ -1,19 +1,25 @@
 //! One simulated client: its connection's life from the first attempt to the last, its timer, and
-//! what it writes. What it publishes and what it makes of what it reads stand beside this file.
+//! what it writes. What it publishes, what it reads and how it speaks its protocol stand beside this
+//! file.
 
+mod frames;
+mod packets;
 mod publish;
 mod receive;
+mod session;
 
 use mio::{Interest, Token};
-use mqtt::{Connect, KeepAlive, QoS, Session};
-use plan::{Population, Random, Reason};
+use mqtt::KeepAlive;
+use plan::{Random, Reason};
 
+use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::socket::{self, Route};
 use crate::stream::{Halt, Stream};
 use crate::tls::Who;
 
 pub use publish::{Message, Progress};
+use session::Session;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
 /// 16, two empty buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and
@@ -22,20 +28,22 @@ pub use publish::{Message, Progress};
 #[cfg(not(debug_assertions))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::wheel::Link>() <= 160);
 
-/// Receive buffer of a client that reads slowly: small, so that the broker feels it.
-const SLOW_RECEIVE_BUFFER: usize = 4096;
+/// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
+/// byte for each message a second, which is room for 10 ms of messages of 100 bytes.
+const SLOW_RECEIVE_BUFFER: std::ops::RangeInclusive<usize> = 4096..=256 * 1024;
 
 /// A simulated client.
 pub struct Client {
     stream: Option<Stream>,
-    session: Session<Message>,
+    session: Session,
     /// How far each of its publications has got.
     publications: Box<[Progress]>,
     /// Bytes that the socket did not take.
     unsent: Vec<u8>,
     /// The front of a packet whose rest has not arrived, or packets not yet to be read.
     unread: Vec<u8>,
-    /// End of the connect timeout, of the back-off, or of the pause in reading, by phase.
+    /// End of the connect timeout or of the back-off, or when it may read its next message, by
+    /// phase.
     deadline_ns: u64,
     /// When its next message is due; `u64::MAX` when none is or when it is held up.
     next_due_ns: u64,
@@ -47,7 +55,7 @@ pub struct Client {
     phase: Phase,
     /// Failed attempts in a row.
     failures: u8,
-    /// Its reading pauses until `deadline_ns`.
+    /// Its reading pauses.
     paused: bool,
     /// Its timer is to be set anew.
     retime: bool,
@@ -60,9 +68,9 @@ pub enum Phase {
     Idle,
     /// TCP is under way, then the handshake of TLS.
     Connecting,
-    /// CONNECT is sent.
+    /// CONNECT, or the greeting of ZMTP, is sent.
     Greeting,
-    /// SUBSCRIBE is sent.
+    /// SUBSCRIBE is sent; with ZMTP every one, and a PING behind them.
     Subscribing,
     /// Connected, and every filter is answered.
     Ready,
@@ -89,11 +97,12 @@ impl Phase {
 impl Client {
     /// A client that has not connected, with its `index` in this agent and `local` index in its
     /// population.
-    pub fn new(index: u32, population: usize, local: u32, publications: usize) -> Self {
+    pub fn new(index: u32, population: usize, local: u32, setup: &Setup) -> Self {
+        let publications = &setup.populations[population].publications;
         Self {
             stream: None,
-            session: Session::new(),
-            publications: (0..publications).map(|_| Progress::default()).collect(),
+            session: Session::new(setup.plan.populations[population].speaks_zmtp()),
+            publications: publications.iter().map(|_| Progress::default()).collect(),
             unsent: Vec::new(),
             unread: Vec::new(),
             deadline_ns: 0,
@@ -145,7 +154,7 @@ impl Client {
                 let keep_alive_ns = self.session.keep_alive_deadline(keep_alive_s);
                 deadline_ns = self.next_due_ns.min(keep_alive_ns.unwrap_or(u64::MAX));
                 if self.paused {
-                    deadline_ns = deadline_ns.min(self.deadline_ns);
+                    deadline_ns = deadline_ns.min(self.resume_ns(shared));
                 }
             }
         }
@@ -187,10 +196,8 @@ impl Client {
 
     /// Says DISCONNECT and closes.
     fn depart(&mut self, shared: &mut Shared, next: Phase) {
-        if self.session.is_connected() {
-            let version = shared.version(self.population());
-            shared.out.clear();
-            self.session.disconnect(version, &mut shared.out);
+        shared.out.clear();
+        if self.session.say_goodbye(shared.version(self.population()), &mut shared.out) {
             shared.tally.populations[self.population()].counters.packets_sent_total += 1;
             self.flush(shared);
         }
@@ -237,7 +244,7 @@ impl Client {
     }
 
     fn timer_when_ready(&mut self, shared: &mut Shared) {
-        if self.paused && self.deadline_ns <= shared.now_ns {
+        if self.paused && self.resume_ns(shared) <= shared.now_ns {
             self.paused = false;
             self.readable(shared, false);
         }
@@ -258,9 +265,11 @@ impl Client {
         }
     }
 
-    /// TCP stands or has failed: goes on to TLS where the target is under it, then to CONNECT.
+    /// TCP stands or has failed: goes on to TLS where the target is under it, then to the
+    /// greeting.
     fn establish(&mut self, shared: &mut Shared) {
         match self.secure(shared) {
+            Ok(()) if self.session.zmtp().is_some() => self.greet_publisher(shared),
             Ok(()) => self.greet(shared),
             Err(Halt::Later) => {}
             Err(Halt::Lost(reason)) => self.lost(shared, reason),
@@ -285,46 +294,9 @@ impl Client {
         self.stream.as_mut().map_or(Ok(()), Stream::handshake)
     }
 
-    /// Sends CONNECT.
-    fn greet(&mut self, shared: &mut Shared) {
+    /// The peer has accepted it: from here on it is connected.
+    fn accepted(&mut self, shared: &mut Shared) {
         let population = &shared.setup.plan.populations[self.population()];
-        let n = population.first + u64::from(self.global(shared));
-        let text = |template: &plan::Template| template.text(n, 0);
-        let client_id = text(&population.client_id);
-        let username = population.username.as_ref().map(text);
-        let password = population.password.as_ref().map(text);
-        let will = population.will.as_ref();
-        let will = will.map(|will| (text(&will.topic), text(&will.payload), will));
-        let connect = Connect {
-            client_id: &client_id,
-            username: username.as_deref(),
-            password: password.as_deref().map(str::as_bytes),
-            will: will.as_ref().map(|(topic, payload, will)| mqtt::Will {
-                topic,
-                payload: payload.as_bytes(),
-                qos: QoS::try_from(will.qos).expect("the plan's check allows 0, 1 and 2"),
-                retain: will.retain,
-            }),
-            keep_alive_s: population.keep_alive_s,
-            clean_session: population.clean_session,
-            bridge: population.bridge,
-        };
-        let version = shared.version(self.population());
-        shared.out.clear();
-        if self.session.connect(version, &connect, &mut shared.out).is_err() {
-            // The conductor checks lengths; a longer text cannot be sent at all.
-            self.lost(shared, Reason::ProtocolError);
-            return;
-        }
-        self.phase = Phase::Greeting;
-        shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-        self.flush(shared);
-    }
-
-    /// CONNACK 0 has come.
-    fn accepted(&mut self, shared: &mut Shared, session_present: bool) {
-        let population = &shared.setup.plan.populations[self.population()];
-        let version = shared.version(self.population());
         shared.tally.targets.accepted(self.target(shared));
         let tally = &mut shared.tally.populations[usize::from(self.population)];
         tally.counters.connected_total += 1;
@@ -332,38 +304,13 @@ impl Client {
         let since_ns = self.deadline_ns - population.connect_timeout_ns;
         tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
         self.phase = Phase::Subscribing;
-        // Only a session that was ready in this run surely has this run's filters.
-        let kept = session_present && self.free_since_ns > 0;
-        if population.subscriptions.is_empty() || kept {
-            self.ready(shared);
-            return;
-        }
-        let n = population.first + u64::from(self.global(shared));
-        let filters = filters(population, n);
-        let requested = filters.iter().map(|(filter, qos)| (filter.as_str(), *qos));
-        if self.session.subscribe(version, requested, &mut shared.out).is_err() {
-            self.lost(shared, Reason::ProtocolError);
-            return;
-        }
-        shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-    }
-
-    /// SUBACK has come.
-    fn subscribed(&mut self, shared: &mut Shared, codes: &[u8]) {
-        let tally = &mut shared.tally.populations[self.population()];
-        let refused = codes.iter().filter(|&&code| code == mqtt::SubAck::FAILURE).count();
-        tally.counters.subscribed_total += (codes.len() - refused) as u64;
-        tally.counters.subscribe_failed_total += refused as u64;
-        (0..refused).for_each(|_| tally.outcome(Reason::SubscribeRefused));
-        if self.phase == Phase::Subscribing {
-            self.ready(shared);
-        }
     }
 
     fn ready(&mut self, shared: &mut Shared) {
         self.leave_phase(shared, Phase::Ready);
         self.failures = 0;
         self.free_since_ns = shared.now_ns;
+        self.deadline_ns = shared.now_ns;
         shared.stalls.begin(self.index, shared.now_ns);
         shared.lifetimes.arrive(self.population(), self.local, shared.now_ns);
         self.retransmit(shared);
@@ -483,11 +430,12 @@ impl Client {
         let global = self.global(shared) as usize;
         let sources = &setup.plan.sources;
         let turn = global / setup.plan.populations[self.population()].at.count;
-        let slow = setup.plan.populations[self.population()].read_rate_per_s.is_some();
+        let rate = setup.plan.populations[self.population()].read_rate_per_s;
+        let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
         Route {
             target: setup.targets[self.target(shared)],
             source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
-            receive_buffer: slow.then_some(SLOW_RECEIVE_BUFFER),
+            receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
         }
     }
 
@@ -501,14 +449,4 @@ impl Client {
         let (plan, population) = (&shared.setup.plan, self.population());
         plan.populations[population].at.target(plan.seed, population, self.global(shared))
     }
-}
-
-fn filters(population: &Population, n: u64) -> Vec<(String, QoS)> {
-    let mut filters = Vec::new();
-    for subscription in &population.subscriptions {
-        let qos = QoS::try_from(subscription.qos).expect("the plan's check allows 0, 1 and 2");
-        let texts = (0..subscription.filter.variants()).map(|v| subscription.filter.text(n, v));
-        filters.extend(texts.map(|text| (text, qos)));
-    }
-    filters
 }

@@ -5,6 +5,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
+use agent::pipes::Input;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use plan::{Action, ChangeAction, Command, Snapshot};
@@ -19,6 +20,7 @@ use crate::shared::Shared;
 use crate::stage::Stage;
 use crate::stalls::Scene;
 use crate::tally::Moment;
+use crate::told;
 use crate::wheel::Wheel;
 
 const ALARM: Token = Token(usize::MAX - 1);
@@ -27,14 +29,6 @@ const COMMAND: Token = Token(usize::MAX - 2);
 const RAMP_TURN: usize = 64;
 /// How often an ended publish stage looks whether everything due has been sent.
 const CLOSE_CHECK_NS: u64 = 20_000_000;
-
-/// What comes from outside.
-pub enum Input {
-    /// A line from the conductor.
-    Command(Command),
-    /// The conductor is gone.
-    Closed,
-}
 
 /// The loop of one agent.
 pub struct EventLoop {
@@ -80,7 +74,7 @@ impl EventLoop {
         for (p, population) in setup.populations.iter().enumerate() {
             for local in 0..population.share {
                 let index = clients.len() as u32;
-                clients.push(Client::new(index, p, local, population.publications.len()));
+                clients.push(Client::new(index, p, local, &setup));
             }
         }
         let wheel = Wheel::new(clients.len(), now_ns);
@@ -169,7 +163,10 @@ impl EventLoop {
                         _ => self.add_change(change),
                     }
                 }
-                Ok(Input::Command(Command::Close { .. })) => self.close_stage(),
+                Ok(Input::Command(Command::Close { sent })) => {
+                    told::balance(&mut self.shared, &sent);
+                    self.close_stage();
+                }
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -234,7 +231,7 @@ impl EventLoop {
         self.settled = false;
         self.changes = Changes::of(&self.shared.setup.plan.stages[index].action, at_ns);
         if let Some(publishing) = &self.shared.publishing {
-            self.next_close_check_ns = publishing.end_ns;
+            self.next_close_check_ns = if publishing.waits { u64::MAX } else { publishing.end_ns };
             for index in 0..self.clients.len() as u32 {
                 self.with_client(index, Client::begin_publishing);
             }

@@ -2,15 +2,12 @@
 //! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
 //! the process ends, so no engine outlives its conductor.
 
+mod arrivals;
 mod changes;
 mod client;
-mod clock;
 mod event_loop;
-mod ledger;
 mod lifetimes;
 mod pause;
-mod pipes;
-mod rows;
 mod setup;
 mod shared;
 mod sink;
@@ -18,8 +15,8 @@ mod socket;
 mod stage;
 mod stalls;
 mod stream;
-mod tally;
 mod tls;
+mod told;
 mod wheel;
 
 use std::io::{self, ErrorKind};
@@ -27,10 +24,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use agent::{clock, ledger, pipes, process, tally};
 use anyhow::{Context, Result};
-use nix::sys::prctl;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
 use plan::{Bye, Failure, Hello, Plan, PlanError, Shard};
 
 use event_loop::EventLoop;
@@ -79,10 +74,7 @@ fn is_short_of_threads(error: &anyhow::Error) -> bool {
 
 fn run() -> Result<()> {
     let Some(role) = arguments()? else { return Ok(()) };
-    // A second line of defence: the first is the end of stdin.
-    prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie this process to its parent")?;
-    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
+    let descriptors = process::prepare()?;
     match role {
         Role::Agent(shard) => play(shard, descriptors),
         Role::Sink => sink::run(),
@@ -108,8 +100,9 @@ fn play(shard: Shard, descriptors: u64) -> Result<()> {
     let (snapshot_sender, snapshots) = mpsc::channel();
     let (event_loop, waker) = EventLoop::new(setup, inputs, snapshot_sender)?;
     let waker = Arc::new(waker);
-    pipes::read_commands(input_sender.clone(), Arc::clone(&waker))?;
-    let writer = pipes::write_snapshots(snapshots, input_sender, waker)?;
+    let wake = move || waker.wake();
+    pipes::read_commands(input_sender.clone(), wake.clone())?;
+    let writer = pipes::write_snapshots(snapshots, input_sender, wake)?;
     let snapshots = event_loop.run()?;
     writer.join().ok();
     pipes::write_line(&Bye { snapshots })?;

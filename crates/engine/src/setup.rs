@@ -4,13 +4,11 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use plan::{
-    Late, MessageFacts, Pace, Pacer, Payload, Plan, Population, Random, STAMP_BYTES, Shard, Stamp,
-    Variants,
-};
+use agent::publication::{PublicationSetup, is_stamped_text, publications};
+use agent::rows::{self, RowsError};
+use plan::{Plan, Population, Shard, Stamp};
 
 use crate::clock;
-use crate::rows::{self, RowsError};
 use crate::tls::{Tls, TlsError};
 
 /// What a plan asks for and this host does not have.
@@ -54,6 +52,8 @@ pub struct Setup {
     pub populations: Vec<PopulationSetup>,
     /// Population of each publication, over all populations.
     pub publisher_of: Vec<usize>,
+    /// For each target the population that publishes there with ZeroMQ, if there is one.
+    pub publisher_at: Vec<Option<usize>>,
     /// Whether some payloads of text carry a stamp.
     pub stamps_text: bool,
     /// What is to be added to an instant of the clock for nanoseconds since 1970.
@@ -70,24 +70,6 @@ pub struct PopulationSetup {
     pub tls: Option<Tls>,
     /// What each of them publishes.
     pub publications: Vec<PublicationSetup>,
-}
-
-/// One publication.
-pub struct PublicationSetup {
-    /// Its index over all populations.
-    pub index: u16,
-    /// Its schedule; `None`: closed loop.
-    pub pacer: Option<Pacer>,
-    /// Whether a message more than a period late is left out.
-    pub skips_late: bool,
-    /// Topics that it goes through, and in which order.
-    pub variants: Variants,
-    /// Whether payloads carry a stamp.
-    pub stamped: bool,
-    /// The stream from which payload sizes are drawn.
-    pub sizes: Random,
-    /// The stream from which values in payloads are drawn.
-    pub values: Random,
 }
 
 impl SetupError {
@@ -123,7 +105,7 @@ impl Setup {
         let mut publisher_of = Vec::new();
         let mut first_client = 0;
         for (p, population) in plan.populations.iter().enumerate() {
-            let share = shard.share(population.clients);
+            let share = share(shard, population, population.clients);
             let publications = publications(population, plan.seed, publisher_of.len());
             publisher_of.extend(publications.iter().map(|_| p));
             let tls = Tls::new(&plan, p, shard)
@@ -136,18 +118,44 @@ impl Setup {
             .iter()
             .flat_map(|p| &p.publications)
             .any(|p| is_stamped_text(&p.payload));
-        let since_1970_ns = clock::since_1970_ns();
-        Ok(Self { plan, shard, targets, populations, publisher_of, stamps_text, since_1970_ns })
+        let mut publisher_at = vec![None; targets.len()];
+        for (p, population) in plan.populations.iter().enumerate().filter(|(_, p)| p.is_told()) {
+            publisher_at[population.at.first..][..population.at.count].fill(Some(p));
+        }
+        Ok(Self {
+            plan,
+            shard,
+            targets,
+            populations,
+            publisher_of,
+            publisher_at,
+            stamps_text,
+            since_1970_ns: clock::since_1970_ns(),
+        })
     }
 
-    /// The population whose unstamped publication has this topic, if there is one.
+    /// How many of the first `clients` of a population this agent plays.
+    pub fn share(&self, population: usize, clients: u32) -> u32 {
+        share(self.shard, &self.plan.populations[population], clients)
+    }
+
+    /// The population of MQTT whose unstamped publication has this topic, if there is one.
     pub fn unstamped_publisher(&self, topic: &str) -> Option<usize> {
-        let publications = self.plan.populations.iter().flat_map(|p| &p.publications);
-        let ready = self.populations.iter().flat_map(|p| &p.publications);
+        let mqtt = |p: &usize| !self.plan.populations[*p].speaks_zmtp();
+        (0..self.populations.len()).filter(mqtt).find(|&p| self.sends_unstamped(p, topic))
+    }
+
+    /// The population of ZeroMQ whose publisher at this target sends unstamped messages with this
+    /// topic, if there is one.
+    pub fn unstamped_sender(&self, target: usize, topic: &str) -> Option<usize> {
+        self.publisher_at[target].filter(|&p| self.sends_unstamped(p, topic))
+    }
+
+    fn sends_unstamped(&self, population: usize, topic: &str) -> bool {
+        let publications = self.plan.populations[population].publications.iter();
         publications
-            .zip(ready)
-            .find(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
-            .map(|(_, ready)| self.publisher_of[usize::from(ready.index)])
+            .zip(&self.populations[population].publications)
+            .any(|(publication, ready)| !ready.stamped && publication.topic.renders(topic))
     }
 
     /// The stamp of a payload, if this run made it.
@@ -165,37 +173,9 @@ impl Setup {
     }
 }
 
-fn publications(population: &Population, seed: u64, first_index: usize) -> Vec<PublicationSetup> {
-    let ready = |(i, publication): (usize, &plan::Publication)| {
-        let index = first_index + i;
-        let purpose = index as u64 * 2;
-        PublicationSetup {
-            index: index as u16,
-            pacer: Pacer::new(&publication.pace, seed, purpose),
-            skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
-            variants: Variants::new(publication, seed, index),
-            stamped: holds_stamp(&publication.payload),
-            sizes: Random::new(seed, purpose + 1),
-            values: MessageFacts::stream(seed, index),
-        }
-    };
-    population.publications.iter().enumerate().map(ready).collect()
-}
-
-/// Whether every payload has a stamp, or room for one; a publication is stamped whole or not at
-/// all.
-fn holds_stamp(payload: &Payload) -> bool {
-    match *payload {
-        Payload::Fixed { bytes } => bytes as usize >= STAMP_BYTES,
-        Payload::Gaussian { mean_bytes, sd_bytes } => {
-            i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
-        }
-        Payload::Text { .. } => is_stamped_text(payload),
-    }
-}
-
-fn is_stamped_text(payload: &Payload) -> bool {
-    matches!(payload, Payload::Text { template, .. } if template.has_stamp())
+/// What other programs play is none of an engine's.
+fn share(shard: Shard, population: &Population, clients: u32) -> u32 {
+    if population.is_engines() { shard.share(clients) } else { 0 }
 }
 
 /// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and

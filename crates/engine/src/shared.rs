@@ -9,6 +9,7 @@ use crate::lifetimes::Lifetimes;
 use crate::setup::Setup;
 use crate::stalls::Stalls;
 use crate::tally::Tally;
+use crate::told::Told;
 
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub read_buffer: Vec<u8>,
     /// Who ought to receive what.
     pub receivers: Receivers,
+    /// What other programs have sent.
+    pub told: Told,
 }
 
 /// A publish stage.
@@ -63,6 +66,9 @@ pub struct Publishing {
     pub tempos: Vec<Tempo>,
     /// From when on those clients of each population are there that are said to be, in nanoseconds.
     pub complete_ns: Vec<u64>,
+    /// Programs other than engines publish too: the conductor knows when they are done, and closes
+    /// the stage.
+    pub waits: bool,
 }
 
 /// The fan-out, with its last answer: most clients publish to few topics.
@@ -97,6 +103,7 @@ impl Shared {
             text: Vec::new(),
             read_buffer: vec![0; READ_BYTES],
             receivers: Receivers::new(FanOut::new(&setup.plan)),
+            told: Told::default(),
             setup,
         }
     }
@@ -193,5 +200,10 @@ impl Receivers {
             self.fan_out.deliveries(topic, target, bridge, &mut self.deliveries);
         }
         &self.deliveries
+    }
+
+    /// Deliveries to each population of one message of ZeroMQ, as [`FanOut::frame_deliveries`].
+    pub fn frame_deliveries(&self, topic: &str, target: usize, deliveries: &mut Vec<u64>) {
+        self.fan_out.frame_deliveries(topic, target, deliveries);
     }
 }

@@ -82,6 +82,7 @@ impl Stage {
                     populations: (0..plan.populations.len()).map(takes_part).collect(),
                     tempos: vec![Tempo::default(); plan.populations.len()],
                     complete_ns: vec![start_ns; plan.populations.len()],
+                    waits: stage.populations.iter().any(|&p| plan.populations[p].is_told()),
                 });
             }
             Action::Hold { .. } => {}
@@ -146,7 +147,7 @@ impl Stage {
                 let ready = shared.tally.populations[p].gauges.ready;
                 let arrived = shared.lifetimes.arrived(p).map_or(ready, u64::from);
                 let gave_up = u64::from(shared.gave_up[p]);
-                arrived + gave_up >= u64::from(setup.shard.share(shared.present[p]))
+                arrived + gave_up >= u64::from(setup.share(p, shared.present[p]))
             }),
         }
     }
@@ -155,7 +156,7 @@ impl Stage {
         let ramp = &mut self.ramp;
         loop {
             let span = ramp.spans.get(ramp.at)?;
-            if ramp.local < setup.shard.share(span.end) {
+            if ramp.local < setup.share(span.population, span.end) {
                 let client = setup.shard.global(ramp.local);
                 let turn = client.clamp(span.turns.start, span.turns.end) - span.turns.start;
                 let position = ramp.before + u64::from(turn);

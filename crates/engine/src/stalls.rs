@@ -104,8 +104,8 @@ impl Stalls {
     pub fn look(&mut self, scene: &Scene<'_>, tallies: &mut [PopulationSnapshot]) {
         let Some(stall_ns) = self.stall_ns else { return };
         self.going.clear();
-        self.going.extend(tallies.iter().zip(scene.present).map(|(tally, &present)| {
-            let share = scene.setup.shard.share(present);
+        self.going.extend(tallies.iter().enumerate().map(|(population, tally)| {
+            let share = scene.setup.share(population, scene.present[population]);
             if share == 0 { 1.0 } else { tally.gauges.ready as f64 / f64::from(share) }
         }));
         self.note_ends(scene, tallies);

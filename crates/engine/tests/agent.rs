@@ -262,7 +262,7 @@ fn what_cannot_be_sent_before_the_stage_closes_is_skipped() {
     let mut agent = Agent::start(&plan(broker.port, &populations, &stages), "0/1");
     agent.stage_until(0, |_, totals| totals.populations[0].0.connect_failed_total > 0);
     agent.stage_until(1, |snapshot, _| snapshot.populations[0].gauges.backlog == 100);
-    agent.send(Command::Close { sent: Vec::new() });
+    agent.send(&Command::Close { sent: Vec::new() });
     agent.read_until(|snapshot, _| snapshot.settled);
     let (counters, _) = &agent.stop().populations[0];
     assert_eq!((counters.sent_total, counters.skipped_total), (0, 100));

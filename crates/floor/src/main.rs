@@ -8,10 +8,12 @@ mod meter;
 mod options;
 mod paced;
 mod pool;
+mod publish;
 mod receive;
 mod secure;
 mod send;
 mod sink;
+mod subscribe;
 mod wire;
 
 use std::io::{self, Write};
@@ -44,6 +46,8 @@ fn run() -> Result<()> {
         Mode::Blast => blast::run(&options),
         Mode::Connect => connect::run(&options),
         Mode::Receive => receive::run(&options),
+        Mode::Publish => publish::run(&options),
+        Mode::Subscribe => subscribe::run(&options),
     }
 }
 

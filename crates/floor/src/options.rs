@@ -22,6 +22,10 @@ Usage: pubstorm-floor MODE [OPTIONS]
              [--tls WORD [--pem FILE]]
   receive  subscribers that read what one more connection publishes; the sink needs --fan-out
              --port N --connections N --rate-per-s R --seconds S [--bytes N]
+  publish  a PUB socket of libzmq, which sends as fast as it can after a line on stdin
+             --port N --connections N --seconds S [--bytes N]
+  subscribe  readers of such a socket, until it closes
+             --port N --connections N [--bytes N]
 
   --rate-per-s  of each publishing connection; in connect, of all
   --bytes       payload of a message (default 100)
@@ -42,6 +46,10 @@ pub enum Mode {
     Connect,
     /// Subscribers and one publisher.
     Receive,
+    /// A publisher of ZeroMQ.
+    Publish,
+    /// Readers of ZeroMQ.
+    Subscribe,
 }
 
 /// A mode and its numbers; those of other modes have their defaults.
@@ -73,7 +81,15 @@ pub struct Options {
 
 impl Mode {
     fn from_name(name: &str) -> Option<Self> {
-        let modes = [Self::Sink, Self::Send, Self::Blast, Self::Connect, Self::Receive];
+        let modes = [
+            Self::Sink,
+            Self::Send,
+            Self::Blast,
+            Self::Connect,
+            Self::Receive,
+            Self::Publish,
+            Self::Subscribe,
+        ];
         modes.into_iter().find(|mode| mode.name() == name)
     }
 
@@ -85,6 +101,8 @@ impl Mode {
             Self::Blast => "blast",
             Self::Connect => "connect",
             Self::Receive => "receive",
+            Self::Publish => "publish",
+            Self::Subscribe => "subscribe",
         }
     }
 
@@ -95,12 +113,18 @@ impl Mode {
                 &["port", "connections", "rate-per-s", "seconds", "bytes"]
             }
             Self::Blast => &["port", "connections", "messages", "bytes"],
+            Self::Publish => &["port", "connections", "seconds", "bytes"],
+            Self::Subscribe => &["port", "connections", "bytes"],
             Self::Connect => &["port", "connections", "rate-per-s", "parallelism", "tls", "pem"],
         }
     }
 
     const fn needs_rate(self) -> bool {
         matches!(self, Self::Send | Self::Receive)
+    }
+
+    const fn needs_time(self) -> bool {
+        self.needs_rate() || matches!(self, Self::Publish)
     }
 }
 
@@ -119,7 +143,7 @@ impl Options {
             Some(Arg::Value(name)) => match name.to_str().and_then(Mode::from_name) {
                 Some(mode) => mode,
                 None => {
-                    bail!("found mode {name:?}, allowed are sink, send, blast, connect, receive")
+                    bail!("found mode {name:?}, --help names those that are allowed")
                 }
             },
             Some(other) => return Err(other.unexpected().into()),
@@ -183,7 +207,7 @@ impl Options {
             ("--connections", self.connections > 0),
             ("--parallelism", self.parallelism > 0),
             ("--rate-per-s", self.rate_per_s.map_or(!self.mode.needs_rate(), |rate| rate > 0.0)),
-            ("--seconds", self.seconds > 0.0 || !self.mode.needs_rate()),
+            ("--seconds", self.seconds > 0.0 || !self.mode.needs_time()),
             ("--messages", self.messages > 0 || self.mode != Mode::Blast),
         ];
         match given.iter().find(|(_, holds)| !holds) {

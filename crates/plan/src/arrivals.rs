@@ -2,7 +2,8 @@
 //! client, how many of the publishers there are have a topic that they match, by arithmetic on both
 //! templates. Where it cannot be said - over bridges, in shared groups, at targets drawn at random,
 //! in closed loops, from clients that come and go by themselves - it counts as nothing, so that
-//! never more is said to be due than is. It knows nothing of what was received.
+//! never more is said to be due than is; so do messages of ZeroMQ. It knows nothing of what was
+//! received.
 
 use std::borrow::Cow;
 
@@ -130,14 +131,16 @@ impl Arrivals {
 
 impl Ends {
     fn new(population: &Population, targets_joined: bool) -> Self {
-        let filters = population.subscriptions.iter().filter_map(|subscription| {
+        let mqtt = !population.speaks_zmtp();
+        let subscriptions = population.subscriptions.iter().filter(|_| mqtt);
+        let filters = subscriptions.filter_map(|subscription| {
             let levels = subscription.filter.levels().ok()?;
             (levels.first() != Some(&Level::Exact("$share".into()))).then_some(levels)
         });
         let at = (!targets_joined).then_some(population.at);
         let drawn = at.is_some_and(|at| at.choice == Choice::Random && at.count > 1);
         let mut streams = Vec::new();
-        if population.lifetime.is_none() && !drawn {
+        if mqtt && population.lifetime.is_none() && !drawn {
             for publication in &population.publications {
                 let Pace::Open { period_ns, spread, .. } = publication.pace else { continue };
                 let Ok(topic) = publication.topic.levels() else { continue };

@@ -48,7 +48,8 @@ impl Drawn {
     /// The table of a population; `None` where arithmetic does.
     pub(crate) fn new(plan: &Plan, population: usize) -> Option<Self> {
         let Attachment { first, count, choice, .. } = plan.populations[population].at;
-        if choice == Choice::Turn || count == 1 || plan.targets_joined {
+        let joined = plan.targets_joined && !plan.populations[population].speaks_zmtp();
+        if choice == Choice::Turn || count == 1 || joined {
             return None;
         }
         let all = plan.populations[population].clients;

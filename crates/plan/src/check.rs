@@ -161,6 +161,7 @@ impl Bridges {
 impl Population {
     fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
+        self.check_player(path)?;
         self.check_templates(path)?;
         if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
             require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
@@ -223,7 +224,11 @@ fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
     require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
 }
 
-fn require(holds: bool, path: &str, what: impl FnOnce() -> String) -> Result<(), PlanError> {
+pub(crate) fn require(
+    holds: bool,
+    path: &str,
+    what: impl FnOnce() -> String,
+) -> Result<(), PlanError> {
     if holds { Ok(()) } else { Err(PlanError::Range { path: path.to_owned(), what: what() }) }
 }
 

@@ -1,14 +1,16 @@
 //! Who ought to receive a message: for a concrete topic, how many clients of each population hold
-//! a filter that matches it, where the message is published and wherever bridges take it. Exact and
-//! by arithmetic, so that loss at the end of a stream is seen too and no table of a million filters
-//! is needed. It knows nothing of what was received.
+//! a filter that matches it, where the message is published and wherever bridges take it; for a
+//! message of ZeroMQ, how many hold a prefix of it at its publisher. Exact and by arithmetic, so
+//! that loss at the end of a stream is seen too and no table of a million filters is needed. It
+//! knows nothing of what was received.
 
 mod crossing;
 pub(crate) mod numbers;
+mod prefix;
 
 use crate::attachment::Drawn;
-use crate::model::{Attachment, Plan};
-use crate::template::Level;
+use crate::model::{Attachment, Plan, Population, Subscription};
+use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};
 use numbers::{Numbers, count_union};
 
@@ -28,9 +30,20 @@ struct PopulationFilters {
     at: Option<Attachment>,
     /// Who is where, if that is drawn.
     drawn: Option<Drawn>,
-    filters: Vec<Vec<Level>>,
+    /// They are sockets of ZeroMQ: their filters are prefixes, and no message of MQTT reaches them.
+    zmtp: bool,
+    filters: Vec<Filter>,
     /// Filters of each shared group, one delivery a group [MQTT-4.8.2-4, version 5].
-    shared: Vec<(String, Vec<Vec<Level>>)>,
+    shared: Vec<(String, Vec<Filter>)>,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+enum Filter {
+    /// A topic filter of MQTT.
+    Levels(Vec<Level>),
+    /// A prefix of ZeroMQ.
+    Prefix(Template),
 }
 
 impl FanOut {
@@ -68,9 +81,8 @@ impl FanOut {
         counts.clear();
         counts.resize(self.populations.len(), 0);
         let mut add = |topic: &str, targets: &Targets| {
-            for (count, population) in counts.iter_mut().zip(&self.populations) {
-                *count += population.deliveries(topic, targets);
-            }
+            let mqtt = counts.iter_mut().zip(&self.populations).filter(|(_, p)| !p.zmtp);
+            mqtt.for_each(|(count, population)| *count += population.deliveries(topic, targets));
         };
         match &self.crossings {
             None => add(topic, &Targets::one(target)),
@@ -82,29 +94,39 @@ impl FanOut {
             counts[population] -= u64::from(self.populations[population].has(client, topic));
         }
     }
+
+    /// Puts into `counts` the deliveries to each population of one message of ZeroMQ whose first
+    /// frame is `topic`, published at target `target`. A subscriber gets it once, however many of
+    /// its prefixes match.
+    pub fn frame_deliveries(&self, topic: &str, target: usize, counts: &mut Vec<u64>) {
+        let targets = Targets::one(target);
+        let of = |p: &PopulationFilters| if p.zmtp { p.deliveries(topic, &targets) } else { 0 };
+        counts.clear();
+        counts.extend(self.populations.iter().map(of));
+    }
+}
+
+impl Filter {
+    /// Adds to `sets` the numbers among `count` from `first` on for which it matches `topic`.
+    fn matching(&self, topic: &str, (first, count): (u64, u64), sets: &mut Vec<Numbers>) {
+        match self {
+            Self::Levels(levels) => sets.extend(Numbers::matching(levels, topic, first, count)),
+            Self::Prefix(_) if count == 0 => {}
+            Self::Prefix(prefix) => {
+                prefix::matching(prefix.parts(), topic, &Numbers::range(first, count), sets);
+            }
+        }
+    }
 }
 
 impl PopulationFilters {
     fn new(plan: &Plan, index: usize) -> Self {
         let population = &plan.populations[index];
-        let mut filters = Vec::new();
-        let mut shared: Vec<(String, Vec<Vec<Level>>)> = Vec::new();
-        for subscription in &population.subscriptions {
-            let mut levels = subscription.filter.levels().unwrap_or_default();
-            if levels.first() != Some(&Level::Exact("$share".into())) || levels.len() < 3 {
-                filters.push(levels);
-                continue;
-            }
-            let group = format!("{:?}", levels[1]);
-            let levels = levels.split_off(2);
-            match shared.iter_mut().find(|(name, _)| *name == group) {
-                Some((_, filters)) => filters.push(levels),
-                None => shared.push((group, vec![levels])),
-            }
-        }
+        let zmtp = population.speaks_zmtp();
+        let (filters, shared) = if zmtp { prefixes(population) } else { filters(population) };
         let (first, clients) = (population.first, u64::from(population.clients));
-        let at = (!plan.targets_joined).then_some(population.at);
-        Self { first, clients, at, drawn: Drawn::new(plan, index), filters, shared }
+        let at = (zmtp || !plan.targets_joined).then_some(population.at);
+        Self { first, clients, at, drawn: Drawn::new(plan, index), zmtp, filters, shared }
     }
 
     /// Deliveries of a message that arrives at these targets.
@@ -129,17 +151,19 @@ impl PopulationFilters {
 
     /// Clients with at least one matching filter. Brokers may send one copy for each matching
     /// filter of a client [MQTT-3.3.5-1]; one is expected, more are duplicates.
-    fn union(&self, filters: &[Vec<Level>], topic: &str, target: Option<usize>) -> u64 {
-        let mut sets: Vec<Numbers> = Vec::new();
+    fn union(&self, filters: &[Filter], topic: &str, target: Option<usize>) -> u64 {
+        let (mut sets, mut found): (Vec<Numbers>, _) = (Vec::new(), Vec::new());
         for filter in filters {
-            let matching = Numbers::matching(filter, topic, self.first, self.clients);
-            let Some(set) = matching else { continue };
-            if set.is_range(self.first, self.clients) {
-                sets = vec![set];
+            filter.matching(topic, (self.first, self.clients), &mut found);
+            let all = found.iter().any(|set| set.is_range(self.first, self.clients));
+            if all {
+                sets = vec![Numbers::range(self.first, self.clients)];
                 break;
             }
-            if !sets.contains(&set) {
-                sets.push(set);
+            for set in found.drain(..) {
+                if !sets.contains(&set) {
+                    sets.push(set);
+                }
             }
         }
         if let (Some(target), Some(at)) = (target, self.at) {
@@ -169,9 +193,37 @@ impl PopulationFilters {
     /// Whether this client holds a filter that matches, outside of shared groups.
     fn has(&self, client: u32, topic: &str) -> bool {
         let number = self.first + u64::from(client);
-        let matches = |filter: &Vec<Level>| Numbers::has_match(filter, topic, number);
-        u64::from(client) < self.clients && self.filters.iter().any(matches)
+        let mut sets = Vec::new();
+        self.filters.iter().for_each(|filter| filter.matching(topic, (number, 1), &mut sets));
+        u64::from(client) < self.clients && sets.iter().any(|set| set.contains(number))
     }
+}
+
+/// The topic filters of a population, and those of its shared groups by the group's name.
+type Filters = (Vec<Filter>, Vec<(String, Vec<Filter>)>);
+
+fn filters(population: &Population) -> Filters {
+    let mut filters = Vec::new();
+    let mut shared: Vec<(String, Vec<Filter>)> = Vec::new();
+    for subscription in &population.subscriptions {
+        let mut levels = subscription.filter.levels().unwrap_or_default();
+        if levels.first() != Some(&Level::Exact("$share".into())) || levels.len() < 3 {
+            filters.push(Filter::Levels(levels));
+            continue;
+        }
+        let group = format!("{:?}", levels[1]);
+        let filter = Filter::Levels(levels.split_off(2));
+        match shared.iter_mut().find(|(name, _)| *name == group) {
+            Some((_, filters)) => filters.push(filter),
+            None => shared.push((group, vec![filter])),
+        }
+    }
+    (filters, shared)
+}
+
+fn prefixes(population: &Population) -> Filters {
+    let prefix = |subscription: &Subscription| Filter::Prefix(subscription.filter.clone());
+    (population.subscriptions.iter().map(prefix).collect(), Vec::new())
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod stamp;
 mod template;
 mod tempo;
 mod texts;
+mod zeromq;
 
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;

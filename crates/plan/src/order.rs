@@ -53,9 +53,10 @@ impl Variants {
 
     /// How many of the first `messages` of `client` fall to `variant`.
     #[must_use]
-    pub fn messages(&self, client: u32, variant: u32, messages: u32) -> u32 {
-        let (rounds, rest) = (messages / self.count, messages % self.count);
-        rounds + u32::from(rest > 0 && self.place(client, variant, rounds) < rest)
+    pub fn messages(&self, client: u32, variant: u32, messages: u64) -> u64 {
+        let (rounds, rest) = (messages / u64::from(self.count), messages % u64::from(self.count));
+        let in_rest = || u64::from(self.place(client, variant, rounds as u32)) < rest;
+        rounds + u64::from(rest > 0 && in_rest())
     }
 
     fn drawn(&self, random: Random, client: u32, number: u32) -> u32 {
@@ -121,7 +122,7 @@ mod tests {
             let variants = Variants { count, random };
             for variant in 0..count {
                 let drawn = (0..messages).filter(|&k| variants.of(client, k) == variant).count();
-                prop_assert_eq!(variants.messages(client, variant, messages), drawn as u32);
+                prop_assert_eq!(variants.messages(client, variant, messages.into()), drawn as u64);
             }
         }
     }

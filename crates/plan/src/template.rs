@@ -213,6 +213,11 @@ impl Template {
         Ok(())
     }
 
+    /// Its pieces, in order.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
     fn append(&self, context: Context<'_>, out: &mut Vec<u8>) {
         let mut place = 0;
         for part in &self.parts {

@@ -72,13 +72,15 @@ impl Population {
         for (path, template) in client {
             templates.extend(template.map(|t| (path.to_owned(), Place::Client, t)));
         }
+        let frames = self.speaks_zmtp();
+        let place = |place| if frames { Place::Frame } else { place };
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             let path = format!("subscriptions[{s}].filter");
-            templates.push((path, Place::Filter, &subscription.filter));
+            templates.push((path, place(Place::Filter), &subscription.filter));
         }
         for (p, publication) in self.publications.iter().enumerate() {
             let path = format!("publications[{p}].topic");
-            templates.push((path, Place::Topic, &publication.topic));
+            templates.push((path, place(Place::Topic), &publication.topic));
             if let Payload::Text { template, is_json } = &publication.payload {
                 let place = if *is_json { Place::Json } else { Place::Payload };
                 templates.push((format!("publications[{p}].payload"), place, template));

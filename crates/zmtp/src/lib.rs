@@ -1,1 +1,69 @@
-//! ZMTP 3.1 without input and output.
+//! The ZeroMQ message transport protocol without input or output: bytes in, bytes out, time as an
+//! argument.
+//!
+//! The crate owns three nouns. The codec turns bytes into [`frame`]s, the [`greeting`] and
+//! [`command`]s, and back, borrowing every body. The [`Session`] is the connection of one simulated
+//! SUB socket: handshake, subscriptions, heartbeats, messages. The [`publisher`] is the other side,
+//! as much as tests and benches need: the product plays subscribers, real libzmq publishes.
+//!
+//! What is spoken is ZMTP 3.1 (RFC 37/ZMTP) with the mechanisms NULL (there) and PLAIN
+//! (RFC 24/ZMTP-PLAIN). A peer of version 3.0 (RFC 23/ZMTP) is understood: its subscriptions are
+//! messages, and it is not asked for a PONG. Headings such as [37/ZMTP, Framing] cite the RFC.
+//!
+//! ```
+//! use zmtp::{Event, Mechanism, Session, publisher::{Publisher, encode_message}};
+//!
+//! let (mut session, mut publisher) = (Session::new(), Publisher::new());
+//! let (mut up, mut down) = (Vec::new(), Vec::new());
+//! session.connect(&Mechanism::Null, &mut up);
+//! publisher.accept(&Mechanism::Null, &mut down);
+//!
+//! // Each reads the other's greeting and answers with READY.
+//! let greeted = session.handle(&down, &Mechanism::Null, &mut up).unwrap();
+//! assert_eq!((greeted.len, greeted.event), (64, Event::Greeted));
+//! let done = publisher.handle(&up, &Mechanism::Null, &mut down).unwrap().len;
+//! publisher.handle(&up[done..], &Mechanism::Null, &mut down).unwrap();
+//! encode_message(b"price", b"42", &mut down);
+//!
+//! let ready = session.handle(&down[64..], &Mechanism::Null, &mut up).unwrap();
+//! assert_eq!(ready.event, Event::Connected);
+//! let rest = &down[64 + ready.len..];
+//! let arrived = session.handle(rest, &Mechanism::Null, &mut up).unwrap();
+//! let Event::Message(message) = arrived.event else { unreachable!() };
+//! assert_eq!((message.topic(), message.payload()), (&b"price"[..], &b"42"[..]));
+//! ```
+
+pub mod command;
+mod error;
+pub mod frame;
+pub mod greeting;
+pub mod publisher;
+mod session;
+
+pub use error::ZmtpError;
+pub use session::{Event, FRAMES_MAX, Handled, KeepAlive, MESSAGE_MAX, Message, Session};
+
+/// How a connection is secured, with what a subscriber says or a publisher asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism<'a> {
+    /// No authentication [37/ZMTP, The NULL Security Mechanism].
+    Null,
+    /// A user name and a password in clear text [24/ZMTP-PLAIN], each of at most 255 bytes.
+    Plain {
+        /// Who connects.
+        username: &'a [u8],
+        /// What proves it.
+        password: &'a [u8],
+    },
+}
+
+impl Mechanism<'_> {
+    /// What a greeting calls it.
+    #[must_use]
+    pub const fn name(&self) -> greeting::Name {
+        match self {
+            Self::Null => greeting::Name::Null,
+            Self::Plain { .. } => greeting::Name::Plain,
+        }
+    }
+}

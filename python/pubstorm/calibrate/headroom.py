@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pubstorm.assemble import Assembly
 from pubstorm.calibrate.calibration import Calibration, Fingerprint, find
 from pubstorm.merge import Interval
-from pubstorm.plan import Plan, Population
+from pubstorm.plan import ZMTP, Plan, Population
 from pubstorm.result import Environment, Headroom
 
 MIN_SPAN_SHARE = 0.5
@@ -24,6 +24,8 @@ def headroom_of(assembly: Assembly, environment: Environment) -> tuple[Headroom 
     calibration, word = find(Fingerprint.of(environment))
     if calibration is None:
         return None, word
+    if any(each.version == ZMTP for each in assembly.plan.populations):
+        return None, "the calibration was made with MQTT and says nothing of this run's headroom"
     if any(target.tls for target in assembly.plan.targets):
         return None, "the calibration was made without TLS and says nothing of this run's headroom"
     if any(population.version == "zmtp-3.1" for population in assembly.plan.populations):

@@ -20,6 +20,22 @@ SpanKind = Literal["stage", "phase"]
 
 
 @dataclass(frozen=True, slots=True)
+class Divisor:
+    """What a metric of populations is divided by. Where a stage or phase does not keep it, it is
+    that of the whole run."""
+
+    path: tuple[str, ...]
+    """Where it stands in a population's result."""
+    meaning: str
+    """What the quotient says."""
+    nothing: str
+    """Why there is no quotient where it is zero."""
+    among: tuple[str, ...] = ()
+    """Counters of which a population must have one that is not zero to be among all; nothing: each
+    of them is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Metric:
     """A metric of populations."""
 
@@ -34,6 +50,8 @@ class Metric:
     """Whether it is kept for single stages and phases too."""
     over_time: bool = False
     """Whether its readings can be asked for too, with the statistics of monitors."""
+    divisor: Divisor | None = None
+    """What it is a quotient by; None: it stands in the result as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,8 @@ class Expression:
             return known.unit
         if self.is_of_fault:
             return FAULT_METRICS[self.metric].unit
+        if self.subject is not None and self.metric in PUBLISHER_METRICS:
+            return PUBLISHER_METRICS[self.metric].unit
         if self.metric in MONITOR_METRICS:
             return unit_of(MONITOR_METRICS[self.metric])
         return unit_of(self.metric) or None
@@ -121,6 +141,8 @@ def parse_expression(source: str) -> Expression:
         _check_statistic(metric, statistic)
     elif name in POPULATION_METRICS:
         _check_statistic(name, subject["metric"])
+    elif metric in PUBLISHER_METRICS:
+        _check_among(metric, statistic, PUBLISHER_METRICS[metric].statistics)
     return Expression(name, metric, statistic, span)
 
 
@@ -139,6 +161,8 @@ def check_monitor_metric(expression: Expression, known: Sequence[str] | None) ->
     """Raises UnfitError unless the metric is `known`, where that can be said, or of `$SYS`, and
     the statistic one of monitors."""
     metric, statistic = expression.metric, expression.statistic
+    if known is not None and metric in PUBLISHER_METRICS and metric in known:
+        return
     if known is not None and not metric.startswith(SYS_PREFIX):
         names = [name for name, full in MONITOR_METRICS.items() if full in known]
         if metric not in names:
@@ -266,8 +290,18 @@ STATES = (
     "backlog",
 )
 RATES = ("sent_per_s", "acked_per_s", "received_per_s")
+BYTE_RATES = ("bytes_sent_per_s", "bytes_received_per_s")
+QUOTIENTS = ("loss", "sent_each_per_s", "received_each_per_s")
 LATENCIES = ("latency", "ack_latency")
-SHOWN_METRICS = (*COUNTERS, *STATES, *RATES, *LATENCIES, "connect_time")
+SHOWN_METRICS = (
+    *COUNTERS,
+    *STATES,
+    *RATES,
+    *BYTE_RATES,
+    *QUOTIENTS,
+    *LATENCIES,
+    "connect_time",
+)
 """Each metric of populations once, though some can be written in several ways."""
 
 
@@ -286,6 +320,14 @@ def _population_metrics() -> dict[str, Metric]:
         metrics[name] = metrics[f"{name}_max"] = Metric((f"{name}_max",))
     for name in RATES:
         metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
+    for name in BYTE_RATES:
+        metrics[name] = Metric(("rates", name), "bytes_per_s", spans=everywhere)
+    metrics["loss"] = Metric(("lost_total",), "share", spans=in_stages, divisor=_OWED)
+    for name, of, divisor in (
+        ("sent_each_per_s", "sent_per_s", _SENDERS),
+        ("received_each_per_s", "received_per_s", _RECEIVERS),
+    ):
+        metrics[name] = Metric(("rates", of), "per_s", spans=everywhere, divisor=divisor)
     for name in LATENCIES:
         for clock, spans in (("intended", everywhere), ("actual", in_stages)):
             path = (f"{name}_us", clock)
@@ -295,7 +337,29 @@ def _population_metrics() -> dict[str, Metric]:
     return metrics
 
 
+_OWED = Divisor(
+    ("expected_total",),
+    "Deliveries owed and not seen, as a share of those owed.",
+    "no delivery was owed",
+)
+_SENDERS = Divisor(
+    ("ready_max",),
+    "Messages that each client sent: the rate by the most clients that were ready at once.",
+    "no client was ready",
+    among=("sent_total", "skipped_total"),
+)
+_RECEIVERS = Divisor(
+    ("ready_max",),
+    "Messages that each client received: the rate by the most clients that were ready at once.",
+    "no client was ready",
+    among=("expected_total", "received_total"),
+)
 POPULATION_METRICS: Mapping[str, Metric] = _population_metrics()
+
+PUBLISHER_METRICS: Mapping[str, Metric] = {
+    "lateness": Metric(("lateness_us",), "us", LATENCY_STATISTICS, "worst")
+}
+"""Metrics of publishers under test, beside those of populations and of processes."""
 
 FAULT_METRICS: Mapping[str, FaultMetric] = {
     "clients_lost": FaultMetric("Clients that were connected before it, less those at the worst."),
@@ -320,6 +384,8 @@ PROCESS_METRICS: Mapping[str, str] = {
     "cpu_system": "The part of it in the kernel.",
     "rss_bytes": "Resident memory.",
     "private_bytes": "Resident memory without what other processes share, such as the program.",
+    "thread_cpu_max": "CPU time of its busiest thread, as a share of one core; of a publisher, or "
+    "of a broker with few threads.",
     "threads": "Threads.",
     "descriptors": "Open descriptors.",
     "processes": "Processes: the one watched and its children.",

@@ -4,12 +4,14 @@ It reads stored measurements and nothing else, and judges nothing."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pubstorm.metrics import (
     FAULT_METRICS,
     POPULATION_METRICS,
+    PUBLISHER_METRICS,
+    Divisor,
     Expression,
     Metric,
     full_names,
@@ -17,7 +19,16 @@ from pubstorm.metrics import (
 )
 from pubstorm.metrics.of_run import RUN_METRICS
 from pubstorm.quantity import value_text
-from pubstorm.result import Latency, Measured, Peak, Phase, StageResult, Statistics, Watched
+from pubstorm.result import (
+    Latency,
+    Measured,
+    Peak,
+    Phase,
+    PublisherResult,
+    StageResult,
+    Statistics,
+    Watched,
+)
 from pubstorm.samples import Unit, unit_of
 
 NOTHING_MEASURED = "nothing was measured"
@@ -51,8 +62,14 @@ def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
         return _of_run(measured, expression)
     if expression.is_of_fault:
         return _of_fault(measured, expression)
-    if subject is None or subject in measured.populations or subject in measured.wholes:
+    is_population = subject in measured.populations or subject in measured.wholes
+    if subject is None or (is_population and expression.metric in POPULATION_METRICS):
         return _of_populations(measured, expression)
+    publishers = [p for p in measured.publishers if subject in {p.name, p.population}]
+    if is_population and not publishers:
+        return Missing(f"populations have no metric {expression.metric}")
+    if publishers and expression.metric in PUBLISHER_METRICS:
+        return _of_publishers(publishers, expression)
     return _of_monitors(measured, expression)
 
 
@@ -66,14 +83,44 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     places = _places(measured, expression)
     if isinstance(places, Missing):
         return places
+    if metric.divisor is not None:
+        return _quotient(measured, metric, metric.divisor, places)
     values = [
         value
         for place in places.values()
-        if (value := _at(place, metric, expression.statistic)) is not None
+        if (value := _at(place, _path(metric, expression))) is not None
     ]
     if not values:
         return Missing(NOTHING_MEASURED)
     return Found(sum(values) if metric.over_all == "sum" else max(values), metric.unit)
+
+
+def _quotient(
+    measured: Measured, metric: Metric, divisor: Divisor, places: Mapping[str, object]
+) -> Found | Missing:
+    """A metric by its divisor, each the sum over the places."""
+    every = {**measured.wholes, **measured.populations}
+    above = below = 0.0
+    for name, place in places.items():
+        population = every[name]
+        if divisor.among and not any(getattr(population, counter) for counter in divisor.among):
+            continue
+        own = _at(place, divisor.path)
+        above += _at(place, metric.path) or 0.0
+        below += (_at(population, divisor.path) if own is None else own) or 0.0
+    return Found(above / below, metric.unit) if below else Missing(divisor.nothing)
+
+
+def _of_publishers(
+    publishers: Iterable[PublisherResult], expression: Expression
+) -> Found | Missing:
+    """The worst value of some publishers."""
+    metric = PUBLISHER_METRICS[expression.metric]
+    if expression.span is not None:
+        return Missing(f"{expression.metric} of publishers is kept for the whole run only")
+    found = (_at(publisher, _path(metric, expression)) for publisher in publishers)
+    values = [value for value in found if value is not None]
+    return Found(max(values), metric.unit) if values else Missing(NOTHING_MEASURED)
 
 
 def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
@@ -108,10 +155,15 @@ def _places(measured: Measured, expression: Expression) -> dict[str, object] | M
     return {subject: every[subject]} if subject in every else {}
 
 
-def _at(place: object, metric: Metric, statistic: str | None) -> float | None:
-    """A number in a place, by the metric's path; None where nothing was measured."""
+def _path(metric: Metric, expression: Expression) -> tuple[str, ...]:
+    """Where a metric stands, down to its statistic."""
+    return metric.path if expression.statistic is None else (*metric.path, expression.statistic)
+
+
+def _at(place: object, path: Iterable[str]) -> float | None:
+    """A number in a place, by its path; None where nothing was measured."""
     found = place
-    for step in (*metric.path, *(() if statistic is None else (statistic,))):
+    for step in path:
         if isinstance(found, Latency) and not found.count:
             return None
         # Stages and phases are rates themselves, and keep one clock's latencies at most.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pubstorm.offered.crossing import Place, reached
 from pubstorm.offered.matching import Matching, filter_levels
 from pubstorm.plan import (
+    ZMTP,
     ChangeRate,
     OpenPace,
     Plan,
@@ -19,7 +20,9 @@ from pubstorm.plan import (
     Publication,
     PublishAction,
     Stage,
+    clients_at,
     rows_of,
+    share_received,
     target_of,
     template_of,
     together,
@@ -142,14 +145,29 @@ def deliveries(plan: Plan, population: Population, publication: Publication) -> 
         target, n = target_of(plan, index, client), population.first + client
         for variant in _sample(template.variants):
             topic = template.text(n, variant)
+            if population.version == ZMTP:
+                found.append(_subscribed(plan, target, topic))
+                continue
             places = reached(plan, target, topic)
             received = (_received(plan, to, place) for to in plan.populations for place in places)
             found.append(sum(received) - (population.bridge and _has(population, n, topic)))
     return sum(found) / len(found)
 
 
+def _subscribed(plan: Plan, target: int, topic: str) -> float:
+    """Subscribers of ZeroMQ that receive a topic of the publisher at a target."""
+    subscribers = 0.0
+    for index, population in enumerate(plan.populations):
+        if population.version == ZMTP and population.subscriptions:
+            there = clients_at(plan, index, target)
+            subscribers += len(there) * share_received(population, there, topic)
+    return subscribers
+
+
 def _received(plan: Plan, population: Population, place: Place) -> float:
     """Clients of `population` that receive a message at a place."""
+    if population.version == ZMTP:
+        return 0
     at = population.at
     targets, target = place.within(at.first, at.count)
     if plan.targets_joined:

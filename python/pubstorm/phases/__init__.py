@@ -210,9 +210,9 @@ class _Stage:
     def _populations(
         self, cut: _Cut, inside: Sequence[Interval], members: Mapping[str, Sequence[int]]
     ) -> dict[str, PhasePopulation]:
-        """What groups of populations did, those that did anything."""
+        """What groups of populations did, those that did more than stay connected."""
         found = {name: self._population(cut, inside, each) for name, each in members.items()}
-        return {name: each for name, each in found.items() if each != PhasePopulation()}
+        return {name: each for name, each in found.items() if _did_anything(each)}
 
     def _population(
         self, cut: _Cut, inside: Sequence[Interval], indices: Sequence[int]
@@ -221,6 +221,8 @@ class _Stage:
             sent_per_s=rate_per_s(inside, indices, "sent"),
             acked_per_s=rate_per_s(inside, indices, "acked"),
             received_per_s=rate_per_s(inside, indices, "received"),
+            bytes_sent_per_s=rate_per_s(inside, indices, "bytes_sent"),
+            bytes_received_per_s=rate_per_s(inside, indices, "bytes_received"),
             latency_us=Latency.of(self._together(cut, "delivery", indices)),
             ack_latency_us=Latency.of(self._together(cut, "acknowledgement", indices)),
         )
@@ -295,6 +297,12 @@ class _Stage:
         if at_ns is None:
             return None
         return round((at_ns - self._run.course.started_ns) / SECOND_NS, 3)
+
+
+def _did_anything(population: PhasePopulation) -> bool:
+    """Whether there is more than traffic: a connection that is kept alive has some too."""
+    traffic = {"bytes_sent_per_s": 0.0, "bytes_received_per_s": 0.0}
+    return population.model_copy(update=traffic) != PhasePopulation()
 
 
 def phase_spans(found: Sequence[Phase]) -> list[Span]:

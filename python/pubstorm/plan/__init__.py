@@ -10,6 +10,7 @@ from pubstorm.plan.compile import (
     targets_by_name,
 )
 from pubstorm.plan.model import (
+    ZMTP,
     Action,
     AddClients,
     Attachment,
@@ -40,10 +41,13 @@ from pubstorm.plan.model import (
     TextPayload,
     Tls,
     Will,
+    Zmq,
 )
+from pubstorm.plan.prefixes import due_per_s, share_received
 from pubstorm.plan.texts import client_tls, has_stamped_text, rows_of, template_of
 
 __all__ = [
+    "ZMTP",
     "Action",
     "AddClients",
     "Attachment",
@@ -75,10 +79,12 @@ __all__ = [
     "TextPayload",
     "Tls",
     "Will",
+    "Zmq",
     "change_name",
     "client_tls",
     "clients_at",
     "compile_plan",
+    "due_per_s",
     "has_stamped_text",
     "most_at_a_target",
     "most_at_one",
@@ -86,6 +92,7 @@ __all__ = [
     "planned_tls",
     "provisional_plan",
     "rows_of",
+    "share_received",
     "target_of",
     "targets_by_name",
     "template_of",

@@ -251,7 +251,7 @@ def _lifetime(scenario: Scenario, division: Division) -> plan.Lifetime | None:
         return None
     if lifetime.rate is not None:
         longest = 2 * mean_stay_ns(scenario, division)
-        return plan.Lifetime(min_ns=0, max_ns=longest, again_ns=lifetime.again)
+        return plan.Lifetime(min_ns=1, max_ns=longest, again_ns=lifetime.again)
     shortest = lifetime.from_ or 0
     longest = shortest if lifetime.to is None else lifetime.to
     return plan.Lifetime(min_ns=shortest, max_ns=longest, again_ns=lifetime.again)

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pubstorm.scenario.target import Target as Target
 
+ZMTP = "zmtp-3.1"
+"""The version of populations that speak ZeroMQ."""
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
@@ -215,6 +217,11 @@ class Attachment(Frozen):
     shift: U32 = 0
     """The place among them that client 0 goes to, where they are gone through in turn."""
 
+    @property
+    def targets(self) -> range:
+        """Indices of the targets."""
+        return range(self.first, self.first + self.count)
+
 
 class Zmq(Frozen):
     """Options of the ZeroMQ sockets of a population."""
@@ -280,6 +287,11 @@ class Population(Frozen):
     """What each client subscribes to, in one SUBSCRIBE."""
     publications: tuple[Publication, ...]
     """What each client publishes in publish stages."""
+
+    @property
+    def is_publisher(self) -> bool:
+        """Whether its clients are sockets of ZeroMQ that others connect to."""
+        return self.version == ZMTP and bool(self.publications)
 
     @property
     def of(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pubstorm.plan.attachment import clients_at, target_of
-from pubstorm.plan.model import OpenPace, Plan, Population, Publication
+from pubstorm.plan.model import ZMTP, OpenPace, Plan, Population, Publication
 from pubstorm.plan.texts import template_of
 
 SECOND_NS = 10**9
@@ -68,7 +68,7 @@ def _due_to(plan: Plan, index: int, client: int) -> float | None:
 def _publishers_at(plan: Plan, target: int) -> Iterator[tuple[Population, Publication, int]]:
     """Publications of ZeroMQ at a target, each with the number of the client that sends them."""
     for index, population in enumerate(plan.populations):
-        if population.version == "zmtp-3.1":
+        if population.version == ZMTP:
             for publication in population.publications:
                 for client in clients_at(plan, index, target):
                     yield population, publication, population.first + client

@@ -11,6 +11,7 @@ from pubstorm.preflight.host import Host
 from pubstorm.preflight.need import Need
 from pubstorm.preflight.needs import MEMORY, broker_host_needs, needs
 from pubstorm.preflight.network import network_needs_here
+from pubstorm.preflight.sockets import queues_bytes
 
 __all__ = [
     "DESCRIPTORS_KEPT",
@@ -24,5 +25,6 @@ __all__ = [
     "largest_share",
     "needs",
     "network_needs_here",
+    "queues_bytes",
     "script",
 ]

@@ -12,6 +12,8 @@ from pubstorm.plan import Plan
 
 MESSAGES_PER_S_PER_AGENT = 60_000
 """Sent and delivered; from here on another engine is worth its core."""
+ZMTP_MESSAGES_PER_S_PER_AGENT = 2_000_000
+"""Delivered by publishers of ZeroMQ, many with each read."""
 
 
 def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
@@ -20,16 +22,19 @@ def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
     if by_descriptors is None:
         raise UsageError(
             f"a process may open {descriptors} files, which is too few for an engine",
-            f"ulimit -n {DESCRIPTORS_KEPT + min(plan.clients, 20_000)}",
+            f"ulimit -n {DESCRIPTORS_KEPT + min(sum(_clients(plan)), 20_000)}",
         )
-    by_load = min(cores, ceil(peak_per_s(plan) / MESSAGES_PER_S_PER_AGENT))
+    publishers = sum(each.clients for each in plan.populations if each.is_publisher)
+    each_per_s = ZMTP_MESSAGES_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
+    # What is under test on this host is to have its core, too.
+    by_load = min(max(1, cores - publishers), ceil(peak_per_s(_played(plan)) / each_per_s))
     return max(by_descriptors, by_load)
 
 
 def agents_that_fit(plan: Plan, *, descriptors: int) -> int:
     """Engines by which each has descriptors for its share."""
     room = max(1, descriptors - DESCRIPTORS_KEPT - len(plan.populations))
-    return ceil(plan.clients / room)
+    return max(1, ceil(sum(_clients(plan)) / room))
 
 
 def largest_share(plan: Plan, agents: int) -> int:
@@ -37,5 +42,16 @@ def largest_share(plan: Plan, agents: int) -> int:
     return most_at_one(_clients(plan), agents)
 
 
+def _played(plan: Plan) -> Plan:
+    """The plan without what other programs receive."""
+    others = {"subscriptions": ()}
+    populations = tuple(
+        each if each.player == "engine" else each.model_copy(update=others)
+        for each in plan.populations
+    )
+    return plan.model_copy(update={"populations": populations})
+
+
 def _clients(plan: Plan) -> list[int]:
-    return [population.clients for population in plan.populations]
+    """Clients that engines play."""
+    return [each.clients if each.player == "engine" else 0 for each in plan.populations]

@@ -18,11 +18,12 @@ from pubstorm.preflight.brokers import (
     client_bytes,
     descriptors_for,
 )
-from pubstorm.preflight.connections import bridges_of, connections_at
+from pubstorm.preflight.connections import bridges_of, connecting, connections_at
 from pubstorm.preflight.engines import agents_that_fit, largest_share
 from pubstorm.preflight.fixes import Fix
 from pubstorm.preflight.host import Host
 from pubstorm.preflight.need import Need
+from pubstorm.preflight.sockets import programs_of
 
 MEMORY = "memory, about"
 """What the need for memory is called."""
@@ -64,10 +65,11 @@ def needs(plan: Plan, host: Host, *, agents: int, brokers: Kinds) -> list[Need]:
     `brokers` beside them."""
     return [
         *_descriptors(plan, host, agents, brokers),
-        *_threads(host, agents, brokers),
+        *_programs(plan, host),
+        *_threads(plan, host, agents, brokers),
         *_ports(plan, host),
         *_setpriv(host, brokers),
-        *_listening(host, brokers),
+        *_listening(plan, host, brokers),
         *_sources(plan, host),
         *_memory(plan, host, agents, brokers),
         *_tracked(plan, host),
@@ -130,15 +132,29 @@ def _descriptors(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterato
     if largest > host.descriptors:
         fix = Fix("sysctl", "fs.nr_open", _round_up(largest))
         yield Need("open files that a limit may allow", largest, host.nr_open, "files", fix)
-    files = plan.clients * (2 if brokers else 1) + agents * DESCRIPTORS_KEPT
+    has_peers = brokers or any(each.is_publisher for each in plan.populations)
+    files = connecting(plan) * (2 if has_peers else 1) + agents * DESCRIPTORS_KEPT
     files += 2 * bridges_of(plan) + BROKER_FILES * sum(brokers.values())
     fix = Fix("sysctl", "fs.file-max", files * 2)
     yield Need("open files of the system", files, host.system_descriptors, "files", fix)
 
 
-def _threads(host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
+def _programs(plan: Plan, host: Host) -> Iterator[Need]:
+    """Processes with real sockets; of those alike the one that needs the most."""
+    largest: dict[str, int] = {}
+    for program in programs_of(plan):
+        name = program.population
+        largest[name] = max(program.files, largest.get(name, 0))
+    for name, files in largest.items():
+        otherwise = f"fewer subscribers: clients of the populations at {name}"
+        fix = Fix("ulimit", "n", files)
+        yield Need(f"open files of {name}", files, host.descriptors, "files", fix, otherwise)
+
+
+def _threads(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
     """Every thread counts as a process: to the user's limit, the system's and the group's."""
     own = agents * ENGINE_THREADS + broker_threads(brokers, host.cores)
+    own += sum(program.threads for program in programs_of(plan))
     user = host.user_threads_used + own
     system = host.system_threads_used + own
     rows = (
@@ -196,12 +212,17 @@ def _setpriv(host: Host, brokers: Kinds) -> Iterator[Need]:
         yield Need(what, 1, int(host.has_setpriv), "programs", otherwise=fix)
 
 
-def _listening(host: Host, brokers: Kinds) -> Iterator[Need]:
-    """Ports for brokers, apart from those that outgoing connections may take meanwhile."""
-    if brokers:
+def _listening(plan: Plan, host: Host, brokers: Kinds) -> Iterator[Need]:
+    """Ports for brokers and publishers, apart from those that outgoing connections may take
+    meanwhile."""
+    publishers = sum(each.clients for each in plan.populations if each.is_publisher)
+    needed = sum(brokers.values()) + publishers
+    if needed:
         fix = Fix("sysctl", "net.ipv4.ip_local_port_range", "32768 60999")
-        needed = sum(brokers.values())
-        yield Need("ports for brokers to listen on", needed, host.listen_ports, "ports", fix)
+        listeners = " and ".join(
+            word for word, n in (("brokers", brokers), ("publishers", publishers)) if n
+        )
+        yield Need(f"ports for {listeners} to listen on", needed, host.listen_ports, "ports", fix)
 
 
 def _sources(plan: Plan, host: Host) -> Iterator[Need]:
@@ -220,14 +241,15 @@ def _sources(plan: Plan, host: Host) -> Iterator[Need]:
 
 
 def _memory(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
-    ends = plan.clients * (2 if brokers or _all_loopback(plan) else 1) + 2 * bridges_of(plan)
+    ends = connecting(plan) * (2 if brokers or _all_loopback(plan) else 1) + 2 * bridges_of(plan)
     tls_bytes = ENGINE_TLS_BYTES if _has_tls(plan) else 0
-    bytes_needed = plan.clients * (ENGINE_CLIENT_BYTES + tls_bytes) + agents * ENGINE_BYTES
+    bytes_needed = connecting(plan) * (ENGINE_CLIENT_BYTES + tls_bytes) + agents * ENGINE_BYTES
     bytes_needed += ends * KERNEL_END_BYTES
     if brokers:
         tls_bytes = BROKER_TLS_BYTES if _has_tls(plan) else 0
-        bytes_needed += (plan.clients + bridges_of(plan)) * (client_bytes(brokers) + tls_bytes)
+        bytes_needed += (connecting(plan) + bridges_of(plan)) * (client_bytes(brokers) + tls_bytes)
         bytes_needed += broker_bytes(brokers)
+    bytes_needed += sum(program.bytes for program in programs_of(plan))
     fix = "play fewer clients, or give the host more memory"
     if sum(brokers.values()) > FEW_BROKERS:
         fix = "play fewer clients, start fewer brokers, or give the host more memory"
@@ -251,7 +273,7 @@ def _tracked(plan: Plan, host: Host) -> Iterator[Need]:
     """Entries of connection tracking, only where the kernel has it loaded."""
     if host.tracked_connections is None:
         return
-    needed = TRACKED_LATER * (plan.clients + bridges_of(plan))
+    needed = TRACKED_LATER * (connecting(plan) + bridges_of(plan))
     yield Need(
         "connections that the packet filter tracks",
         needed,

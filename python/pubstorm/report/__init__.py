@@ -1,5 +1,5 @@
-"""Renders stored runs and series: on the terminal, and as files beside what was stored. It reads
-their folders and nothing else."""
+"""Renders stored runs, series and searches: on the terminal, and as files beside what was stored.
+It reads their folders and nothing else."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from pathlib import Path
 from rich.console import Console
 
 from pubstorm.report.files import Write, write_reports
+from pubstorm.report.search import render_search
 from pubstorm.report.series import render_series
-from pubstorm.report.stored import SCENARIO_FILE, SERIES_FILE, load_result, load_series
+from pubstorm.report.stored import (
+    SCENARIO_FILE,
+    SEARCH_FILE,
+    SERIES_FILE,
+    load_result,
+    load_search,
+    load_series,
+)
 from pubstorm.report.text import render
 
 __all__ = [
     "SCENARIO_FILE",
+    "SEARCH_FILE",
     "SERIES_FILE",
     "Write",
     "load_result",
+    "load_search",
     "load_series",
     "render_directory",
     "write_reports",
@@ -24,9 +34,11 @@ __all__ = [
 
 
 def render_directory(directory: Path, console: Console) -> None:
-    """Renders what is stored in a directory, a run or a series, on the terminal again."""
+    """Renders what is stored in a directory, a run, a series or a search, on the terminal again."""
     where = {"run_directory": str(directory)}
     if (directory / SERIES_FILE).exists():
         render_series(load_series(directory).model_copy(update=where), console)
+    elif (directory / SEARCH_FILE).exists():
+        render_search(load_search(directory).model_copy(update=where), console)
     else:
         render(load_result(directory).model_copy(update=where), console)

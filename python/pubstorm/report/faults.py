@@ -32,7 +32,7 @@ def fault_ledger(result: Result) -> Table:
         (
             stage.name,
             f"{flow.source} → {flow.to}",
-            ", ".join(map(str, flow.qos)),
+            ", ".join(map(str, flow.qos)) or NOTHING,
             *map(
                 count_text,
                 (

@@ -1,5 +1,5 @@
-"""The files that are made of a stored run or series. Each is written by itself: one that fails
-takes no other with it. It knows which there are, and nothing of their content."""
+"""The files that are made of a stored run, series or search. Each is written by itself: one that
+fails takes no other with it. It knows which there are, and nothing of their content."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.hdr_log import hdr_log
-from pubstorm.report.junit import junit, series_junit
+from pubstorm.report.junit import junit, search_junit, series_junit
 from pubstorm.report.markdown import markdown
 from pubstorm.report.run_page import run_page
+from pubstorm.report.search import search_markdown
+from pubstorm.report.search_page import search_page
 from pubstorm.report.series import series_markdown
 from pubstorm.report.series_page import series_page
-from pubstorm.report.stored import SERIES_FILE, StoredRun, load_run, load_series
+from pubstorm.report.stored import (
+    SEARCH_FILE,
+    SERIES_FILE,
+    StoredRun,
+    load_run,
+    load_search,
+    load_series,
+)
 
 Write = Callable[[str, str], bool]
 """Puts a file with this name and text in place; whether it could. It tells the reason itself."""
@@ -29,11 +38,13 @@ RUN_FILES: dict[str, Callable[[StoredRun], str]] = {
 
 
 def write_reports(directory: Path, write: Write) -> Iterator[str]:
-    """Makes every file of a run or a series from what is stored in its folder. Yields
+    """Makes every file of a run, a series or a search from what is stored in its folder. Yields
     what could not be made, in words."""
     try:
         if (directory / SERIES_FILE).exists():
             files = _series_files(directory)
+        elif (directory / SEARCH_FILE).exists():
+            files = _search_files(directory)
         else:
             run = load_run(directory)
             files = {file: partial(rendered, run) for file, rendered in RUN_FILES.items()}
@@ -50,6 +61,15 @@ def _series_files(directory: Path) -> dict[str, Callable[[], str]]:
         "report.md": partial(series_markdown, series),
         "junit.xml": partial(series_junit, series),
         "report.html": partial(series_page, directory, series),
+    }
+
+
+def _search_files(directory: Path) -> dict[str, Callable[[], str]]:
+    search = load_search(directory)
+    return {
+        "report.md": partial(search_markdown, search),
+        "junit.xml": partial(search_junit, search),
+        "report.html": partial(search_page, directory, search),
     }
 
 

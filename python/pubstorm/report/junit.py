@@ -1,6 +1,6 @@
 """A verdict as JUnit XML, which CI systems show: each threshold is a test case, the validity of the
 run is one, and whether the target itself failed is one. The findings are its output. Of a series
-each step is a test case."""
+each step is a test case, of a search what it has to find."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from pubstorm.report.key_figures import key_figures
-from pubstorm.result import Result, Series, SeriesStep, Status
+from pubstorm.report.search import answer_facts
+from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
@@ -34,6 +35,21 @@ def series_junit(series: Series) -> str:
     cases = [_step_case(step) for step in series.steps]
     said = [series.text, f"run directory: {series.run_directory}"]
     return _document(_suite(series.name, series.started, cases, "\n".join(said)))
+
+
+def search_junit(search: SearchResult) -> str:
+    """The text of a search's `junit.xml`."""
+    answer, status = search.answer, search.status
+    said = [answer.text, *(f"{name}: {value}" for name, value in answer_facts(search))]
+    facts = "\n".join(said)
+    invalid = status is Status.INVALID
+    cases = [
+        _case("points could be counted", facts if invalid else None),
+        _case("a value holds", facts if answer.best is None and not invalid else None),
+        _case("the answer held again", facts if answer.confirmed is False else None),
+    ]
+    said.append(f"run directory: {search.run_directory}")
+    return _document(_suite(search.name, search.started, cases, "\n".join(said)))
 
 
 def _step_case(step: SeriesStep) -> ElementTree.Element:

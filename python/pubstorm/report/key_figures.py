@@ -30,8 +30,8 @@ class KeyFigure:
 
 
 def key_figures(result: Result) -> list[KeyFigure]:
-    """Load, delivery, latency, brokers and generator; what was not measured is left out."""
-    parts = (_clients, _load, _latencies, _brokers, _generator)
+    """Load, delivery, latency, what is under test, generator; what was not measured is left out."""
+    parts = (_clients, _load, _publishers, _latencies, _brokers, _generator)
     return [figure for part in parts for figure in part(result)]
 
 
@@ -84,6 +84,35 @@ def _load(result: Result) -> Iterator[KeyFigure]:
         share = lost / expected if expected else 0.0
         note = f"{share_text(share)} of {count_text(expected)} deliveries owed"
         yield KeyFigure("messages lost", count_text(lost), note)
+
+
+def _publishers(result: Result) -> Iterator[KeyFigure]:
+    """What a subscriber of a publisher under test received, against what was sent."""
+    sent = sum(result.populations[name].rates.sent_per_s for name in _published(result))
+    receivers = [
+        population
+        for population in result.populations.values()
+        if population.version == "zmtp-3.1" and population.expected_total
+    ]
+    ready = sum(population.ready_max for population in receivers)
+    if sent and ready:
+        each = sum(population.rates.received_per_s for population in receivers) / ready
+        of = f", of {rate_text(sent)} /s sent" if len(result.publishers) == 1 else ""
+        note = f"mean of {count_text(ready)}{of}; rate while steady"
+        yield KeyFigure("received by each subscriber", f"{rate_text(each)} /s", note)
+        traffic = sum(population.rates.bytes_received_per_s for population in receivers)
+        note = "read by all subscribers together; rate while steady"
+        yield KeyFigure("network", f"{bytes_text(traffic)}/s", note)
+    threads = [w for w in result.monitors if w.metric == "thread_cpu_max" and w.load.count]
+    thread = max(threads, key=lambda each: each.load.mean, default=None)
+    if thread is not None and result.publishers:
+        note = f"of one core, mean under load; most {share_text(thread.load.max)}"
+        name = f"busiest thread of {thread.source}"
+        yield KeyFigure(name, share_text(thread.load.mean), note)
+
+
+def _published(result: Result) -> set[str]:
+    return {publisher.population for publisher in result.publishers}
 
 
 def _latencies(result: Result) -> Iterator[KeyFigure]:

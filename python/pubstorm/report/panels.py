@@ -59,6 +59,15 @@ PANELS = (
         ),
     ),
     Panel(
+        "each",
+        "Sent, and received by each subscriber",
+        "Messages a second of one client, on average over those that are ready. Where received "
+        "falls below sent, the publisher dropped what a subscriber's queue had no room for.",
+        "messages per second and client",
+        "population",
+        (Pick("sent_each_per_s", "sent"), Pick("received_each_per_s", "received by each")),
+    ),
+    Panel(
         "latency",
         "Latency",
         "From the instant a message was due to its delivery, or to its acknowledgement where "
@@ -121,11 +130,16 @@ PANELS = (
     Panel(
         "process-cpu",
         "CPU of brokers and other watched processes",
-        "100 % is one core. A broker that uses one thread ends at 100 %; brokers that are watched "
-        "together are added up.",
+        "100 % is one core. A broker that uses one thread ends at 100 %, and so does the busiest "
+        "thread of a publisher; brokers that are watched together are added up.",
         "CPU (% of one core)",
         "watched",
-        (Pick("cpu", "all"), Pick("cpu_user", "user"), Pick("cpu_system", "system")),
+        (
+            Pick("cpu", "all"),
+            Pick("cpu_user", "user"),
+            Pick("cpu_system", "system"),
+            Pick("thread_cpu_max", "busiest thread"),
+        ),
     ),
     Panel(
         "process-memory",

@@ -9,6 +9,7 @@ from pubstorm.report.flame import flame_tree
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.page import figures, library, page, script_json
 from pubstorm.report.percentiles import percentile_plot
+from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.stored import StoredRun
 from pubstorm.report.summary import problems, samplers, stalls
 from pubstorm.report.tables import detail_tables, environment, facts, own_table, phases, tables
@@ -43,6 +44,8 @@ def run_page(run: StoredRun) -> str:
         phases(result),
         faults(result),
         fault_ledger(result),
+        publishers(result),
+        subscribers(result),
         samplers(result),
         problems(result),
         stalls(result),

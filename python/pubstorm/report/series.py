@@ -12,6 +12,7 @@ from rich.text import Text
 
 from pubstorm.quantity import NOTHING
 from pubstorm.report.markdown import escaped, table_lines
+from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.summary import memory_table
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
@@ -27,6 +28,12 @@ def render_series(series: Series, console: Console) -> None:
     if series.memory:
         console.print()
         console.print(drawn_table(memory_table(series.memory, "steps")))
+    for table in pivot_tables(series):
+        for part in parts_of(table, console.width):
+            console.print()
+            console.print(drawn_table(part))
+        if table.note:
+            console.print(Text(table.note, style="dim"), soft_wrap=True)
     for step in _broken(series):
         console.print()
         console.print(_step_line(step))
@@ -47,7 +54,13 @@ def render_verdicts(series: Series, console: Console) -> None:
 def series_markdown(series: Series) -> str:
     """The text of a series' `report.md`."""
     table = series_table(series)
-    lines = [f"# {escaped(series.name)}", "", escaped(series.text), "", *table_lines(table)]
+    lines = [f"# {escaped(series.name)}"]
+    for said in series.text.splitlines():
+        lines += ["", escaped(said)]
+    for pivot in pivot_tables(series):
+        lines += ["", f"## {escaped(pivot.title)}", "", *table_lines(pivot)]
+    lines += ["", "## Steps"] if series.tables else []
+    lines += ["", *table_lines(table)]
     if series.memory:
         memory = memory_table(series.memory, "steps")
         lines += ["", f"## {memory.title}", "", *table_lines(memory)]

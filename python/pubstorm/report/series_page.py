@@ -11,6 +11,7 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.page import figures, library, page
+from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.plot import (
     DASHES,
     GRID,
@@ -100,6 +101,7 @@ def series_page(directory: Path, series: Series) -> str:
         steps=steps,
         columns=_own_columns(series),
         memory=memory_table(series.memory, "steps"),
+        tables=pivot_tables(series),
         overview=overview,
         facts=[
             ("started", series.started),

@@ -11,12 +11,13 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from pubstorm.errors import StoredRunError
-from pubstorm.result import Result, Series
+from pubstorm.result import Result, SearchResult, Series
 from pubstorm.samples import SAMPLES_FILE, Track, Tracks, read_samples
 from pubstorm.value import Value
 
 RESULT_FILE = "result.json"
 SERIES_FILE = "series.json"
+SEARCH_FILE = "search.json"
 SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
@@ -63,6 +64,12 @@ def load_series(series_directory: Path) -> Series:
     else:
         hint = "name a folder that `pubstorm run` has made of a scenario with a sweep"
     return _load(series_directory / SERIES_FILE, Series, hint)
+
+
+def load_search(search_directory: Path) -> SearchResult:
+    """The search in its folder, or StoredRunError."""
+    hint = "name a folder that `pubstorm run` has made of a scenario with a search"
+    return _load(search_directory / SEARCH_FILE, SearchResult, hint)
 
 
 def load_run(run_directory: Path) -> StoredRun:

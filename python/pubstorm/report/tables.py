@@ -17,6 +17,7 @@ from pubstorm.quantity import (
 )
 from pubstorm.report.brokers import bridges, brokers
 from pubstorm.report.faults import fault_ledger, faults
+from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.summary import (
     STALLS_SHOWN,
     balance,
@@ -42,6 +43,7 @@ from pubstorm.report.watched import (
 from pubstorm.result import (
     AgentResult,
     FlowResult,
+    Latency,
     LatencyPair,
     Phase,
     PhaseStatus,
@@ -63,6 +65,8 @@ def tables(result: Result) -> list[Table]:
         faults(result),
         fault_ledger(result),
         phases(result),
+        publishers(result),
+        subscribers(result),
         samplers(result),
         problems(result),
         stalls(result),
@@ -244,6 +248,7 @@ def environment(result: Result) -> list[tuple[str, str]]:
         ("Python", found.python),
         ("Git commit", found.git_commit or NOTHING),
         *(("broker", f"{broker.kind} {broker.version}") for broker in found.brokers),
+        *(("publisher", f"{each.kind}, {each.library}") for each in result.publishers),
         *found.sysctls.items(),
     ]
 
@@ -260,13 +265,14 @@ def facts(result: Result) -> list[tuple[str, str]]:
         )
     )
     environment, late = result.environment, result.fleet.lateness_us
-    programs = ", ".join(f"{b.kind} {b.version}".strip() for b in environment.brokers)
+    programs = [f"{b.kind} {b.version}".strip() for b in environment.brokers]
+    programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
     return [
-        ("targets", _targets(result) + (f" ({programs})" if programs else "")),
+        ("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else "")),
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
         *([("balance", shares)] if (shares := balance_text(result)) else []),
         *([("command", result.command)] if result.command else []),
-        ("engine late", f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"),
+        *([] if result.publishers and not late.count else [("engine late", _late_text(late))]),
         *([("engine load", used)] if used else []),
         (
             "host",
@@ -274,6 +280,10 @@ def facts(result: Result) -> list[tuple[str, str]]:
             f"{bytes_text(environment.memory_bytes)}, {environment.kernel}",
         ),
     ]
+
+
+def _late_text(late: Latency) -> str:
+    return f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"
 
 
 def _targets(result: Result) -> str:
@@ -321,7 +331,8 @@ def _latency_cells(pair: LatencyPair, with_negative: bool) -> tuple[str, ...]:
 
 
 def _of_senders(population: PopulationResult, count: int) -> str:
-    return count_text(count) if population.sent_total else NOTHING
+    has_answers = population.version == "mqtt-3.1.1"
+    return count_text(count) if population.sent_total and has_answers else NOTHING
 
 
 def _of_receivers(population: PopulationResult, count: int) -> str:

@@ -25,6 +25,7 @@ from pubstorm.report.plot import (
     time_axis,
     value_axis,
 )
+from pubstorm.report.publishers import publisher_sources, with_each
 from pubstorm.report.watched import groups
 from pubstorm.result import Result
 from pubstorm.samples import Track, Tracks, Unit, unit_of
@@ -56,6 +57,7 @@ class _Line:
 
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every panel that has a track to show."""
+    tracks = with_each(result, tracks)
     behind = backdrop(result)
     plots: list[Plot] = []
     for panel in PANELS:
@@ -94,6 +96,8 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
 
 def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
     """Which panels show it."""
+    if source in publisher_sources(result):
+        return ("watched", "population") if source in result.populations else ("watched",)
     if source in result.populations or source in result.wholes:
         return ("population",)
     if source == "host":

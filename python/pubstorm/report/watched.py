@@ -16,6 +16,7 @@ from pubstorm.quantity import (
     share_text,
     span_text,
 )
+from pubstorm.report.publishers import publisher_sources
 from pubstorm.report.table import Column, Table
 from pubstorm.result import Result, Statistics, Watched
 from pubstorm.samples import unit_of
@@ -32,14 +33,16 @@ SYMBOLS_MAX = 25
 
 
 def broker_sources(result: Result) -> set[str]:
-    """The brokers that the run started, those that are watched together only where there are no
-    others; where it started none, whatever else was watched."""
+    """What is under test, as it is watched: the brokers that the run started, those that are
+    watched together only where there are no others, and publishers; where it started none,
+    whatever else was watched."""
     started = {broker.name for broker in result.brokers}
     watched = {each.source for each in result.monitors}
     generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
     bridges = {each.name for each in result.bridges}
     others = watched - generator - bridges - {"host", *result.populations, *result.wholes}
-    return started & watched or groups(result) & watched or others
+    brokers = started & watched or groups(result) & watched
+    return brokers | (publisher_sources(result) & watched) or others
 
 
 def groups(result: Result) -> set[str]:
@@ -68,7 +71,8 @@ def processes(result: Result) -> Table:
     cpu = ("CPU", "user", "system", "CPU max")
     names = (*cpu, "mem first", "mem max", "threads", "files")
     columns = (Column("process", right=False), *map(Column, names))
-    return Table("Brokers, host and engines under load", columns, tuple(rows))
+    what = "Publishers" if result.publishers and not result.brokers else "Brokers"
+    return Table(f"{what}, host and engines under load", columns, tuple(rows))
 
 
 def broker_counters(result: Result) -> Table:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pubstorm.plan import Plan
+from pubstorm.plan import ZMTP, Plan
 from pubstorm.residue.look import Findings, look_before
 from pubstorm.residue.observer import Deadline
 from pubstorm.residue.remove import remove_retained, verify_sessions
@@ -39,7 +39,8 @@ class CleanStart:
     ) -> None:
         self._plan = plan
         self._mode = mode
-        self._all = targets if mode != "skip" else ()
+        zeromq = {at for p in plan.populations if p.version == ZMTP for at in p.at.targets}
+        self._all = [t for t in targets if t not in zeromq] if mode != "skip" else ()
         """Indices of the targets that may hold anything."""
         self._targets = self._all[:TARGETS_MAX]
         self._found: dict[int, Findings] = {}

@@ -41,6 +41,14 @@ from pubstorm.result.populations import (
     StageResult,
 )
 from pubstorm.result.publishers import PublisherResult
+from pubstorm.result.search import (
+    Bound,
+    Estimate,
+    PointPhase,
+    SearchAnswer,
+    SearchPoint,
+    SearchResult,
+)
 from pubstorm.result.series import Series, SeriesStep
 from pubstorm.result.summary import (
     MemoryModel,
@@ -52,15 +60,19 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
+from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
     "AgentResult",
+    "Bound",
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",
     "Environment",
+    "Estimate",
     "Event",
     "FaultResult",
+    "Figure",
     "FleetResult",
     "FlowResult",
     "Headroom",
@@ -78,6 +90,7 @@ __all__ = [
     "Phase",
     "PhasePopulation",
     "PhaseStatus",
+    "PointPhase",
     "PopulationResult",
     "Problem",
     "ProfileResult",
@@ -88,8 +101,13 @@ __all__ = [
     "Residue",
     "Result",
     "Sampler",
+    "SearchAnswer",
+    "SearchPoint",
+    "SearchResult",
     "Series",
+    "SeriesCell",
     "SeriesStep",
+    "SeriesTable",
     "ServiceResult",
     "StageFlow",
     "StagePopulation",

@@ -78,3 +78,7 @@ class Rates(Value):
     """Messages acknowledged."""
     received_per_s: float = 0.0
     """Messages received."""
+    bytes_sent_per_s: float = 0.0
+    """Bytes that clients wrote, or that a publisher gave to its socket."""
+    bytes_received_per_s: float = 0.0
+    """Bytes that clients read: the traffic of their connections."""

@@ -49,6 +49,7 @@ class LimitedBy(StrEnum):
     HOST = "host"
     TARGET = "target"
     BROKER = "broker"
+    PUBLISHER = "publisher"
     WINDOW = "window"
     UNKNOWN = "unknown"
 
@@ -77,6 +78,15 @@ class Verdict(Value):
     """The facts behind it, each with its numerators."""
     thresholds: tuple[ThresholdOutcome, ...]
     """The scenario's conditions, in order."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The facts behind it, the one that decided it first: what makes a run invalid comes before
+        the conditions that it missed, and these before what else was found."""
+        missed = tuple(f"{t.expression}: {t.text}" for t in self.thresholds if not t.passed)
+        if self.status is Status.INVALID:
+            return (*self.evidence, *missed)
+        return (*missed, *self.evidence)
 
 
 class Event(Value):

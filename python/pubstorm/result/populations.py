@@ -21,6 +21,13 @@ class PopulationResult(Counters):
 
     clients: int
     """Clients planned."""
+    version: Literal["mqtt-3.1.1", "zmtp-3.1"] = "mqtt-3.1.1"
+    """Protocol and version that they speak."""
+    player: Literal["engine", "libzmq", "pyzmq", "command"] = "engine"
+    """Who played them: the engines, or another program."""
+    read_rate_per_s: float | None = None
+    """Messages a second that each of them reads at most, of shares the slowest; null: whatever
+    comes."""
     asked_max: int | None = None
     """Most clients that were to be there at once; null: all that were planned."""
     lives: bool = False

@@ -8,7 +8,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from pubstorm.result.model import LimitedBy, Status
+from pubstorm.result.search import SearchAnswer
 from pubstorm.result.summary import MemoryModel, MemoryPoint
+from pubstorm.result.tables import Figure, SeriesTable
 from pubstorm.value import Value
 
 
@@ -18,7 +20,11 @@ class SeriesStep(Value):
     number: int
     """From 1, repeats included."""
     label: str
-    """Its values in short, such as `clients 500`."""
+    """Its values in short, such as `clients 500`, and the variant."""
+    base: str = ""
+    """The label without the variant."""
+    variant: str | None = None
+    """Which variant of the scenario it plays; null: there are none."""
     values: dict[str, str]
     """What it changes in the scenario, by path."""
     repetition: int = 1
@@ -43,6 +49,10 @@ class SeriesStep(Value):
     """What it needs that this host does not have, so that it was not run."""
     cells: tuple[str, ...] = ()
     """Its row of the table."""
+    figures: dict[str, Figure] = Field(default_factory=dict)
+    """What the tables over the series show of it, by their words for it."""
+    answer: SearchAnswer | None = None
+    """What its search found; null: the scenario searches nothing, or it was not played."""
     memory: dict[str, MemoryPoint] = Field(default_factory=dict)
     """Memory of brokers, engines and kernel while the load was steady."""
 
@@ -93,11 +103,13 @@ class Series(Value):
     interrupted: bool = False
     """Whether the user ended it."""
     stopped: str | None = None
-    """Which condition ended it early."""
+    """Which condition ended it early; with variants, each that was ended."""
     memory: tuple[MemoryModel, ...] = ()
     """Memory by connections over the steps, where a line was fitted."""
+    tables: tuple[SeriesTable, ...] = ()
+    """The scenario's tables over all steps, with its variants as columns."""
     text: str
-    """What the series says: up to where it held, and what broke."""
+    """What the series says: up to where it held, and what broke; of each variant a line."""
 
     def to_json(self) -> str:
         """The text of `series.json`."""

@@ -2,9 +2,10 @@
 
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.faults import Fault
-from pubstorm.scenario.load import load_scenario, parse_scenario
+from pubstorm.scenario.load import load_scenario, parse_scenario, searched, varied
 from pubstorm.scenario.model import Fleet, Scenario, Step, Validity
 from pubstorm.scenario.populations import Population, Publication, Subscription
+from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.sweep import Sweep
 from pubstorm.scenario.target import Target
@@ -22,6 +23,7 @@ __all__ = [
     "Publication",
     "Publish",
     "Scenario",
+    "Search",
     "Stage",
     "Step",
     "Subscription",
@@ -32,4 +34,6 @@ __all__ = [
     "Validity",
     "load_scenario",
     "parse_scenario",
+    "searched",
+    "varied",
 ]

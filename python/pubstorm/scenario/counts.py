@@ -34,6 +34,8 @@ def _needed(data: Mapping[str, Any], name: str, descriptors: int) -> int:
 def _clients_at(data: Mapping[str, Any], name: str) -> Iterator[int]:
     """How many clients each population has that connects to brokers of the name."""
     for population in At(data)["populations"].entries():
+        if "publisher" in population:
+            continue
         at = population["at"]
         brokers = at["brokers"].data if isinstance(at.data, Mapping) else at.data
         if brokers in {None, name}:

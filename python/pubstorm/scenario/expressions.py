@@ -16,6 +16,7 @@ from pubstorm.metrics import (
     HOST_METRICS,
     POPULATION_METRICS,
     PROCESS_METRICS,
+    PUBLISHER_METRICS,
     REDIS_METRICS,
     SHOWN_METRICS,
     SYS_PREFIX,
@@ -25,7 +26,14 @@ from pubstorm.metrics import (
     check_population_metric,
     parse_expression,
 )
-from pubstorm.metrics.columns import RESULT_WORDS, STEP_WORDS, is_metric
+from pubstorm.metrics.columns import (
+    RESULT_WORDS,
+    SEARCH_WORDS,
+    STEP_WORDS,
+    asked_point,
+    is_metric,
+    shows_search,
+)
 from pubstorm.metrics.of_run import ENGINES
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.at import At, Finding
@@ -47,6 +55,7 @@ class Subject:
     metrics: tuple[str, ...] | None = None
     """The metrics of a monitor, beside those of `$SYS`; None: any, since only the run can tell."""
     is_population: bool = False
+    """Whether it has the metrics of a population; one of publishers has those of a process too."""
     is_group: bool = False
     """Whether its members have numbers, such as `broker-0`."""
     is_broker: bool = False
@@ -68,34 +77,65 @@ def check_expressions(root: At) -> Iterator[Finding]:
     for rule in root["sweep"]["stop_when"].entries():
         if rule.data not in STOP_WORDS:
             yield from _check_condition(rule, subjects)
+    figure = root["search"]["figure"]
+    if isinstance(figure.data, str):
+        with suppress(UnfitError):
+            yield from _check(figure.path, parse_expression(figure.data), subjects)
     for column in root["table"].entries():
         yield from _check_column(column, subjects)
+        yield from _check_search_word(column, root)
+    yield from _check_columns(root, None)
 
 
 def check_spans(scenario: Scenario) -> Iterator[Finding]:
     """Stages and phases that expressions name, once every value is right by itself."""
+    for path, expression in (*_expressions(scenario), *_of_columns(scenario, None)):
+        yield from _check_span(path, expression, scenario)
+
+
+def check_variant_columns(root: At, scenario: Scenario, variant: str) -> Iterator[Finding]:
+    """What the tables over a sweep ask of a variant, given one of its steps: the values as they
+    stand, and the scenario."""
+    wrong = [*_check_columns(root, variant)]
+    yield from wrong
+    if not wrong:
+        for path, expression in _of_columns(scenario, variant):
+            yield from _check_span(path, expression, scenario)
+
+
+def _check_columns(root: At, variant: str | None) -> Iterator[Finding]:
+    """Subjects and metrics of the columns that tables take from a variant, or from no one."""
+    subjects = subjects_of(root)
+    for table in root["tables"].entries():
+        for column in table.entries():
+            asked = column["metric"] if isinstance(column.data, dict) else column
+            if column["variant"].data == variant and not _is_varied(asked.data, root):
+                yield from _check_column(asked, subjects)
+                yield from _check_search_word(asked, root)
+
+
+def _check_span(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
     names = (*scenario.populations, *divisions_of(scenario))
-    for path, expression in _expressions(scenario):
-        yield from _check_together(path, expression, scenario)
-        subject = expression.subject or ""
-        if "/" in subject and subject not in names:
-            yield path, *unknown("population", subject, names)
-        if expression.metric == "balance":
-            yield from _check_balance(path, expression, scenario)
-        span = expression.span
-        if span is None:
-            continue
-        if (stages.count(span) or phases.count(span)) > 1:
-            message = f"found the span {describe(span)}, which is the name of several"
-            yield path, f"{message}, needed is a name that only one has", "give each a name"
-        elif span not in (*stages, *phases):
-            yield path, *unknown("span", span, (*stages, *phases))
-        elif expression.is_of_fault:
-            yield from _check_fault(path, expression, scenario)
-        else:
-            yield from _check_kept(path, expression, scenario)
+    yield from _check_together(path, expression, scenario)
+    subject = expression.subject or ""
+    if "/" in subject and subject not in names:
+        yield path, *unknown("population", subject, names)
+    if expression.metric == "balance":
+        yield from _check_balance(path, expression, scenario)
+    span = expression.span
+    if span is None:
+        return
+    if (stages.count(span) or phases.count(span)) > 1:
+        message = f"found the span {describe(span)}, which is the name of several"
+        yield path, f"{message}, needed is a name that only one has", "give each a name"
+    elif span not in (*stages, *phases):
+        yield path, *unknown("span", span, (*stages, *phases))
+    elif expression.is_of_fault:
+        yield from _check_fault(path, expression, scenario)
+    else:
+        yield from _check_kept(path, expression, scenario)
 
 
 def check_subject_names(root: At) -> Iterator[Finding]:
@@ -130,6 +170,12 @@ def population_names(root: At) -> list[str]:
 def subjects_of(root: At) -> Subjects:
     """Everything that an expression may begin with."""
     subjects = dict.fromkeys(population_names(root), Subject(is_population=True))
+    for population in root["populations"].named():
+        if "publisher" in population:
+            many = population["clients"].data != 1
+            own = (*PROCESS_METRICS, *PUBLISHER_METRICS)
+            process = Subject(own, is_population=True, is_group=many)
+            subjects[_name(population)] = process
     monitors = root["monitors"]
     if monitors["host"].data is not False:
         subjects["host"] = Subject(tuple(HOST_METRICS))
@@ -162,14 +208,38 @@ def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
             yield from _check(line.path, parse_threshold(line.data).expression, subjects)
 
 
+def _is_varied(word: object, root: At) -> bool:
+    """Whether a column of a table over a sweep shows a value that the sweep varies, by its path or
+    the end of it; which ends there are is looked at once every value is right by itself."""
+    sweep = root["sweep"]
+    steps = (sweep["vary"], *sweep["steps"].entries())
+    paths = [str(each.path[-1]) for step in steps for each in step.named()]
+    return isinstance(word, str) and any(
+        path == word or path.endswith(f".{word.replace(' ', '.')}") for path in paths
+    )
+
+
 def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
-    if not isinstance(column.data, str) or not is_metric(column.data):
+    if not isinstance(column.data, str):
+        return
+    _, asked = asked_point(column.data)
+    if not is_metric(asked):
         return
     try:
-        yield from _check(column.path, parse_expression(column.data), subjects)
+        yield from _check(column.path, parse_expression(asked), subjects)
     except UnfitError as unfit:
-        words = ", ".join((*RESULT_WORDS, *STEP_WORDS))
+        words = ", ".join((*RESULT_WORDS, *STEP_WORDS, *SEARCH_WORDS))
         yield column.path, f"{unfit}, or one of {words}", unfit.hint
+
+
+def _check_search_word(column: At, root: At) -> Iterator[Finding]:
+    """That a column shows what a search found only where there is one."""
+    if not isinstance(column.data, str) or "search" in root:
+        return
+    point, _ = asked_point(column.data)
+    if point is not None or shows_search(column.data):
+        message = f"found {describe(column.data)} in a scenario without a search"
+        yield column.path, f"{message}, needed is the key search", None
 
 
 def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
@@ -189,7 +259,10 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
             yield path, *unknown("subject", name, tuple(subjects))
         return
     try:
-        if subject.is_population:
+        is_process = subject.metrics is not None and (
+            name not in subjects or expression.metric not in POPULATION_METRICS
+        )
+        if subject.is_population and not is_process:
             check_population_metric(expression)
         else:
             check_monitor_metric(expression, subject.metrics)
@@ -273,9 +346,23 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     for n, line in enumerate(scenario.sweep.stop_when if scenario.sweep is not None else ()):
         if isinstance(line, Threshold):
             yield ("sweep", "stop_when", n), line.expression
+    if scenario.search is not None and scenario.search.figure is not None:
+        yield ("search", "figure"), scenario.search.figure
     for heading, column in scenario.table.items():
-        if is_metric(column):
-            yield ("table", heading), parse_expression(column)
+        _, asked = asked_point(column)
+        if is_metric(asked):
+            yield ("table", heading), parse_expression(asked)
+
+
+def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path, Expression]]:
+    """What the tables over a sweep ask of a variant, or of no one."""
+    paths = {} if scenario.sweep is None else scenario.sweep.names
+    for title, table in scenario.tables.items():
+        for heading, column in table.items():
+            _, asked = asked_point(column.metric)
+            if column.variant != variant or column.shows_step(paths) or not is_metric(asked):
+                continue
+            yield ("tables", title, heading), parse_expression(asked)
 
 
 def _group(name: str, subjects: Subjects) -> str:

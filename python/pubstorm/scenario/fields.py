@@ -16,11 +16,13 @@ from pydantic import (
     WrapValidator,
 )
 
+from pubstorm.metrics import Expression, parse_expression
 from pubstorm.metrics.thresholds import Threshold, parse_threshold
 from pubstorm.scenario.base import OrWord
 from pubstorm.scenario.target import Target, parse_sources, parse_targets
 from pubstorm.template import Kind, Template, TemplateError
 from pubstorm.units import (
+    KINDS,
     PartOf,
     Quantity,
     UnfitError,
@@ -193,6 +195,22 @@ def threshold(value: object) -> Threshold:
     return parse_threshold(text(value))
 
 
+def metric_name(value: object) -> Expression:
+    """A metric expression."""
+    return parse_expression(text(value))
+
+
+def amount(value: object) -> object:
+    """A quantity of any kind, as it was written."""
+    for read in KINDS:
+        try:
+            read(value)
+        except UnfitError:
+            continue
+        return value
+    raise UnfitError(value, "is a quantity such as 1000, 10k, 500/s or 10kB")
+
+
 def stop_line(value: object) -> Threshold | str:
     """A verdict that ends a series, or a condition that does."""
     source = text(value)
@@ -297,6 +315,18 @@ Sources = Annotated[
     BeforeValidator(parse_sources),
     WithJsonSchema({"title": "address or list", **TARGETS_JSON}),
 ]
+Amount = Annotated[
+    int | float | str,
+    BeforeValidator(amount),
+    _json("quantity", ["integer", "number", "string"], examples=[1000, "500/s"]),
+]
+GrowFactor = Annotated[float, Quantity(factor, 1.1, 100)]
+SharePositive = Annotated[float, Quantity(share, 0, 1, above_low=True)]
+Precision = Annotated[float, Quantity(share, 0.0001, 1)]
+Confidence = Annotated[float, Quantity(share, 0.5, 0.9999)]
+SearchRepeat = Annotated[int, Quantity(count, 1, 100)]
+Retries = Annotated[int, Quantity(count, 0, 20)]
+MetricName = Annotated[Expression, BeforeValidator(metric_name), _json("metric")]
 STOP_WORDS = ("failed", "invalid")
 StopLine = Annotated[Threshold | str, BeforeValidator(stop_line), _json("condition")]
 ThresholdLine = Annotated[Threshold, BeforeValidator(threshold), _json("threshold")]

@@ -12,16 +12,18 @@ from pydantic import ValidationError
 
 from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
-from pubstorm.scenario.at import Finding
+from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.checks import check_keys, check_rows, check_values
 from pubstorm.scenario.counts import counted
 from pubstorm.scenario.document import Document, DocumentError, Path, read_document
-from pubstorm.scenario.model import Scenario, Step
+from pubstorm.scenario.expressions import check_variant_columns
+from pubstorm.scenario.model import Scenario, Source, Step
 from pubstorm.scenario.overrides import apply_override, parse_override
 from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.retarget import retargeted
 from pubstorm.scenario.scale import scaled
+from pubstorm.scenario.search import Search
 from pubstorm.scenario.shape import shape_of
 from pubstorm.scenario.sweep import Sweep, Variation, written
 from pubstorm.units import UnfitError
@@ -55,6 +57,31 @@ def parse_scenario(
     return _Loading(file, document).scenario(text, overrides, target)
 
 
+def varied(scenario: Scenario, *overrides: str) -> Scenario:
+    """A scenario read again, with more overrides; raises `ScenarioError`."""
+    source = scenario.source
+    return parse_scenario(source.text, source.file, (*source.overrides, *overrides), source.target)
+
+
+def searched(scenario: Scenario, value: float) -> Scenario:
+    """A scenario with a value of its search, in the unit of its parser, and without the search."""
+    search = scenario.search
+    assert search is not None, "only a scenario with a search has such values"
+    return varied(scenario, FOUND, f"{search.vary}={search.span.measure.written(value)}")
+
+
+def smallest(scenario: Scenario) -> Scenario:
+    """The first that is played of a scenario: with the first value of its search, if it has one."""
+    search = scenario.search
+    return scenario if search is None else searched(scenario, search.span.low)
+
+
+def largest(scenario: Scenario) -> Scenario:
+    """The heaviest that a scenario comes to: with the last value of its search, if it has one."""
+    search = scenario.search
+    return scenario if search is None else searched(scenario, search.span.high)
+
+
 class _Loading:
     """One file on its way: its values so far, and where each came from."""
 
@@ -78,6 +105,8 @@ class _Loading:
             named = {"name": _name_of(self.file), **self.data}
             self.data = counted(named, allowed_descriptors())
         scenario = self._validate()
+        if scenario is not None and scenario.search is not None and not self.problems:
+            self._check_ends(scenario.search, text, (overrides, target))
         steps: tuple[Step, ...] = ()
         if scenario is not None and scenario.sweep is not None and not self.problems:
             steps = self._steps(scenario.sweep, text, (overrides, target))
@@ -88,7 +117,29 @@ class _Loading:
         notes = "".join(f"# with {setting}\n" for setting in settings)
         newline = "" if text.endswith("\n") or not notes else "\n"
         scenario = with_absolute_paths(scenario, self._folder)
-        return scenario.read_from(text + newline + notes, steps)
+        source = Source(text, self.file, tuple(overrides), target)
+        return scenario.read_from(source, text + newline + notes, steps)
+
+    def _check_ends(
+        self, search: Search, text: str, settings: tuple[Sequence[str], str | None]
+    ) -> None:
+        """Loads the scenario with the first and the last value of its search; what is wrong with
+        one is a problem of that key."""
+        overrides, target = settings
+        span = search.span
+        for key, number in (("from", span.low), ("to", span.high)):
+            own = f"{search.vary}={span.measure.written(number)}"
+            try:
+                apply_override(self.data, shape_of(Scenario), parse_override(own))
+                loading = _Loading(self.file, self.document)
+                loading.scenario(text, (*overrides, ALONE, FOUND, own), target)
+            except UnfitError as unfit:
+                self._add([(("search", "vary"), str(unfit), unfit.hint)])
+                return
+            except ScenarioError as error:
+                words = f"with {own.replace('=', ' ', 1)}"
+                found = ((f"{words}: {each.message}", each.hint) for each in error.problems)
+                self._add((("search", key), *each) for each in found)
 
     def _steps(
         self, sweep: Sweep, text: str, settings: tuple[Sequence[str], str | None]
@@ -97,16 +148,19 @@ class _Loading:
         of the value that brought it."""
         overrides, target = settings
         steps: list[Step] = []
+        looked_at: set[str | None] = {None}
         for variation in sweep.variations():
-            own = variation.overrides
+            own, variant = variation.overrides, variation.variant
+            loading = _Loading(self.file, self.document)
             try:
-                scenario = _Loading(self.file, self.document).scenario(
-                    text, (*overrides, ALONE, *own.values()), target
-                )
+                scenario = loading.scenario(text, (*overrides, ALONE, *own.values()), target)
             except ScenarioError as error:
                 self._add_of_step(variation, error.problems)
                 continue
             steps.append(Step(variation, scenario))
+            if variant is not None and variant not in looked_at:
+                looked_at.add(variant)
+                self._add(check_variant_columns(At(loading.data), scenario, variant))
         other = [s for s in steps if s.scenario.topology != steps[0].scenario.topology]
         if sweep.broker == "same" and other:
             message = "found 'same' for steps with different brokers, allowed is 'fresh'"
@@ -216,5 +270,7 @@ def _name_of(file: str) -> str:
 
 ALONE = "sweep=null"
 """The override that makes a scenario with a sweep one of its steps."""
+FOUND = "search=null"
+"""The override that makes a scenario with a search one of its points."""
 FILE_BYTES_MAX = 2**20
 EXAMPLE_HINT = "pubstorm scenarios lists ready ones to start from"

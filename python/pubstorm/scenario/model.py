@@ -30,8 +30,10 @@ from pubstorm.scenario.fields import (
 )
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
+from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
 from pubstorm.scenario.sweep import Sweep, Variation
+from pubstorm.scenario.tables import TableColumn
 from pubstorm.scenario.topology import Topology
 
 MILLISECOND_NS = 10**6
@@ -102,16 +104,23 @@ class Scenario(Part):
     leaves is removed after it."""
     sweep: Sweep | None = None
     """Plays the scenario many times with values that vary. Default: once."""
+    search: Search | None = None
+    """Looks for the largest value at which the scenario passes. Default: it is played as it is."""
     table: Mapping[str, Text] = Field(default_factory=dict)
     """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
     one row for each step; there, a column can also be a path that it varies, or `number`, `step`,
-    `note`, `verdict`, `limited_by`, `command` or `duration`."""
+    `note`, `verdict`, `limited_by`, `command` or `duration`; with a search `search.best`,
+    `search.most`, `search.limited_by` or `search.points`."""
+    tables: Mapping[str, Mapping[str, TableColumn]] = Field(default_factory=dict)
+    """Tables over a sweep, by title: a row for each step, and by heading a column of one variant's
+    metric, such as `{variant: fast, metric: device.lost}`, or of what varies, such as `clients`."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
     validity: Validity = Validity()
     """When the load generator counts as saturated."""
 
     _source_text: str = PrivateAttr(default="")
+    _source: Source | None = PrivateAttr(default=None)
     _steps: tuple[Step, ...] = PrivateAttr(default=())
 
     @property
@@ -120,16 +129,38 @@ class Scenario(Part):
         return self._source_text
 
     @property
+    def source(self) -> Source:
+        """Where it was read from."""
+        assert self._source is not None, "only a scenario that was read can be read again"
+        return self._source
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of its sweep, without repeats; none where there is no sweep."""
         return self._steps
 
-    def read_from(self, text: str, steps: tuple[Step, ...]) -> Scenario:
-        """The same scenario with the text it was read from, and the steps of its sweep."""
+    def read_from(self, source: Source, text: str, steps: tuple[Step, ...]) -> Scenario:
+        """The same scenario with where it was read from, the text of that with its settings, and
+        the steps of its sweep."""
         copy = self.model_copy()
+        copy._source = source
         copy._source_text = text
         copy._steps = steps
         return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a scenario was read from: enough to read it again with other values."""
+
+    text: str
+    """Of the file."""
+    file: str
+    """Where that is."""
+    overrides: tuple[str, ...] = ()
+    """`PATH=VALUE` each."""
+    target: str | None = None
+    """What replaces the file's target."""
 
 
 @dataclass(frozen=True, slots=True)

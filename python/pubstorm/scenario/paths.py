@@ -29,7 +29,11 @@ def _population(population: Population, folder: Path) -> Population:
     tls, rows = population.tls, population.rows
     if rows is not None:
         rows = rows.model_copy(update={"file": _joined(str(folder), rows.file)})
-    own = {"tls": None if tls is None else _tls(tls, folder), "rows": rows}
+    own: dict[str, object] = {"tls": None if tls is None else _tls(tls, folder), "rows": rows}
+    publisher = population.publisher
+    if publisher is not None:
+        command = _command(publisher.command, folder)
+        own["publisher"] = publisher.model_copy(update={"command": command})
     return population.model_copy(update=own)
 
 
@@ -52,12 +56,16 @@ def _tls(tls: Tls, folder: Path) -> Tls:
 
 
 def _broker(broker: Broker, folder: Path) -> Broker:
-    program, *words = broker.command or ("",)
+    binary, command = _joined(str(folder), broker.binary), _command(broker.command, folder)
+    return broker.model_copy(update={"binary": binary, "command": command})
+
+
+def _command(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """The command with an absolute program, unless that is to be looked for in the PATH."""
+    program, *words = command or ("",)
     if "/" in program:
         program = str(Path(str(folder).replace("{", "{{").replace("}", "}}"), program))
-    command = (program, *words) if broker.command else ()
-    binary = _joined(str(folder), broker.binary)
-    return broker.model_copy(update={"binary": binary, "command": command})
+    return (program, *words) if command else ()
 
 
 def _service(service: Service, folder: Path) -> Service:

@@ -39,16 +39,18 @@ def is_zeromq(scenario: Scenario) -> bool:
     return any(isinstance(target, ZmqTarget) for target in scenario.target)
 
 
-def zeromq_names(root: At) -> Collection[str]:
-    """The names of the populations that speak ZeroMQ, in a file as it stands."""
+def mqtt_names(root: At) -> Collection[str]:
+    """The names of the populations that speak MQTT, in a file as it stands; of one whose `at` names
+    nothing that is there, nobody can tell."""
     populations = list(root["populations"].named())
     publishers = {str(each.path[-1]) for each in populations if "publisher" in each}
+    places = {str(each.path[-1]) for each in root["topology"]["brokers"].named()}
     target = root[TARGET].data
     first = target[0] if isinstance(target, list) and target else target
-    places = set(publishers)
-    if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
+    if not (isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME)):
         places.add(TARGET)
-    return publishers | {str(p.path[-1]) for p in populations if _place(p) in places}
+    names = {str(each.path[-1]) for each in populations if _place(each) in places}
+    return names - publishers
 
 
 def _place(population: At) -> object:

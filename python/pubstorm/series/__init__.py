@@ -15,28 +15,32 @@ from pathlib import Path
 
 from pubstorm.binaries import engine_path
 from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.fit import unfit_here
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live
-from pubstorm.plan import provisional_plan
-from pubstorm.plan.faults import faulty_bridges
+from pubstorm.metrics.columns import shows_search
 from pubstorm.report import (
     SCENARIO_FILE,
+    SEARCH_FILE,
     SERIES_FILE,
     load_result,
+    load_search,
     load_series,
     write_reports,
 )
-from pubstorm.residue.bridges import remove_bridges
-from pubstorm.result import Result, Series, SeriesStep, Status, Verdict
+from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
-from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.run_directory import RunDirectory, new_path, set_aside, stored_scenario
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
-from pubstorm.scenario.load import ALONE
+from pubstorm.scenario.load import ALONE, largest
 from pubstorm.scenario.sweep import written
-from pubstorm.series.fit import unfit_here
+from pubstorm.search import SearchOptions, play_search
+from pubstorm.series.figures import figures
 from pubstorm.series.memory import memory_of_steps, steady_memory
+from pubstorm.series.pivot import asked_of, pivoted
 from pubstorm.series.row import cells, with_table
 from pubstorm.series.text import text_of
+from pubstorm.shared_brokers import shared_brokers
 from pubstorm.topology import Topology
 from pubstorm.units import write_duration
 from pubstorm.verdict import judge_threshold
@@ -62,7 +66,7 @@ def resume_series(path: Path, live: Live) -> Series:
     a folder without one is set aside. Raises StoredRunError where that is no series."""
     stored = load_series(path)
     asked = Invocation(stored.scenario, stored.overrides, stored.target)
-    text = _stored_text(path / SCENARIO_FILE)
+    text = stored_scenario(path / SCENARIO_FILE)
     scenario = parse_scenario(text, asked.scenario, asked.overrides, asked.target)
     series = _Series(scenario, asked, RunDirectory(path), live)
     if not series.continues(stored):
@@ -98,7 +102,8 @@ class _Series:
         self._turns = tuple(_turns(self._scenario, asked))
         self._rows = [turn.row for turn in self._turns]
         self._interrupted = asyncio.Event()
-        self._stopped: str | None = None
+        self._stopped: dict[str | None, str] = {}
+        """By variant, or None where there are none, the condition that ended it."""
 
     def continues(self, stored: Series) -> bool:
         """Whether its steps are those of the stored series."""
@@ -106,60 +111,54 @@ class _Series:
 
     async def play(self, started: str) -> Series:
         """Plays every turn that has no result yet, until the end or what ends the series."""
-        topology = self._shared_topology()
         kept = [self._kept(turn) for turn in self._turns]
         self._store(started)
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(caught_signals(lambda _: self._interrupted.set()))
+            topology: Topology | None = None
+            if self._sweep.broker == "same":
+                scenarios = [largest(turn.step.scenario) for turn in self._turns]
+                brokers = shared_brokers(scenarios, self._directory.topology, self._live.note)
+                topology = await stack.enter_async_context(brokers)
             for turn, result in zip(self._turns, kept, strict=True):
+                if turn.row.variant in self._stopped:
+                    continue
                 if result is None:
                     result = await self._played(turn, topology)
                 if self._interrupted.is_set():
                     break
-                self._stopped = self._condition_met(turn, result)
+                condition = self._condition_met(turn, result)
+                if condition is not None:
+                    self._stopped[turn.row.variant] = condition
                 self._store(started)
-                if self._stopped is not None:
-                    break
-        finally:
-            if topology is not None:
-                with caught_signals(lambda _: self._interrupted.set()):
-                    await topology.stop()
-                for residue in await remove_bridges(topology.bridges.outside()):
-                    self._live.note(f"{residue.target}: {residue.text}")
         if self._directory.failure is not None:
             self._live.note(f"{self._directory.failure}: what is stored is not complete")
         return self._store(started)
-
-    def _shared_topology(self) -> Topology | None:
-        """Brokers for all steps; the first step starts them."""
-        if self._sweep.broker == "fresh":
-            return None
-        spec = self._turns[0].step.scenario.topology
-        scenarios = [turn.step.scenario for turn in self._turns]
-        topology = Topology(
-            spec,
-            self._directory.topology,
-            lambda _: None,
-            targets=scenarios[0].target,
-            cut=faulty_bridges(*scenarios),
-        )
-        plans = [provisional_plan(scenario) for scenario in scenarios]
-        topology.keys.make(*plans)
-        topology.services.prepare(*plans)
-        return topology
 
     def _kept(self, turn: _Turn) -> Result | None:
         """The result of a step that was played to its end before."""
         folder = self._directory.path / turn.row.folder
         if not folder.exists():
             return None
+        if (folder / SEARCH_FILE).exists():
+            return self._kept_search(turn, folder)
         with contextlib.suppress(StoredRunError):
             result = load_result(folder)
             if not result.interrupted:
                 self._finish(turn, result)
                 self._live.step(f"{self._title(turn)}: {result.verdict.status}, played before")
                 return result
-        _set_aside(folder)
+        set_aside(folder)
         return None
+
+    def _kept_search(self, turn: _Turn, folder: Path) -> Result | None:
+        """What the search of a step showed that came to its end before; another goes on."""
+        search = load_search(folder)
+        if not search.complete:
+            return None
+        result = self._finish_search(turn, search)
+        self._live.step(f"{self._title(turn)}: {search.status}, played before")
+        return result
 
     async def _played(self, turn: _Turn, topology: Topology | None) -> Result | None:
         """Plays a step, after the pause; None where it came to no measurement or does not fit."""
@@ -168,6 +167,8 @@ class _Series:
         if self._interrupted.is_set():
             return None
         self._live.step(self._title(turn))
+        if turn.step.scenario.search is not None:
+            return await self._searched(turn, topology)
         if (unfit := unfit_here(turn.step.scenario)) is not None:
             self._put(turn.row.model_copy(update={"unfit": unfit}), None)
             self._live.step(f"  not run: {unfit}")
@@ -187,10 +188,25 @@ class _Series:
         self._live.step(f"  {result.verdict.status}, limited by {result.verdict.limited_by}")
         return result
 
+    async def _searched(self, turn: _Turn, topology: Topology | None) -> Result | None:
+        """Plays a step that is a search; what its answer showed, None where there is none."""
+        source = turn.step.scenario.source
+        asked = Invocation(self._asked.scenario, source.overrides, source.target)
+        options = SearchOptions(self._directory.path / turn.row.folder, asked, topology)
+        try:
+            search = await play_search(turn.step.scenario, options, self._live)
+        except PubstormError as error:
+            self._fail(turn, error)
+            return None
+        if search.interrupted:
+            self._interrupted.set()
+            return None
+        return self._finish_search(turn, search)
+
     async def _pause(self) -> None:
         if self._sweep.pause:
             self._live.step(f"pause of {write_duration(self._sweep.pause)}")
-        with caught_signals(lambda _: self._interrupted.set()), contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._interrupted.wait(), self._sweep.pause / 1e9)
 
     def _title(self, turn: _Turn) -> str:
@@ -201,18 +217,40 @@ class _Series:
         judged = {
             "status": verdict.status,
             "limited_by": verdict.limited_by,
-            "evidence": _evidence(verdict),
+            "evidence": verdict.facts,
             "memory": steady_memory(result),
         }
         self._put(turn.row.model_copy(update=judged), result)
+
+    def _finish_search(self, turn: _Turn, search: SearchResult) -> Result | None:
+        """Puts the row of a step that is a search; its figures are those at the answer."""
+        folder, result = self._directory.path / turn.row.folder, None
+        shown = next((p for p in search.points if p.number == search.answer.best_point), None)
+        if shown is not None:
+            with contextlib.suppress(StoredRunError):
+                result = load_result(folder / shown.folder)
+        judged = {
+            "status": search.status,
+            "limited_by": search.answer.limited_by,
+            "evidence": (search.answer.text,),
+            "answer": search.answer,
+        }
+        self._put(turn.row.model_copy(update=judged), result, search)
+        return result
 
     def _fail(self, turn: _Turn, error: PubstormError) -> None:
         words = error.message if error.hint is None else f"{error.message}\n{error.hint}"
         self._put(turn.row.model_copy(update={"problem": words}), None)
         self._live.step(f"  no measurement: {error.message}")
 
-    def _put(self, row: SeriesStep, result: Result | None) -> None:
-        filled = row.model_copy(update={"cells": cells(self._scenario.table, row, result)})
+    def _put(
+        self, row: SeriesStep, result: Result | None, search: SearchResult | None = None
+    ) -> None:
+        table = self._scenario.table
+        asked = asked_of(self._scenario.tables, row) | {*filter(shows_search, table.values())}
+        found = figures(asked, result, search, self._directory.path / row.folder)
+        row = row.model_copy(update={"figures": found})
+        filled = row.model_copy(update={"cells": cells(table, row, result)})
         self._rows[row.number - 1] = filled
 
     def _condition_met(self, turn: _Turn, result: Result | None) -> str | None:
@@ -229,9 +267,17 @@ class _Series:
                 return line.source
         return None
 
+    def _stopped_in_words(self) -> str | None:
+        ended = [
+            condition if variant is None else f"{variant}: {condition}"
+            for variant, condition in self._stopped.items()
+        ]
+        return "; ".join(ended) or None
+
     def _store(self, started: str) -> Series:
         rows = tuple(self._rows)
-        over = self._stopped is not None or all(row.outcome != "not played" for row in rows)
+        left = [row for row in rows if row.outcome == "not played"]
+        over = all(row.variant in self._stopped for row in left)
         series = Series(
             name=self._scenario.name,
             scenario=self._asked.scenario,
@@ -244,8 +290,9 @@ class _Series:
             steps=rows,
             complete=over and not self._interrupted.is_set(),
             interrupted=self._interrupted.is_set(),
-            stopped=self._stopped,
+            stopped=self._stopped_in_words(),
             memory=memory_of_steps(rows),
+            tables=pivoted(self._scenario.tables, self._sweep, rows),
             text=text_of(rows, self._sweep.is_ladder),
         )
         self._directory.write(SERIES_FILE, series.to_json())
@@ -268,6 +315,8 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
         row = SeriesStep(
             number=number,
             label=label,
+            base=step.variation.base,
+            variant=step.variation.variant,
             values={path: written(value) for path, value in values.items()},
             repetition=repetition,
             repetitions=repeat,
@@ -278,38 +327,8 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
         yield _Turn(step, row.model_copy(update={"cells": cells(scenario.table, row, None)}))
 
 
-def _evidence(verdict: Verdict) -> tuple[str, ...]:
-    """The facts behind a verdict, the one that decided it first: what makes a run invalid comes
-    before the conditions that it missed, and these before what else was found."""
-    missed = tuple(f"{t.expression}: {t.text}" for t in verdict.thresholds if not t.passed)
-    if verdict.status is Status.INVALID:
-        return (*verdict.evidence, *missed)
-    return (*missed, *verdict.evidence)
-
-
 def _identity(step: SeriesStep) -> tuple[object, ...]:
     return step.number, step.values, step.repetition, step.folder
-
-
-def _set_aside(folder: Path) -> None:
-    """Renames what is left of a step that was not played to its end."""
-    names = (folder.with_name(f"{folder.name}.broken-{n}") for n in itertools.count(1))
-    aside = next(name for name in names if not name.exists())
-    try:
-        folder.rename(aside)
-    except OSError as error:
-        raise StoredRunError(f"cannot rename {folder} to {aside.name}: {error.strerror}") from error
-
-
-def _stored_text(path: Path) -> str:
-    """The scenario of a series as it was read, without the settings noted at its end."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoredRunError(f"cannot read {path}: {error}") from error
-    while lines and lines[-1].startswith(("# with --set ", "# with --target ")):
-        lines.pop()
-    return "".join(lines)
 
 
 def _now() -> datetime:

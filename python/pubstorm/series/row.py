@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pubstorm.metrics.columns import shows_search
 from pubstorm.metrics.table import cells as measured_cells
 from pubstorm.quantity import NOTHING, count_text
-from pubstorm.result import Result, SeriesStep
+from pubstorm.result import Figure, Result, SeriesStep
 from pubstorm.scenario import Scenario
 
 DEFAULT_TABLE = {
@@ -40,12 +41,18 @@ def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> 
     )
 
 
+def value_cell(value: str) -> str:
+    """A value that steps vary, as a cell."""
+    return count_text(int(value)) if value.isascii() and value.isdigit() else value
+
+
 def _own(column: str, step: SeriesStep) -> str | None:
     """What a step says of itself, with or without a result: one of its words, or a value that it
     changes. None: the column is not its to fill."""
     if column in step.values:
-        value = step.values[column]
-        return count_text(int(value)) if value.isascii() and value.isdigit() else value
+        return value_cell(step.values[column])
+    if shows_search(column):
+        return _of_search(step.figures.get(column))
     words = {
         "number": str(step.number),
         "step": step.name,
@@ -55,3 +62,10 @@ def _own(column: str, step: SeriesStep) -> str | None:
         "limited_by": None if step.limited_by is None else str(step.limited_by),
     }
     return words.get(column)
+
+
+def _of_search(figure: Figure | None) -> str:
+    """What the search of a step found, or a figure at one of its points."""
+    if figure is None:
+        return NOTHING
+    return figure.word or NOTHING if figure.estimate is None else figure.estimate.text

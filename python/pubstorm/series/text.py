@@ -1,5 +1,5 @@
-"""What a series says in one line: up to where it held, what broke first, and who set the limit. A
-pure function of the steps and their verdicts."""
+"""What a series says in one line, or in one for each of its variants: up to where it held, what
+broke first, and who set the limit. A pure function of the steps and their verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from pubstorm.result import LimitedBy, SeriesStep, Status
 
 def text_of(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
     """The line for steps in the order of playing; of a ladder, where a value grows from step to
-    step, it says how far it held."""
+    step, it says how far it held. With variants a line for each."""
+    variants = dict.fromkeys(step.variant for step in steps)
+    return "\n".join(_of_variant(variant, steps, is_ladder) for variant in variants)
+
+
+def _of_variant(variant: str | None, steps: Sequence[SeriesStep], is_ladder: bool) -> str:
+    if variant is None:
+        return _line(steps, is_ladder)
+    own = [s.model_copy(update={"label": s.base}) for s in steps if s.variant == variant]
+    return f"{variant}: {_line(own, is_ladder)}"
+
+
+def _line(steps: Sequence[SeriesStep], is_ladder: bool) -> str:
     unfit = [f"{step.name} not run: {step.unfit}" for step in steps if step.unfit is not None]
     played = [step for step in steps if step.outcome not in {"not played", "not run"}]
     if not played:

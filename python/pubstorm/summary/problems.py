@@ -61,7 +61,8 @@ def _of(kind: Kind, populations: Mapping[str, PopulationResult]) -> Problem | No
     of = sum(map(kind.of, populations.values())) if kind.of is not None else None
     reasons = dict(sum((Counter(dict(_reasons(kind, p))) for p in populations.values()), Counter()))
     shown = dict(sorted(reasons.items(), key=lambda item: -item[1]))
-    why = ", ".join(f"{count_text(n)} {reason_text(reason)}" for reason, n in shown.items())
+    peer = "broker" if any(p.version == "mqtt-3.1.1" for p in populations.values()) else "publisher"
+    why = ", ".join(f"{count_text(n)} {reason_text(reason, peer)}" for reason, n in shown.items())
     return Problem(
         kind=kind.name,
         count=count,
@@ -83,9 +84,9 @@ def _reasons(kind: Kind, population: PopulationResult) -> Iterator[tuple[Reason,
                 room -= min(count, room)
 
 
-def reason_text(reason: Reason) -> str:
-    """A reason in words."""
-    return str(reason).replace("_", " ")
+def reason_text(reason: Reason, peer: str = "broker") -> str:
+    """A reason in words; `peer` is what the clients were connected to."""
+    return str(reason).replace("_", " ").replace("broker", peer)
 
 
 def _out_of(count: int, of: int | None) -> str:

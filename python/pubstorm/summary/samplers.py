@@ -83,6 +83,8 @@ def _publishing(population: Population, result: PopulationResult) -> _Part:
     those sent."""
     levels = tuple(sorted({publication.qos for publication in population.publications}))
     times = result.ack_latency_us
+    if population.version != "mqtt-3.1.1":
+        return _Part("pub", (), result.sent_total, result.sent_total + result.skipped_total, None)
     if 0 not in levels:
         count, of = result.acked_total, result.sent_total
     else:

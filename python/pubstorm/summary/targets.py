@@ -53,6 +53,8 @@ def planned_clients(plan: Plan) -> Counter[int]:
     """How many clients each target should have."""
     planned = Counter[int]()
     for index, population in enumerate(plan.populations):
+        if population.is_publisher:
+            continue
         at, clients = population.at, population.clients
         if at.choice == "random" and at.count > 1:
             planned.update(target_of(plan, index, client) for client in range(clients))

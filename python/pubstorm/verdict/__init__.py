@@ -12,8 +12,9 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.verdict.fault_findings import FAULT_RULES
-from pubstorm.verdict.findings import RULES, Finding
+from pubstorm.verdict.findings import RULES, Finding, under_test
 from pubstorm.verdict.phase_findings import PHASE_RULES
+from pubstorm.verdict.publisher_findings import PUBLISHER_RULES
 from pubstorm.verdict.summary_findings import SUMMARY_RULES
 from pubstorm.verdict.watched_findings import WATCHED_RULES
 
@@ -21,7 +22,14 @@ from pubstorm.verdict.watched_findings import WATCHED_RULES
 def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     """The verdict on a run."""
     outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
-    rules = (*RULES, *FAULT_RULES, *PHASE_RULES, *WATCHED_RULES, *SUMMARY_RULES)
+    rules = (
+        *RULES,
+        *PUBLISHER_RULES,
+        *FAULT_RULES,
+        *PHASE_RULES,
+        *WATCHED_RULES,
+        *SUMMARY_RULES,
+    )
     findings = [finding for rule in rules for finding in rule(measured)]
     failed = any(not outcome.passed for outcome in outcomes) or any(f.failed for f in findings)
     invalid = any(f.invalid for f in findings)
@@ -59,6 +67,7 @@ def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
         LimitedBy.TARGET,
         LimitedBy.GENERATOR,
         LimitedBy.BROKER,
+        LimitedBy.PUBLISHER,
         LimitedBy.WINDOW,
         LimitedBy.UNKNOWN,
     )
@@ -68,23 +77,31 @@ def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
 def _limit_of_missed(
     measured: Measured, thresholds: Sequence[Threshold], outcomes: Sequence[ThresholdOutcome]
 ) -> LimitedBy:
-    """A latency missed by a healthy generator is the broker's, and so is a figure of a broker; any
-    other miss tells nothing."""
+    """A latency missed by a healthy generator is that of what is under test, and so is a figure of
+    a broker or publisher; any other miss tells nothing."""
     brokers = {part for b in measured.brokers for part in (b.name, b.name.rpartition("-")[0])}
+    publishers = {part for p in measured.publishers for part in (p.name, p.population)}
     for threshold, outcome in zip(thresholds, outcomes, strict=True):
         asked = threshold.expression
         slow = "latency" in asked.metric
-        if not outcome.passed and outcome.found is not None and (slow or asked.subject in brokers):
+        if outcome.passed or outcome.found is None:
+            continue
+        if asked.subject in publishers:
+            return LimitedBy.PUBLISHER
+        if asked.subject in brokers:
             return LimitedBy.BROKER
+        if slow:
+            return under_test(measured)
     return LimitedBy.UNKNOWN
 
 
 def _health(measured: Measured) -> str:
-    fleet = measured.fleet
+    fleet, late = measured.fleet, ""
+    if fleet.lateness_us.count or not measured.publishers:
+        p99, count = duration_text(fleet.lateness_us.p99), fleet.lateness_us.count
+        late = f"p99 lateness {p99} over {counted(count, 'message')}, "
     return (
-        f"the generator kept up: p99 lateness {duration_text(fleet.lateness_us.p99)} over "
-        f"{counted(fleet.lateness_us.count, 'message')}, busy in "
-        f"{count_text(fleet.busy_intervals_total)} of "
+        f"the generator kept up: {late}busy in {count_text(fleet.busy_intervals_total)} of "
         f"{counted(fleet.load_intervals_total, 'interval')}"
     )
 

@@ -32,10 +32,10 @@ def _ledgers(measured: Measured) -> Iterable[Finding]:
                 for counter, words in _COUNTED.items()
             )
             owed = sum(flow.expected_total for flow in flows)
-            level = " and ".join(map(str, qos))
+            level = f" at QoS {' and '.join(map(str, qos))}" if qos else ""
             yield Finding(
                 f"stage {stage.name}, with its faults: {counts} of "
-                f"{counted(owed, 'delivery', 'deliveries')} at QoS {level}"
+                f"{counted(owed, 'delivery', 'deliveries')}{level}"
             )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pubstorm.quantity import count_text, counted, duration_text, share_text
-from pubstorm.result import LimitedBy, Measured, PopulationResult, StageResult
+from pubstorm.result import FlowResult, LimitedBy, Measured, PopulationResult, StageResult
 from pubstorm.snapshot import Reason
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
@@ -42,6 +42,8 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
+        elif event.kind == "publisher":
+            yield Finding(text, LimitedBy.PUBLISHER, failed=True)
         elif event.kind in {"host", "bridge"}:
             yield Finding(event.text)
         elif event.kind == "residue":
@@ -126,9 +128,11 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
+    """Messages that the engines did not send; publishers under test have rules of their own."""
+    published = _of_publishers(measured)
     for name, population in measured.populations.items():
         skipped = population.skipped_total
-        if not skipped:
+        if not skipped or name in published:
             continue
         due = skipped + population.sent_total
         text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
@@ -137,6 +141,11 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
         else:
             text = f"{text}, and nothing but the generator held them up"
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+
+
+def _of_publishers(measured: Measured) -> set[str]:
+    """Populations whose clients are publishers under test."""
+    return {publisher.population for publisher in measured.publishers}
 
 
 def _held_up(measured: Measured, population: PopulationResult) -> bool:
@@ -177,6 +186,8 @@ def _connections(measured: Measured) -> Iterable[Finding]:
             )
         if population.disconnected_total:
             reasons = _reasons_text(Counter(population.outcomes), _LOSS_REASONS)
+            if carrier(population) is LimitedBy.PUBLISHER:
+                reasons = reasons.replace("_by_broker", "_by_publisher")
             yield Finding(
                 f"{name}: {count_text(population.disconnected_total)} of "
                 f"{counted(population.connected_total, 'connection')} were lost: {reasons}",
@@ -192,11 +203,31 @@ def with_faults(measured: Measured) -> list[StageResult]:
 def _unless_broken(
     measured: Measured, broken: Iterable[StageResult], population: str, counter: str
 ) -> LimitedBy:
-    """The broker, unless all that a population counts came in stages with faults."""
+    """What carries a population's messages, unless all that it counts came in stages with
+    faults."""
     there = [s.populations[population] for s in broken if population in s.populations]
     counted_there = sum(getattr(part, counter) for part in there)
-    total = getattr(measured.populations[population], counter)
-    return LimitedBy.NONE if counted_there >= total else LimitedBy.BROKER
+    whole = measured.populations[population]
+    return LimitedBy.NONE if counted_there >= getattr(whole, counter) else carrier(whole)
+
+
+def carrier(population: PopulationResult) -> LimitedBy:
+    """What carries the messages of a population: a broker, or a publisher of ZeroMQ."""
+    is_zeromq = population.version == "zmtp-3.1"
+    return LimitedBy.PUBLISHER if is_zeromq else LimitedBy.BROKER
+
+
+def under_test(measured: Measured) -> LimitedBy:
+    """What carries the messages of a run: publishers, where all its clients speak ZeroMQ."""
+    found = set(map(carrier, measured.populations.values()))
+    return LimitedBy.PUBLISHER if found == {LimitedBy.PUBLISHER} else LimitedBy.BROKER
+
+
+def explained_by_faults(measured: Measured, flow: FlowResult) -> bool:
+    """Whether all that a flow lost was lost in stages with faults."""
+    pair = (flow.source, flow.to)
+    parts = (part for stage in with_faults(measured) for part in stage.flows)
+    return sum(p.lost_total for p in parts if (p.source, p.to) == pair) >= flow.lost_total
 
 
 def _advice(measured: Measured) -> Iterable[Finding]:
@@ -208,16 +239,15 @@ def _advice(measured: Measured) -> Iterable[Finding]:
 
 
 def _deliveries(measured: Measured) -> Iterable[Finding]:
-    """Losses, surplus, duplicates and what the ledger could not follow, flow by flow."""
-    broken = with_faults(measured)
+    """Losses, surplus, duplicates and what the ledger could not follow, flow by flow; the losses of
+    publishers under test have a rule of their own."""
+    published = _of_publishers(measured)
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
-        if flow.lost_total:
+        if flow.lost_total and flow.source not in published:
             text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
-            pair = (flow.source, flow.to)
-            there = (f for stage in broken for f in stage.flows if (f.source, f.to) == pair)
-            by_faults = sum(f.lost_total for f in there) >= flow.lost_total
+            by_faults = explained_by_faults(measured, flow)
             yield Finding(text, LimitedBy.NONE if by_faults else LimitedBy.BROKER)
         facts = (
             (flow.duplicate_total, "duplicates came beside"),
@@ -264,8 +294,9 @@ def _unacknowledged(measured: Measured) -> Iterable[Finding]:
 
 def _closed_loops(measured: Measured) -> Iterable[Finding]:
     """A closed loop always has a limit: its window, or what takes its messages."""
+    published = _of_publishers(measured)
     for name, population in measured.populations.items():
-        if not population.closed_loop or not population.sent_total:
+        if not population.closed_loop or not population.sent_total or name in published:
             continue
         window, trips = population.closed_loop_window, population.ack_latency_us.actual
         room = population.ready_max * window if window else 0

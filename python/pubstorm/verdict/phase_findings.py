@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pubstorm.quantity import span_text
 from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
-from pubstorm.verdict.findings import Finding
+from pubstorm.verdict.findings import Finding, under_test
 
 
 def _phases(measured: Measured) -> Iterable[Finding]:
@@ -22,7 +22,7 @@ def _phases(measured: Measured) -> Iterable[Finding]:
             lasted = broke and phase.recovered_after_s is None
             if (phase.stage, phase.name) in faults:
                 broke = lasted = lasted and not _made_up_for(measured.phases[number + 1 :], phase)
-            limited_by = LimitedBy.BROKER if broke else LimitedBy.NONE
+            limited_by = under_test(measured) if broke else LimitedBy.NONE
             yield Finding(text, limited_by, failed=lasted)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pubstorm.quantity import count_text, counted, share_text, span_text
 from pubstorm.result import LimitedBy, Measured, StalledSubscriber, TargetResult
-from pubstorm.verdict.findings import Finding, with_faults
+from pubstorm.verdict.findings import Finding, carrier, with_faults
 
 UNEVEN_FACTOR = 1.1
 """How much more than its part by the plan a target may have."""
@@ -16,8 +16,8 @@ NAMED_MAX = 3
 
 
 def _stalls(measured: Measured) -> Iterable[Finding]:
-    """Subscribers that stalled. Those that got nothing more count as lost deliveries do: the
-    broker's, unless a fault explains them."""
+    """Subscribers that stalled. Those that got nothing more count as lost deliveries do: of what
+    carries their messages, unless a fault explains them."""
     broken = {stage.name for stage in with_faults(measured)}
     for name, population in measured.populations.items():
         told = [stall for stall in measured.stalls if stall.population == name]
@@ -29,7 +29,7 @@ def _stalls(measured: Measured) -> Iterable[Finding]:
                 f"stage ended{_named(for_good, lasting)}"
             )
             explained = told and all(stall.stage in broken for stall in told)
-            yield Finding(text, LimitedBy.NONE if explained else LimitedBy.BROKER)
+            yield Finding(text, LimitedBy.NONE if explained else carrier(population))
         passing = max(population.stalled_total, len(told)) - lasting
         if passing > 0:
             over = [stall for stall in told if not stall.lasted]

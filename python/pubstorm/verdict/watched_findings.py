@@ -21,12 +21,17 @@ RESENT_SHARE = 0.001
 
 
 def _processors(measured: Measured) -> Iterable[Finding]:
-    """A process with no core left to use is at its limit; else the host, when it has none left."""
-    at_limit = list(_processes_at_limit(measured))
-    yield from (Finding(text, LimitedBy.BROKER) for text in at_limit)
+    """A process with no core left to use is at its limit, and so is a publisher with a thread that
+    has none; else the host, when it has none left. Who sends as fast as it can always has a full
+    thread, which tells nothing of the host."""
+    at_limit = [Finding(text, LimitedBy.BROKER) for text in _processes_at_limit(measured)]
+    at_limit += _threads_at_limit(measured, closed_loop=False)
+    yield from at_limit
+    yield from _threads_at_limit(measured, closed_loop=True)
     for share, span in _busiest(measured, "host", "cpu"):
         if share >= FULL_SHARE:
             text = f"the host's processors were busy for {share_text(share)} of the time {span}"
+            text += _users(measured)
             yield Finding(text, LimitedBy.NONE if at_limit else LimitedBy.HOST)
     for share, span in _busiest(measured, "host", "cpu_steal"):
         if share >= STOLEN_SHARE:
@@ -36,7 +41,8 @@ def _processors(measured: Measured) -> Iterable[Finding]:
 
 def _processes_at_limit(measured: Measured) -> Iterator[str]:
     """Brokers that are watched together have a thread each: they are the host's limit."""
-    others = {"host", *(broker.group for broker in measured.brokers)}
+    published = {publisher.name for publisher in measured.publishers}
+    others = {"host", *(broker.group for broker in measured.brokers), *published}
     # Redis does all commands in one of its threads.
     alone = {service.name for service in measured.services}
     watched = (w for w in measured.monitors if w.metric == "cpu" and w.group != "agent")
@@ -48,6 +54,35 @@ def _processes_at_limit(measured: Measured) -> Iterator[str]:
                 of = "a core" if cores == 1 else counted(cores, "core")
                 why = ", and has one thread only" if threads == 1 else ""
                 yield f"{source} used {share_text(used / cores)} of {of} {span}{why}"
+
+
+def _threads_at_limit(measured: Measured, *, closed_loop: bool) -> Iterator[Finding]:
+    """Publishers with a thread that had a core to itself, and no less to do: the one that sends, or
+    one that does input and output."""
+    for publisher in measured.publishers:
+        if measured.populations[publisher.population].closed_loop is closed_loop:
+            for used, span in _busiest(measured, publisher.name, "thread_cpu_max"):
+                if used >= FULL_SHARE:
+                    text = f"{publisher.name}: its busiest thread used {share_text(used)} of a core"
+                    yield Finding(f"{text} {span}", LimitedBy.PUBLISHER)
+
+
+def _users(measured: Measured) -> str:
+    """Who used the processors of a host that publishers run on beside the generator."""
+    if not measured.publishers:
+        return ""
+    parts = {
+        " and ".join(p.name for p in measured.publishers): {p.name for p in measured.publishers},
+        "the engines": {w.source for w in measured.monitors if w.group == "agent"},
+    }
+    host = _watched(measured, "host", "cpu")
+    left, texts = host.load.mean if host is not None else 0.0, []
+    for name, sources in parts.items():
+        found = (_watched(measured, source, "cpu") for source in sorted(sources))
+        share = sum(w.load.mean for w in found if w is not None) / measured.environment.cores
+        left -= share
+        texts.append(f"{name} {share_text(round(share, 3))}")
+    return f": {', '.join(texts)}, others {share_text(round(max(left, 0.0), 3))}"
 
 
 def _memory(measured: Measured) -> Iterable[Finding]:

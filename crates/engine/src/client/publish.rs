@@ -1,12 +1,12 @@
 //! What a client sends: which messages are due, their encoding with stamp, one write for all that
 //! are due together, and sending again after a reconnect.
 
+use agent::publication::PublicationSetup;
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
 use plan::{MessageFacts, Pacer, Payload, Publication, Stamp, StreamId, Template, payload_bytes};
 
 use super::{Client, Phase};
 use crate::clock;
-use crate::setup::PublicationSetup;
 use crate::shared::Shared;
 
 /// Bytes that a client writes in one turn at most, before others have theirs.
@@ -132,7 +132,7 @@ impl Client {
     fn publish_turn(&mut self, shared: &mut Shared, index: usize) {
         let population = usize::from(self.population);
         let Shared { setup, tally, out, text, publishing, now_ns, .. } = shared;
-        let Some(publishing) = publishing else { return };
+        let (Some(publishing), Some(session)) = (publishing, self.session.mqtt()) else { return };
         let (now_ns, publication) =
             (*now_ns, &setup.plan.populations[population].publications[index]);
         let ready = &setup.populations[population].publications[index];
@@ -175,7 +175,7 @@ impl Client {
                 number: progress.sent,
                 publication: index as u16,
             };
-            let Some(packet_id) = self.session.publish(qos, message) else {
+            let Some(packet_id) = session.publish(qos, message) else {
                 progress.waits = true;
                 return;
             };
@@ -223,7 +223,8 @@ impl Client {
             let ready = &setup.populations[population].publications[index];
             message.append(publication, ready, &sender, (packet_id, true), (out, text));
         };
-        let resent = self.session.retransmit(sender.version, out, again) as u64;
+        let Some(session) = self.session.mqtt() else { return };
+        let resent = session.retransmit(sender.version, out, again) as u64;
         let counters = &mut tally.populations[population].counters;
         counters.resent_total += resent;
         counters.packets_sent_total += resent;
@@ -279,8 +280,8 @@ impl Client {
         let (from, to) = (progress.balanced, progress.sent);
         progress.balanced = to;
         for variant in (0..variants.count()).take_while(|_| to > from) {
-            let below = |end: u32| variants.messages(client, variant, end);
-            let count = i64::from(below(to) - below(from));
+            let below = |end: u32| variants.messages(client, variant, end.into());
+            let count = (below(to) - below(from)).cast_signed();
             if count == 0 {
                 continue;
             }

@@ -1,26 +1,19 @@
-//! What a client reads: bytes into packets, packets into the session, deliveries into the ledger,
-//! with all replies in one write.
+//! What a client reads: bytes from the socket, deliveries into the ledger, at its read rate.
 
-use mqtt::{Decoded, Event, Publish, decode};
-use plan::{Reason, SECOND_NS};
+use mqtt::Publish;
+use plan::SECOND_NS;
 
-use super::{Client, Phase};
+use super::{Client, Phase, Session};
+use crate::arrivals::Arrivals;
 use crate::clock;
-use crate::ledger::Delivery;
 use crate::shared::Shared;
 use crate::stream::{Halt, Stream};
 
-/// What is left to do after a packet.
-enum After {
-    /// Nothing.
-    Go,
-    /// A publication that was held up can go on.
-    Publish,
-    /// The client has read as much as its rate allows.
-    Pause,
-    /// The connection is to be given up.
-    Lost(Reason),
-}
+/// What a client at a read rate may have left unread and still read: it keeps to the rate over any
+/// longer time, however late the loop comes to it.
+const CREDIT_NS: u64 = 5_000_000;
+/// Time between two turns of reading where messages are due more often.
+const TURN_NS: f64 = 1_000_000.0;
 
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
@@ -71,7 +64,7 @@ impl Client {
             self.handle_unread(shared);
             return;
         }
-        let handled = self.handle_packets(shared, bytes);
+        let handled = self.handle_whole(shared, bytes);
         if handled < bytes.len() && self.stream.is_some() {
             self.unread.extend_from_slice(&bytes[handled..]);
         }
@@ -79,79 +72,22 @@ impl Client {
 
     fn handle_unread(&mut self, shared: &mut Shared) {
         let mut bytes = std::mem::take(&mut self.unread);
-        let handled = self.handle_packets(shared, &bytes);
+        let handled = self.handle_whole(shared, &bytes);
         if handled < bytes.len() && self.stream.is_some() {
             bytes.drain(..handled);
             self.unread = bytes;
         }
     }
 
-    /// Handles whole packets and writes the replies; returns how many bytes they took.
-    fn handle_packets(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
-        let version = shared.version(self.population());
-        let mut handled = 0;
-        let mut publishes = false;
-        shared.out.clear();
-        while self.stream.is_some() && !self.paused {
-            let (packet, len) = match decode(version, &bytes[handled..]) {
-                Ok(Decoded::Packet { packet, len }) => (packet, len),
-                Ok(Decoded::Incomplete { .. }) => break,
-                Err(_) => {
-                    self.lost(shared, Reason::ProtocolError);
-                    break;
-                }
-            };
-            handled += len;
-            let tally = &mut shared.tally.populations[usize::from(self.population)];
-            tally.counters.packets_received_total += 1;
-            let replied = shared.out.len();
-            let after = match self.session.handle(version, &packet, &mut shared.out) {
-                Ok(event) => {
-                    let tally = &mut shared.tally.populations[usize::from(self.population)];
-                    tally.counters.packets_sent_total += u64::from(shared.out.len() > replied);
-                    self.handle_event(shared, event)
-                }
-                Err(_) => After::Lost(Reason::ProtocolError),
-            };
-            match after {
-                After::Go => {}
-                After::Publish => publishes = true,
-                After::Pause => self.paused = true,
-                After::Lost(reason) => self.lost(shared, reason),
-            }
+    /// Handles what is whole; returns how many bytes that took.
+    fn handle_whole(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
+        match &self.session {
+            Session::Mqtt(_) => self.handle_packets(shared, bytes),
+            Session::Zmtp(_) => self.handle_frames(shared, bytes),
         }
-        self.flush(shared);
-        if publishes {
-            self.publish_due(shared);
-        }
-        handled
     }
 
-    fn handle_event(&mut self, shared: &mut Shared, event: Event<'_, super::Message>) -> After {
-        match event {
-            Event::Delivered(publish) => {
-                self.delivered(shared, &publish);
-                return self.pause(shared);
-            }
-            Event::Acknowledged(message) => {
-                if self.acknowledged(shared, &message) {
-                    return After::Publish;
-                }
-            }
-            Event::Connected { session_present } => self.accepted(shared, session_present),
-            Event::Refused { code } => return After::Lost(refusal(code)),
-            Event::Subscribed { codes, .. } => self.subscribed(shared, codes),
-            Event::Unsubscribed { .. }
-            | Event::Redelivered
-            | Event::Received
-            | Event::Released
-            | Event::Pong
-            | Event::UnknownAck => {}
-        }
-        After::Go
-    }
-
-    fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
+    pub(super) fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
         let to = usize::from(self.population);
         let Shared { setup, tally, ledger, judged, stalls, now_ns, .. } = shared;
         stalls.hear(self.index, *now_ns);
@@ -172,54 +108,37 @@ impl Client {
             }
             return;
         };
-        let flow = tally.flow(from, to);
-        match ledger.note(self.index, stamp.stream, stamp.sequence) {
-            Delivery::Duplicate => {
-                flow.counters.duplicate_total += 1;
-                return;
-            }
-            Delivery::Stale => {
-                flow.counters.stale_total += 1;
-                return;
-            }
-            Delivery::First { passed_over } => {
-                // Whoever was away has missed nothing that it ought to have had.
-                flow.counters.missing_total += i64::from(passed_over) * i64::from(judged[to]);
-            }
-            Delivery::Reordered { filled } => {
-                flow.counters.reordered_total += 1;
-                flow.counters.missing_total -= i64::from(filled && judged[to]);
-            }
-            Delivery::Unfollowed => {}
-        }
-        flow.counters.received_total += 1;
-        flow.counters.expected_total += i64::from(!judged[to]);
-        let now_ns = now_ns.cast_signed();
-        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
-        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+        let delivery = ledger.note(self.index, stamp.stream, stamp.sequence);
+        Arrivals::new(tally.flow(from, to), judged[to], *now_ns).note(delivery, &stamp);
     }
 
-    /// Keeps to the population's read rate: the next message is read one period after this one.
-    fn pause(&mut self, shared: &Shared) -> After {
-        match shared.setup.plan.populations[self.population()].read_rate_per_s {
-            Some(rate) if self.phase == Phase::Ready => {
-                self.deadline_ns = shared.now_ns + (SECOND_NS as f64 / rate) as u64;
-                self.retime = true;
-                After::Pause
-            }
-            _ => After::Go,
-        }
+    /// How many messages its read rate allows it now, at least one.
+    pub(super) fn allowance(&self, shared: &Shared) -> u64 {
+        let Some(period_ns) = self.read_period_ns(shared) else { return u64::MAX };
+        let due_ns = self.deadline_ns.max(shared.now_ns.saturating_sub(CREDIT_NS));
+        (shared.now_ns.saturating_sub(due_ns) as f64 / period_ns) as u64 + 1
     }
-}
 
-/// The reason behind a CONNACK code [MQTT-3.2.2.3].
-const fn refusal(code: u8) -> Reason {
-    match code {
-        1 => Reason::BadProtocolVersion,
-        2 => Reason::IdentifierRejected,
-        3 => Reason::ServerUnavailable,
-        4 => Reason::BadCredentials,
-        5 => Reason::NotAuthorized,
-        _ => Reason::ConnectRejected,
+    /// It has read so many messages: at a read rate the next one is due so many periods after the
+    /// first of them was, and it pauses until then.
+    pub(super) fn note_read(&mut self, shared: &Shared, messages: u64) {
+        let Some(period_ns) = self.read_period_ns(shared) else { return };
+        let due_ns = self.deadline_ns.max(shared.now_ns.saturating_sub(CREDIT_NS));
+        self.deadline_ns = due_ns + (messages as f64 * period_ns) as u64;
+        self.paused = self.deadline_ns > shared.now_ns;
+        self.retime = true;
+    }
+
+    /// When it reads on after a pause: at a high rate not at once, so that it then has several to
+    /// read.
+    pub(super) fn resume_ns(&self, shared: &Shared) -> u64 {
+        let several = self.read_period_ns(shared).is_some_and(|period_ns| period_ns < TURN_NS);
+        self.deadline_ns + if several { TURN_NS as u64 } else { 0 }
+    }
+
+    /// Time between two messages at its read rate, once it is ready; `None`: it has none.
+    fn read_period_ns(&self, shared: &Shared) -> Option<f64> {
+        let rate = shared.setup.plan.populations[self.population()].read_rate_per_s;
+        rate.filter(|_| self.phase == Phase::Ready).map(|rate| SECOND_NS as f64 / rate)
     }
 }

@@ -108,7 +108,7 @@ fn shards_change_together_exactly_as_one_agent() {
     let mut agents: Vec<Agent> = (0..3).map(|i| Agent::start(&plan, &format!("{i}/3"))).collect();
     agents.iter_mut().for_each(|agent| agent.stage(0));
     let at_ns = Agent::now_ns() + 50_000_000;
-    agents.iter_mut().for_each(|agent| agent.send(Command::Stage { index: 1, at_ns }));
+    agents.iter_mut().for_each(|agent| agent.send(&Command::Stage { index: 1, at_ns }));
     let settled = |agent: &mut Agent| agent.read_until(|s, _| s.stage == Some(1) && s.settled);
     agents.iter_mut().for_each(settled);
     let mut sum = Counters::default();
@@ -152,9 +152,9 @@ fn a_command_may_come_before_the_stage_that_it_changes_has_begun() {
     let mut agent = Agent::start(&plan(broker.port, &populations(), &stages), "0/1");
     agent.stage(0);
     let at_ns = Agent::now_ns() + 100_000_000;
-    agent.send(Command::Stage { index: 1, at_ns });
+    agent.send(&Command::Stage { index: 1, at_ns });
     let action = ChangeAction::Add { clients: 10, over_ns: 0 };
-    agent.send(Command::Change { at_ns: at_ns + 200_000_000, population: 0, action });
+    agent.send(&Command::Change { at_ns: at_ns + 200_000_000, population: 0, action });
     agent.read_until(|snapshot, _| snapshot.stage == Some(1) && snapshot.settled);
     assert_eq!(agent.stop().populations[0].0.sent_total, 10 * 20);
 }

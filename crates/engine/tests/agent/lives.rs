@@ -67,7 +67,7 @@ fn a_part_is_owed_what_it_ought_to_have_and_shards_bring_it_up_together() {
     let mut agents: Vec<Agent> = (0..3).map(|i| Agent::start(&plan, &format!("{i}/3"))).collect();
     agents.iter_mut().for_each(|agent| agent.stage(0));
     let at_ns = Agent::now_ns() + 50 * MS;
-    agents.iter_mut().for_each(|agent| agent.send(Command::Stage { index: 1, at_ns }));
+    agents.iter_mut().for_each(|agent| agent.send(&Command::Stage { index: 1, at_ns }));
     let settled = |agent: &mut Agent| agent.read_until(|s, _| s.stage == Some(1) && s.settled);
     agents.iter_mut().for_each(settled);
     let mut sum = Counters::default();

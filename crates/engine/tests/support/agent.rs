@@ -1,8 +1,8 @@
-//! The engine as a process, driven by commands, its snapshots added up.
+//! An agent as a process, driven by commands, its snapshots added up.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command as Process, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 
 use nix::time::{ClockId, clock_gettime};
 use plan::{
@@ -11,7 +11,9 @@ use plan::{
 };
 use serde_json::{Value, json};
 
-/// A running engine.
+use super::spawn;
+
+/// A running agent.
 pub struct Agent {
     process: Child,
     stdin: Option<ChildStdin>,
@@ -33,7 +35,8 @@ pub struct Totals {
 }
 
 impl Agent {
-    /// Starts an engine on a shard of a plan and waits for its hello.
+    /// Starts an agent on a shard of a plan and waits for its hello; [`spawn`] says what more
+    /// `shard` may be.
     pub fn start(plan: &Value, shard: &str) -> Self {
         let mut process = spawn(shard);
         let mut stdin = process.stdin.take().unwrap();
@@ -45,21 +48,21 @@ impl Agent {
         Self { process, stdin: Some(stdin), stdout, hello, totals: Totals::default() }
     }
 
-    /// What an engine prints that is given `input`, and how it ends.
+    /// What an agent prints that is given `input`, and how it ends.
     pub fn output(input: &str, shard: &str) -> (String, ExitStatus) {
         let mut process = spawn(shard);
-        // An engine that refuses its arguments does not read.
+        // An agent that refuses its arguments does not read.
         let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
         let output = process.wait_with_output().unwrap();
         (String::from_utf8(output.stdout).unwrap(), output.status)
     }
 
-    pub fn send(&mut self, command: Command) {
-        let line = serde_json::to_string(&command).unwrap();
+    pub fn send(&mut self, command: &Command) {
+        let line = serde_json::to_string(command).unwrap();
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// The engine's clock.
+    /// The agent's clock.
     pub fn now_ns() -> u64 {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
         now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs()
@@ -67,12 +70,12 @@ impl Agent {
 
     /// Changes a population now.
     pub fn change(&mut self, population: usize, action: ChangeAction) {
-        self.send(Command::Change { at_ns: Self::now_ns(), population, action });
+        self.send(&Command::Change { at_ns: Self::now_ns(), population, action });
     }
 
     /// Enters a stage now and reads until `done` holds for a snapshot of it.
     pub fn stage_until(&mut self, index: usize, done: impl Fn(&Snapshot, &Totals) -> bool) {
-        self.send(Command::Stage { index, at_ns: Self::now_ns() });
+        self.send(&Command::Stage { index, at_ns: Self::now_ns() });
         self.read_until(|snapshot, totals| snapshot.stage == Some(index) && done(snapshot, totals));
     }
 
@@ -89,9 +92,9 @@ impl Agent {
         }
     }
 
-    /// Stops the engine and returns the totals of the whole run.
+    /// Stops the agent and returns the totals of the whole run.
     pub fn stop(mut self) -> Totals {
-        self.send(Command::Stop);
+        self.send(&Command::Stop);
         self.finish()
     }
 
@@ -116,7 +119,7 @@ impl Agent {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the engine has ended");
+        assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the agent has ended");
         line
     }
 }
@@ -196,13 +199,4 @@ pub fn publication(topic: &str, qos: u8, period_ms: u64) -> Value {
                  "phase": "spread", "late": "send"},
         "payload": {"kind": "fixed", "bytes": 64},
     })
-}
-
-fn spawn(shard: &str) -> Child {
-    Process::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
-        .args(["--shard", shard])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
 }

@@ -5,8 +5,22 @@
 
 mod agent;
 mod certificates;
+mod feed;
 mod scripted;
+
+use std::process::{Child, Command, Stdio};
 
 pub use agent::{Agent, Totals, plan, population, publication};
 pub use certificates::{Authority, Folder, Issued};
+pub use feed::{Feed, feed, sockets, subscribers};
 pub use scripted::{Scripted, Server};
+
+/// Starts an engine on a shard.
+fn spawn(shard: &str) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
+        .args(["--shard", shard])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}

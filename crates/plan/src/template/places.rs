@@ -14,6 +14,8 @@ pub enum Place {
     Topic,
     /// A topic filter.
     Filter,
+    /// The first frame of a message of ZeroMQ, or a prefix of it: any text, of any length.
+    Frame,
     /// The text of a payload.
     Payload,
     /// The text of a payload that is JSON.
@@ -30,7 +32,7 @@ impl Template {
         let (name, allowed) = match place {
             Place::Payload | Place::Json => return Ok(()),
             Place::Client => ("a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}"),
-            Place::Topic | Place::Filter => {
+            Place::Topic | Place::Filter | Place::Frame => {
                 ("a topic", "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice")
             }
         };
@@ -40,7 +42,7 @@ impl Template {
         if self.variables().filter_map(Variable::variants).count() > 1 {
             return Err(TemplateError::SecondRange);
         }
-        if place != Place::Client {
+        if matches!(place, Place::Topic | Place::Filter) {
             self.check_values()?;
         }
         if place == Place::Filter { self.levels().map(drop) } else { Ok(()) }

@@ -145,7 +145,7 @@ impl Variable {
     }
 
     /// Bytes of its longest value.
-    pub(super) fn bytes_max(&self) -> usize {
+    pub(crate) fn bytes_max(&self) -> usize {
         match self {
             Self::Row(row) => row.column().map_or(0, Column::bytes_max),
             Self::Choice(options) => options.iter().map(|option| option.len()).max().unwrap_or(0),

@@ -17,10 +17,13 @@ from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.ports import check_ports
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
+from pubstorm.scenario.checks.search import check_search
 from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
+from pubstorm.scenario.checks.tables import check_tables
 from pubstorm.scenario.checks.tls import check_tls
 from pubstorm.scenario.checks.topics import check_topics
+from pubstorm.scenario.checks.variants import check_variants
 from pubstorm.scenario.checks.zeromq import check_zeromq
 from pubstorm.scenario.divisions import divisions_of, meant_by
 from pubstorm.scenario.document import Path
@@ -33,7 +36,7 @@ from pubstorm.scenario.expressions import (
 )
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Population
-from pubstorm.scenario.roles import is_zeromq, speaks_zeromq
+from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.stages import Connect, Disconnect, Publish
 from pubstorm.scenario.sweep import Sweep, Variation
 from pubstorm.scenario.turnout import Turnout
@@ -68,6 +71,9 @@ def check_keys(data: object) -> Iterator[Finding]:
     yield from check_topics(root)
     yield from check_subject_names(root)
     yield from check_expressions(root)
+    if root["tables"].data and "sweep" not in root:
+        message = "found tables of a scenario without a sweep, needed is one"
+        yield ("tables",), message, "one run has a `table`: its headings and what they show"
 
 
 def check_values(scenario: Scenario) -> Iterator[Finding]:
@@ -90,6 +96,8 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_ports(scenario)
     if scenario.sweep is not None:
         yield from _check_sweep(scenario.sweep)
+        yield from check_tables(scenario.tables, scenario.sweep)
+    yield from check_search(scenario)
 
 
 def _check_played(scenario: Scenario) -> Iterator[Finding]:
@@ -141,9 +149,15 @@ def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[F
 
 def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
     path: Path = ("sweep",)
-    if bool(sweep.vary) == bool(sweep.steps):
-        found = "vary and steps" if sweep.vary else "neither vary nor steps"
-        yield path, f"found {found}, needed is one of them", None
+    if sweep.vary and sweep.steps:
+        yield path, "found vary and steps, needed is one of them", None
+        return
+    if not (sweep.vary or sweep.steps or sweep.variants):
+        yield path, "found neither vary nor steps, needed is one of them, or variants", None
+        return
+    wrong = [*check_variants(sweep)]
+    yield from wrong
+    if wrong:
         return
     steps = sweep.size * sweep.repeat
     if steps > STEPS_MAX:
@@ -154,7 +168,7 @@ def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
     for name, place in places.items():
         if name.partition(".")[0] in FIXED_IN_SWEEP:
             message = f"found {describe(name)}, allowed are the other keys of a scenario"
-            yield place, message, f"{' and '.join(FIXED_IN_SWEEP)} belong to the whole series"
+            yield place, message, f"{', '.join(FIXED_IN_SWEEP)} belong to the whole series"
     allowed = [v.label for v in variations] + [str(n) for n in range(1, len(variations) + 1)]
     for note in sweep.notes:
         if note not in allowed:
@@ -218,20 +232,24 @@ def _check_stages(scenario: Scenario) -> Iterator[Finding]:
             message = f"found {stage.verb} where none of its populations is connected"
             yield path, f"{message}, needed is a connect stage before it", None
         elif isinstance(stage.step, Publish) and not any(
-            turnout.divisions[name].population.publications
-            or (is_zeromq(scenario) and speaks_zeromq(scenario, turnout.divisions[name].population))
-            for name in there
+            turnout.divisions[name].population.publications for name in there
         ):
-            yield path, "found publish where no connected population has publications", None
+            message = "found publish where no connected population has publications"
+            hint = "write hold: 60s to count what arrives" if is_zeromq(scenario) else None
+            yield path, message, hint
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
 
 
 def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Names that a broker or an engine has by its number."""
-    brokers = _brokers_here(scenario)
+    """Names that a broker, a publisher or an engine has by its number."""
+    publishers = publishers_of(scenario).items()
+    taken = [
+        *_brokers_here(scenario),
+        *(f"{n}-{k}" for n, p in publishers for k in range(p.clients)),
+    ]
     for name in scenario.monitors.sources:
-        if name in brokers or re.fullmatch(r"agent-\d+", name):
+        if name in taken or re.fullmatch(r"agent-\d+", name):
             message = f"found the name {describe(name)}, allowed is one that nothing else has"
             yield ("monitors", "sources", name), message, "its figures would be mixed with others"
 
@@ -267,5 +285,5 @@ def _check_profile(scenario: Scenario) -> Iterator[Finding]:
 
 IDS_CHECKED = 70_000
 STEPS_MAX = 1000
-FIXED_IN_SWEEP = ("sweep", "table")
+FIXED_IN_SWEEP = ("sweep", "table", "tables")
 PUBLICATIONS_MAX = 65_536

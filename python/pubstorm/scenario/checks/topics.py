@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 
 from pubstorm.scenario import fields
 from pubstorm.scenario.at import At, Finding
-from pubstorm.scenario.roles import zeromq_names
+from pubstorm.scenario.roles import mqtt_names
 from pubstorm.units import UnfitError
 
 
 def check_topics(root: At) -> Iterator[Finding]:
     """What MQTT refuses in the topics and filters of its populations."""
-    others = zeromq_names(root)
+    names = mqtt_names(root)
     for population in root["populations"].named():
-        if population.path[-1] in others:
+        if population.path[-1] not in names:
             continue
         for part in (population, *population["shares"].named()):
             for publication in part["publications"].entries():

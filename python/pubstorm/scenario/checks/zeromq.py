@@ -62,6 +62,7 @@ NO_SCHEDULE: Mapping[str, str] = {
 
 def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
     """What does not fit together."""
+    yield from _check_target(scenario)
     yield from _check_ports(scenario)
     for name, population in scenario.populations.items():
         path: Path = ("populations", name)
@@ -77,6 +78,16 @@ def check_zeromq(scenario: Scenario) -> Iterator[Finding]:
         else:
             yield from _check_subscriber(path, population, scenario)
     yield from _check_changes(scenario)
+
+
+def _check_target(scenario: Scenario) -> Iterator[Finding]:
+    """That a target is one for somebody, where the run starts publishers."""
+    publishers = publishers_of(scenario)
+    others = [each for name, each in scenario.populations.items() if name not in publishers]
+    at_publishers = [publisher_of(scenario, each) is not None for each in others]
+    if scenario.target and publishers and not scenario.topology.bridges and all(at_publishers):
+        message = "found a target that no population connects to, allowed is one with clients"
+        yield ("target",), message, "write at: target at its clients, or leave target out"
 
 
 def _check_mqtt(path: Path, population: Population, scenario: Scenario) -> Iterator[Finding]:

@@ -38,7 +38,8 @@ pub struct Ledger {
     windows: FxHashMap<(u32, u64), Window>,
 }
 
-struct Window {
+/// What a receiver has had of a stream.
+pub struct Window {
     /// One bit for each of the last places before `next`, the latest lowest.
     seen: u128,
     next: u32,
@@ -47,17 +48,26 @@ struct Window {
 
 impl Ledger {
     /// Notes the delivery of place `sequence` of a stream to a receiver.
+    #[inline]
     pub fn note(&mut self, receiver: u32, stream: StreamId, sequence: u32) -> Delivery {
+        let window = self.follow(receiver, stream, sequence);
+        window.map_or(Delivery::Unfollowed, |window| window.note(sequence))
+    }
+
+    /// The window of a stream at a receiver, to note several deliveries in it, of which the first is
+    /// that of place `sequence`; `None`: the ledger is full.
+    #[inline]
+    pub fn follow(
+        &mut self,
+        receiver: u32,
+        stream: StreamId,
+        sequence: u32,
+    ) -> Option<&mut Window> {
         let key = (receiver, stream.key());
-        if let Some(window) = self.windows.get_mut(&key) {
-            return window.note(sequence);
-        }
         if self.windows.len() >= PAIRS_MAX {
-            return Delivery::Unfollowed;
+            return self.windows.get_mut(&key);
         }
-        let window = Window { seen: 1, next: sequence.wrapping_add(1), first: sequence };
-        self.windows.insert(key, window);
-        Delivery::First { passed_over: 0 }
+        Some(self.windows.entry(key).or_insert(Window { seen: 0, next: sequence, first: sequence }))
     }
 
     /// Pairs followed.
@@ -67,7 +77,9 @@ impl Ledger {
 }
 
 impl Window {
-    fn note(&mut self, sequence: u32) -> Delivery {
+    /// Notes the delivery of place `sequence`.
+    #[inline]
+    pub fn note(&mut self, sequence: u32) -> Delivery {
         let ahead = sequence.wrapping_sub(self.next);
         if ahead < u32::MAX / 2 {
             self.seen = if ahead + 1 < WINDOW { self.seen << (ahead + 1) } else { 0 } | 1;

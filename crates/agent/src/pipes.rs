@@ -1,17 +1,21 @@
-//! The engine's ends of stdin and stdout: a thread that reads commands and a thread that writes
+//! A program's ends of stdin and stdout: a thread that reads commands and a thread that writes
 //! snapshots, so that neither JSON nor a slow reader ever holds the loop up.
 
 use std::io::{self, BufRead, Write};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context, Result, bail};
-use mio::Waker;
-use plan::Snapshot;
+use plan::{Command, Snapshot};
 use serde::Serialize;
 
-use crate::event_loop::Input;
+/// What comes from outside.
+pub enum Input {
+    /// A line from the conductor.
+    Command(Command),
+    /// The conductor is gone.
+    Closed,
+}
 
 /// The first line of stdin.
 pub fn read_line() -> Result<String> {
@@ -41,17 +45,20 @@ pub fn log(text: &str) {
 }
 
 /// Starts the thread that hands commands to the loop until stdin ends.
-pub fn read_commands(inputs: Sender<Input>, waker: Arc<Waker>) -> Result<()> {
+pub fn read_commands(
+    inputs: Sender<Input>,
+    wake: impl Fn() -> io::Result<()> + Send + 'static,
+) -> Result<()> {
     let read = move || {
         for line in io::stdin().lock().lines() {
             let command = line.ok().and_then(|line| serde_json::from_str(&line).ok());
             // A line that is no command comes from no conductor of ours: better stop than guess.
             let Some(command) = command else { break };
-            if inputs.send(Input::Command(command)).is_err() || waker.wake().is_err() {
+            if inputs.send(Input::Command(command)).is_err() || wake().is_err() {
                 return;
             }
         }
-        close(&inputs, &waker);
+        close(&inputs, &wake);
     };
     Builder::new().name("commands".into()).spawn(read)?;
     Ok(())
@@ -61,20 +68,20 @@ pub fn read_commands(inputs: Sender<Input>, waker: Arc<Waker>) -> Result<()> {
 pub fn write_snapshots(
     snapshots: Receiver<Snapshot>,
     inputs: Sender<Input>,
-    waker: Arc<Waker>,
+    wake: impl Fn() -> io::Result<()> + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let write = move || {
         for snapshot in snapshots {
             if write_line(&snapshot).is_err() {
-                return close(&inputs, &waker);
+                return close(&inputs, &wake);
             }
         }
     };
     Ok(Builder::new().name("snapshots".into()).spawn(write)?)
 }
 
-fn close(inputs: &Sender<Input>, waker: &Waker) {
+fn close(inputs: &Sender<Input>, wake: &impl Fn() -> io::Result<()>) {
     // Both fail only when the loop has ended, which is what is wanted.
     let _ = inputs.send(Input::Closed);
-    let _ = waker.wake();
+    let _ = wake();
 }

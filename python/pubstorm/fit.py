@@ -1,5 +1,5 @@
-"""Whether a step of a series fits into the memory of this host: one that does not is not run, since
-the steps before it are worth more than a machine out of memory."""
+"""Whether a scenario fits into the memory of this host: one step or point that does not is not run,
+since those before it are worth more than a machine out of memory."""
 
 from __future__ import annotations
 

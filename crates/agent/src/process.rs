@@ -1,0 +1,20 @@
+//! What a program does first and last: it ties itself to its parent, raises its limit of
+//! descriptors, and says why it cannot go on.
+
+use anyhow::{Context, Result};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+
+/// Makes the process end with its parent and lets it open all descriptors that it may; returns how
+/// many these are.
+///
+/// # Errors
+/// The kernel's.
+pub fn prepare() -> Result<u64> {
+    // A second line of defence: the first is the end of stdin.
+    prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie this process to its parent")?;
+    let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
+    Ok(descriptors)
+}

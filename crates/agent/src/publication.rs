@@ -1,0 +1,64 @@
+//! A publication made ready for playing: when its messages are due, which topics they go through,
+//! and what their payloads are drawn from. It knows neither clients nor sockets.
+
+use plan::{Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES, Variants};
+
+/// One publication.
+#[derive(Clone, Copy, Debug)]
+pub struct PublicationSetup {
+    /// Its index over all populations.
+    pub index: u16,
+    /// Its schedule; `None`: closed loop.
+    pub pacer: Option<Pacer>,
+    /// Whether a message more than a period late is left out.
+    pub skips_late: bool,
+    /// Topics that it goes through, and in which order.
+    pub variants: Variants,
+    /// Whether payloads carry a stamp.
+    pub stamped: bool,
+    /// The stream from which payload sizes are drawn.
+    pub sizes: Random,
+    /// The stream from which values in payloads are drawn.
+    pub values: Random,
+}
+
+/// The publications of a population; `first_index` is that of its first one over all populations.
+#[must_use]
+pub fn publications(
+    population: &Population,
+    seed: u64,
+    first_index: usize,
+) -> Vec<PublicationSetup> {
+    let ready = |(i, publication): (usize, &plan::Publication)| {
+        let index = first_index + i;
+        let purpose = index as u64 * 2;
+        PublicationSetup {
+            index: index as u16,
+            pacer: Pacer::new(&publication.pace, seed, purpose),
+            skips_late: matches!(publication.pace, Pace::Open { late: Late::Skip, .. }),
+            variants: Variants::new(publication, seed, index),
+            stamped: holds_stamp(&publication.payload),
+            sizes: Random::new(seed, purpose + 1),
+            values: MessageFacts::stream(seed, index),
+        }
+    };
+    population.publications.iter().enumerate().map(ready).collect()
+}
+
+/// Whether every payload has a stamp, or room for one; a publication is stamped whole or not at
+/// all.
+fn holds_stamp(payload: &Payload) -> bool {
+    match *payload {
+        Payload::Fixed { bytes } => bytes as usize >= STAMP_BYTES,
+        Payload::Gaussian { mean_bytes, sd_bytes } => {
+            i64::from(mean_bytes) - 4 * i64::from(sd_bytes) >= STAMP_BYTES as i64
+        }
+        Payload::Text { .. } => is_stamped_text(payload),
+    }
+}
+
+/// Whether it is a text that holds a stamp.
+#[must_use]
+pub fn is_stamped_text(payload: &Payload) -> bool {
+    matches!(payload, Payload::Text { template, .. } if template.has_stamp())
+}

@@ -1,0 +1,98 @@
+//! The stage that is on, from the view of one population: whether it takes part, when the stage is
+//! over, and at what rate it publishes from when on.
+
+use agent::pipes;
+use plan::{Action, ChangeAction, Plan};
+
+/// A stage of the plan that has begun.
+pub struct Stage {
+    /// Its index in the plan.
+    pub index: usize,
+    /// When it began, in nanoseconds.
+    pub start_ns: u64,
+    /// When its time is over, in nanoseconds; `None`: when all is done.
+    pub end_ns: Option<u64>,
+    /// What the population does.
+    pub task: Task,
+    /// Whether it is one in which populations publish.
+    pub publishes: bool,
+    /// Whether such a stage is over.
+    pub closed: bool,
+    /// Instants at which the rate changes, in nanoseconds, and times the planned rate from then
+    /// on; the next one last.
+    rates: Vec<(u64, f64)>,
+}
+
+/// What the population does in a stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Task {
+    /// It stays as it is.
+    Stay,
+    /// Its clients connect.
+    Connect {
+        /// Connections started a second; `None`: all at once.
+        rate_per_s: Option<f64>,
+        /// How many of its clients are to be there.
+        clients: u32,
+    },
+    /// Its clients publish.
+    Publish,
+    /// Its clients disconnect.
+    Disconnect,
+}
+
+impl Stage {
+    /// Stage `index` of a plan, for a population of it.
+    pub fn new(plan: &Plan, population: usize, index: usize, start_ns: u64) -> Self {
+        let stage = &plan.stages[index];
+        let place = stage.populations.iter().position(|&p| p == population);
+        let task = match (&stage.action, place) {
+            (Action::Connect { rate_per_s, clients, .. }, Some(place)) => {
+                let all = plan.populations[population].clients;
+                let clients = clients.as_ref().map_or(all, |clients| clients[place]);
+                Task::Connect { rate_per_s: *rate_per_s, clients }
+            }
+            (Action::Publish { .. }, Some(_)) => Task::Publish,
+            (Action::Disconnect { .. }, Some(_)) => Task::Disconnect,
+            (Action::Hold { .. }, _) | (_, None) => Task::Stay,
+        };
+        let end_ns = match stage.action {
+            Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => {
+                Some(start_ns + duration_ns)
+            }
+            Action::Connect { .. } | Action::Disconnect { .. } => None,
+        };
+        let publishes = matches!(stage.action, Action::Publish { .. });
+        let (closed, rates) = (false, Vec::new());
+        let mut new = Self { index, start_ns, end_ns, task, publishes, closed, rates };
+        if let Action::Publish { changes, .. } = &stage.action {
+            for change in changes.iter().filter(|change| change.population == population) {
+                new.change(start_ns + change.after_ns, change.action);
+            }
+        }
+        new
+    }
+
+    /// Takes a change of the population; one that its sockets cannot do is said in the log.
+    pub fn change(&mut self, at_ns: u64, action: ChangeAction) {
+        let ChangeAction::Rate { factor } = action else {
+            return pipes::log("a change was ignored: sockets of libzmq do not join or leave");
+        };
+        if self.closed || self.task != Task::Publish || !action.is_possible() {
+            return pipes::log("a change was ignored: nothing is published, or out of range");
+        }
+        self.rates.insert(0, (at_ns, factor));
+        self.rates.sort_by_key(|&(at_ns, _)| std::cmp::Reverse(at_ns));
+    }
+
+    /// The next change of the rate whose instant has come.
+    pub fn next_rate(&mut self, now_ns: u64) -> Option<(u64, f64)> {
+        self.rates.pop_if(|&mut (at_ns, _)| at_ns <= now_ns)
+    }
+
+    /// When the clock has to be looked at again, in nanoseconds.
+    pub fn next_ns(&self, now_ns: u64) -> u64 {
+        let end_ns = self.end_ns.filter(|&end_ns| end_ns > now_ns).unwrap_or(u64::MAX);
+        self.rates.last().map_or(end_ns, |&(at_ns, _)| end_ns.min(at_ns))
+    }
+}

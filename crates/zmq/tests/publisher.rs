@@ -1,0 +1,212 @@
+//! The real publisher, as a process, against SUB sockets of libzmq.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::net::TcpListener;
+
+use plan::{ChangeAction, Command, Stamp};
+use serde_json::{Value, json};
+use support::{
+    Agent, connect, free_port, plan, population, publication, publish, publisher, subscriber,
+};
+use zmq::{Context, Socket, SocketEvent};
+
+const PUBLISHER: &str = "0/1 --population 0 --agent 2 --agents 4";
+
+/// Publishes in stage 0 until the socket has had a message, so that its subscription is known to
+/// have arrived; returns what was sent.
+fn warm_up(agent: &mut Agent, socket: &Socket) -> u64 {
+    agent.send(Command::Stage { index: 0, at_ns: Agent::now_ns() });
+    frames(socket);
+    agent.send(Command::Close { sent: Vec::new() });
+    agent.read_until(|snapshot, _| snapshot.settled);
+    agent.totals.populations[0].0.sent_total
+}
+
+fn frames(socket: &Socket) -> Vec<Vec<u8>> {
+    socket.recv_multipart(0).unwrap()
+}
+
+/// The stamps of the messages after the first `sent`, up to the last of `total`.
+fn stamps(socket: &Socket, sent: u64, total: u64) -> Vec<Stamp> {
+    let mut stamps = Vec::new();
+    while stamps.last().is_none_or(|last: &Stamp| u64::from(last.sequence) + 1 < total) {
+        let stamp = Stamp::read(frames(socket).last().unwrap()).unwrap();
+        stamps.extend((u64::from(stamp.sequence) >= sent).then_some(stamp));
+    }
+    stamps
+}
+
+fn total(agent: &Agent) -> u64 {
+    agent.totals.populations[0].0.sent_total
+}
+
+#[test]
+fn bursts_are_sent_when_they_are_due_with_their_stamps() {
+    let port = free_port();
+    let feed = publisher("", 500, 4);
+    let stages = [publish(60_000, &json!([])), publish(200, &json!([]))];
+    let mut agent = Agent::start(&plan(port, &[feed], &stages), PUBLISHER);
+    assert_eq!((agent.hello.agent, agent.hello.agents), (2, 4));
+    assert_eq!(agent.hello.clients, [1]);
+    assert!(agent.hello.library.as_ref().unwrap().starts_with("libzmq 4."));
+    let socket = subscriber(&Context::new(), port, &[""]);
+    let sent = warm_up(&mut agent, &socket);
+    agent.stage(1);
+    assert_eq!(total(&agent) - sent, 400);
+    let stamps = stamps(&socket, sent, total(&agent));
+    let first = stamps[0];
+    assert_eq!(stamps.len(), 400);
+    for (k, stamp) in stamps.iter().enumerate() {
+        let burst = k as u64 / 4;
+        assert_eq!(stamp.intended_ns, first.intended_ns + burst * 4 * 500_000);
+        assert!(stamp.actual_ns >= stamp.intended_ns);
+        assert_eq!((stamp.run_tag, stamp.stream), (77, first.stream));
+        assert_eq!(u64::from(stamp.sequence), sent + k as u64);
+    }
+    let last = agent.totals.last.as_ref().unwrap().populations[0].gauges;
+    assert_eq!((last.connected, last.ready, last.backlog), (1, 1, 0));
+    let (counters, _) = &agent.stop().populations[0];
+    assert_eq!((counters.bytes_sent_total, counters.skipped_total), (counters.sent_total * 32, 0));
+    assert_eq!(counters.packets_sent_total, counters.sent_total);
+}
+
+#[test]
+fn as_fast_as_it_can_all_that_is_counted_has_been_sent() {
+    let port = free_port();
+    let publications = json!([publication("", &json!({"kind": "closed"}))]);
+    let feed = population("feed", 1, json!({"publications": publications}));
+    let stages = [publish(60_000, &json!([])), publish(50, &json!([]))];
+    let mut agent = Agent::start(&plan(port, &[feed], &stages), PUBLISHER);
+    let socket = subscriber(&Context::new(), port, &[""]);
+    let sent = warm_up(&mut agent, &socket);
+    agent.stage(1);
+    let stamps = stamps(&socket, sent, total(&agent));
+    assert_eq!(stamps.len() as u64, total(&agent) - sent);
+    assert!(stamps.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence));
+    assert_eq!(agent.close().populations[0].0.skipped_total, 0);
+}
+
+#[test]
+fn the_rate_changes_by_plan_and_by_command() {
+    let port = free_port();
+    let change = |after_ms: u64, factor: f64| {
+        let action = json!({"kind": "rate", "factor": factor});
+        json!({"name": "c", "after_ns": after_ms * 1_000_000, "population": 0, "action": action})
+    };
+    let planned = json!([change(0, 2.0), change(50, 0.0)]);
+    let paused = json!([change(0, 0.0)]);
+    let stages = [publish(100, &planned), publish(60_000, &paused), connect(&[0])];
+    let mut agent = Agent::start(&plan(port, &[publisher("", 500, 1)], &stages), PUBLISHER);
+    agent.stage(0);
+    assert_eq!(total(&agent), 201);
+    agent.send(Command::Stage { index: 1, at_ns: Agent::now_ns() });
+    // What is due at the instant of a pause is sent.
+    agent.read_until(|snapshot, _| snapshot.stage == Some(1));
+    assert_eq!(total(&agent), 202);
+    agent.change(0, ChangeAction::Rate { factor: 1.0 });
+    agent.read_until(|_, totals| totals.populations[0].0.sent_total > 202);
+    agent.send(Command::Close { sent: Vec::new() });
+    agent.read_until(|snapshot, _| snapshot.settled);
+    agent.stage(2);
+    let (counters, _) = &agent.stop().populations[0];
+    assert_eq!(counters.skipped_total, 0, "what is not due before the end is not skipped");
+}
+
+#[test]
+fn a_topic_is_a_frame_of_its_own_and_its_range_is_gone_through() {
+    let port = free_port();
+    let feed = publisher("{red|green}/x", 500, 1);
+    let stages = [publish(60_000, &json!([])), publish(100, &json!([]))];
+    let mut agent = Agent::start(&plan(port, &[feed], &stages), PUBLISHER);
+    let context = Context::new();
+    let red = subscriber(&context, port, &["red"]);
+    let sent = warm_up(&mut agent, &red);
+    agent.stage(1);
+    let messages = total(&agent);
+    let (before, after) = (sent.div_ceil(2), messages.div_ceil(2));
+    let mut seen = 0;
+    loop {
+        let frames = frames(&red);
+        assert_eq!((frames.len(), frames[0].as_slice()), (2, &b"red/x"[..]));
+        let stamp = Stamp::read(&frames[1]).unwrap();
+        assert_eq!(stamp.stream.variant, 0);
+        seen += u64::from(u64::from(stamp.sequence) >= before);
+        if u64::from(stamp.sequence) + 1 == after {
+            break;
+        }
+    }
+    assert_eq!(seen, after - before);
+    let bytes = agent.stop().populations[0].0.bytes_sent_total;
+    assert_eq!(bytes, after * (5 + 32) + (messages - after) * (7 + 32));
+}
+
+#[test]
+fn a_wrong_password_gets_nothing() {
+    let port = free_port();
+    let zmq = json!({"high_water_mark": 0, "io_threads": 1, "security": "plain"});
+    let mut feed = publisher("", 500, 1);
+    feed.as_object_mut().unwrap().extend(
+        json!({"zmq": zmq, "username": "ann", "password": "right"}).as_object().unwrap().clone(),
+    );
+    let stages = [publish(60_000, &json!([]))];
+    let mut agent = Agent::start(&plan(port, &[feed], &stages), PUBLISHER);
+    let context = Context::new();
+    let with_password = |password: &str| {
+        let socket = context.socket(zmq::SUB).unwrap();
+        socket.set_plain_username(Some("ann")).unwrap();
+        socket.set_plain_password(Some(password)).unwrap();
+        socket.set_subscribe(b"").unwrap();
+        socket.set_rcvtimeo(20_000).unwrap();
+        socket
+    };
+    let wrong = with_password("wrong");
+    let failed = SocketEvent::HANDSHAKE_FAILED_AUTH;
+    wrong.monitor("inproc://wrong", failed as i32).unwrap();
+    let monitor = context.socket(zmq::PAIR).unwrap();
+    monitor.connect("inproc://wrong").unwrap();
+    wrong.connect(&format!("tcp://127.0.0.1:{port}")).unwrap();
+    let event = monitor.recv_multipart(0).unwrap();
+    assert_eq!(event[0][..2], failed.to_raw().to_ne_bytes());
+    let right = with_password("right");
+    right.connect(&format!("tcp://127.0.0.1:{port}")).unwrap();
+    warm_up(&mut agent, &right);
+    assert_eq!(wrong.recv_bytes(zmq::DONTWAIT), Err(zmq::Error::EAGAIN));
+    agent.stop();
+}
+
+/// The failure that the program ends with.
+fn failure(plan: &Value) -> (String, String) {
+    let (output, status) = Agent::output(&format!("{plan}\n"), PUBLISHER);
+    assert_eq!(status.code(), Some(1));
+    let line: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(line["kind"], "failure");
+    (line["message"].as_str().unwrap().into(), line["hint"].as_str().unwrap().into())
+}
+
+#[test]
+fn what_cannot_be_played_is_said_with_a_hint() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (message, hint) = failure(&plan(port, &[publisher("", 500, 1)], &[]));
+    assert!(message.starts_with(&format!("cannot listen at tcp://127.0.0.1:{port}")), "{message}");
+    assert!(hint.starts_with("another program listens there"), "{hint}");
+    let curve = json!({"high_water_mark": 0, "io_threads": 1, "security": "curve"});
+    let subscriptions = json!([{"filter": "", "qos": 0}]);
+    for (fields, found, advice) in [
+        (json!({"zmq": curve}), "found security curve", "pyzmq"),
+        (json!({}), "found several publications, or both", "one publication"),
+        (json!({"player": "engine"}), "is not played by sockets of libzmq", "right index"),
+        (
+            json!({"subscriptions": subscriptions, "read_rate_per_s": 5.0}),
+            "found a read rate",
+            "simulated",
+        ),
+    ] {
+        let (message, hint) = failure(&plan(port, &[population("p", 1, fields)], &[]));
+        assert!(message.contains(found), "{message}");
+        assert!(hint.contains(advice), "{hint}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The real subscribers, as a process, against a publishing socket of libzmq.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use plan::{FlowCounters, Reason, Stamp, StreamId};
+use serde_json::{Value, json};
+use support::{Agent, connect, free_port, plan, population, publisher};
+use zmq::{Context, Socket};
+
+const SUBSCRIBERS: &str = "0/1 --population 1 --agent 1 --agents 2";
+const CLIENTS: u32 = 5;
+
+/// A publishing socket that is told of every subscription.
+fn publishing(context: &Context, port: u16) -> Socket {
+    let socket = context.socket(zmq::XPUB).unwrap();
+    socket.set_xpub_verbose(true).unwrap();
+    socket.set_rcvtimeo(20_000).unwrap();
+    socket.set_linger(0).unwrap();
+    socket.bind(&format!("tcp://127.0.0.1:{port}")).unwrap();
+    socket
+}
+
+fn plan_with(port: u16, fields: Value) -> Value {
+    let subscribers = population("sub", CLIENTS, fields);
+    plan(port, &[publisher("{a|b}/x", 500, 1), subscribers], &[connect(&[1]), disconnect()])
+}
+
+fn disconnect() -> Value {
+    let action = json!({"kind": "disconnect", "rate_per_s": null});
+    json!({"name": "disconnect", "action": action, "populations": [1]})
+}
+
+fn subscribed_to(filter: &str) -> Value {
+    json!({"subscriptions": [{"filter": filter, "qos": 0}]})
+}
+
+fn send(socket: &Socket, topic: &str, run_tag: u32, sequence: u32) {
+    let stream = StreamId { publication: 0, variant: 0, client: 0 };
+    let now_ns = Agent::now_ns();
+    let stamp = Stamp { run_tag, stream, sequence, intended_ns: now_ns, actual_ns: now_ns };
+    socket.send(topic, zmq::SNDMORE).unwrap();
+    socket.send(&stamp.to_bytes()[..], 0).unwrap();
+}
+
+#[test]
+fn what_arrives_is_counted_as_the_engine_counts_it() {
+    let (port, context) = (free_port(), Context::new());
+    let socket = publishing(&context, port);
+    let mut agent = Agent::start(&plan_with(port, subscribed_to("a")), SUBSCRIBERS);
+    assert_eq!(agent.hello.clients, [0, CLIENTS]);
+    agent.stage(0);
+    for _ in 0..CLIENTS {
+        assert_eq!(socket.recv_bytes(0).unwrap(), b"\x01a");
+    }
+    for sequence in [0, 1, 1, 4] {
+        send(&socket, "a/x", 77, sequence);
+    }
+    send(&socket, "b/x", 77, 5);
+    send(&socket, "a/y", 78, 5);
+    let all = u64::from(CLIENTS);
+    agent.read_until(|_, totals| totals.populations[1].0.foreign_total == all);
+    let FlowCounters { received_total, missing_total, duplicate_total, expected_total, .. } =
+        agent.totals.flow(0, 1);
+    let all = i64::from(CLIENTS);
+    assert_eq!((received_total, missing_total, duplicate_total), (3 * all, 2 * all, all));
+    assert_eq!(expected_total, 0, "what is owed is the engine's to say");
+    agent.stage(1);
+    let totals = agent.stop();
+    let counters = totals.populations[1].0;
+    assert_eq!((counters.connected_total, counters.subscribed_total), (5, 5));
+    assert_eq!(counters.packets_received_total, 5 * u64::from(CLIENTS));
+    assert_eq!(totals.targets[0].connected, 0);
+}
+
+#[test]
+fn a_publisher_that_goes_and_comes_is_followed() {
+    let (port, context) = (free_port(), Context::new());
+    let socket = publishing(&context, port);
+    let mut agent = Agent::start(&plan_with(port, subscribed_to("a")), SUBSCRIBERS);
+    agent.stage(0);
+    drop(socket);
+    agent.read_until(|snapshot, _| snapshot.populations[1].gauges.connected == 0);
+    let socket = publishing(&context, port);
+    agent.read_until(|snapshot, _| snapshot.populations[1].gauges.ready == u64::from(CLIENTS));
+    let (counters, outcomes) = &agent.stop().populations[1];
+    assert_eq!((counters.connected_total, counters.disconnected_total), (10, 5));
+    assert_eq!(outcomes.get(&Reason::ClosedByBroker), Some(&5));
+    drop(socket);
+}
+
+#[test]
+fn who_cannot_connect_and_may_not_try_again_gives_up() {
+    let mut fields = subscribed_to("a");
+    fields["reconnect"] = Value::Null;
+    let mut agent = Agent::start(&plan_with(free_port(), fields), SUBSCRIBERS);
+    agent.stage(0);
+    let (counters, outcomes) = &agent.stop().populations[1];
+    assert_eq!((counters.connect_attempts_total, counters.connect_failed_total), (5, 5));
+    assert_eq!(outcomes.get(&Reason::ConnectRefused), Some(&5));
+}

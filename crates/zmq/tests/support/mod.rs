@@ -1,0 +1,83 @@
+//! `pubstorm-zmq` as a process, and sockets of libzmq to talk to it.
+
+#![allow(dead_code, unused_imports, reason = "each test program has its own copy")]
+
+#[path = "../../../engine/tests/support/agent.rs"]
+mod agent;
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use zmq::{Context, Socket};
+
+pub use agent::{Agent, Totals};
+
+/// A port where nobody listens.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A plan whose populations speak to one target.
+pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
+    agent::plan(port, populations, stages)
+}
+
+/// A population that libzmq plays; `fields` replaces what is given.
+pub fn population(name: &str, clients: u32, fields: Value) -> Value {
+    let mut of_libzmq = json!({
+        "version": "zmtp-3.1", "player": "libzmq", "keep_alive_s": 0,
+        "zmq": {"high_water_mark": 0, "io_threads": 1, "security": "null"},
+    });
+    let Value::Object(fields) = fields else { panic!("fields are an object") };
+    of_libzmq.as_object_mut().unwrap().extend(fields);
+    agent::population(name, clients, of_libzmq)
+}
+
+/// A publisher of 32-byte messages, `burst` at once, each burst as many periods after the last.
+pub fn publisher(topic: &str, period_us: u64, burst: u32) -> Value {
+    let pace = json!({
+        "kind": "open", "period_ns": period_us * 1000, "spread": 0.0, "jitter": 0.0,
+        "phase": "spread", "late": "send", "burst": burst,
+    });
+    population("feed", 1, json!({"publications": [publication(topic, &pace)]}))
+}
+
+/// A publication of 32-byte messages.
+pub fn publication(topic: &str, pace: &Value) -> Value {
+    json!({
+        "topic": topic, "order": "turn", "qos": 0, "retain": false, "window": 1, "pace": pace,
+        "payload": {"kind": "fixed", "bytes": 32},
+    })
+}
+
+/// A stage in which the first population publishes.
+pub fn publish(ms: u64, changes: &Value) -> Value {
+    let action = json!({"kind": "publish", "duration_ns": ms * 1_000_000, "changes": changes});
+    json!({"name": "publish", "action": action, "populations": [0]})
+}
+
+/// A stage in which these populations connect or disconnect.
+pub fn connect(populations: &[usize]) -> Value {
+    let action = json!({"kind": "connect", "rate_per_s": null, "parallelism": null,
+                        "timeout_ns": 1});
+    json!({"name": "connect", "action": action, "populations": populations})
+}
+
+/// A SUB socket of libzmq that keeps all it gets.
+pub fn subscriber(context: &Context, port: u16, prefixes: &[&str]) -> Socket {
+    let socket = context.socket(zmq::SUB).unwrap();
+    socket.set_rcvhwm(0).unwrap();
+    socket.set_linger(0).unwrap();
+    socket.set_rcvtimeo(20_000).unwrap();
+    prefixes.iter().for_each(|prefix| socket.set_subscribe(prefix.as_bytes()).unwrap());
+    socket.connect(&format!("tcp://127.0.0.1:{port}")).unwrap();
+    socket
+}
+
+/// Starts `pubstorm-zmq`; `arguments` are its shard, and any options behind it.
+fn spawn(arguments: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pubstorm-zmq"));
+    command.args(["--shard"]).args(arguments.split_whitespace());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}

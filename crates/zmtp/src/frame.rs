@@ -1,0 +1,140 @@
+//! Frames: flags, size and body [37/ZMTP, Framing]. A frame knows whether it carries a command and
+//! whether more of the same message follow, not what its body means.
+
+use crate::ZmtpError;
+
+/// The longest body that is accepted, in bytes: 64 MiB. The protocol allows 2^63 - 1.
+pub const BODY_MAX: usize = 64 << 20;
+
+/// Bit 0: more frames of the same message follow.
+pub(crate) const MORE: u8 = 0b001;
+/// Bit 1: the size has eight bytes, not one.
+pub(crate) const LONG: u8 = 0b010;
+/// Bit 2: the body is a command.
+pub(crate) const COMMAND: u8 = 0b100;
+
+/// The longest body whose size fits one byte.
+const SHORT_MAX: usize = 255;
+const SHORT_HEADER: usize = 2;
+const LONG_HEADER: usize = 9;
+
+/// One frame, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// What the body is.
+    pub kind: Kind,
+    /// What the frame carries.
+    pub body: &'a [u8],
+}
+
+/// What a frame carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The last frame of a message, or its only one.
+    Last,
+    /// A frame of a message; more follow.
+    More,
+    /// A command, which is always a single frame.
+    Command,
+}
+
+/// What lies at the front of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A whole frame of `len` bytes with its header.
+    Frame {
+        /// The frame.
+        frame: Frame<'a>,
+        /// Bytes that it takes.
+        len: usize,
+    },
+    /// Part of a frame.
+    Incomplete {
+        /// Bytes that must be there before it is worth another look; more than there are.
+        needed: usize,
+    },
+}
+
+/// Decodes the frame at the front of `bytes`.
+///
+/// # Errors
+/// [`ZmtpError::ReservedFlags`], [`ZmtpError::MoreOnCommand`], [`ZmtpError::FrameTooLong`], each as
+/// soon as the bytes that say so are there.
+#[inline]
+pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, ZmtpError> {
+    let Some(&flags) = bytes.first() else {
+        return Ok(Decoded::Incomplete { needed: SHORT_HEADER });
+    };
+    let kind = kind(flags)?;
+    let (start, size) = if flags & LONG == 0 {
+        let Some(&size) = bytes.get(1) else {
+            return Ok(Decoded::Incomplete { needed: SHORT_HEADER });
+        };
+        (SHORT_HEADER, usize::from(size))
+    } else {
+        let Some(size) = bytes.get(1..).and_then(<[u8]>::first_chunk) else {
+            return Ok(Decoded::Incomplete { needed: LONG_HEADER });
+        };
+        (LONG_HEADER, long_size(*size)?)
+    };
+    let len = start + size;
+    match bytes.get(start..len) {
+        Some(body) => Ok(Decoded::Frame { frame: Frame { kind, body }, len }),
+        None => Ok(Decoded::Incomplete { needed: len }),
+    }
+}
+
+/// Appends the header of a frame whose body of `size` bytes is to follow.
+#[inline]
+pub fn encode_header(kind: Kind, size: usize, out: &mut Vec<u8>) {
+    let flags = match kind {
+        Kind::Last => 0,
+        Kind::More => MORE,
+        Kind::Command => COMMAND,
+    };
+    match u8::try_from(size) {
+        Ok(size) => out.extend_from_slice(&[flags, size]),
+        Err(_) => {
+            out.push(flags | LONG);
+            out.extend_from_slice(&(size as u64).to_be_bytes());
+        }
+    }
+}
+
+/// Appends a frame.
+#[inline]
+pub fn encode(kind: Kind, body: &[u8], out: &mut Vec<u8>) {
+    encode_header(kind, body.len(), out);
+    out.extend_from_slice(body);
+}
+
+/// Bytes of a frame with a body of `size` bytes.
+#[must_use]
+#[inline]
+pub const fn encoded_len(size: usize) -> usize {
+    size + if size <= SHORT_MAX { SHORT_HEADER } else { LONG_HEADER }
+}
+
+#[inline]
+fn kind(flags: u8) -> Result<Kind, ZmtpError> {
+    match flags & !LONG {
+        0 => Ok(Kind::Last),
+        MORE => Ok(Kind::More),
+        COMMAND => Ok(Kind::Command),
+        _ if flags > (MORE | LONG | COMMAND) => Err(ZmtpError::ReservedFlags(flags)),
+        _ => Err(ZmtpError::MoreOnCommand),
+    }
+}
+
+/// A size of eight bytes in network order; one that a byte could hold is accepted too.
+#[inline]
+fn long_size(size: [u8; 8]) -> Result<usize, ZmtpError> {
+    let size = u64::from_be_bytes(size);
+    match usize::try_from(size) {
+        Ok(size) if size <= BODY_MAX => Ok(size),
+        _ => Err(ZmtpError::FrameTooLong(size)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! One session, command by command, against a publisher that is a table of bytes. Whole exchanges
+//! are in `tests/exchange.rs`, those with libzmq in `tests/libzmq.rs`.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::*;
+use crate::{ZmtpError, frame::Kind, publisher::encode_message};
+
+const NULL: Mechanism<'_> = Mechanism::Null;
+const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"ann", password: b"pw" };
+const S: u64 = 1_000_000_000;
+
+const READY: &[u8] = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB";
+const OUR_READY: &[u8] = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB";
+const PING: &[u8] = b"\x04\x07\x04PING\x00\x00";
+const PONG: &[u8] = b"\x04\x05\x04PONG";
+
+fn greeting(version: [u8; 2], mechanism: &Mechanism<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    Greeting::new(mechanism.name(), false).encode(&mut out);
+    out[10..12].copy_from_slice(&version);
+    out
+}
+
+/// A session that has sent its greeting and had the publisher's, and what it answered.
+fn greeted(version: [u8; 2], mechanism: &Mechanism<'_>) -> (Session, Vec<u8>) {
+    let (mut session, mut out) = (Session::new(), Vec::new());
+    session.connect(mechanism, &mut out);
+    assert_eq!(out, greeting([3, 1], mechanism));
+    out.clear();
+    let bytes = greeting(version, mechanism);
+    let handled = session.handle(&bytes, mechanism, &mut out);
+    assert_eq!(handled, Ok(Handled { len: 64, event: Event::Greeted }));
+    (session, out)
+}
+
+fn connected_to(version: [u8; 2]) -> Session {
+    let (mut session, _) = greeted(version, &NULL);
+    assert_eq!(handle(&mut session, READY), (READY.len(), Event::Connected, vec![]));
+    assert!(session.is_connected());
+    session
+}
+
+fn connected() -> Session {
+    connected_to([3, 1])
+}
+
+/// The length, the event and the answer.
+fn handle<'a>(session: &mut Session, bytes: &'a [u8]) -> (usize, Event<'a>, Vec<u8>) {
+    let mut out = Vec::new();
+    let Handled { len, event } = session.handle(bytes, &NULL, &mut out).unwrap();
+    (len, event, out)
+}
+
+fn error(session: &mut Session, bytes: &[u8]) -> ZmtpError {
+    session.handle(bytes, &NULL, &mut Vec::new()).unwrap_err()
+}
+
+/// The one message that `bytes` are.
+fn message(bytes: &[u8]) -> Message<'_> {
+    let (len, event, _) = handle(&mut connected(), bytes);
+    let Event::Message(message) = event else { panic!("{event:?}") };
+    assert_eq!((len, message.encoded_len()), (bytes.len(), bytes.len()));
+    message
+}
+
+#[test]
+fn null_is_a_ready_from_each_side() {
+    let (mut session, out) = greeted([3, 1], &NULL);
+    assert_eq!(out, OUR_READY);
+    assert!(!session.is_connected());
+    assert_eq!(handle(&mut session, READY).1, Event::Connected);
+}
+
+#[test]
+fn plain_goes_through_hello_welcome_initiate_and_ready() {
+    let (mut session, out) = greeted([3, 1], &PLAIN);
+    assert_eq!(out, b"\x04\x0d\x05HELLO\x03ann\x02pw");
+    let (_, event, out) = handle(&mut session, b"\x04\x08\x07WELCOME");
+    assert_eq!(event, Event::Replied);
+    assert_eq!(out, b"\x04\x1c\x08INITIATE\x0bSocket-Type\x00\x00\x00\x03SUB");
+    assert_eq!(handle(&mut session, READY).1, Event::Connected);
+}
+
+#[test]
+fn a_refusal_has_its_reason_and_ends_the_connection() {
+    let (mut session, _) = greeted([3, 1], &PLAIN);
+    let (_, event, _) = handle(&mut session, b"\x04\x0e\x05ERROR\x07no such");
+    assert_eq!(event, Event::Refused("no such"));
+    assert_eq!(error(&mut session, PONG), ZmtpError::NotOpen);
+    let (mut session, _) = greeted([3, 1], &PLAIN);
+    let (_, event, _) = handle(&mut session, b"\x04\x08\x05ERROR\x01\xff");
+    assert_eq!(event, Event::Refused("a reason that is not text"));
+}
+
+#[test]
+fn credentials_that_fit_no_hello_are_an_error() {
+    let long = Mechanism::Plain { username: &[b'x'; 256], password: b"" };
+    let mut session = Session::new();
+    session.connect(&long, &mut Vec::new());
+    let theirs = greeting([3, 1], &PLAIN);
+    let found = session.handle(&theirs, &long, &mut Vec::new());
+    assert_eq!(found, Err(ZmtpError::FieldTooLong { found: 256, allowed: 255 }));
+}
+
+#[test]
+fn a_peer_with_another_mechanism_is_named() {
+    let mut session = Session::new();
+    session.connect(&NULL, &mut Vec::new());
+    let found = error(&mut session, &greeting([3, 1], &PLAIN));
+    assert_eq!(found.to_string(), "the peer wants the mechanism PLAIN, this side has NULL");
+}
+
+#[test]
+fn sockets_that_do_not_publish_are_refused() {
+    for (socket_type, publishes) in [("PUB", true), ("XPUB", true), ("PULL", false), ("", false)] {
+        let (mut session, _) = greeted([3, 1], &NULL);
+        let ready = [b"\x05READY\x0bSocket-Type\0\0\0", &[socket_type.len() as u8][..]].concat();
+        let mut bytes = Vec::new();
+        frame::encode(Kind::Command, &[&ready, socket_type.as_bytes()].concat(), &mut bytes);
+        match session.handle(&bytes, &NULL, &mut Vec::new()) {
+            Ok(handled) => assert!(publishes && handled.event == Event::Connected),
+            Err(error) => {
+                assert!(!publishes, "{socket_type}");
+                assert_eq!(error, ZmtpError::OtherSocketType("PUB or XPUB"));
+            }
+        }
+    }
+    let (mut session, _) = greeted([3, 1], &NULL);
+    let silent = handle(&mut session, b"\x04\x06\x05READY");
+    assert_eq!(silent.1, Event::Connected, "the type SHOULD be given, it need not");
+}
+
+#[test]
+fn what_is_out_of_place_is_named() {
+    assert_eq!(error(&mut Session::new(), READY), ZmtpError::NotOpen);
+    let (mut session, _) = greeted([3, 1], &NULL);
+    assert_eq!(error(&mut session, b"\0\x01x"), ZmtpError::EarlyMessage);
+    assert_eq!(error(&mut session, PING), ZmtpError::OutOfPlace("PING"));
+    assert_eq!(error(&mut session, b"\x04\x08\x07WELCOME"), ZmtpError::OutOfPlace("WELCOME"));
+    let mut session = connected();
+    assert_eq!(error(&mut session, READY), ZmtpError::OutOfPlace("READY"));
+    assert_eq!(error(&mut session, b"\x04\x0a\x09SUBSCRIBE"), ZmtpError::OutOfPlace("SUBSCRIBE"));
+}
+
+#[test]
+fn commands_of_other_sockets_are_let_pass() {
+    let (len, event, out) = handle(&mut connected(), b"\x04\x06\x04JOINg");
+    assert_eq!((len, event, out), (8, Event::Replied, vec![]));
+}
+
+#[test]
+fn a_subscription_is_a_command_or_a_message_for_an_old_peer() {
+    for (version, expected) in [
+        ([3, 1], &b"\x04\x0c\x09SUBSCRIBEab"[..]),
+        ([4, 0], b"\x04\x0c\x09SUBSCRIBEab"),
+        ([3, 0], b"\x00\x03\x01ab"),
+    ] {
+        let mut out = Vec::new();
+        connected_to(version).subscribe(b"ab", &mut out);
+        assert_eq!(out, expected, "{version:?}");
+    }
+    let mut out = Vec::new();
+    connected_to([3, 0]).subscribe(&[b'x'; 255], &mut out);
+    assert_eq!(out[..10], *b"\x02\0\0\0\0\0\0\x01\x00\x01", "256 bytes take a long frame");
+}
+
+#[test]
+fn messages_have_a_topic_and_a_payload() {
+    let alone = message(b"\0\x05hello");
+    assert_eq!((alone.topic(), alone.payload()), (&b"hello"[..], &b"hello"[..]));
+    let two = message(b"\x01\x05topic\0\x04load");
+    assert_eq!((two.topic(), two.payload()), (&b"topic"[..], &b"load"[..]));
+    let three = message(b"\x01\x01a\x01\0\0\x01c");
+    assert_eq!(three.frames().collect::<Vec<_>>(), [&b"a"[..], b"", b"c"]);
+    let empty = message(b"\0\0");
+    assert_eq!((empty.topic(), empty.payload()), (&b""[..], &b""[..]));
+    let long = [&b"\x02\0\0\0\0\0\0\x01\x2c"[..], &[7; 300]].concat();
+    assert_eq!((message(&long).topic(), message(&long).payload()), (&[7; 300][..], &[7; 300][..]));
+    let size_in_eight_bytes = message(b"\x02\0\0\0\0\0\0\0\x01x");
+    assert_eq!(size_in_eight_bytes.payload(), b"x");
+}
+
+#[test]
+fn a_message_is_incomplete_until_its_last_frame_is_there() {
+    let bytes = b"\x01\x05topic\x01\x02ab\0\x04load";
+    let mut session = connected();
+    for end in 0..bytes.len() {
+        assert_eq!(handle(&mut session, &bytes[..end]), (0, Event::Incomplete, vec![]), "{end}");
+    }
+    assert_eq!(handle(&mut session, bytes).0, bytes.len());
+}
+
+#[test]
+fn a_ping_is_answered_with_its_context() {
+    let (len, event, out) = handle(&mut connected(), b"\x04\x09\x04PING\x00\x05me");
+    assert_eq!((len, event), (11, Event::Replied));
+    assert_eq!(out, b"\x04\x07\x04PONGme");
+}
+
+#[test]
+fn commands_between_frames_are_dealt_with_first_and_once() {
+    let mut session = connected();
+    let bytes = [b"\x01\x01a", PONG, PING, b"\0\x01b", b"\0\x01c"].concat();
+    // Also while the message is not all there.
+    let part = &bytes[..bytes.len() - 5];
+    assert_eq!(handle(&mut session, &part[..5]), (0, Event::Incomplete, vec![]));
+    assert_eq!(handle(&mut session, part), (0, Event::Pong, vec![]));
+    assert_eq!(handle(&mut session, part), (0, Event::Replied, PONG.to_vec()));
+    assert_eq!(handle(&mut session, part), (0, Event::Incomplete, vec![]));
+    let (len, event, out) = handle(&mut session, &bytes);
+    let Event::Message(message) = event else { panic!("{event:?}") };
+    assert_eq!((len, out), (bytes.len() - 3, vec![]));
+    assert_eq!(message.frames().collect::<Vec<_>>(), [b"a", b"b"]);
+    assert_eq!((message.topic(), message.payload()), (&b"a"[..], &b"b"[..]));
+    let next = [b"\x01\x01a", PONG, b"\0\x01b"].concat();
+    assert_eq!(handle(&mut session, &next).1, Event::Pong, "counted anew for the next message");
+}
+
+#[test]
+fn messages_without_end_are_refused_before_they_are_there() {
+    let frames = b"\x01\0".repeat(FRAMES_MAX);
+    assert_eq!(handle(&mut connected(), &frames[2..]).1, Event::Incomplete);
+    assert_eq!(error(&mut connected(), &frames), ZmtpError::TooManyFrames);
+    let mut commands = [b"\x01\0", &PING.repeat(FRAMES_MAX)[..]].concat();
+    commands.truncate(2 + PING.len() * (FRAMES_MAX - 1));
+    let mut session = connected();
+    for _ in 1..FRAMES_MAX {
+        assert_eq!(handle(&mut session, &commands).1, Event::Replied);
+    }
+    assert_eq!(error(&mut session, &commands), ZmtpError::TooManyFrames);
+    let mut long = b"\x01\x01a\x02".to_vec();
+    long.extend_from_slice(&(MESSAGE_MAX as u64).to_be_bytes());
+    assert_eq!(error(&mut connected(), &long), ZmtpError::MessageTooLong);
+    assert_eq!(error(&mut connected(), &[8]), ZmtpError::ReservedFlags(8));
+}
+
+#[test]
+fn a_ping_is_sent_only_to_a_peer_that_knows_it() {
+    let mut out = Vec::new();
+    assert!(connected().ping(1, &mut out));
+    assert_eq!(out, PING);
+    assert!(!connected_to([3, 0]).ping(1, &mut out) && !Session::new().ping(1, &mut out));
+    assert_eq!(out, PING);
+    assert_eq!(connected_to([3, 0]).keep_alive_deadline(10), None);
+    assert_eq!(connected().keep_alive_deadline(0), None);
+    assert_eq!(Session::new().keep_alive_deadline(10), None);
+}
+
+#[test]
+fn a_publisher_has_taken_in_what_was_sent_when_a_second_ping_is_answered() {
+    let mut session = connected();
+    assert!(session.ping(1, &mut Vec::new()));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Replied, PING.to_vec()));
+    assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Pong, vec![]));
+}
+
+#[test]
+fn a_silent_client_pings_and_a_silent_publisher_is_dead() {
+    let mut session = connected();
+    session.note_sent(5 * S);
+    assert_eq!(session.keep_alive_deadline(10), Some(15 * S));
+    let mut out = Vec::new();
+    assert_eq!(session.handle_keep_alive(15 * S - 1, 10, &mut out), KeepAlive::NotDue);
+    assert_eq!(session.handle_keep_alive(15 * S, 10, &mut out), KeepAlive::Pinged);
+    assert_eq!(out, PING);
+    session.note_sent(20 * S);
+    assert_eq!(session.keep_alive_deadline(10), Some(25 * S), "what is sent puts off no death");
+    assert_eq!(session.handle_keep_alive(25 * S, 10, &mut out), KeepAlive::Dead);
+}
+
+#[test]
+fn any_traffic_is_a_sign_of_life() {
+    for sign in [PONG, b"\0\x01x", b"\x01\x01a\0\x01b"] {
+        let mut session = connected();
+        let mut due = |now_ns| session.handle_keep_alive(now_ns, 10, &mut Vec::new());
+        assert_eq!(due(10 * S), KeepAlive::Pinged);
+        handle(&mut session, sign);
+        let found = session.handle_keep_alive(20 * S, 10, &mut Vec::new());
+        assert_eq!(found, KeepAlive::Pinged, "{sign:02x?}");
+    }
+}
+
+#[test]
+fn a_lost_connection_leaves_nothing_behind() {
+    let mut session = connected();
+    handle(&mut session, &[b"\x01\x01a", PONG].concat());
+    session.ping(7, &mut Vec::new());
+    session.connection_lost();
+    assert!(!session.is_connected());
+    let mut out = Vec::new();
+    session.connect(&NULL, &mut out);
+    assert_eq!(out, greeting([3, 1], &NULL));
+}
+
+proptest! {
+    #[test]
+    fn messages_are_what_was_encoded(
+        topic in vec(any::<u8>(), 0..300),
+        payload in vec(any::<u8>(), 0..600),
+    ) {
+        let mut bytes = Vec::new();
+        encode_message(&topic, &payload, &mut bytes);
+        let message = message(&bytes);
+        prop_assert_eq!(message.payload(), &payload[..]);
+        prop_assert_eq!(message.topic(), if topic.is_empty() { &payload[..] } else { &topic[..] });
+    }
+
+    #[test]
+    fn any_bytes_in_any_state_are_events_within_them_or_a_reason(
+        bytes in vec(prop_oneof![0..10_u8, any::<u8>()], 0..200),
+        state in 0..3,
+    ) {
+        let mut session = match state {
+            0 => { let mut new = Session::new(); new.connect(&NULL, &mut Vec::new()); new }
+            1 => greeted([3, 1], &PLAIN).0,
+            _ => connected(),
+        };
+        let (mut rest, mut out) = (&bytes[..], Vec::new());
+        while let Ok(Handled { len, event }) = session.handle(rest, &NULL, &mut out) {
+            if event == Event::Incomplete {
+                prop_assert_eq!(len, 0);
+                break;
+            }
+            rest = &rest[len..];
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A subscriber and a publisher of the crate over a simulated link: any split of the two streams of
+//! bytes gives the same events. A failing case prints its seed.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use proptest::prelude::*;
+use zmtp::{
+    Event, Mechanism, Session,
+    publisher::{self, Publisher, encode_message},
+};
+
+const NULL: Mechanism<'_> = Mechanism::Null;
+const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"reader", password: b"secret" };
+const WRONG: Mechanism<'_> = Mechanism::Plain { username: b"reader", password: b"guess" };
+
+const PREFIXES: [&[u8]; 2] = [b"a", b"b/"];
+const TOPICS: [&[u8]; 5] = [b"a", b"b", b"b/1", b"abc", b"c"];
+
+/// Both ends of a connection, and what is on its way between them.
+struct Exchange {
+    subscriber: Session,
+    publisher: Publisher,
+    mechanism: Mechanism<'static>,
+    up: Vec<u8>,
+    down: Vec<u8>,
+    /// What each end has received and not taken in.
+    publisher_inbox: Vec<u8>,
+    subscriber_inbox: Vec<u8>,
+    seen: Vec<String>,
+}
+
+impl Exchange {
+    /// The publisher knows the user of `PLAIN`, if the mechanism is PLAIN at all.
+    fn new(mechanism: Mechanism<'static>) -> Self {
+        let mut exchange = Self {
+            subscriber: Session::new(),
+            publisher: Publisher::new(),
+            mechanism,
+            up: Vec::new(),
+            down: Vec::new(),
+            publisher_inbox: Vec::new(),
+            subscriber_inbox: Vec::new(),
+            seen: Vec::new(),
+        };
+        exchange.subscriber.connect(&mechanism, &mut exchange.up);
+        exchange.publisher.accept(&exchange.known(), &mut exchange.down);
+        exchange
+    }
+
+    fn known(&self) -> Mechanism<'static> {
+        if self.mechanism == NULL { NULL } else { PLAIN }
+    }
+
+    /// The next `len` bytes reach the publisher, which sends all topics when the last
+    /// subscription is there.
+    fn up(&mut self, len: usize) {
+        let known = self.known();
+        self.publisher_inbox.extend(self.up.drain(..len));
+        loop {
+            let inbox = &self.publisher_inbox[..];
+            let handled = self.publisher.handle(inbox, &known, &mut self.down).unwrap();
+            let last = handled.event == publisher::Event::Subscribed(PREFIXES[1]);
+            let end =
+                matches!(handled.event, publisher::Event::Incomplete | publisher::Event::Refused);
+            let len = handled.len;
+            self.publisher_inbox.drain(..len);
+            if last {
+                let wanted = TOPICS.iter().filter(|topic| self.publisher.wants(topic));
+                wanted.for_each(|topic| encode_message(topic, &[b'.'; 300], &mut self.down));
+            }
+            if end {
+                return;
+            }
+        }
+    }
+
+    /// The next `len` bytes reach the subscriber, which subscribes when it is connected.
+    fn down(&mut self, len: usize) {
+        self.subscriber_inbox.extend(self.down.drain(..len));
+        loop {
+            let inbox = &self.subscriber_inbox[..];
+            let handled = self.subscriber.handle(inbox, &self.mechanism, &mut self.up).unwrap();
+            let (len, event) = (handled.len, handled.event);
+            if event == Event::Incomplete {
+                return;
+            }
+            self.seen.push(match event {
+                Event::Message(message) => {
+                    assert_eq!(message.payload(), [b'.'; 300]);
+                    String::from_utf8(message.topic().to_vec()).unwrap()
+                }
+                other => format!("{other:?}"),
+            });
+            let (connected, refused) =
+                (event == Event::Connected, matches!(event, Event::Refused(_)));
+            self.subscriber_inbox.drain(..len);
+            if connected {
+                PREFIXES.iter().for_each(|prefix| self.subscriber.subscribe(prefix, &mut self.up));
+                assert!(self.subscriber.ping(1, &mut self.up));
+            }
+            if refused {
+                return;
+            }
+        }
+    }
+
+    /// Carries all bytes in pieces of the sizes that `pieces` gives.
+    fn play(mut self, mut pieces: impl FnMut() -> usize) -> Vec<String> {
+        while !self.up.is_empty() || !self.down.is_empty() {
+            let len = pieces().min(self.up.len());
+            self.up(len);
+            let len = pieces().min(self.down.len());
+            self.down(len);
+        }
+        self.seen
+    }
+}
+
+fn expected(mechanism: &Mechanism<'_>) -> Vec<&'static str> {
+    match *mechanism {
+        Mechanism::Null => vec!["Greeted", "Connected", "a", "b/1", "abc", "Replied", "Pong"],
+        known if known == PLAIN => {
+            vec!["Greeted", "Replied", "Connected", "a", "b/1", "abc", "Replied", "Pong"]
+        }
+        _ => vec!["Greeted", "Refused(\"400\")"],
+    }
+}
+
+#[test]
+fn byte_by_byte_and_all_at_once_are_the_same() {
+    for mechanism in [NULL, PLAIN, WRONG] {
+        for piece in [1, 2, 63, 64, 65, usize::MAX] {
+            let seen = Exchange::new(mechanism).play(|| piece);
+            assert_eq!(seen, expected(&mechanism), "pieces of {piece}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_split_of_the_bytes_gives_the_same_events(
+        pieces in proptest::collection::vec(0..80_usize, 1..60),
+        which in 0..3_usize,
+    ) {
+        let mechanism = [NULL, PLAIN, WRONG][which];
+        let mut next = pieces.iter().copied().chain([1]).cycle();
+        let seen = Exchange::new(mechanism).play(|| next.next().unwrap());
+        prop_assert_eq!(seen, expected(&mechanism));
+    }
+}

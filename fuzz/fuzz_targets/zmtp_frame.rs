@@ -1,0 +1,44 @@
+//! Any bytes: frames, commands and greetings are decoded without a panic and stay within them, and
+//! what is accepted encodes to what decodes to the same. Run with `cargo +nightly fuzz run
+//! zmtp_frame`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use zmtp::{
+    command::Command,
+    frame::{self, Decoded, Frame, Kind},
+    greeting::Greeting,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    match frame::decode(bytes) {
+        Ok(Decoded::Frame { frame: Frame { kind, body }, len }) => {
+            assert!(len <= bytes.len());
+            let mut again = Vec::new();
+            frame::encode(kind, body, &mut again);
+            let frame = Frame { kind, body };
+            assert_eq!(frame::decode(&again), Ok(Decoded::Frame { frame, len: again.len() }));
+            assert_eq!(again.len(), frame::encoded_len(body.len()));
+        }
+        Ok(Decoded::Incomplete { needed }) => assert!(needed > bytes.len()),
+        Err(_) => {}
+    }
+    if let Ok(command) = Command::decode(bytes)
+        && command != Command::Other
+    {
+        let mut again = Vec::new();
+        command.encode(&mut again).expect("a decoded command can be encoded");
+        let Ok(Decoded::Frame { frame: Frame { kind: Kind::Command, body }, .. }) =
+            frame::decode(&again)
+        else {
+            panic!("{again:02x?}")
+        };
+        assert_eq!(Command::decode(body), Ok(command));
+    }
+    if let Ok(Some(greeting)) = Greeting::decode(bytes) {
+        let mut again = Vec::new();
+        greeting.encode(&mut again);
+        assert_eq!(Greeting::decode(&again), Ok(Some(greeting)));
+    }
+});

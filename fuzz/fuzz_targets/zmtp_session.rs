@@ -1,0 +1,94 @@
+//! Any bytes from a publisher, before, in and after the handshake: a session never panics, answers
+//! with well-formed frames only, and sees the same events however the bytes are split. The other
+//! side gets the same bytes. Run with `cargo +nightly fuzz run zmtp_session`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use zmtp::{
+    Event, Mechanism, Session, ZmtpError,
+    frame::{self, Decoded},
+    greeting::Greeting,
+    publisher::{self, Publisher},
+};
+
+const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"u", password: b"p" };
+const READY: &[u8] = b"\x04\x06\x05READY";
+
+fuzz_target!(|input: (u8, u8, &[u8])| {
+    let (state, split, bytes) = input;
+    let mechanism = if state & 1 == 0 { Mechanism::Null } else { PLAIN };
+    // A session that has got so far already, or one that has all before it.
+    let mut before = Vec::new();
+    if state & 2 != 0 {
+        Greeting::new(mechanism.name(), false).encode(&mut before);
+        if state & 4 != 0 {
+            let welcome: &[u8] = if state & 1 == 0 { b"" } else { b"\x04\x08\x07WELCOME" };
+            before.extend_from_slice(&[welcome, READY].concat());
+        }
+    }
+    before.extend_from_slice(bytes);
+    let whole = subscribe(&before, before.len(), &mechanism);
+    assert_eq!(whole, subscribe(&before, usize::from(split) + 1, &mechanism));
+    publish(&before, &mechanism);
+});
+
+/// What a session makes of `bytes` that come in pieces of `piece` bytes.
+fn subscribe(
+    bytes: &[u8],
+    piece: usize,
+    mechanism: &Mechanism<'_>,
+) -> (Vec<String>, Result<(), ZmtpError>) {
+    let (mut session, mut out) = (Session::new(), Vec::new());
+    session.connect(mechanism, &mut out);
+    out.clear();
+    let (mut events, mut start, mut end) = (Vec::new(), 0, 0);
+    loop {
+        let handled = match session.handle(&bytes[start..end], mechanism, &mut out) {
+            Ok(handled) => handled,
+            Err(error) => break (events, Err(error)),
+        };
+        start += handled.len;
+        assert!(start <= end);
+        match handled.event {
+            Event::Incomplete if end == bytes.len() => break (events, Ok(())),
+            Event::Incomplete => end = bytes.len().min(end + piece),
+            Event::Message(message) => {
+                let frames: Vec<_> = message.frames().collect();
+                assert_eq!(frames.first(), Some(&message.topic()));
+                assert_eq!(frames.last(), Some(&message.payload()));
+                events.push(format!("{frames:?}"));
+            }
+            Event::Connected => {
+                session.subscribe(b"prefix", &mut out);
+                session.ping(1, &mut out);
+                events.push("Connected".to_owned());
+            }
+            event => events.push(format!("{event:?}")),
+        }
+        assert_well_formed(&out);
+        out.clear();
+    }
+}
+
+fn publish(mut bytes: &[u8], mechanism: &Mechanism<'_>) {
+    let (mut publisher, mut out) = (Publisher::new(), Vec::new());
+    publisher.accept(mechanism, &mut out);
+    out.clear();
+    while let Ok(handled) = publisher.handle(bytes, mechanism, &mut out) {
+        if handled.event == publisher::Event::Incomplete {
+            break;
+        }
+        bytes = &bytes[handled.len..];
+    }
+    assert_well_formed(&out);
+}
+
+fn assert_well_formed(mut replies: &[u8]) {
+    while !replies.is_empty() {
+        match frame::decode(replies) {
+            Ok(Decoded::Frame { len, .. }) => replies = &replies[len..],
+            other => panic!("{other:?}"),
+        }
+    }
+}

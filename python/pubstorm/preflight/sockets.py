@@ -1,0 +1,71 @@
+"""What the processes with real sockets of ZeroMQ need: publishers, and subscribers that are not
+simulated. It knows no host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pubstorm.descriptors import DESCRIPTORS_KEPT
+from pubstorm.plan import Plan, Population
+from pubstorm.preflight.connections import connections_at
+
+FILES_PER_SOCKET = 4
+"""Of a real subscriber: its connection, the mailbox of its socket, and both ends of its monitor.
+Measured with libzmq 4.3.5, as the memory below: 2 files for each SUB socket without a monitor."""
+PEER_BYTES = 25_000
+"""What libzmq has for each connection of a PUB socket: session, buffers and an empty queue."""
+SOCKET_BYTES = 65_000
+"""What libzmq has for a SUB socket with its connection, when 500 messages wait in it."""
+QUEUED_BYTES = 64
+"""What a queued message takes for each subscriber beside its payload, which is there once."""
+PROGRAM_BYTES = {"libzmq": 10 * 2**20, "pyzmq": 40 * 2**20, "command": 40 * 2**20}
+"""A process before anybody has connected."""
+PROGRAM_THREADS = 4
+"""Its own, that for its pipe and two of libzmq, beside those for input and output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process that plays clients instead of an engine."""
+
+    population: str
+    """Name of its population."""
+    files: int
+    bytes: int
+    threads: int
+
+
+def programs_of(plan: Plan) -> Iterator[Program]:
+    """Every such process of a plan: one for each publisher, one for each population of real
+    subscribers."""
+    connections = connections_at(plan)
+    for population in plan.populations:
+        if population.player == "engine":
+            continue
+        if not population.is_publisher:
+            yield _program(population, SOCKET_BYTES, population.clients)
+            continue
+        for target in population.at.targets:
+            yield _program(population, PEER_BYTES, connections[target])
+
+
+def queues_bytes(plan: Plan, population: Population) -> int | None:
+    """What the queues of one publisher take when those of all its subscribers are full; None where
+    they have no end."""
+    mark = 0 if population.zmq is None else population.zmq.high_water_mark
+    connections = connections_at(plan)
+    most = max(connections[target] for target in population.at.targets)
+    return most * mark * QUEUED_BYTES if mark else None
+
+
+def _program(population: Population, bytes_each: int, connections: int) -> Program:
+    io_threads = 1 if population.zmq is None else population.zmq.io_threads
+    files_each = 1 if population.is_publisher else FILES_PER_SOCKET
+    return Program(
+        population.name,
+        files=connections * files_each + DESCRIPTORS_KEPT,
+        bytes=PROGRAM_BYTES.get(population.player, 0) + connections * bytes_each,
+        threads=PROGRAM_THREADS + io_threads,
+    )

@@ -1,0 +1,103 @@
+"""What the tables over a series show of one step: a figure of its result, a word, what its search
+found, or a figure at one of the points of that search. It knows no table and draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pubstorm.errors import StoredRunError
+from pubstorm.metrics import parse_expression
+from pubstorm.metrics.columns import asked_point, shows_scenario, shows_search
+from pubstorm.metrics.evaluate import Missing, evaluate
+from pubstorm.metrics.table import word
+from pubstorm.report import load_result
+from pubstorm.result import Figure, LimitedBy, Result, SearchPoint, SearchResult
+from pubstorm.series.interval import estimate_of
+
+
+def figures(
+    columns: Iterable[str], result: Result | None, search: SearchResult | None, folder: Path
+) -> dict[str, Figure]:
+    """Each column's figure of a step that was played, as far as it has one. `folder` is the step's,
+    with the points of its search."""
+    found = {column: _figure(column, result, search, folder) for column in columns}
+    return {column: figure for column, figure in found.items() if figure is not None}
+
+
+def _figure(
+    column: str, result: Result | None, search: SearchResult | None, folder: Path
+) -> Figure | None:
+    point, asked = asked_point(column)
+    if search is not None and point is not None:
+        return _at_points(asked, points_of(search, point), folder)
+    if search is not None and shows_search(column):
+        return _of_search(column, search)
+    if result is None or shows_scenario(column) or shows_search(column):
+        return None
+    return _of_result(column, result)
+
+
+def points_of(search: SearchResult, word: str) -> list[SearchPoint]:
+    """The points that stand for what a search found: for `search.best` the one that shows its
+    answer, for `search.most` all that were played with the value of the largest figure. Where none
+    of those was counted they are shown all the same, with who set the limit."""
+    by_number = {point.number: point for point in search.points}
+    if word == "search.best":
+        shown = by_number.get(search.answer.best_point or 0)
+        return [] if shown is None else [shown]
+    measured = [point for point in search.points if point.figure is not None]
+    shown = by_number.get(search.answer.most_point or 0)
+    largest = shown or max(measured, key=lambda point: point.figure or 0.0, default=None)
+    if largest is None:
+        return []
+    return [p for p in measured if p.value == largest.value and p.counted == largest.counted]
+
+
+def _of_search(column: str, search: SearchResult) -> Figure:
+    """What a search found as a whole."""
+    answer = search.answer
+    if column == "search.points":
+        return Figure(estimate=estimate_of([answer.points], ""))
+    if column == "search.limited_by":
+        return Figure(word=str(answer.limited_by or ""))
+    if column == "search.most":
+        return Figure(estimate=answer.most, limited_by=_limit(points_of(search, column)))
+    remark = None
+    if answer.best is None:
+        remark = "no value held"
+    elif answer.confirmed is False:
+        remark = "it did not hold when it was played again"
+    return Figure(estimate=answer.best, limited_by=answer.limited_by, remark=remark)
+
+
+def _at_points(column: str, points: Sequence[SearchPoint], folder: Path) -> Figure | None:
+    """The mean of a figure over points, or what the last of them says."""
+    found = []
+    for point in points:
+        with suppress(StoredRunError):
+            found.append(_of_result(column, load_result(folder / point.folder)))
+    if not found:
+        return None
+    estimates = [figure.estimate for figure in found if figure.estimate is not None]
+    if not estimates:
+        return found[-1]
+    mean = estimate_of([estimate.value for estimate in estimates], estimates[0].unit)
+    return Figure(estimate=mean, limited_by=_limit(points))
+
+
+def _of_result(column: str, result: Result) -> Figure:
+    said = word(column, result)
+    limited_by = result.verdict.limited_by
+    if said is not None:
+        return Figure(word=said)
+    found = evaluate(result, parse_expression(column))
+    if isinstance(found, Missing):
+        return Figure(limited_by=limited_by, remark=found.reason)
+    return Figure(estimate=estimate_of([found.value], found.unit), limited_by=limited_by)
+
+
+def _limit(points: Sequence[SearchPoint]) -> LimitedBy | None:
+    """Who set the limit at several points: of the last one."""
+    return points[-1].limited_by if points else None

@@ -1,0 +1,107 @@
+"""The report of a search: on the terminal, as Markdown, for CI systems, and its page."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import plotly.graph_objects
+import pytest
+from rich.console import Console
+
+from pubstorm.report import render_directory, write_reports
+from pubstorm.result import Estimate, LimitedBy, SearchAnswer
+from pubstorm.run_directory import RunDirectory
+from tests.report.example_search import points, write_search
+from tests.report.reading import Page
+
+
+def printed(folder: Path) -> str:
+    stream = io.StringIO()
+    render_directory(folder, Console(file=stream, width=150))
+    return "\n".join(line.rstrip() for line in stream.getvalue().replace("\u202f", " ").split("\n"))
+
+
+def written(folder: Path) -> None:
+    assert list(write_reports(folder, RunDirectory(folder).write)) == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("search")
+    write_search(path)
+    (path / "points" / "001-10000").mkdir(parents=True)
+    (path / "points" / "001-10000" / "report.html").write_text("its own page")
+    written(path)
+    return path
+
+
+def test_every_point_has_a_row_with_what_it_is_worth(folder: Path) -> None:
+    text = printed(folder)
+    rows = [line.split() for line in text.splitlines() if line.endswith(" 11.2 s")]
+    assert [row[0] for row in rows] == [str(number) for number in range(1, 14)]
+    assert " ".join(rows[4]) == ("5 grow 160 000/s 134 400/s 16.00 % ✗ fail publisher yes 11.2 s")
+    assert " ".join(rows[12][-5:]) == "fail host no 11.2 s"
+    assert " ".join(rows[8][1:3]) == "repeat 2"
+
+
+def test_the_answer_has_its_interval_and_who_set_the_limit(folder: Path) -> None:
+    text = printed(folder)
+    assert "PASS  It holds up to 97 400/s ± 1 500/s" in text
+    assert "97 400/s ± 1 500/s (mean of 3 repeats, 95 % confidence)" in text
+    assert "13 points in 2:26, 1 of them not counted" in text
+    assert "FAIL    11: 160 000/s" not in text
+    assert "FAIL    10: 101 000/s  limited by publisher\n  feed dropped some at its high-" in text
+    assert "FAIL    13: 320 000/s  limited by host\n  not counted: the host was the limit" in text
+    markdown = (folder / "report.md").read_text()
+    assert "- **limited by**: publisher" in markdown
+    assert "- **confirmed**: it held again" in markdown
+
+
+def test_a_search_that_found_less_says_so(tmp_path: Path) -> None:
+    at_least = Estimate(value=80_000, low=80_000, high=80_000, bound="at_least", unit="per_s")
+    answer = SearchAnswer(best=at_least, limited_by=LimitedBy.HOST, text="At least 80 000/s.")
+    write_search(tmp_path, answer=answer, complete=False, figure=None, points=points()[:4])
+    text = printed(tmp_path)
+    assert "≥ 80 000/s: beyond it nothing could be counted" in text
+    assert f"continue with  pubstorm run --resume {tmp_path}" in text
+    written(tmp_path)
+    page = Page((tmp_path / "report.html").read_text())
+    assert "This search is not complete" in page.text
+    assert list(page.figures) == ["c0"]
+
+
+def test_a_search_without_a_point_has_a_report_all_the_same(tmp_path: Path) -> None:
+    answer = SearchAnswer(text="No point could be counted.")
+    write_search(tmp_path, points=(), answer=answer)
+    written(tmp_path)
+    assert "INVALID  No point could be counted." in printed(tmp_path)
+    assert "No point has a figure or a condition to show." in (tmp_path / "report.html").read_text()
+    assert '<failure message="No point could be counted.">' in (tmp_path / "junit.xml").read_text()
+
+
+def test_points_are_drawn_by_what_they_are_worth(folder: Path) -> None:
+    page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    figure = page.figures["figure"]
+    held, broke, uncounted, most, answer = figure["data"]
+    assert (held["name"], held["x"][0], held["y"][0]) == ("held", 10_000, 10_000)
+    assert (broke["name"], broke["marker"]["symbol"]) == ("broke", "x")
+    assert (uncounted["name"], uncounted["x"]) == ("not counted", [320_000])
+    assert most["y"] == [134_000, 134_000]
+    assert answer["x"] == [97_400, 97_400]
+    assert (figure["layout"]["shapes"][0]["x0"], figure["layout"]["xaxis"]["type"]) == (
+        95_900,
+        "log",
+    )
+    limit = page.figures["c0"]["data"][3]
+    assert (limit["name"], limit["y"]) == ("limit 0.50 %", [0.5, 0.5])
+    for key, each in page.figures.items():
+        assert plotly.graph_objects.Figure(data=each["data"], layout=each["layout"]).data, key
+
+
+def test_the_page_leads_to_the_points(folder: Path) -> None:
+    page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    links = [each for each in page.attributes("href") if each.endswith(".html")]
+    assert links == ["points/001-10000/report.html"]
+    assert "points/002-20000 makes its page" in page.text
+    assert "not counted: the host was the limit" in page.text

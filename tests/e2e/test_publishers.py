@@ -77,15 +77,21 @@ def assert_nothing_lost(result: dict[str, Any], share: float = 1) -> None:
     assert subscriber["lost_total"] == subscriber["duplicate_total"] == 0
 
 
-@pytest.mark.parametrize("kind", ["libzmq", "pyzmq"])
-def test_all_that_a_publisher_sends_is_accounted_for(start: RunMaker, kind: str) -> None:
-    result = played(start(scenario(publisher=kind)))
+@pytest.mark.parametrize(
+    ("kind", "subscriber"),
+    [("libzmq", "simulated"), ("pyzmq", "simulated"), ("pyzmq", "libzmq"), ("libzmq", "pyzmq")],
+)
+def test_all_that_a_publisher_sends_is_accounted_for(
+    start: RunMaker, kind: str, subscriber: str
+) -> None:
+    result = played(start(scenario(publisher=kind, subscriber=f"subscriber: {subscriber}")))
     assert_nothing_lost(result, share=10)
     (publisher,) = result["publishers"]
     assert (publisher["name"], publisher["kind"], publisher["burst"]) == ("feed", kind, 10)
     assert publisher["sent_total"] + publisher["skipped_total"] == 2000
     assert publisher["ending"] == "bye"
-    assert [agent["agent"] for agent in result["fleet"]["agents"]] == [0]
+    agents = [agent["agent"] for agent in result["fleet"]["agents"]]
+    assert agents == ([0] if subscriber == "simulated" else [0, 2])
     read = {m["metric"] for m in result["monitors"] if m["source"] == "feed"}
     assert {"cpu", "rss_bytes", "thread_cpu_max", "busy"} <= read
 

@@ -254,6 +254,8 @@ class Conductor:
         self._load_until_ns = None
         await self._mended()
         if self._cast.publishers:
+            if self._engines_publish():
+                await self._while_moving(lambda: progress.is_out(load_until_ns))
             await self._close_publishers(PUBLISHER_GRACE_NS)
         await self._while_moving(progress.settled)
         if not progress.settled():
@@ -279,6 +281,12 @@ class Conductor:
                 text = f"publisher {', '.join(names)} did not end its stage: what it sends after"
                 self._note("stage", f"{text} is not known")
         await self._fleet.command(self._close())
+
+    def _engines_publish(self) -> bool:
+        """Whether clients of engines publish beside publishers under test, in this stage."""
+        stage = self._plan.stages[self.progress.stage]
+        populations = (self._plan.populations[index] for index in stage.populations)
+        return any(each.publications and each.player == "engine" for each in populations)
 
     def _close(self) -> Close:
         return Close(sent=self.progress.sent())

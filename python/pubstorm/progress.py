@@ -73,6 +73,16 @@ class Progress:
         asked = range(self._cast.agents) if agents is None else agents
         return all(map(self._has_settled, asked))
 
+    def is_out(self, due_until_ns: int) -> bool:
+        """Whether engines have sent all that was due until an instant."""
+        engines = [self._latest.get(agent) for agent in range(self._cast.engines)]
+        return all(
+            latest is not None
+            and latest.to_ns >= due_until_ns
+            and not any(population.gauges.backlog for population in latest.populations)
+            for latest in engines
+        )
+
     def _has_settled(self, agent: int) -> bool:
         latest = self._latest.get(agent)
         return latest is not None and latest.stage == self.stage and latest.settled

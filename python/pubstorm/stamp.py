@@ -13,10 +13,15 @@ def run_tags(payload: bytes) -> set[int]:
     tags = set()
     if len(payload) >= STAMP_BYTES:
         tags.add(int.from_bytes(payload[:4], "little"))
-    if found := _TEXT.search(payload):
-        stamp = base64.urlsafe_b64decode(found[1] + b"=")
+    if stamp := stamp_in_text(payload):
         tags.add(int.from_bytes(stamp[:4], "little"))
     return tags
+
+
+def stamp_in_text(payload: bytes) -> bytes | None:
+    """The 32 bytes of the first stamp in a payload of text; None: it has none."""
+    found = _TEXT.search(payload)
+    return None if found is None else base64.urlsafe_b64decode(found[1] + b"=")
 
 
 def stamp_text(stamp: bytes) -> str:

@@ -137,6 +137,24 @@ def test_publishers_settle_and_engines_are_told_what_was_sent(
     assert conductor.progress.sent()[0] == Sent(population=1, client=0, total=15)
 
 
+def test_what_engines_publish_beside_them_is_waited_for(
+    publishing: Callable[[str], Plan], tmp_path: Path
+) -> None:
+    plan = publishing("publishers-well")
+    subscriber, feed = plan.populations
+    device = subscriber.model_copy(
+        update={"name": "device", "version": "mqtt-3.1.1", "publications": (PUBLICATION,)}
+    )
+    stages = (plan.stages[0], plan.stages[1].model_copy(update={"populations": (0, 1)}))
+    conductor, _ = play(
+        plan.model_copy(update={"populations": (device, feed), "stages": stages}), tmp_path
+    )
+    load_until_ns = conductor.course.spans[1].load_until_ns
+    assert conductor.progress.is_out(load_until_ns)
+    assert conductor.course.events == []
+    assert closes(tmp_path, 0) == [SUMS]
+
+
 def test_what_publishers_need_is_none_of_the_generators(
     publishing: Callable[[str], Plan], tmp_path: Path
 ) -> None:

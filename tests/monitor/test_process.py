@@ -67,6 +67,22 @@ def test_cpu_is_the_share_of_a_core_since_the_last_reading(
     assert 0 < found["cpu_user"] <= 1.2
 
 
+def test_the_busiest_thread_is_told_where_there_are_few(
+    child: ChildMaker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = child(f"import threading\nthreading.Thread(target=input).start()\n{BUSY}")
+    watched = monitor(pid=busy.pid)
+    read(watched)
+    times = psutil.Process(busy.pid).cpu_times
+    before_s = times().user
+    eventually(lambda: times().user > before_s + 0.1)
+    found = read(watched)
+    assert found["threads"] == 2
+    assert found["thread_cpu_max"] == pytest.approx(found["cpu"], abs=0.3)
+    monkeypatch.setattr(process, "THREADS_MAX", 1)
+    assert "thread_cpu_max" not in read(watched)
+
+
 def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

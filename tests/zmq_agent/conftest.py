@@ -42,6 +42,7 @@ from pubstorm.snapshot import Snapshot
 from pubstorm.topology.ports import free_port
 
 EXIT_TIMEOUT_S = 20
+SNAPSHOTS_MAX = 300
 CONNECT = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=10**9)
 PUBLISH = PublishAction(duration_ns=10**8)
 
@@ -90,11 +91,12 @@ class Agent:
 
     def until(self, done: Callable[[Snapshot], bool]) -> Snapshot:
         """Reads to the first snapshot for which `done` holds."""
-        while True:
+        for _ in range(SNAPSHOTS_MAX):
             said = self.read()
             assert isinstance(said, Snapshot), said
             if done(said):
                 return said
+        pytest.fail(f"that did not come within {SNAPSHOTS_MAX} snapshots")
 
     def settle(self, stage: int) -> Snapshot:
         """Reads until a stage is settled."""

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 import zmq
 
-from pubstorm.control import Close, Failure
-from pubstorm.plan import ClosedPace, DisconnectAction, FixedPayload, OpenPace, PublishAction
+from pubstorm.control import ApplyChange, Close, Failure
+from pubstorm.plan import (
+    Change,
+    ChangeRate,
+    ClosedPace,
+    DisconnectAction,
+    FixedPayload,
+    OpenPace,
+    PublishAction,
+)
 from pubstorm.plan.model import Plan, Zmq
 from pubstorm.zmq_agent.messages import STAMP
 from tests.zmq_agent.conftest import CONNECT, PUBLISH, Agent, AgentMaker, feed, plan, publication
@@ -97,6 +106,28 @@ def test_a_burst_is_due_at_once(agent: AgentMaker, context: Context) -> None:
     assert whole
     assert all(len(places) == 100 and places[0] % 100 == 0 for places in whole)
     sub.close()
+
+
+def test_a_rate_changes_as_planned_and_as_asked(agent: AgentMaker) -> None:
+    faster = Change(
+        name="faster", after_ns=5 * 10**8, population=0, action=ChangeRate(kind="rate", factor=2.0)
+    )
+    played = plan(feed(), actions=(PublishAction(duration_ns=10**9, changes=(faster,)), LONG))
+    publisher = agent(played)
+    publisher.hello()
+    publisher.enter(0)
+    publisher.settle(0)
+    whole = publisher.totals.whole()
+    assert whole.sum_of("sent_total") + whole.sum_of("skipped_total") == 1500
+    publisher.enter(1)
+    publisher.until(lambda snapshot: snapshot.populations[0].counters.sent_total > 0)
+    pause = ChangeRate(kind="rate", factor=0.0)
+    publisher.send(ApplyChange(at_ns=time.monotonic_ns(), population=0, action=pause))
+    publisher.until(lambda snapshot: snapshot.populations[0].counters.sent_total == 0)
+    sent = publisher.count("sent_total", 0)
+    publisher.send(Close())
+    publisher.settle(1)
+    assert publisher.count("sent_total", 0) == sent
 
 
 def test_topics_are_a_frame_of_their_own(agent: AgentMaker, context: Context) -> None:

@@ -9,7 +9,7 @@ import zmq
 
 from pubstorm.control import Failure
 from pubstorm.fleet.curve import CurveKeys
-from pubstorm.plan import DisconnectAction, PublishAction
+from pubstorm.plan import DisconnectAction, FixedPayload, PublishAction
 from pubstorm.plan.model import Plan, Zmq
 from pubstorm.snapshot import Reason
 from pubstorm.zmq_agent.messages import STAMP
@@ -72,7 +72,11 @@ def test_each_client_has_what_is_sent_and_knows_what_is_missing(
 
 
 def test_payloads_without_room_for_a_stamp_are_counted(agent: AgentMaker, context: Context) -> None:
-    played = plan(feed(publication(topic="a/{0..1}")), subscriber(), actions=ACTIONS)
+    played = plan(
+        feed(publication(topic="a/{0..1}", payload=FixedPayload(bytes=8))),
+        subscriber(),
+        actions=ACTIONS,
+    )
     pub = server(context, played)
     clients = agent(played, SUBSCRIBER)
     clients.hello()

@@ -9,7 +9,14 @@ import time
 from collections.abc import Sequence
 
 from pubstorm.chance import Random
-from pubstorm.plan import FixedPayload, GaussianPayload, TextPayload, template_of
+from pubstorm.plan import (
+    FixedPayload,
+    GaussianPayload,
+    Publication,
+    TextPayload,
+    has_stamped_text,
+    template_of,
+)
 from pubstorm.stamp import STAMP_BYTES
 from pubstorm.template import MessageFacts, Template
 from pubstorm.zmq_agent.part import Part
@@ -37,6 +44,7 @@ class Messages:
         self._run_tag = part.plan.run_tag
         self._key = index << 48 | client
         self._payload = publication.payload
+        self._stamped = is_stamped(publication)
         self._topics = [
             topic.text(self._n, variant).encode()
             for variant in range(min(topic.variants, VARIANTS_MAX))
@@ -84,11 +92,10 @@ class Messages:
         if isinstance(payload, GaussianPayload):
             deviation = normal(self._sizes.of(number)) * payload.sd_bytes
             size = max(math.floor(payload.mean_bytes + deviation + 0.5), 0)
-            smallest = payload.mean_bytes - 4 * payload.sd_bytes
         else:
             assert isinstance(payload, FixedPayload), "a text has a template"
-            size = smallest = payload.bytes
-        return stamp.ljust(size, FILLER) if smallest >= STAMP_BYTES else FILLER * size
+            size = payload.bytes
+        return (stamp if self._stamped else b"").ljust(size, FILLER)
 
     def _variant(self, number: int) -> int:
         count = len(self._topics)
@@ -99,6 +106,17 @@ class Messages:
         for step in range(EXCHANGES):
             place = _exchanged(drawn.of(step), count, place)
         return place
+
+
+def is_stamped(publication: Publication) -> bool:
+    """Whether every payload has a stamp, or room for one."""
+    match publication.payload:
+        case FixedPayload(bytes=size):
+            return size >= STAMP_BYTES
+        case GaussianPayload(mean_bytes=mean, sd_bytes=deviation):
+            return mean - 4 * deviation >= STAMP_BYTES
+        case _:
+            return has_stamped_text(publication)
 
 
 def normal(drawn: Random) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import zmq
 
@@ -26,6 +27,8 @@ from pubstorm.zmq_agent.tally import Tally
 
 BATCH = 16
 """Messages that share one reading of the clock at most, where it is behind its schedule."""
+SOME_MAX = 16 * BATCH
+"""Messages that are due by one look at the schedule at most."""
 TURN_NS = 10**6
 """How long it sends before it looks at its commands."""
 LAST_NS = 10**7
@@ -126,7 +129,7 @@ class Publisher:
         last_ns = load.end_ns if self._pacer is None else load.end_ns + LAST_NS
         while now_ns < turn_ends_ns:
             load.apply_changes(now_ns)
-            if now_ns >= last_ns or not self._send_batch(load, now_ns):
+            if now_ns >= last_ns or not self._send_some(load, now_ns):
                 return self._pause(load, now_ns)
             now_ns = time.monotonic_ns()
         return now_ns
@@ -149,19 +152,19 @@ class Publisher:
         self._finish(load)
         return now_ns
 
-    def _send_batch(self, load: Load, now_ns: int) -> bool:
-        """Sends a few of the messages that are due; whether there were any."""
+    def _send_some(self, load: Load, now_ns: int) -> bool:
+        """Sends some of the messages that are due; whether there were any."""
         pacer = self._pacer
         if pacer is None:
             if load.tempo.factor == 0.0:
                 return False
-            self._send([now_ns] * BATCH, now_ns)
+            self._send(None, SOME_MAX)
             return True
         until_ns = min(now_ns + 1, load.end_ns, load.change_ns) - load.start_ns
         count = pacer.due_before(load.tempo.schedule_before(until_ns)) - load.scheduled
         if count <= 0:
             return False
-        dues = self._dues(load, pacer, min(count, BATCH))
+        dues = self._dues(load, pacer, min(count, SOME_MAX))
         load.scheduled += len(dues)
         if self._skips_late:
             behind_ns = pacer.period_ns / max(load.tempo.factor, 1e-9)
@@ -169,8 +172,7 @@ class Publisher:
             self._tally.now.counters["skipped_total"] += len(dues) - len(in_time)
             dues = in_time
         if dues:
-            self._send(dues, now_ns)
-            self._tally.now.lateness.record_all([now_ns - due_ns for due_ns in dues])
+            self._send(dues, len(dues))
         return True
 
     def _dues(self, load: Load, pacer: Pacer, count: int) -> list[int]:
@@ -180,32 +182,51 @@ class Publisher:
             return [start_ns + load.tempo.real_ns(due_ns) for due_ns in dues]
         return [start_ns + due_ns for due_ns in dues]
 
-    def _send(self, dues: list[int], now_ns: int) -> None:
-        """Gives messages to libzmq."""
-        send, number = self._socket.send, self._number
+    def _send(self, dues: Sequence[int] | None, count: int) -> None:
+        """Gives so many messages to libzmq; without instants they are due as they are sent."""
+        give = self._give_frames if self._plain is None else self._give_alike
+        late_ns: list[int] = []
         sent_bytes = 0
-        if self._plain is not None:
-            run_tag, key, size = self._plain
-            buffer, pack_into = self._buffer, STAMP.pack_into
-            for due_ns in dues:
-                pack_into(buffer, 0, run_tag, number & SEQUENCE_MASK, key, due_ns, now_ns)
-                send(buffer)
-                number += 1
-            sent_bytes = size * len(dues)
-        else:
-            for due_ns in dues:
-                *topic, payload = self._messages.frames(number, due_ns, now_ns)
-                for frame in topic:
-                    send(frame, zmq.SNDMORE)
-                    sent_bytes += len(frame)
-                send(payload)
-                sent_bytes += len(payload)
-                number += 1
-        self._number = number
+        for first in range(0, count, BATCH):
+            now_ns = time.monotonic_ns()
+            if dues is None:
+                sent_bytes += give([now_ns] * BATCH, now_ns)
+            else:
+                few = dues[first : first + BATCH]
+                sent_bytes += give(few, now_ns)
+                late_ns += [now_ns - due_ns for due_ns in few]
+        if late_ns:
+            self._tally.now.lateness.record_all(late_ns)
         counters = self._tally.now.counters
-        counters["sent_total"] += len(dues)
-        counters["packets_sent_total"] += len(dues)
+        counters["sent_total"] += count
+        counters["packets_sent_total"] += count
         counters["bytes_sent_total"] += sent_bytes
+
+    def _give_alike(self, dues: Sequence[int], now_ns: int) -> int:
+        """Sends messages that only differ in their stamps; their bytes."""
+        assert self._plain is not None, "they are alike"
+        run_tag, key, size = self._plain
+        send, buffer, pack_into = self._socket.send, self._buffer, STAMP.pack_into
+        number = self._number
+        for due_ns in dues:
+            pack_into(buffer, 0, run_tag, number & SEQUENCE_MASK, key, due_ns, now_ns)
+            send(buffer)
+            number += 1
+        self._number = number
+        return size * len(dues)
+
+    def _give_frames(self, dues: Sequence[int], now_ns: int) -> int:
+        """Sends messages of any kind; their bytes."""
+        send, sent_bytes = self._socket.send, 0
+        for due_ns in dues:
+            *topic, payload = self._messages.frames(self._number, due_ns, now_ns)
+            for frame in topic:
+                send(frame, zmq.SNDMORE)
+                sent_bytes += len(frame)
+            send(payload)
+            sent_bytes += len(payload)
+            self._number += 1
+        return sent_bytes
 
     def _next_ns(self, load: Load) -> int:
         """When there is something to do again in this stage."""

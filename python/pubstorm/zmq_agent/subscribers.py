@@ -19,12 +19,13 @@ from pubstorm.plan import (
     DisconnectAction,
     HoldAction,
     PublishAction,
+    has_stamped_text,
     target_of,
     template_of,
 )
 from pubstorm.snapshot import Reason
-from pubstorm.stamp import STAMP_BYTES
-from pubstorm.zmq_agent.messages import STAMP
+from pubstorm.stamp import STAMP_BYTES, stamp_in_text
+from pubstorm.zmq_agent.messages import STAMP, is_stamped
 from pubstorm.zmq_agent.part import AgentError, Part
 from pubstorm.zmq_agent.pipes import STDIN, Pipes
 from pubstorm.zmq_agent.places import Places
@@ -94,6 +95,7 @@ class Subscribers:
         """When a stage that others publish in is over."""
         self._run_tag = part.plan.run_tag
         self._publishers = [population for population, _ in part.publications()]
+        self._stamps_text = any(has_stamped_text(each) for _, each in part.publications())
         self._unstamped = _unstamped_topics(part)
 
     def enter(self, action: Action, at_ns: int, *, takes_part: bool) -> None:
@@ -253,8 +255,11 @@ class Subscribers:
     ) -> None:
         """A message has come."""
         payload = parts[-1]
-        if len(payload) >= STAMP_BYTES:
-            run_tag, sequence, key, intended_ns, actual_ns = STAMP.unpack_from(payload)
+        stamp: bytes | None = payload if len(payload) >= STAMP_BYTES else None
+        if self._stamps_text:
+            stamp = stamp_in_text(payload) or stamp
+        if stamp is not None:
+            run_tag, sequence, key, intended_ns, actual_ns = STAMP.unpack_from(stamp)
             if run_tag == self._run_tag and key >> 48 < len(self._publishers):
                 source = self._publishers[key >> 48]
                 self._note_place(client, source, key, sequence)
@@ -295,12 +300,14 @@ def _paced(clients: list[int], at_ns: int, rate_per_s: float | None) -> deque[tu
 
 
 def _unstamped_topics(part: Part) -> dict[tuple[int, bytes], int]:
-    """The populations of publishers whose messages may carry no stamp, by target and topic."""
+    """The populations of publishers whose messages carry no stamp, by target and topic."""
     found: dict[tuple[int, bytes], int] = {}
     for index, population in enumerate(part.plan.populations):
         if population.version != "zmtp-3.1":
             continue
         for publication in population.publications:
+            if is_stamped(publication):
+                continue
             topic = template_of(population, publication.topic)
             for client in range(population.clients):
                 target = target_of(part.plan, index, client)

@@ -3,6 +3,7 @@
 //! become snapshots. It knows no socket and no protocol.
 
 pub mod clock;
+pub mod deliveries;
 pub mod ledger;
 pub mod pipes;
 pub mod process;

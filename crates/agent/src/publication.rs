@@ -1,7 +1,10 @@
 //! A publication made ready for playing: when its messages are due, which topics they go through,
 //! and what their payloads are drawn from. It knows neither clients nor sockets.
 
-use plan::{Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES, Variants};
+use plan::{
+    Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES, Stamp, StreamId,
+    Variants,
+};
 
 /// One publication.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +23,59 @@ pub struct PublicationSetup {
     pub sizes: Random,
     /// The stream from which values in payloads are drawn.
     pub values: Random,
+}
+
+/// Who sends messages, in which run.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// The plan's mark.
+    pub run_tag: u32,
+    /// What is to be added to an instant of the clock for nanoseconds since 1970.
+    pub since_1970_ns: u64,
+    /// Index in the population over all agents.
+    pub client: u32,
+    /// The client's number.
+    pub n: u64,
+}
+
+/// A message's place in its publication, and its times.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Number among the messages of its client and publication, in the whole run.
+    pub number: u32,
+    /// When it was due, in nanoseconds.
+    pub intended_ns: u64,
+    /// When it is sent, in nanoseconds.
+    pub actual_ns: u64,
+}
+
+impl PublicationSetup {
+    /// The stamp of a message on a variant of its topic.
+    #[inline]
+    #[must_use]
+    pub fn stamp(&self, sender: &Sender, moment: Moment, variant: u32) -> Stamp {
+        let (publication, client) = (self.index, sender.client);
+        Stamp {
+            run_tag: sender.run_tag,
+            stream: StreamId { publication, variant: variant as u16, client },
+            sequence: self.variants.sequence(moment.number),
+            intended_ns: moment.intended_ns,
+            actual_ns: moment.actual_ns,
+        }
+    }
+
+    /// What its text can say of it.
+    #[must_use]
+    pub fn facts(&self, sender: &Sender, moment: Moment, variant: u32) -> MessageFacts {
+        let chance = self.values.of(u64::from(sender.client)).of(u64::from(moment.number));
+        MessageFacts {
+            number: moment.number,
+            topic_variants: self.variants.count(),
+            chance,
+            time_ms: (moment.actual_ns + sender.since_1970_ns) / 1_000_000,
+            stamp: self.stamp(sender, moment, variant),
+        }
+    }
 }
 
 /// The publications of a population; `first_index` is that of its first one over all populations.

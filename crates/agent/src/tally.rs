@@ -6,6 +6,8 @@ use plan::{
     EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot, TargetSnapshot,
 };
 
+use crate::deliveries::Deliveries;
+
 /// Counts since the last snapshot.
 pub struct Tally {
     /// One for each population; gauges are carried from snapshot to snapshot.
@@ -77,6 +79,19 @@ impl Tally {
     /// The flow from population `from` to population `to`.
     pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowSnapshot {
         &mut self.flows[from * self.populations.len() + to]
+    }
+
+    /// Deliveries of a flow that are read together at `now_ns`; `judged` says that its receiver is
+    /// owed what is published, and not what it receives.
+    #[inline]
+    pub fn deliveries(
+        &mut self,
+        (from, to): (usize, usize),
+        judged: bool,
+        now_ns: u64,
+    ) -> Deliveries<'_> {
+        let flow = &mut self.flows[from * self.populations.len() + to];
+        Deliveries::new(flow, &mut self.unfollowed_total, judged, now_ns)
     }
 
     /// Counts deliveries of a stage anew; to be called behind a snapshot.

@@ -2,7 +2,6 @@
 //! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
 //! the process ends, so no engine outlives its conductor.
 
-mod arrivals;
 mod changes;
 mod client;
 mod event_loop;

@@ -1,7 +1,7 @@
 //! What a subscriber receives: frames into a message, the message to its publisher by its stamp or
 //! its topic, and its place into the ledger. It knows no connection.
 
-use agent::ledger::{Delivery, Ledger};
+use agent::ledger::Ledger;
 use anyhow::Result;
 use plan::Stamp;
 use zmq::Socket;
@@ -77,30 +77,8 @@ impl Arrivals {
             return;
         };
         let delivery = ledger.note(receiver, stamp.stream, stamp.sequence);
-        shared.tally.unfollowed_total += u64::from(delivery == Delivery::Unfollowed);
-        let flow = shared.tally.flow(from, to);
-        match delivery {
-            Delivery::Duplicate => {
-                flow.counters.duplicate_total += 1;
-                return;
-            }
-            Delivery::Stale => {
-                flow.counters.stale_total += 1;
-                return;
-            }
-            Delivery::First { passed_over } => {
-                flow.counters.missing_total += i64::from(passed_over);
-            }
-            Delivery::Reordered { filled } => {
-                flow.counters.reordered_total += 1;
-                flow.counters.missing_total -= i64::from(filled);
-            }
-            Delivery::Unfollowed => {}
-        }
-        flow.counters.received_total += 1;
-        let now_ns = shared.now_ns.cast_signed();
-        flow.latency_intended.record(now_ns - stamp.intended_ns.cast_signed());
-        flow.latency_actual.record(now_ns - stamp.actual_ns.cast_signed());
+        // What it is owed is said by the engines.
+        shared.tally.deliveries((from, to), true, shared.now_ns).note(delivery, &stamp);
     }
 
     fn stamp(&self, run_tag: u32) -> Option<Stamp> {

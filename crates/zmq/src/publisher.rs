@@ -3,11 +3,12 @@
 //! over.
 
 use agent::clock;
+use agent::publication::{Moment, Sender};
 use anyhow::Result;
 use plan::{Pacer, Security, Tempo};
 use zmq::{Context, Socket};
 
-use crate::composer::{Composer, Message, Sender};
+use crate::composer::Composer;
 use crate::doorkeeper;
 use crate::event_loop::{Player, Shared};
 use crate::own::{Own, OwnError};
@@ -81,7 +82,7 @@ impl Publisher {
         };
         Ok(Self {
             socket,
-            composer: Composer::new(population.publications[0].clone(), ready, &sender),
+            composer: Composer::new(population.publications[0].clone(), ready, sender),
             pacer: ready.pacer,
             skips_late: ready.skips_late,
             client,
@@ -151,8 +152,8 @@ impl Publisher {
             }
             shared.tally.lateness.record(late_ns.cast_signed());
         }
-        self.composer.compose(Message {
-            number: self.sent,
+        self.composer.compose(Moment {
+            number: self.sent as u32,
             intended_ns: due_ns,
             actual_ns: now_ns,
         });

@@ -6,7 +6,6 @@ use plan::{Reason, Security, Stamp, Template};
 use zmtp::{Event, Handled, Mechanism, Message, ZmtpError};
 
 use super::{Client, Phase};
-use crate::arrivals::Arrivals;
 use crate::ledger::Delivery;
 use crate::shared::Shared;
 
@@ -134,14 +133,14 @@ impl Client {
         let Some(session) = self.session.zmtp() else { return (0, None) };
         let Shared { setup, tally, ledger, judged, now_ns, out, .. } = &mut *shared;
         let to = usize::from(self.population);
-        let mut arrivals = Arrivals::new(tally.flow(from, to), judged[to], *now_ns);
+        let mut deliveries = tally.deliveries((from, to), judged[to], *now_ns);
         let mut window = ledger.follow(self.index, stamp.stream, stamp.sequence);
         let mut stamp = stamp;
         let (mut taken, mut count) = (0, 0);
         let next = loop {
             count += 1;
             let noted = window.as_mut().map(|window| window.note(stamp.sequence));
-            arrivals.note(noted.unwrap_or(Delivery::Unfollowed), &stamp);
+            deliveries.note(noted.unwrap_or(Delivery::Unfollowed), &stamp);
             if count >= allowed {
                 break None;
             }
@@ -157,7 +156,7 @@ impl Client {
                 _ => break Some(step),
             }
         };
-        drop(arrivals);
+        drop(deliveries);
         tally.populations[to].counters.packets_received_total += count;
         self.note_read(shared, count);
         (taken, next)

@@ -1,9 +1,9 @@
 //! What a client sends: which messages are due, their encoding with stamp, one write for all that
 //! are due together, and sending again after a reconnect.
 
-use agent::publication::PublicationSetup;
+use agent::publication::{self, PublicationSetup};
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
-use plan::{MessageFacts, Pacer, Payload, Publication, Stamp, StreamId, Template, payload_bytes};
+use plan::{Pacer, Payload, Publication, payload_bytes};
 
 use super::{Client, Phase};
 use crate::clock;
@@ -37,16 +37,11 @@ pub struct Message {
     publication: u16,
 }
 
-/// Who sends a message, for its topic, its stamp and what its text says of it.
+/// Who sends a message, and how it is written.
 #[derive(Clone, Copy)]
 struct Sender {
     version: Version,
-    run_tag: u32,
-    since_1970_ns: u64,
-    /// Index in the population over all agents.
-    client: u32,
-    /// The client's number.
-    n: u64,
+    who: publication::Sender,
 }
 
 impl Progress {
@@ -143,7 +138,7 @@ impl Client {
         loop {
             let due_ns = match &ready.pacer {
                 Some(pacer) => {
-                    let after = pacer.due_ns(sender.client, u64::from(progress.scheduled));
+                    let after = pacer.due_ns(sender.who.client, u64::from(progress.scheduled));
                     publishing.start_ns.saturating_add(tempo.real_ns(after))
                 }
                 None if tempo.factor() == 0.0 => return,
@@ -162,8 +157,9 @@ impl Client {
             }
             let counters = &mut tally.populations[population].counters;
             let late_ns = now_ns - due_ns;
-            let too_late =
-                |pacer: &Pacer| late_ns as f64 * tempo.factor() > pacer.period_ns(sender.client);
+            let too_late = |pacer: &Pacer| {
+                late_ns as f64 * tempo.factor() > pacer.period_ns(sender.who.client)
+            };
             if ready.skips_late && ready.pacer.as_ref().is_some_and(too_late) {
                 progress.scheduled += 1;
                 counters.skipped_total += 1;
@@ -299,13 +295,13 @@ impl Client {
 
 fn sender(setup: &crate::setup::Setup, population: usize, client: u32) -> Sender {
     let plan = &setup.plan.populations[population];
-    Sender {
-        version: crate::shared::wire_version(plan.version),
+    let who = publication::Sender {
         run_tag: setup.plan.run_tag,
         since_1970_ns: setup.since_1970_ns,
         client,
         n: plan.first + u64::from(client),
-    }
+    };
+    Sender { version: crate::shared::wire_version(plan.version), who }
 }
 
 impl Message {
@@ -319,15 +315,17 @@ impl Message {
         (packet_id, dup): (u16, bool),
         (out, text): (&mut Vec<u8>, &mut Vec<u8>),
     ) {
-        let variant = ready.variants.of(sender.client, self.number);
+        let who = &sender.who;
+        let variant = ready.variants.of(who.client, self.number);
         let bytes = match &publication.payload {
             Payload::Text { template, .. } => {
                 text.clear();
-                self.render(template, ready, sender, variant, text);
+                let facts = ready.facts(who, self.moment(), variant);
+                template.render_message(who.n, variant, &facts, text);
                 text.len()
             }
             payload => {
-                let sizes = ready.sizes.of(u64::from(sender.client));
+                let sizes = ready.sizes.of(u64::from(who.client));
                 payload_bytes(payload, sizes, u64::from(self.number)).unwrap_or(0)
             }
         };
@@ -337,9 +335,9 @@ impl Message {
             retain: publication.retain,
             packet_id,
         };
-        let topic_bytes = publication.topic.rendered_bytes(sender.n, variant);
+        let topic_bytes = publication.topic.rendered_bytes(who.n, variant);
         encode_publish_header(sender.version, &header, topic_bytes, bytes, out, |out| {
-            publication.topic.render(sender.n, variant, out);
+            publication.topic.render(who.n, variant, out);
         })
         .expect("the plan's check bounds topics and payloads");
         if matches!(publication.payload, Payload::Text { .. }) {
@@ -348,40 +346,13 @@ impl Message {
         }
         let end = out.len() + bytes;
         if ready.stamped {
-            out.extend_from_slice(&self.stamp(ready, sender, variant).to_bytes());
+            out.extend_from_slice(&ready.stamp(who, self.moment(), variant).to_bytes());
         }
         out.resize(end, b'.');
     }
 
-    /// Appends its text.
-    fn render(
-        &self,
-        template: &Template,
-        ready: &PublicationSetup,
-        sender: &Sender,
-        variant: u32,
-        text: &mut Vec<u8>,
-    ) {
-        let chance = ready.values.of(u64::from(sender.client)).of(u64::from(self.number));
-        let facts = MessageFacts {
-            number: self.number,
-            topic_variants: ready.variants.count(),
-            chance,
-            time_ms: (self.actual_ns + sender.since_1970_ns) / 1_000_000,
-            stamp: self.stamp(ready, sender, variant),
-        };
-        template.render_message(sender.n, variant, &facts, text);
-    }
-
-    fn stamp(&self, ready: &PublicationSetup, sender: &Sender, variant: u32) -> Stamp {
-        let stream =
-            StreamId { publication: ready.index, variant: variant as u16, client: sender.client };
-        Stamp {
-            run_tag: sender.run_tag,
-            stream,
-            sequence: ready.variants.sequence(self.number),
-            intended_ns: self.intended_ns,
-            actual_ns: self.actual_ns,
-        }
+    const fn moment(&self) -> publication::Moment {
+        let Self { number, intended_ns, actual_ns, .. } = *self;
+        publication::Moment { number, intended_ns, actual_ns }
     }
 }

@@ -3,7 +3,6 @@
 use mqtt::Publish;
 
 use super::{Client, Phase, Session};
-use crate::arrivals::Arrivals;
 use crate::clock;
 use crate::read_rate::ReadRate;
 use crate::shared::Shared;
@@ -103,7 +102,7 @@ impl Client {
             return;
         };
         let delivery = ledger.note(self.index, stamp.stream, stamp.sequence);
-        Arrivals::new(tally.flow(from, to), judged[to], *now_ns).note(delivery, &stamp);
+        tally.deliveries((from, to), judged[to], *now_ns).note(delivery, &stamp);
     }
 
     /// How many messages its read rate allows it now, at least one.

@@ -5,8 +5,9 @@ use plan::{Batch, FlowCounters, FlowSnapshot, Stamp};
 use crate::ledger::Delivery;
 
 /// Deliveries of one flow that were read together.
-pub struct Arrivals<'a> {
+pub struct Deliveries<'a> {
     counters: &'a mut FlowCounters,
+    unfollowed_total: &'a mut u64,
     /// Those that are not in the counters yet.
     received: i64,
     intended: Batch<'a>,
@@ -16,13 +17,19 @@ pub struct Arrivals<'a> {
     now_ns: i64,
 }
 
-impl<'a> Arrivals<'a> {
-    /// Deliveries read at `now_ns`.
+impl<'a> Deliveries<'a> {
+    /// Deliveries read at `now_ns`; those that the ledger does not follow are counted apart too.
     #[inline]
-    pub const fn new(flow: &'a mut FlowSnapshot, judged: bool, now_ns: u64) -> Self {
+    pub(crate) const fn new(
+        flow: &'a mut FlowSnapshot,
+        unfollowed_total: &'a mut u64,
+        judged: bool,
+        now_ns: u64,
+    ) -> Self {
         let FlowSnapshot { counters, latency_intended, latency_actual, .. } = flow;
         Self {
             counters,
+            unfollowed_total,
             received: 0,
             intended: latency_intended.batch(),
             actual: latency_actual.batch(),
@@ -44,7 +51,8 @@ impl<'a> Arrivals<'a> {
                 counters.stale_total += 1;
                 return;
             }
-            Delivery::First { passed_over: 0 } | Delivery::Unfollowed => {}
+            Delivery::First { passed_over: 0 } => {}
+            Delivery::Unfollowed => *self.unfollowed_total += 1,
             Delivery::First { passed_over } => {
                 // Whoever was away has missed nothing that it ought to have had.
                 counters.missing_total += i64::from(passed_over) * i64::from(judged);
@@ -60,7 +68,7 @@ impl<'a> Arrivals<'a> {
     }
 }
 
-impl Drop for Arrivals<'_> {
+impl Drop for Deliveries<'_> {
     #[inline]
     fn drop(&mut self) {
         self.counters.received_total += self.received;

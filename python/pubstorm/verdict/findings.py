@@ -380,8 +380,8 @@ _HOST_FIXES = {
 }
 _ADVICE = {
     Reason.BAD_CREDENTIALS: (
-        "the broker knows another password for these users, or does not know them: pubstorm seed "
-        "TARGET SCENARIO --verify tells which it was never told"
+        "the broker or publisher knows another password for these users, or does not know them; "
+        "of users in Redis, pubstorm seed TARGET SCENARIO --verify tells which it was never told"
     ),
     Reason.CERTIFICATE_EXPIRED: (
         "the broker's certificate, or one above it, is out of its dates: renew it, and look at the "

@@ -86,6 +86,8 @@ def _drop(measured: Measured, flow: FlowResult, publisher: PublisherResult) -> F
         f"({count_text(flow.lost_total)} of {of})"
     )
     receiver = measured.populations[flow.to]
+    if not receiver.ready_max:
+        return Finding(f"{flow.to} was never ready: nothing of what was due to it came ({of})")
     if _reads_what_it_may(receiver):
         rate = rate_text(receiver.read_rate_per_s or 0.0)
         return Finding(f"{text}, which read slowly on purpose: {rate} a second at most")

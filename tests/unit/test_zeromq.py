@@ -426,7 +426,7 @@ def test_a_publisher_needs_a_descriptor_for_each_subscriber() -> None:
     assert files()["ports for publishers to listen on"] == 1
     real = files("populations.subscriber.subscriber=libzmq", "populations.feed.clients=2")
     assert real["open files of feed"] == 700
-    assert real["open files of subscriber"] == 4200
+    assert real["open files of subscriber"] == 7200
     assert real["open files of an engine"] == 200
 
 

@@ -11,9 +11,9 @@ from pubstorm.descriptors import DESCRIPTORS_KEPT
 from pubstorm.plan import Plan, Population
 from pubstorm.preflight.connections import connections_at
 
-FILES_PER_SOCKET = 4
-"""Of a real subscriber: its connection, the mailbox of its socket, and both ends of its monitor.
-Measured with libzmq 4.3.5, as the memory below: 2 files for each SUB socket without a monitor."""
+FILES_PER_SOCKET = {"libzmq": 7, "pyzmq": 4}
+"""Of a real subscriber: its connection, the mailbox of its socket, and both ends of its monitor;
+measured, as the memory below."""
 PEER_BYTES = 25_000
 """What libzmq has for each connection of a PUB socket: session, buffers and an empty queue."""
 SOCKET_BYTES = 65_000
@@ -62,7 +62,7 @@ def queues_bytes(plan: Plan, population: Population) -> int | None:
 
 def _program(population: Population, bytes_each: int, connections: int) -> Program:
     io_threads = 1 if population.zmq is None else population.zmq.io_threads
-    files_each = 1 if population.is_publisher else FILES_PER_SOCKET
+    files_each = 1 if population.is_publisher else FILES_PER_SOCKET[population.player]
     return Program(
         population.name,
         files=connections * files_each + DESCRIPTORS_KEPT,

@@ -1,5 +1,5 @@
-"""Child processes under asyncio: how their ends are noticed, and how they get signals. It knows
-neither brokers nor engines."""
+"""Child processes under asyncio: how their ends are noticed, how they get signals, and how what
+they read is closed. It knows neither brokers nor engines."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def signal_child(process: Process, number: signal.Signals) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)
+
+
+async def close_stdin(process: Process) -> None:
+    """Closes the pipe to a child that has ended. That it broke is no news then, but asyncio would
+    complain of it on stderr where nobody asks."""
+    if process.stdin is not None:
+        process.stdin.close()
+        with contextlib.suppress(OSError):
+            await process.stdin.wait_closed()
 
 
 def signal_session(process: Process, number: signal.Signals) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pubstorm.children import signal_session
+from pubstorm.children import close_stdin, signal_session
 from pubstorm.errors import FleetError
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
@@ -93,7 +93,9 @@ class LocalSlot:
 
     async def wait(self) -> int:
         """Its exit code."""
-        return await self._running.wait()
+        code = await self._running.wait()
+        await close_stdin(self._running)
+        return code
 
     def kill(self) -> None:
         """Kills it by its process id, with what it has started in its session."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote
 
+from pubstorm.children import close_stdin
 from pubstorm.scenario.topology import Federation
 from pubstorm.shortage import CANNOT_START
 from pubstorm.topology.adapters.program import installed
@@ -214,6 +215,7 @@ class RabbitmqBroker(BrokerProcess):
         except CANNOT_START:
             return ""
         answer, _ = await process.communicate(question.encode())
+        await close_stdin(process)
         return answer.decode(errors="replace")
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pubstorm.binaries import proxy_path
-from pubstorm.children import signal_child
+from pubstorm.children import close_stdin, signal_child
 from pubstorm.errors import TopologyError
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
@@ -253,5 +253,6 @@ class Links:
 
     async def _ending(self, process: Process) -> str:
         code = await process.wait()
+        await close_stdin(process)
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         return f"links: pubstorm-proxy (pid {process.pid}) {how}; all bridges through it are down"

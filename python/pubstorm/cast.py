@@ -52,7 +52,7 @@ class Cast:
             for share in range(shares):
                 name = population.name if shares == 1 else f"{population.name}-{share}"
                 agent = engines + len(programs)
-                publishes = is_publisher(population)
+                publishes = population.is_publisher
                 programs.append(Program(agent, index, share, shares, name, publishes))
         return cls(engines, tuple(programs))
 
@@ -72,13 +72,8 @@ class Cast:
         return {each.agent: each for each in self.programs if each.publishes}
 
 
-def is_publisher(population: Population) -> bool:
-    """Whether its clients are processes under test: publishers of ZeroMQ."""
-    return population.player != "engine" and bool(population.publications)
-
-
 def _shares(population: Population) -> int:
     """How many programs play a population: one for each publisher, one for all subscribers."""
     if population.player == "engine":
         return 0
-    return population.clients if is_publisher(population) else 1
+    return population.clients if population.is_publisher else 1

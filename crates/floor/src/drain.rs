@@ -73,6 +73,7 @@ fn subscribe(port: u16) -> Result<TcpStream> {
     let (mut session, mut out, mut unread) = (Session::new(), Vec::new(), Vec::new());
     session.connect(&Mechanism::Null, &mut out);
     let mut buffer = [0; 256];
+    let mut asked = false;
     loop {
         stream.write_all(&out)?;
         out.clear();
@@ -88,7 +89,8 @@ fn subscribe(port: u16) -> Result<TcpStream> {
                 _ => {}
             }
             unread.drain(..len);
-            if session.is_connected() && unread.is_empty() {
+            if session.is_connected() && !asked {
+                asked = true;
                 session.subscribe(b"", &mut out);
                 session.ping(0, &mut out);
             }

@@ -19,6 +19,8 @@ const BLOCK_BYTES: usize = 8192;
 /// Run tag of the benches' plans.
 const RUN_TAG: u32 = 20_260_101;
 const READ_BYTES: usize = 4096;
+/// PINGs that a subscriber sends behind its subscription, each after the PONG before.
+const PINGS: u32 = 2;
 
 /// Waits for all subscribers and for a line on stdin, sends all messages to each; prints the port,
 /// then the counts.
@@ -42,13 +44,13 @@ pub fn run(options: &Options) -> Result<()> {
     let bytes = 0;
     print_line(&Counts { connections, messages, bytes }.to_line(options, meter.cost()?))?;
     // Bytes on their way go with a connection that is closed too soon.
-    streams.iter_mut().try_for_each(|stream| {
-        while stream.read(&mut [0; 64])? > 0 {}
-        Ok(())
-    })
+    for mut stream in streams {
+        while stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+    }
+    Ok(())
 }
 
-/// Takes one subscriber in: it has subscribed once it asks for a PONG.
+/// Takes one subscriber in: it is ready once it has its PONGs.
 fn accept(listener: &TcpListener) -> Result<TcpStream> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
@@ -56,7 +58,7 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
     publisher.accept(&Mechanism::Null, &mut out);
     let mut buffer = [0; READ_BYTES];
     let mut unread = Vec::new();
-    let mut subscribed = false;
+    let (mut subscribed, mut pings) = (false, 0);
     loop {
         stream.write_all(&out)?;
         out.clear();
@@ -73,8 +75,11 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
                 Event::Incomplete => break,
                 Event::Subscribed(_) => subscribed = true,
                 Event::Replied if subscribed => {
-                    stream.write_all(&out)?;
-                    return Ok(stream);
+                    pings += 1;
+                    if pings == PINGS {
+                        stream.write_all(&out)?;
+                        return Ok(stream);
+                    }
                 }
                 _ => {}
             }

@@ -10,6 +10,8 @@ pub struct Deliveries<'a> {
     unfollowed_total: &'a mut u64,
     /// Those that are not in the counters yet.
     received: i64,
+    /// Those of them that the ledger does not follow.
+    unfollowed: u64,
     intended: Batch<'a>,
     actual: Batch<'a>,
     /// Whether the receiver is owed what is published, and not what it receives.
@@ -31,6 +33,7 @@ impl<'a> Deliveries<'a> {
             counters,
             unfollowed_total,
             received: 0,
+            unfollowed: 0,
             intended: latency_intended.batch(),
             actual: latency_actual.batch(),
             judged,
@@ -52,7 +55,7 @@ impl<'a> Deliveries<'a> {
                 return;
             }
             Delivery::First { passed_over: 0 } => {}
-            Delivery::Unfollowed => *self.unfollowed_total += 1,
+            Delivery::Unfollowed => self.unfollowed += 1,
             Delivery::First { passed_over } => {
                 // Whoever was away has missed nothing that it ought to have had.
                 counters.missing_total += i64::from(passed_over) * i64::from(judged);
@@ -72,6 +75,7 @@ impl Drop for Deliveries<'_> {
     #[inline]
     fn drop(&mut self) {
         self.counters.received_total += self.received;
+        *self.unfollowed_total += self.unfollowed;
         self.counters.expected_total += if self.judged { 0 } else { self.received };
     }
 }

@@ -26,7 +26,7 @@ use std::sync::mpsc;
 
 use agent::{clock, ledger, pipes, process, tally};
 use anyhow::{Context, Result};
-use plan::{Bye, Failure, Hello, Plan, PlanError, Shard};
+use plan::{Bye, Hello, Plan, PlanError, Shard};
 
 use event_loop::EventLoop;
 use setup::{Setup, SetupError};
@@ -45,14 +45,7 @@ Options:
   --help               print this text";
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
-            pipes::write_line(&failure).ok();
-            ExitCode::FAILURE
-        }
-    }
+    process::end(run(), hint)
 }
 
 fn hint(error: &anyhow::Error) -> &'static str {

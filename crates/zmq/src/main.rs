@@ -17,7 +17,7 @@ use std::sync::mpsc;
 
 use agent::{clock, pipes, process};
 use anyhow::{Context, Result, bail};
-use plan::{Bye, Failure, Hello, Plan, PlanError, Shard};
+use plan::{Bye, Hello, Plan, PlanError, Shard};
 
 use event_loop::{EventLoop, Player};
 use own::{Own, OwnError};
@@ -39,14 +39,7 @@ Options:
   --help               print this text";
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
-            pipes::write_line(&failure).ok();
-            ExitCode::FAILURE
-        }
-    }
+    process::end(run(), hint)
 }
 
 fn hint(error: &anyhow::Error) -> &'static str {

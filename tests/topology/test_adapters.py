@@ -84,13 +84,14 @@ def family_of(leader: int) -> set[int]:
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
-    """Number, parent and session of every process that is alive."""
+    """Number, parent and session of every process that is alive: one whose leading thread has
+    ended still holds its sockets until the others have."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        if fields[0] != "Z":
+        if fields[0] != "Z" or int(fields[17]) > 1:
             yield int(path.parent.name), int(fields[1]), int(fields[3])
 
 

@@ -16,7 +16,6 @@ PROCESSES = Path("/proc")
 FOLLOW_S = 1.0
 """How long they may take to end after the one that started them."""
 LOOK_EVERY_S = 0.02
-GONE = {"Z", "X"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,15 @@ def _everyone() -> Iterator[Relative]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name in brackets may hold anything; the fields follow its last bracket.
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if fields[0] not in GONE:
+            if not _is_gone(fields[0], threads=int(fields[17])):
                 yield Relative(
                     pid=int(folder.name),
                     parent=int(fields[1]),
                     session=int(fields[3]),
                     started=int(fields[19]),
                 )
+
+
+def _is_gone(state: str, threads: int) -> bool:
+    """Whether all of a process has ended: while a thread is left, so are its open sockets."""
+    return state == "X" or (state == "Z" and threads <= 1)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from pubstorm.plan import ChangeAction
-from pubstorm.snapshot import U64, Snapshot
+from pubstorm.snapshot import U64, ClockState, Snapshot
 from pubstorm.value import Value
 
 
@@ -19,7 +19,7 @@ class EnterStage(Value):
     index: U64
     """Index into the plan's stages."""
     at_ns: U64
-    """Instant on the agent's monotonic clock, in nanoseconds."""
+    """Instant of the reference clock, in nanoseconds."""
 
 
 class ApplyChange(Value):
@@ -27,7 +27,7 @@ class ApplyChange(Value):
 
     command: Literal["change"] = "change"
     at_ns: U64
-    """Instant on the agent's monotonic clock, in nanoseconds."""
+    """Instant of the reference clock, in nanoseconds."""
     population: U64
     """Index of the population."""
     action: ChangeAction
@@ -53,6 +53,22 @@ class Close(Value):
     """What programs other than engines have sent; the agent of shard 0 balances it."""
 
 
+class Unjudge(Value):
+    """From here to the end of the publish stage, or of the one that has been told of and has not
+    begun, these populations are owed what they receive: nobody can say what they ought to have had,
+    since an agent is lost."""
+
+    command: Literal["unjudge"] = "unjudge"
+    populations: tuple[U64, ...]
+    """Indices of the populations."""
+
+
+class Beat(Value):
+    """The conductor is there; an agent answers with the same word, and its lease begins anew."""
+
+    command: Literal["beat"] = "beat"
+
+
 class Stop(Value):
     """Disconnect every client, send the last snapshot, say bye and exit."""
 
@@ -76,9 +92,18 @@ class Hello(Value):
     clients: tuple[U64, ...]
     """Its share of each population."""
     clock_ns: U64
-    """Its monotonic clock at the time of this line, in nanoseconds."""
+    """Its clock at the time of this line, in nanoseconds."""
     library: str | None = None
     """Library and version that plays its clients, such as `libzmq 4.3.5`; null for an engine."""
+    clock: ClockState | None = None
+    """How well it knows the reference clock, in whose time it speaks; null: its host's clock is the
+    reference."""
+
+
+class BeatAnswer(Value):
+    """The answer to a beat."""
+
+    kind: Literal["beat"] = "beat"
 
 
 class Failure(Value):
@@ -99,11 +124,13 @@ class Bye(Value):
     """Number of snapshots it wrote."""
 
 
-Command = Annotated[EnterStage | ApplyChange | Close | Stop, Field(discriminator="command")]
+AnyCommand = EnterStage | ApplyChange | Close | Unjudge | Beat | Stop
+Command = Annotated[AnyCommand, Field(discriminator="command")]
 """A line from the conductor, after the plan on the first line."""
 
-AgentLine = Annotated[Hello | Snapshot | Failure | Bye, Field(discriminator="kind")]
+AnyAgentLine = Hello | Snapshot | BeatAnswer | Failure | Bye
+AgentLine = Annotated[AnyAgentLine, Field(discriminator="kind")]
 """A line from an agent."""
 
-COMMAND: TypeAdapter[EnterStage | ApplyChange | Close | Stop] = TypeAdapter(Command)
-AGENT_LINE: TypeAdapter[Hello | Snapshot | Failure | Bye] = TypeAdapter(AgentLine)
+COMMAND: TypeAdapter[AnyCommand] = TypeAdapter(Command)
+AGENT_LINE: TypeAdapter[AnyAgentLine] = TypeAdapter(AgentLine)

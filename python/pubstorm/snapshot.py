@@ -179,7 +179,7 @@ class Stall(Value):
     number: U64
     """Its number `{n}`."""
     since_ns: U64
-    """When it last got something, or could first have, on the agent's clock in nanoseconds."""
+    """When it last got something, or could first have, by the reference clock in nanoseconds."""
     until_ns: U64 | None
     """When it got something again; null: it has stalled just now."""
     due: U64
@@ -205,6 +205,21 @@ class EngineLoad(Value):
     """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
 
 
+class ClockState(Value):
+    """How well an agent knows the reference clock: what it learned from exchanges with it."""
+
+    offset_ns: int
+    """What is added to its host's clock, in nanoseconds."""
+    drift_ppb: int
+    """How much faster the reference clock runs, in parts of 10^9."""
+    bound_ns: U64
+    """Its time is off by this much at most, in nanoseconds."""
+    round_trip_ns: U64
+    """Shortest round trip of the exchanges that it relies on, in nanoseconds."""
+    exchanges_total: U64
+    """Exchanges that were answered."""
+
+
 class Snapshot(Value):
     """One agent's interval."""
 
@@ -216,7 +231,7 @@ class Snapshot(Value):
     stage: U64 | None
     """Index of the stage it lies in; null before the first."""
     from_ns: U64
-    """Start of the interval on the agent's monotonic clock, in nanoseconds."""
+    """Start of the interval by the reference clock, in nanoseconds."""
     to_ns: U64
     """End of the interval, in nanoseconds."""
     settled: bool
@@ -232,3 +247,6 @@ class Snapshot(Value):
     """Subscribers that stalled or went on, at most 100; all are counted."""
     engine: EngineLoad
     """The agent's own load."""
+    clock: ClockState | None = None
+    """How well the agent knows the reference clock; `bound_ns` is the largest of the interval.
+    Null: its host's clock is the reference."""

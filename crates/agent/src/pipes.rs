@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Context, Result, bail};
-use plan::{Command, Snapshot};
+use plan::{Beat, Command, Snapshot};
 use serde::Serialize;
 
 /// What comes from outside.
@@ -54,6 +54,11 @@ pub fn read_commands(
             let command = line.ok().and_then(|line| serde_json::from_str(&line).ok());
             // A line that is no command comes from no conductor of ours: better stop than guess.
             let Some(command) = command else { break };
+            if command == Command::Beat {
+                // A reader that is gone is noticed by the writer.
+                let _ = write_line(&Beat {});
+                continue;
+            }
             if inputs.send(Input::Command(command)).is_err() || wake().is_err() {
                 return;
             }

@@ -136,6 +136,7 @@ impl Tally {
                 ledger_pairs: moment.ledger_pairs,
                 unfollowed_total: std::mem::take(&mut self.unfollowed_total),
             },
+            clock: None,
         };
         self.cpu_before_ns = cpu_ns;
         self.sequence += 1;

@@ -44,6 +44,8 @@ pub struct EventLoop {
     pending: Option<(usize, u64)>,
     /// Changes of that stage.
     pending_changes: Vec<Waiting>,
+    /// Populations that are owed what they receive in that stage.
+    pending_unjudged: Vec<usize>,
     inputs: Receiver<Input>,
     snapshots: Sender<Snapshot>,
     next_snapshot_ns: u64,
@@ -91,6 +93,7 @@ impl EventLoop {
             changes: Changes::default(),
             pending: None,
             pending_changes: Vec::new(),
+            pending_unjudged: Vec::new(),
             inputs,
             snapshots,
             next_snapshot_ns,
@@ -167,6 +170,9 @@ impl EventLoop {
                     told::balance(&mut self.shared, &sent);
                     self.close_stage();
                 }
+                Ok(Input::Command(Command::Unjudge { populations })) => self.unjudge(populations),
+                // Answered where it is read.
+                Ok(Input::Command(Command::Beat)) => continue,
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
@@ -237,6 +243,8 @@ impl EventLoop {
             }
         }
         changes.into_iter().for_each(|change| self.add_change(change));
+        let unjudged = std::mem::take(&mut self.pending_unjudged);
+        self.unjudge(unjudged);
     }
 
     /// Takes a change beyond the plan, if the stage that is on has room for it.
@@ -262,6 +270,18 @@ impl EventLoop {
             self.shared.stop_judging(change.population);
         }
         self.changes.push(change);
+    }
+
+    /// Owes populations what they receive, in the stage that comes next or in the one that is on.
+    fn unjudge(&mut self, populations: Vec<usize>) {
+        if self.pending.is_some() {
+            return self.pending_unjudged.extend(populations);
+        }
+        for population in populations {
+            if population < self.shared.judged.len() {
+                self.shared.stop_judging(population);
+            }
+        }
     }
 
     /// Does what changes now.

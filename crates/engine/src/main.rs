@@ -87,6 +87,7 @@ fn play(shard: Shard, descriptors: u64) -> Result<()> {
         clients: setup.populations.iter().map(|p| p.share).collect(),
         clock_ns: clock::now_ns(),
         library: None,
+        clock: None,
     };
     pipes::write_line(&hello)?;
     let (input_sender, inputs) = mpsc::channel();

@@ -13,12 +13,12 @@ pub enum Command {
     Stage {
         /// Index into the plan's stages.
         index: usize,
-        /// Instant on the agent's monotonic clock, in nanoseconds.
+        /// Instant of the reference clock, in nanoseconds.
         at_ns: u64,
     },
     /// Change a population in the current publish stage, beyond what the plan says.
     Change {
-        /// Instant on the agent's monotonic clock, in nanoseconds.
+        /// Instant of the reference clock, in nanoseconds.
         at_ns: u64,
         /// Index of the population.
         population: usize,
@@ -31,6 +31,15 @@ pub enum Command {
         #[serde(default)]
         sent: Vec<Sent>,
     },
+    /// From here to the end of the publish stage, or of the one that has been told of and has not
+    /// begun, these populations are owed what they receive: nobody can say what they ought to have
+    /// had, since an agent is lost.
+    Unjudge {
+        /// Indices of the populations.
+        populations: Vec<usize>,
+    },
+    /// The conductor is there; an agent answers with the same word, and its lease begins anew.
+    Beat,
     /// Disconnect every client, send the last snapshot, say bye and exit.
     Stop,
 }
@@ -63,12 +72,37 @@ pub struct Hello {
     pub descriptors: u64,
     /// Its share of each population.
     pub clients: Vec<u32>,
-    /// Its monotonic clock at the time of this line, in nanoseconds.
+    /// Its clock at the time of this line, in nanoseconds.
     pub clock_ns: u64,
     /// Library and version that plays its clients, such as `libzmq 4.3.5`; `None` for an engine.
     #[serde(default)]
     pub library: Option<String>,
+    /// How well it knows the reference clock, in whose time it speaks; `None`: its host's clock is
+    /// the reference.
+    #[serde(default)]
+    pub clock: Option<ClockState>,
 }
+
+/// How well an agent knows the reference clock: what it learned from exchanges with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClockState {
+    /// What is added to its host's clock, in nanoseconds.
+    pub offset_ns: i64,
+    /// How much faster the reference clock runs, in parts of 10^9.
+    pub drift_ppb: i64,
+    /// Its time is off by this much at most, in nanoseconds.
+    pub bound_ns: u64,
+    /// Shortest round trip of the exchanges that it relies on, in nanoseconds.
+    pub round_trip_ns: u64,
+    /// Exchanges that were answered.
+    pub exchanges_total: u64,
+}
+
+/// The answer to [`Command::Beat`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "beat")]
+pub struct Beat {}
 
 /// Why an agent cannot go on; it exits after this line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::control::ClockState;
 use crate::histogram::Histogram;
 
 /// Declares a struct of counters that adds up field by field.
@@ -177,7 +178,7 @@ pub struct Snapshot {
     pub sequence: u64,
     /// Index of the stage it lies in; `None` before the first.
     pub stage: Option<usize>,
-    /// Start of the interval on the agent's monotonic clock, in nanoseconds.
+    /// Start of the interval by the reference clock, in nanoseconds.
     pub from_ns: u64,
     /// End of the interval, in nanoseconds.
     pub to_ns: u64,
@@ -196,6 +197,10 @@ pub struct Snapshot {
     pub stalls: Vec<Stall>,
     /// The agent's own load.
     pub engine: EngineLoad,
+    /// How well the agent knows the reference clock; `bound_ns` is the largest of the interval.
+    /// `None`: its host's clock is the reference.
+    #[serde(default)]
+    pub clock: Option<ClockState>,
 }
 
 impl Snapshot {
@@ -225,7 +230,7 @@ pub struct Stall {
     pub population: usize,
     /// Its number `{n}`.
     pub number: u64,
-    /// When it last got something, or could first have, on the agent's clock in nanoseconds.
+    /// When it last got something, or could first have, by the reference clock in nanoseconds.
     pub since_ns: u64,
     /// When it got something again; `None`: it has stalled just now.
     pub until_ns: Option<u64>,

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use plan::{
-    Attachment, Bye, Column, Columns, Command, Failure, Hello, Histogram, MessageFacts, Pacer,
-    Place, Plan, Publication, Rows, STAMP_BYTES, Shard, Snapshot, Stamp, Template, Variants,
+    Attachment, Beat, Bye, Column, Columns, Command, Failure, Hello, Histogram, MessageFacts,
+    Pacer, Place, Plan, Publication, Rows, STAMP_BYTES, Shard, Snapshot, Stamp, Template, Variants,
 };
 use serde_json::Value;
 
@@ -211,6 +211,7 @@ fn agent_lines_are_written_as_agreed() {
         let line = line.clone();
         let written = match text(&line["kind"]) {
             "hello" => serde_json::from_value::<Hello>(line.clone()).map(serde_json::to_value),
+            "beat" => serde_json::from_value::<Beat>(line.clone()).map(serde_json::to_value),
             "failure" => serde_json::from_value::<Failure>(line.clone()).map(serde_json::to_value),
             _ => serde_json::from_value::<Bye>(line.clone()).map(serde_json::to_value),
         };

@@ -189,6 +189,8 @@ impl EventLoop {
                     self.shared.now_ns = now_ns();
                     self.close_stage(self.shared.now_ns)?;
                 }
+                // Only engines judge, and beats are answered where they are read.
+                Ok(Input::Command(Command::Unjudge { .. } | Command::Beat)) => continue,
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return Ok(false),
                 Err(TryRecvError::Empty) => return Ok(true),

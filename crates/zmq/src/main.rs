@@ -71,6 +71,7 @@ fn run() -> Result<()> {
         clients: own.clients(),
         clock_ns: clock::now_ns(),
         library: Some(library()),
+        clock: None,
     };
     pipes::write_line(&hello)?;
     play(role.agent, own, player)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from pubstorm.control import (
     AGENT_LINE,
     ApplyChange,
+    BeatAnswer,
     Bye,
     Close,
     EnterStage,
@@ -226,7 +227,7 @@ class _Reader:
         self.failure: Failure | None = None
 
     def read(self, line: bytes) -> Hello | Snapshot | None:
-        """What a line says, if it is more than the manner of the end."""
+        """What a line says, if it is more than a beat or the manner of the end."""
         try:
             said = AGENT_LINE.validate_json(line)
         except ValidationError as error:
@@ -234,6 +235,8 @@ class _Reader:
             raise ContractError(f"{error.errors()[0]['msg']} in {start!r}") from error
         if self.bye or self.failure:
             raise ContractError(f"a {said.kind} after the last line")
+        if isinstance(said, BeatAnswer):
+            return None
         if isinstance(said, Failure):
             self.failure = said
             return None

@@ -7,6 +7,38 @@ from pubstorm.result.measures import Latency
 from pubstorm.value import Value
 
 
+class ClockResult(Value):
+    """How well an agent knew the reference clock, that of the host the run was started on."""
+
+    offset_us: float
+    """What was added to its host's clock at the end, in microseconds."""
+    drift_ppm: float
+    """How much faster the reference clock ran at the end, in parts of a million."""
+    bound_us: float
+    """Its time was off by this much at most, in microseconds: the largest of all intervals."""
+    round_trip_us: float
+    """Shortest round trip of its exchanges, in microseconds."""
+    exchanges_total: int
+    """Exchanges that were answered."""
+
+
+class AgentLoss(Value):
+    """An engine that was lost in a run that went on."""
+
+    agent: int
+    """Index of its shard."""
+    at_s: float
+    """When, after the start of the run."""
+    clients: int
+    """Clients that it played."""
+    text: str
+    """What happened to it, naming its host."""
+    replaced_on: str | None = None
+    """Host of the engine that plays its clients since; null: nobody does."""
+    back_after_s: float | None = None
+    """Time from the loss until that one had begun, in seconds."""
+
+
 class AgentResult(Value):
     """One engine process."""
 
@@ -30,13 +62,24 @@ class AgentResult(Value):
     """Share of the publishing time that its loop was not waiting."""
     ending: str
     """How it ended: `bye`, or what happened to it."""
+    host: str = ""
+    """Address of its host; empty: the one that the run was started on."""
+    clock: ClockResult | None = None
+    """How well it knew the reference clock; null: its host has it."""
 
 
 class FleetResult(Value):
     """The load generator itself: the ground of the validity verdict."""
 
+    on: str = "local"
+    """Where it ran: local, ray, or ray:// and an address."""
     agents: tuple[AgentResult, ...] = ()
     """One entry for each engine process."""
+    losses: tuple[AgentLoss, ...] = ()
+    """Engines that were lost while the run went on, in the order of time."""
+    clock_bound_us: float = 0.0
+    """Delivery times between hosts are off by this much at most, in microseconds: the two largest
+    bounds of agents together; 0: one clock made them."""
     lateness_us: Latency = Latency()
     """In publish stages: how late messages were written that nothing but the engine held up."""
     blocked_us: Latency = Latency()

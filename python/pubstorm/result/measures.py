@@ -27,10 +27,13 @@ class Latency(Value):
     """The largest."""
     negative_total: int = 0
     """Negative durations, which only wrong clocks make; they are in none of the other figures."""
+    bound_us: float = 0.0
+    """Each figure is off by this much at most, since clocks of several hosts made it; 0: one clock
+    did."""
 
     @classmethod
-    def of(cls, histogram: Histogram) -> Latency:
-        """The summary of a histogram."""
+    def of(cls, histogram: Histogram, bound_us: float = 0.0) -> Latency:
+        """The summary of a histogram of durations that are off by so much at most."""
         us_p50, us_p90, us_p99, us_p999 = (
             histogram.quantile_ns(q) / 1000 for q in (0.5, 0.9, 0.99, 0.999)
         )
@@ -44,6 +47,7 @@ class Latency(Value):
             p999=us_p999,
             max=histogram.max_ns / 1000,
             negative_total=histogram.negative_total,
+            bound_us=bound_us,
         )
 
 
@@ -64,9 +68,11 @@ class HistogramPair(Value):
     actual: Histogram = Histogram()
     """From the instant it was handed to the socket."""
 
-    def latency_us(self) -> LatencyPair:
-        """Both summaries."""
-        return LatencyPair(intended=Latency.of(self.intended), actual=Latency.of(self.actual))
+    def latency_us(self, bound_us: float = 0.0) -> LatencyPair:
+        """Both summaries, of durations that are off by so much at most."""
+        return LatencyPair(
+            intended=Latency.of(self.intended, bound_us), actual=Latency.of(self.actual, bound_us)
+        )
 
 
 class Rates(Value):

@@ -21,13 +21,13 @@ from pubstorm.scenario.fields import (
     Scale,
     Seed,
     Share,
-    SmallCount,
     Sources,
     Targets,
     Text,
     ThresholdLine,
     one_of,
 )
+from pubstorm.scenario.fleet import Fleet
 from pubstorm.scenario.monitors import Monitors, Profile
 from pubstorm.scenario.populations import Population
 from pubstorm.scenario.search import Search
@@ -38,13 +38,6 @@ from pubstorm.scenario.topology import Topology
 
 MILLISECOND_NS = 10**6
 SECOND_NS = 10**9
-
-
-class Fleet(Part):
-    """The engine processes."""
-
-    agents: SmallCount | None = None
-    """How many. Default: by descriptors, cores and load."""
 
 
 class Validity(Part):

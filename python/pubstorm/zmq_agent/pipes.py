@@ -9,7 +9,7 @@ import sys
 
 from pydantic import BaseModel, ValidationError
 
-from pubstorm.control import COMMAND, ApplyChange, Close, EnterStage, Stop
+from pubstorm.control import COMMAND, AnyCommand
 
 STDIN = 0
 CHUNK_BYTES = 1 << 16
@@ -41,7 +41,7 @@ class Pipes:
         if not self.has_commands:
             select.select([STDIN], [], [], wait_s)
 
-    def commands(self) -> list[EnterStage | ApplyChange | Close | Stop]:
+    def commands(self) -> list[AnyCommand]:
         """The commands that have come."""
         if select.select([STDIN], [], [], 0)[0]:
             self._fill()

@@ -11,7 +11,7 @@ from typing import Protocol
 import zmq
 
 from pubstorm import __version__
-from pubstorm.control import ApplyChange, Bye, Close, EnterStage, Hello, Stop
+from pubstorm.control import ApplyChange, Beat, BeatAnswer, Bye, Close, EnterStage, Hello, Stop
 from pubstorm.plan import Action
 from pubstorm.zmq_agent.part import Part
 from pubstorm.zmq_agent.pipes import Pipes
@@ -110,6 +110,8 @@ class Agent:
                     play.change(command)
                 case Close():
                     play.close()
+                case Beat():
+                    self._pipes.say(BeatAnswer())
                 case Stop():
                     return True
         return False

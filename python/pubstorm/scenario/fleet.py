@@ -1,0 +1,72 @@
+"""Where the engines of a run are: how many, on this host or on a cluster, and what becomes of a run
+that loses one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.fields import Bandwidth, SmallCount, one_of
+from pubstorm.units import Quantity, UnfitError, count, factor, size_bytes
+
+
+def place(value: object) -> str:
+    """Where engines run: a word, or the address of a Ray cluster."""
+    if isinstance(value, str) and _PLACE.fullmatch(value):
+        return value
+    raise UnfitError(value, "are local, ray and ray://HOST:PORT")
+
+
+_PLACE = re.compile(r"local|ray|ray://[^\s/:]+:[0-9]{1,5}")
+
+Place = Annotated[
+    str,
+    BeforeValidator(place),
+    WithJsonSchema({"title": "place", "type": "string", "pattern": f"^({_PLACE.pattern})$"}),
+]
+Memory = Annotated[int, Quantity(size_bytes, 1 << 20, 1 << 50)]
+Price = Annotated[float, Quantity(factor, 0, 1e6)]
+Files = Annotated[int, Quantity(count, 100, 2**31 - 1)]
+OnAgentLoss = Literal["fail", "continue", "replace"]
+"""What becomes of a run that loses an engine."""
+Spread = Literal["strict", "pack"]
+
+
+class FleetHost(Part):
+    """A host of a cluster, for `pubstorm check`: what it gives its agents."""
+
+    cores: SmallCount = 4
+    """Processors."""
+    memory: Memory = 16 * 10**9
+    """Memory."""
+    addresses: SmallCount = 1
+    """Source addresses; with each there are as many connections to a target as there are ports."""
+    descriptors: Files = 1_000_000
+    """Open files that a process may have."""
+    bandwidth: Bandwidth = 10**10
+    """What its network carries in each direction."""
+    price: Price = 0.0
+    """What it costs for an hour, in any currency; 0: nobody knows."""
+
+
+class Fleet(Part):
+    """The engine processes, and where they run."""
+
+    agents: SmallCount | None = None
+    """How many. Default: on this host by descriptors, cores and load; on a cluster one on each
+    host, or one on each processor where `spread` is pack."""
+    on: Place = "local"
+    """`local`: this host; `ray`: the Ray cluster that this host is a part of; `ray://HOST:PORT`:
+    the one with this address, of which this host must be a part. The option `--on` sets it."""
+    spread: Annotated[Spread, BeforeValidator(one_of("strict", "pack"))] = "strict"
+    """On a cluster: each agent on a host of its own, or as many on a host as it has processors."""
+    on_agent_loss: Annotated[
+        OnAgentLoss, BeforeValidator(one_of("fail", "continue", "replace"))
+    ] = "fail"
+    """What becomes of a run that loses an engine: it ends and is invalid; it goes on without the
+    clients of that one; or another engine plays them from then on."""
+    host: FleetHost = FleetHost()
+    """A host of the cluster, for `pubstorm check --on ray`."""

@@ -30,7 +30,7 @@ pub struct Waiting {
 }
 
 /// What is to be done now.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// A client joins.
     Join {

@@ -188,18 +188,20 @@ fn settled_flows(agents: &mut [&mut Agent]) -> FlowCounters {
     }
 }
 
+/// A planned change of the publishers.
+fn change(after_ms: u64, action: &Value) -> Value {
+    json!({"name": "c", "after_ns": after_ms * MS, "population": 0, "action": action})
+}
+
 #[test]
 fn an_agent_that_comes_late_finds_what_has_changed_and_sends_nothing_of_before() {
     let broker = Scripted::start(Script::reliable);
     let mut stage = publish(&[0], 3_000);
-    let change = |after_ms: u64, action: Value| {
-        json!({"name": "c", "after_ns": after_ms * MS, "population": 0, "action": action})
-    };
     stage["action"]["changes"] = json!([
-        change(100, json!({"kind": "add", "clients": 10, "over_ns": 0})),
-        change(150, json!({"kind": "remove", "clients": 3, "over_ns": 0})),
-        change(200, json!({"kind": "rate", "factor": 2.0})),
-        change(2_900, json!({"kind": "add", "clients": 1, "over_ns": 0})),
+        change(100, &json!({"kind": "add", "clients": 10, "over_ns": 0})),
+        change(150, &json!({"kind": "remove", "clients": 3, "over_ns": 0})),
+        change(200, &json!({"kind": "rate", "factor": 2.0})),
+        change(2_900, &json!({"kind": "add", "clients": 1, "over_ns": 0})),
     ]);
     let at_ns = Agent::now_ns() - 1_000 * MS;
     let plan = plan(broker.port, &[publisher(20), subscriber(1)], &[stage]);

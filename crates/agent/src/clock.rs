@@ -147,9 +147,9 @@ impl Alarm {
 
     /// Wakes at `instant_ns`; an instant that has passed wakes at once.
     ///
-    /// It is an instant of the thread that sets it, by the estimate that this thread is steered by: a
-    /// newer one bends the thread's time only from its next look at the clock on, which is after the
-    /// alarm.
+    /// It is an instant of the thread that sets it, by the estimate that this thread is steered by:
+    /// a newer one bends the thread's time only from its next look at the clock on, which is after
+    /// the alarm.
     pub fn set(&mut self, instant_ns: u64) -> io::Result<()> {
         let monotonic_ns = monotonic_at(instant_ns);
         if self.set_for_ns == monotonic_ns {

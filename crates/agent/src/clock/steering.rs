@@ -114,8 +114,8 @@ impl Steering {
         bound_ns.max(0).unsigned_abs()
     }
 
-    /// Takes the bound up to an instant into the largest. On a straight part of the line it is largest
-    /// at an end, since both sides of the estimate are straight too.
+    /// Takes the bound up to an instant into the largest. On a straight part of the line it is
+    /// largest at an end, since both sides of the estimate are straight too.
     fn note(&mut self, host_ns: i64) {
         let bend_ns = self.slewed_ns.clamp(self.noted_ns, host_ns.max(self.noted_ns));
         for at_ns in [self.noted_ns.max(self.since_ns), bend_ns, host_ns] {

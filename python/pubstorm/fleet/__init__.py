@@ -46,6 +46,11 @@ class Fleet:
         return len(self._slots)
 
     @property
+    def start_delay_ns(self) -> int:
+        """From a command to the instant at which it takes effect, so that it has reached all."""
+        return round(self.patience.start_delay_s * 1e9)
+
+    @property
     def alive(self) -> frozenset[int]:
         """Agents that have said hello and whose last event has not come."""
         return frozenset(agent for agent, member in self._members.items() if member.is_alive)
@@ -57,9 +62,9 @@ class Fleet:
 
     @property
     def hellos(self) -> Mapping[int, Hello]:
-        """What each agent said at first, in its present incarnation or its last."""
-        said = {agent: member.hello for agent, member in self._members.items()}
-        return {a: h.result() for a, h in said.items() if h.done() and h.exception() is None}
+        """What each agent said at first, in its last incarnation that said it."""
+        members = (*self._former, *self._members.values())
+        return {each.agent: each.hello.result() for each in members if each.has_greeted}
 
     async def up(self, plan_line: str) -> tuple[Hello, ...]:
         """Starts every agent; returns when all said hello, else raises FleetError naming one."""

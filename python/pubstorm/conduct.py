@@ -147,7 +147,7 @@ class Conductor:
     def _asked(self, wanted: AskedChange) -> list[AppliedChange]:
         """The change that takes effect as soon as every agent has heard of it, one for each share
         of a population."""
-        at_ns = time.monotonic_ns() + self._fleet.start_delay_ns
+        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
         if self._load_until_ns is None:
             raise UsageError("no publish stage is on", "changes are made while messages are sent")
         if at_ns + wanted.over_ns > self._load_until_ns:
@@ -183,7 +183,7 @@ class Conductor:
             presence.change(change.population, change.action)
 
     async def _play_stage(self, index: int, stage: Stage) -> None:
-        at_ns = time.monotonic_ns() + self._fleet.start_delay_ns
+        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
         self.progress.enter(index, at_ns)
         if self._entered is not None:
             self._entered(index, at_ns)

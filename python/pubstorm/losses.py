@@ -271,7 +271,7 @@ class Losses:
             await self._join(agent)
             return
         await self._repeat(agent, index if is_on else index + 1)
-        at_ns = time.monotonic_ns() + self._scene.fleet.start_delay_ns
+        at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
         until_ns = 0
         if is_on and isinstance(action, ConnectAction):
             starts = scene.presence.together(scene.plan.stages[index].populations)
@@ -290,7 +290,7 @@ class Losses:
         nobody sends what was due before."""
         scene = self._scene
         index = scene.progress.stage
-        at_ns = time.monotonic_ns() + self._scene.fleet.start_delay_ns
+        at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
         missing = list(_changes(self._played(index), scene.presence))
         asked = [
             ApplyChange(at_ns=change.at_ns, population=change.population, action=change.action)

@@ -24,15 +24,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use agent::lease::Lease;
 use agent::{clock, ledger, pipes, process, tally};
 use anyhow::{Context, Result};
-use plan::{Bye, Hello, Plan, PlanError, Shard};
+use plan::{Bye, Hello, INCARNATIONS, Plan, PlanError, Shard};
 
 use event_loop::EventLoop;
 use setup::{Setup, SetupError};
 
 const USAGE: &str = "\
-Usage: pubstorm-engine [--shard INDEX/COUNT]
+Usage: pubstorm-engine [--shard INDEX/COUNT] [--incarnation K] [--lease SECONDS]
        pubstorm-engine --sink
 
 Reads a plan (one line of JSON), then commands, from stdin; writes snapshots to stdout.
@@ -40,6 +41,9 @@ The formats are those of contract/ in Pubstorm's repository.
 
 Options:
   --shard INDEX/COUNT  which share of the clients to play (default 0/1)
+  --incarnation K      which of the agents that play this share in turn it is; the next one starts
+                       when one is lost (default 0)
+  --lease SECONDS      end when stdin says nothing for so long (default: wait for ever)
   --sink               be a peer that answers and throws everything away, to calibrate against
   --version            print the version
   --help               print this text";
@@ -69,15 +73,16 @@ fn run() -> Result<()> {
     let Some(role) = arguments()? else { return Ok(()) };
     let descriptors = process::prepare()?;
     match role {
-        Role::Agent(shard) => play(shard, descriptors),
+        Role::Agent(part) => play(&part, descriptors),
         Role::Sink => sink::run(),
     }
 }
 
 /// Plays one agent's share of the plan on stdin.
-fn play(shard: Shard, descriptors: u64) -> Result<()> {
-    let plan = Plan::from_json(&pipes::read_line()?)?;
-    let setup = Setup::new(plan, shard)?;
+fn play(part: &Part, descriptors: u64) -> Result<()> {
+    let shard = part.shard;
+    let plan = Plan::from_json(&pipes::read_plan(&part.lease)?)?;
+    let setup = Setup::new(plan, shard, part.incarnation)?;
     let hello = Hello {
         agent: shard.index(),
         agents: shard.count(),
@@ -95,9 +100,10 @@ fn play(shard: Shard, descriptors: u64) -> Result<()> {
     let (event_loop, waker) = EventLoop::new(setup, inputs, snapshot_sender)?;
     let waker = Arc::new(waker);
     let wake = move || waker.wake();
-    pipes::read_commands(input_sender.clone(), wake.clone())?;
+    pipes::read_commands(&part.lease, input_sender.clone(), wake.clone())?;
     let writer = pipes::write_snapshots(snapshots, input_sender, wake)?;
     let snapshots = event_loop.run()?;
+    part.lease.check()?;
     writer.join().ok();
     pipes::write_line(&Bye { snapshots })?;
     Ok(())
@@ -105,22 +111,36 @@ fn play(shard: Shard, descriptors: u64) -> Result<()> {
 
 /// What the process is.
 enum Role {
-    Agent(Shard),
+    Agent(Part),
     Sink,
+}
+
+/// What an agent plays, and for how long without a word.
+struct Part {
+    shard: Shard,
+    incarnation: u32,
+    lease: Lease,
 }
 
 /// What to be; `None` where the arguments asked for a text only.
 fn arguments() -> Result<Option<Role>> {
-    let mut role = Role::Agent(Shard::WHOLE);
+    let mut sink = false;
+    let mut part = Part { shard: Shard::WHOLE, incarnation: 0, lease: Lease::new(None) };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
             lexopt::Arg::Long("shard") => {
                 let text = parser.value()?.to_string_lossy().into_owned();
-                let shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
-                role = Role::Agent(shard);
+                part.shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
             }
-            lexopt::Arg::Long("sink") => role = Role::Sink,
+            lexopt::Arg::Long("incarnation") => {
+                part.incarnation = incarnation(&parser.value()?.to_string_lossy())?;
+            }
+            lexopt::Arg::Long("lease") => {
+                let text = parser.value()?.to_string_lossy().into_owned();
+                part.lease = text.parse().map_err(anyhow::Error::msg).context("--lease")?;
+            }
+            lexopt::Arg::Long("sink") => sink = true,
             lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
             lexopt::Arg::Long("version") => {
                 let version = concat!("pubstorm-engine ", env!("CARGO_PKG_VERSION"));
@@ -129,5 +149,12 @@ fn arguments() -> Result<Option<Role>> {
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok(Some(role))
+    Ok(Some(if sink { Role::Sink } else { Role::Agent(part) }))
+}
+
+fn incarnation(text: &str) -> Result<u32> {
+    let found = text.parse().ok().filter(|found| *found < INCARNATIONS);
+    found.with_context(|| {
+        format!("--incarnation: found '{text}', allowed are 0 to {}", INCARNATIONS - 1)
+    })
 }

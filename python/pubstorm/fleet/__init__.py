@@ -46,11 +46,6 @@ class Fleet:
         return len(self._slots)
 
     @property
-    def start_delay_ns(self) -> int:
-        """From a command to the instant at which it takes effect, so that it has reached all."""
-        return round(self.patience.start_delay_s * 1e9)
-
-    @property
     def alive(self) -> frozenset[int]:
         """Agents that have said hello and whose last event has not come."""
         return frozenset(agent for agent, member in self._members.items() if member.is_alive)

@@ -303,10 +303,14 @@ class Totals:
             self._add_interval(latest.emptied(max(at_ns, latest.to_ns), stage))
 
     def owe_received(self, stage: int, populations: Collection[int]) -> None:
-        """Owes populations what they have received in a stage, and nothing else."""
-        for (_, to), flow in self.stage(stage).flows.items():
-            if to in populations:
-                flow.counters["expected_total"] = flow.counters["received_total"]
+        """Owes populations what they have received in a stage, and nothing else. Agents do not
+        enter it at one instant: the first messages may count to the stage before, and are owed
+        there."""
+        for index in (stage - 1, stage):
+            for (_, to), flow in self.stage(index).flows.items():
+                received, expected = (flow.counters[f"{n}_total"] for n in ("received", "expected"))
+                if to in populations and (index == stage or received > expected):
+                    flow.counters["expected_total"] = received
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""

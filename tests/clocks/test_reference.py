@@ -111,12 +111,12 @@ def test_what_keeps_it_from_starting_is_said(engine: Path, words: str, hint: str
 def test_one_that_says_nothing_is_given_up(engine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubstorm.fleet.reference.START_TIMEOUT_S", 0.1)
     monkeypatch.setattr("pubstorm.fleet.reference.END_TIMEOUT_S", 0.1)
-    with pytest.raises(FleetError, match="the reference clock said nothing for 0.1 s"):
+    with pytest.raises(FleetError, match=r"the reference clock said nothing for 0\.1 s"):
         started(engine)
 
 
 def test_no_program_is_an_error_in_words(tmp_path: Path) -> None:
-    with pytest.raises(FleetError, match="cannot start .*nothing: No such file"):
+    with pytest.raises(FleetError, match=r"cannot start .*nothing: No such file"):
         started(tmp_path / "nothing")
 
 

@@ -66,7 +66,18 @@ class Cluster:
             raise FleetError(text, "look at its head: ray status") from None
         except Exception as error:  # Ray raises whatever its parts raise.
             raise joining_in_words(address, error) from error
-        self.here = str(ray.util.get_node_ip_address())
+        await self._look_around(address)
+
+    async def _look_around(self, address: str) -> None:
+        """Finds this host among the nodes. Other hosts are reason enough to demand security, also
+        where the cluster is called by a loopback address."""
+        nodes, _ = await in_thread(_nodes, FACTS_S)
+        own = await in_thread(lambda: ray.get_runtime_context().get_node_id(), FACTS_S)
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in nodes if node["Alive"]}
+        self.here = addresses[own]
+        if set(addresses.values()) != {self.here}:
+            port = address.rpartition(":")[2]
+            demand_security(f"{self.here}:{port}", os.environ)
 
     async def hosts(self) -> tuple[Host, ...]:
         """Hosts that may play agents and what each has free now; the conductor's own last."""

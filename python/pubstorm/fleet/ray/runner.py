@@ -56,7 +56,7 @@ class AgentRunner:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        self._janitor: Process | None = None
+        self._janitor = -1
         self._process: Process | None = None
         self._read_early: Sequence[str] = ()
         self._frames: asyncio.Queue[bytes] = asyncio.Queue(FRAMES)
@@ -64,22 +64,24 @@ class AgentRunner:
         self._next = 0
         self._early: dict[int, bytes] = {}
 
-    async def install(self, digest: str, program: bytes) -> tuple[str, str]:
+    async def install(self, name: str, digest: str, program: bytes) -> tuple[str, str]:
         """Puts a program there, unless it is there already; the id of the node, and what went
         wrong."""
+        node = str(ray.get_runtime_context().get_node_id())
         try:
-            path = await self._home() / digest
-            if not path.exists():
-                found = hashlib.sha256(program).hexdigest()
-                if found != digest:
-                    raise ValueError(f"the program came with SHA-256 {found}, not {digest}")
-                unfinished = path.with_suffix(".new")
-                unfinished.write_bytes(program)
-                unfinished.chmod(0o700)
-                unfinished.replace(path)
-        except (OSError, ValueError) as error:
-            return self._node(), f"cannot install the program: {error}"
-        return self._node(), ""
+            path = await self._home() / name
+            if path.exists() and _digest(path.read_bytes()) == digest:
+                return node, ""
+            found = _digest(program)
+            if found != digest:
+                return node, f"the program came with SHA-256 {found} instead of {digest}"
+            unfinished = path.with_suffix(".new")
+            unfinished.write_bytes(program)
+            unfinished.chmod(0o700)
+            unfinished.replace(path)
+        except OSError as error:
+            return node, f"cannot install the program: {error}"
+        return node, ""
 
     async def store(self, files: Mapping[str, bytes]) -> str:
         """Puts files there, by their paths in the agent's folder; what went wrong."""
@@ -150,16 +152,15 @@ class AgentRunner:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    def _node(self) -> str:
-        return str(ray.get_runtime_context().get_node_id())
-
     async def _home(self) -> Path:
         """The agent's folder, and the janitor who removes it."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="pubstorm-"))
-            self._janitor = await asyncio.create_subprocess_exec(
-                "sh", "-c", JANITOR, "sh", str(self._folder), stdin=PIPE, start_new_session=True
-            )
+            stdin, self._janitor = os.pipe()
+            words = ("sh", "-c", JANITOR, "sh", str(self._folder))
+            shell = await asyncio.create_subprocess_exec(*words, stdin=stdin, start_new_session=True)
+            os.close(stdin)
+            await shell.wait()
         return self._folder
 
     async def _pump(self, kind: bytes, pipe: asyncio.StreamReader) -> None:
@@ -172,9 +173,8 @@ class AgentRunner:
         """Says how the agent ended, once all that it said is on its way."""
         await asyncio.gather(*self._pumps[:2], return_exceptions=True)
         code = await process.wait()
-        for pipe in (process.stdin, self._janitor and self._janitor.stdin):
-            if pipe:
-                pipe.close()
+        if process.stdin:
+            process.stdin.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         await self._frames.put(EXIT + str(code).encode())
@@ -184,3 +184,7 @@ class AgentRunner:
         for name in self._read_early:
             (Path(self._folder or ".") / name).unlink(missing_ok=True)
         self._read_early = ()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

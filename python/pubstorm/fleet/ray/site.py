@@ -192,13 +192,14 @@ class RaySite:
         await _all(loading)
 
     def _shipped(self, agents: Sequence[int]) -> list[Cargo]:
-        programs: dict[str, tuple[str, Any]] = {}
+        programs: dict[str, tuple[str, str, Any]] = {}
         cargo = []
         for agent in agents:
             path = self._commands[agent].words[0]
             if path not in programs:
                 program = Path(path).read_bytes()
-                programs[path] = hashlib.sha256(program).hexdigest(), ray.put(program)
+                digest = hashlib.sha256(program).hexdigest()
+                programs[path] = Path(path).name, digest, ray.put(program)
             paths = self._files.of(agent, len(self._commands)) if self._files else {}
             files = {there: here.read_bytes() for there, here in paths.items()}
             early = self._files.read_early if self._files else ()

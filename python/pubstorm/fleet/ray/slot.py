@@ -8,7 +8,7 @@ import asyncio
 import signal
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +38,12 @@ UNREAD_FRAMES = 64
 class Cargo:
     """What goes to a host before an agent starts there."""
 
+    name: str
+    """The program's name."""
     digest: str
-    """SHA-256 of the program."""
+    """Its SHA-256."""
     program: Any
-    """The program, in the object store."""
+    """Its bytes, in the object store."""
     files: Any
     """Its files by their paths there, in the object store."""
     read_early: Sequence[str]
@@ -59,7 +61,7 @@ class RaySlot:
         self._actor = actor
         self._log = log
         self._pid = 0
-        self._read_early: Sequence[str] = ()
+        self._cargo: Cargo | None = None
         self._number = 0
         self._tail = b""
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -91,21 +93,20 @@ class RaySlot:
 
     async def load(self, cargo: Cargo) -> None:
         """Brings program and files to the host; raises FleetError."""
-        node, problem = await self._call(
-            self._actor.install.remote(cargo.digest, cargo.program), INSTALL_S
-        )
+        install = self._actor.install.remote(cargo.name, cargo.digest, cargo.program)
+        node, problem = await self._call(install, INSTALL_S)
         problem = problem or await self._call(self._actor.store.remote(cargo.files), INSTALL_S)
         if problem:
             raise FleetError(f"{self.node.address}: {problem}", ROOM)
         assert node == self.node.node, "its room is tied to its host"
-        self._program = cargo.digest
-        self._read_early = cargo.read_early
+        self._cargo = cargo
 
     async def spawn(self) -> None:
         """Starts the agent, and begins to read what it says."""
-        words = (self._program, *self.command.words[1:])
-        variables: Mapping[str, str] = dict(self.command.environment)
-        call = self._actor.spawn.remote(words, variables, list(self._read_early))
+        assert self._cargo is not None, "load comes first"
+        words = (self._cargo.name, *self.command.words[1:])
+        variables = dict(self.command.environment)
+        call = self._actor.spawn.remote(words, variables, self._cargo.read_early)
         self._pid, problem = await self._call(call, SPAWN_S)
         if problem:
             hint = "the folder for temporary files (TMPDIR) must allow programs (no noexec)"

@@ -15,12 +15,18 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 START_S = 60.0
 CPUS = 4
-SEARCHED = """
-import ray, sys
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-"""
+PARTS = (
+    "node-manager",
+    "object-manager",
+    "runtime-env-agent",
+    "dashboard-agent-listen",
+    "dashboard-agent-grpc",
+    "metrics-export",
+)
 
 
 def free_ports(count: int) -> list[int]:
@@ -40,17 +46,13 @@ def ray_node() -> Iterator[str]:
     """A node that is a cluster; the address of its GCS."""
     folder = Path(tempfile.mkdtemp(prefix="ps-ray-", dir="/tmp"))  # Sockets need a short path.
     port, *others = free_ports(7)
-    kinds = (
-        "node-manager-port object-manager-port runtime-env-agent-port dashboard-agent-listen-port "
-        "dashboard-agent-grpc-port metrics-export-port"
-    ).split()
     words = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         *("--node-ip-address", "127.0.0.1", "--port", str(port), "--num-cpus", str(CPUS)),
         *("--object-store-memory", "80000000", "--temp-dir", str(folder)),
         *("--include-dashboard", "false", "--include-log-monitor", "false"),
         *("--disable-usage-stats",),
-        *(word for kind, p in zip(kinds, others, strict=True) for word in (f"--{kind}", str(p))),
+        *(f"--{part}-port={own}" for part, own in zip(PARTS, others, strict=True)),
     ]
     log = folder.with_suffix(".log")
     with log.open("wb") as output:
@@ -97,3 +99,10 @@ def session_of(leader: int) -> list[int]:
         if int(fields[3]) == leader and int(stat.parent.name) != leader:
             found.append(int(stat.parent.name))
     return found
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[str]:
+    """The address of a cluster of one node."""
+    with ray_node() as address:
+        yield address

@@ -100,4 +100,4 @@ def _is_sent(path: str) -> bool:
 
 def _there(path: str) -> str:
     """Where a file is on other hosts; of a template, where its files are."""
-    return FOLDER + os.path.abspath(path) if _is_sent(path) else path
+    return FOLDER + os.path.normpath(Path(path).absolute()) if _is_sent(path) else path

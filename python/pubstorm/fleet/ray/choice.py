@@ -27,9 +27,8 @@ class Host:
 def chosen(hosts: Sequence[Host], agents: int, spread: str) -> tuple[Host, ...]:
     """A host for each agent, in the order of the hosts: each its own where `spread` is strict, else
     as many on one as it has free processors. FleetError says what each has free."""
-    places = [
-        host for host in hosts for _ in range(min(1, host.free) if spread == "strict" else host.free)
-    ]
+    room = {host: min(1, host.free) if spread == "strict" else host.free for host in hosts}
+    places = [host for host, agents_max in room.items() for _ in range(agents_max)]
     if len(places) < agents:
         raise FleetError(f"found {shortage(hosts, len(places), agents, spread)}", HINTS[spread])
     return tuple(places[:agents])
@@ -38,8 +37,8 @@ def chosen(hosts: Sequence[Host], agents: int, spread: str) -> tuple[Host, ...]:
 def spare(
     hosts: Sequence[Host], lost: str, taken: Collection[str], spread: str
 ) -> tuple[Host, ...]:
-    """Hosts for an agent that has lost the node that it was on, the best first; `taken` are the
-    nodes of the others."""
+    """Hosts for an agent that has lost its place on the node `lost`, the best first; `taken` are
+    the nodes of the others."""
     free = [host for host in hosts if host.free and host.node != lost]
     others = [host for host in free if host.node not in taken]
     shared = [host for host in free if host.node in taken] if spread == "pack" else []

@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 import ray
 from ray.util import placement_group, remove_placement_group
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import runner
@@ -28,8 +31,10 @@ MARK = "pubstorm_agent"
 """The custom resource of hosts that are to play agents; where none has it, all do."""
 REACH_S = 5.0
 JOIN_S = 30.0
-FACTS_S = 30.0
+CALL_S = 30.0
 LEAVE_S = 5.0
+CALLS = 32
+"""Calls that a worker works on at once: its stream is one of them."""
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -39,6 +44,16 @@ QUIET = {
 call that comes after the end."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Room for one agent: a reserved part of a host."""
+
+    host: Host
+    group: PlacementGroup
+    index: int
+    """Which part of the group."""
 
 
 class Cluster:
@@ -71,8 +86,8 @@ class Cluster:
     async def _look_around(self, address: str) -> None:
         """Finds this host among the nodes. Other hosts are reason enough to demand security, also
         where the cluster is called by a loopback address."""
-        nodes, _ = await in_thread(_nodes, FACTS_S)
-        own = await in_thread(lambda: ray.get_runtime_context().get_node_id(), FACTS_S)
+        nodes, _ = await in_thread(_nodes, CALL_S)
+        own = await in_thread(lambda: ray.get_runtime_context().get_node_id(), CALL_S)
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in nodes if node["Alive"]}
         self.here = addresses[own]
         if set(addresses.values()) != {self.here}:
@@ -81,7 +96,7 @@ class Cluster:
 
     async def hosts(self) -> tuple[Host, ...]:
         """Hosts that may play agents and what each has free now; the conductor's own last."""
-        nodes, free = await in_thread(_nodes, FACTS_S)
+        nodes, free = await in_thread(_nodes, CALL_S)
         nodes = [node for node in nodes if node["Alive"]]
         marked = [node for node in nodes if MARK in node["Resources"]]
         found = [
@@ -102,13 +117,14 @@ class Cluster:
 
     async def facts(self, hosts: Sequence[Host]) -> dict[str, AgentHost]:
         """What these hosts are, by their node; without those that did not answer."""
-        ask = ray.remote(max_retries=0, num_cpus=0)(runner.facts)
+        ask: Any = ray.remote(runner.facts)
 
         def asked() -> list[Any]:
             pins = [NodeAffinitySchedulingStrategy(host.node, soft=False) for host in hosts]
-            return [ask.options(scheduling_strategy=pin).remote() for pin in pins]
+            options = {"max_retries": 0, "num_cpus": 0}
+            return [ask.options(scheduling_strategy=pin, **options).remote() for pin in pins]
 
-        calls = [answer(call, FACTS_S) for call in await in_thread(asked, FACTS_S)]
+        calls = [answer(call, CALL_S) for call in await in_thread(asked, CALL_S)]
         said = await asyncio.gather(*calls, return_exceptions=True)
         return {
             host.node: AgentHost("" if host.is_here else host.address, cores=host.cores, **each)
@@ -116,7 +132,7 @@ class Cluster:
             if not isinstance(each, BaseException)
         }
 
-    async def reserve(self, hosts: Sequence[Host], spread: str, limit_s: float) -> PlacementGroup:
+    async def reserve(self, hosts: Sequence[Host], spread: str, limit_s: float) -> tuple[Room, ...]:
         """Room for an agent on each of these hosts, all of it or TimeoutError. It is tied to these
         hosts: room on one that died is not made up for on another, where it would be in the way."""
         bundles = [{"CPU": 1, f"node:{host.address}": 0.001} for host in hosts]
@@ -131,7 +147,19 @@ class Cluster:
             remove_placement_group(group)
             raise TimeoutError
 
-        return await in_thread(reserved, limit_s + LEAVE_S)
+        group = await in_thread(reserved, limit_s + LEAVE_S)
+        return tuple(Room(host, group, index) for index, host in enumerate(hosts))
+
+    async def workers(self, rooms: Sequence[Room]) -> list[Any]:
+        """Starts a worker in each of these."""
+        kind: Any = ray.remote(runner.AgentRunner)
+        options = {"max_restarts": 0, "max_concurrency": CALLS, "num_cpus": 1}
+
+        def started() -> list[Any]:
+            places = (PlacementGroupSchedulingStrategy(room.group, room.index) for room in rooms)
+            return [kind.options(scheduling_strategy=each, **options).remote() for each in places]
+
+        return await in_thread(started, CALL_S)
 
     async def leave(self) -> None:
         """Gives all room back and leaves; it does not take for ever. It can be called twice."""

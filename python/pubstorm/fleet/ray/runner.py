@@ -90,9 +90,8 @@ class AgentRunner:
             for name, content in files.items():
                 path = home / name
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                with open(descriptor, "wb") as file:
-                    file.write(content)
+                path.touch(mode=0o600)
+                path.write_bytes(content)
         except OSError as error:
             return f"cannot store the files of the plan: {error}"
         return ""
@@ -158,7 +157,9 @@ class AgentRunner:
             self._folder = Path(tempfile.mkdtemp(prefix="pubstorm-"))
             stdin, self._janitor = os.pipe()
             words = ("sh", "-c", JANITOR, "sh", str(self._folder))
-            shell = await asyncio.create_subprocess_exec(*words, stdin=stdin, start_new_session=True)
+            shell = await asyncio.create_subprocess_exec(
+                *words, stdin=stdin, start_new_session=True
+            )
             os.close(stdin)
             await shell.wait()
         return self._folder

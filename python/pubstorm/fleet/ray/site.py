@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,21 +14,17 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pubstorm.binaries import engine_path
 from pubstorm.errors import FleetError
 from pubstorm.fleet.files import PlanFiles
-from pubstorm.fleet.local import AgentCommand
-from pubstorm.fleet.programs import log_name
+from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import Host, chosen, shortage, spare
-from pubstorm.fleet.ray.cluster import Cluster, in_thread
-from pubstorm.fleet.ray.runner import AgentRunner
+from pubstorm.fleet.ray.cluster import Cluster, Room, in_thread
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
 from pubstorm.fleet.ray.words import loss_in_words
 from pubstorm.fleet.reference import ReferenceClock
-from pubstorm.fleet.site import AgentHost
+from pubstorm.fleet.site import AgentCommand, AgentHost
 from pubstorm.fleet.slot import Slot
 from pubstorm.plan import Plan
 from pubstorm.scenario.fleet import Spread
@@ -43,8 +39,6 @@ SPARE_S = 5.0
 """How long a lost one may wait for room on one host."""
 SHIP_S = 60.0
 """How long program and files may take into the object store."""
-CALLS = 32
-"""Calls that a worker works on at once: its stream is one of them."""
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 """Architectures, by the number in the head of an ELF file."""
 
@@ -59,9 +53,8 @@ class RaySite:
         self._logs = logs
         self._facts: dict[str, AgentHost] = {}
         self._files: PlanFiles | None = None
-        self._commands: tuple[AgentCommand, ...] = ()
-        self._incarnations: list[int] = []
-        self._slots: list[RaySlot] = []
+        self._commands: list[AgentCommand] = []
+        self._slots: dict[int, RaySlot] = {}
         self._former: list[RaySlot] = []
         self._reference: ReferenceClock | None = None
 
@@ -95,46 +88,37 @@ class RaySite:
 
     async def place(self, commands: Sequence[AgentCommand]) -> Sequence[Slot]:
         """A place for each agent, with program and files there."""
-        self._commands = tuple(commands)
-        self._incarnations = [0] * len(commands)
-        hosts = await self._answering()
-        where = chosen(hosts, len(commands), self._spread)
+        self._commands = list(commands)
+        where = chosen(await self._answering(), len(commands), self._spread)
         for host, command in zip(where, commands, strict=True):
             self._check_machine(host, Path(command.words[0]))
-        if not all(host.is_here for host in where):
-            await self._start_reference()
         try:
-            group = await self._cluster.reserve(where, self._spread, PLACE_S)
+            rooms = await self._cluster.reserve(where, self._spread, PLACE_S)
         except TimeoutError:
             found = shortage(await self._answering(), len(where), len(commands), self._spread)
             text = f"got no room on the Ray cluster within {PLACE_S:.0f} s: {found}"
             raise FleetError(text, LOOK) from None
-        agents = range(len(commands))
-        actors = await self._actors(group, len(where))
-        self._slots = [self._slot(*each) for each in zip(agents, actors, where, strict=True)]
-        await self._load(agents)
-        return tuple(self._slots)
+        await self._settle(dict(enumerate(rooms)))
+        return tuple(self._slots[agent] for agent in range(len(commands)))
 
     async def replace(self, agent: int) -> Slot:
-        """A place on another host. It returns when the lost agent surely plays no client."""
+        """Another place for an agent, on another host if there is one. It returns when the lost one
+        surely plays no client."""
+        if agent not in self._slots:
+            raise FleetError(f"agent {agent} is no engine, and no other program can replace it")
         old = self._slots[agent]
         await old.gone()
-        taken = {slot.node.node for slot in self._slots if slot is not old}
-        hosts = spare(await self._answering(), old.node.node, taken, self._spread)
-        host, group = await self._room(hosts, old)
-        if not host.is_here:
-            await self._start_reference()
-        self._incarnations[agent] += 1
+        room = await self._other_room(old)
         self._former.append(old)
-        self._slots[agent] = self._slot(agent, (await self._actors(group, 1))[0], host)
-        await self._load([agent])
+        self._commands[agent] = self._commands[agent].again()
+        await self._settle({agent: room})
         if not old.is_surely_gone:
             await asyncio.sleep(old.sent_s + LEASE_S + LEAVING_S - time.monotonic())
         return self._slots[agent]
 
     async def close(self) -> None:
         """Ends every agent, gives the room back, leaves the cluster."""
-        await asyncio.gather(*(slot.gone() for slot in (*self._slots, *self._former)))
+        await asyncio.gather(*(slot.gone() for slot in (*self._slots.values(), *self._former)))
         if self._reference is not None:
             await self._reference.close()
         await self._cluster.leave()
@@ -143,43 +127,42 @@ class RaySite:
         """The hosts as they are now, of those that answered at first."""
         return tuple(host for host in await self._cluster.hosts() if host.node in self._facts)
 
-    async def _start_reference(self) -> None:
-        if self._reference is None:
-            self._reference = ReferenceClock(engine_path(), self._logs / "reference.log")
-            await self._reference.start(self._cluster.here)
-
-    async def _room(self, hosts: Sequence[Host], old: RaySlot) -> tuple[Host, PlacementGroup]:
-        """Room for one agent on the first of these hosts that has it."""
+    async def _other_room(self, old: RaySlot) -> Room:
+        taken = {slot.room.host.node for slot in self._slots.values() if slot is not old}
+        hosts = spare(await self._answering(), old.room.host.node, taken, self._spread)
         for host in hosts:
             try:
-                return host, await self._cluster.reserve([host], self._spread, SPARE_S)
+                (room,) = await self._cluster.reserve([host], self._spread, SPARE_S)
             except TimeoutError:
                 continue
-        text = f"there is no free host for {old.command.title} besides {old.node.address}"
+            return room
+        if old.left_its_room:
+            return old.room
+        text = f"there is no free host for {old.command.title} besides {old.room.host.address}"
         raise FleetError(text, "add a spare host to the cluster")
 
-    async def _actors(self, group: PlacementGroup, number: int) -> list[Any]:
-        """A worker on each of the reserved places."""
-        kind: Any = ray.remote(max_restarts=0, max_concurrency=CALLS, num_cpus=1)(AgentRunner)
+    async def _settle(self, rooms: Mapping[int, Room]) -> None:
+        """Agents with workers, program and files in their rooms."""
+        if self._reference is None and not all(room.host.is_here for room in rooms.values()):
+            self._reference = ReferenceClock(engine_path(), self._logs / "reference.log")
+            await self._reference.start(self._cluster.here)
+        workers = await self._cluster.workers(list(rooms.values()))
+        for worker, (agent, room) in zip(workers, rooms.items(), strict=True):
+            command = self._commands[agent]
+            suffix = f" {command.incarnation}" if command.incarnation else ""
+            log = self._logs / log_name(command.title + suffix)
+            self._slots[agent] = RaySlot(worker, room, self._told(command, room.host), log)
+        await self._load(list(rooms))
 
-        def started() -> list[Any]:
-            places = (PlacementGroupSchedulingStrategy(group, index) for index in range(number))
-            return [kind.options(scheduling_strategy=place).remote() for place in places]
-
-        return await in_thread(started, SHIP_S)
-
-    def _slot(self, agent: int, actor: Any, host: Host) -> RaySlot:
-        """The agent there, told what agents of a cluster are told besides."""
-        command = self._commands[agent]
-        words = (*command.words, "--lease", str(LEASE_S))
-        environment = dict(command.environment)
-        if self._incarnations[agent]:
-            words = (*words, "--incarnation", str(self._incarnations[agent]))
+    def _told(self, command: AgentCommand, host: Host) -> AgentCommand:
+        """With what agents of a cluster are told besides."""
+        words, environment = command.words, dict(command.environment)
+        if "--lease" not in words:
+            words = (*words, "--lease", str(LEASE_S))
         if self._reference is not None and not host.is_here:
             words = (*words, *self._reference.words)
             environment |= self._reference.environment
-        told = replace(command, words=words, environment=environment)
-        return RaySlot(actor, host, told, self._logs / log_name(command.title))
+        return replace(command, words=words, environment=environment)
 
     async def _load(self, agents: Sequence[int]) -> None:
         """Brings program and files to agents, all at once. What is put into the object store is put

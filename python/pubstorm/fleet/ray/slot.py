@@ -18,11 +18,11 @@ import ray
 from ray.exceptions import RayError
 
 from pubstorm.errors import FleetError
-from pubstorm.fleet.local import LINE_BYTES_MAX, AgentCommand
-from pubstorm.fleet.ray.choice import Host
-from pubstorm.fleet.ray.cluster import answer, in_thread
+from pubstorm.fleet.local import LINE_BYTES_MAX
+from pubstorm.fleet.ray.cluster import Room, answer, in_thread
 from pubstorm.fleet.ray.runner import EXIT, LOG
-from pubstorm.fleet.ray.words import loss_in_words
+from pubstorm.fleet.ray.words import is_host_lost, loss_in_words
+from pubstorm.fleet.site import AgentCommand
 from pubstorm.fleet.slot import SlotLostError
 from pubstorm.log_tail import last_lines, open_log
 
@@ -53,8 +53,8 @@ class Cargo:
 class RaySlot:
     """One agent there."""
 
-    def __init__(self, actor: Any, host: Host, command: AgentCommand, log: Path) -> None:
-        self.node = host
+    def __init__(self, actor: Any, room: Room, command: AgentCommand, log: Path) -> None:
+        self.room = room
         self.command = command
         self.sent_s = time.monotonic()
         """When something was last sent that may have reached it."""
@@ -66,6 +66,7 @@ class RaySlot:
         self._tail = b""
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._worker_died = False
         self._over.add_done_callback(lambda over: over.cancelled() or over.exception())
         self._following: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -79,7 +80,7 @@ class RaySlot:
     @property
     def host(self) -> str:
         """Address of its host; empty: this one."""
-        return "" if self.node.is_here else self.node.address
+        return "" if self.room.host.is_here else self.room.host.address
 
     @property
     def agents(self) -> int:
@@ -91,14 +92,19 @@ class RaySlot:
         """Whether its process is known to have ended."""
         return self._over.done() and self._over.exception() is None
 
+    @property
+    def left_its_room(self) -> bool:
+        """Whether its host is there and the room on it is free again."""
+        return self.is_surely_gone or self._worker_died
+
     async def load(self, cargo: Cargo) -> None:
         """Brings program and files to the host; raises FleetError."""
         install = self._actor.install.remote(cargo.name, cargo.digest, cargo.program)
         node, problem = await self._call(install, INSTALL_S)
         problem = problem or await self._call(self._actor.store.remote(cargo.files), INSTALL_S)
         if problem:
-            raise FleetError(f"{self.node.address}: {problem}", ROOM)
-        assert node == self.node.node, "its room is tied to its host"
+            raise FleetError(f"{self.room.host.address}: {problem}", ROOM)
+        assert node == self.room.host.node, "its room is tied to its host"
         self._cargo = cargo
 
     async def spawn(self) -> None:
@@ -110,7 +116,7 @@ class RaySlot:
         self._pid, problem = await self._call(call, SPAWN_S)
         if problem:
             hint = "the folder for temporary files (TMPDIR) must allow programs (no noexec)"
-            raise FleetError(f"{self.node.address}: {problem}", hint)
+            raise FleetError(f"{self.room.host.address}: {problem}", hint)
         self._following = asyncio.create_task(self._follow())
 
     async def send(self, line: str) -> None:
@@ -152,7 +158,7 @@ class RaySlot:
         try:
             return await answer(call, limit_s)
         except TimeoutError as error:
-            text = f"{self.node.address} has not answered for {limit_s:.0f} s"
+            text = f"{self.room.host.address} has not answered for {limit_s:.0f} s"
             raise SlotLostError(text) from error
         except RayError as error:
             raise SlotLostError(loss_in_words(error)) from error
@@ -167,6 +173,7 @@ class RaySlot:
                 self._take(await frame)
             self._settle(SlotLostError("its worker ended without a word"))
         except RayError as error:
+            self._worker_died = not is_host_lost(error)
             self._settle(SlotLostError(loss_in_words(error)))
         except ValueError as error:
             self._settle(SlotLostError(f"what it said cannot be read: {error}"))
@@ -207,7 +214,7 @@ class RaySlot:
             with suppress(RayError, TimeoutError):
                 await answer(self._actor.kill.remote(), KILL_S)
                 await asyncio.wait({self._over}, timeout=KILL_S)
-            self._settle(SlotLostError(f"{self.node.address} does not answer"))
+            self._settle(SlotLostError(f"{self.room.host.address} does not answer"))
         with suppress(Exception):
             await in_thread(lambda: ray.kill(self._actor), KILL_S)
         if self._following is not None:

@@ -9,9 +9,9 @@ from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
     AuthenticationError,
-    NodeDiedError,
     OutOfMemoryError,
     RayError,
+    WorkerCrashedError,
 )
 
 from pubstorm.errors import FleetError
@@ -22,18 +22,24 @@ _VERSIONS = re.compile(r"(Ray|Python): ?([\w.+]+)")
 
 def loss_in_words(error: RayError) -> str:
     """Why a place cannot be reached any more."""
-    text = str(error)
     if isinstance(error, OutOfMemoryError):
-        found = _MEMORY.search(text)
-        used = f" ({found[2]} used on {found[1]})" if found else ""
-        return f"Ray ended it since its host ran out of memory{used}"
-    if isinstance(error, NodeDiedError) or "node has died" in text or "its node" in text:
-        return "its host died or is cut off"
+        found = _MEMORY.search(str(error))
+        used = f": {found[2]} used on {found[1]}" if found else ""
+        return f"Ray ended its worker since the host ran out of memory{used}"
     if isinstance(error, ActorUnavailableError):
-        return "its host or the worker on it cannot be reached"
+        return "its host, or the worker on it, cannot be reached"
+    if is_host_lost(error):
+        return "its host died or is cut off"
     if isinstance(error, ActorDiedError):
-        return "the worker that held it died"
-    return f"Ray says: {_first_line(text)}"
+        return "the worker on its host died"
+    return f"Ray says: {_first_line(str(error))}"
+
+
+def is_host_lost(error: RayError) -> bool:
+    """Whether it says that a host, and not only a worker there, is gone or cannot be reached."""
+    if isinstance(error, ActorDiedError):
+        return "node" in str(error).lower()
+    return not isinstance(error, OutOfMemoryError | WorkerCrashedError)
 
 
 def joining_in_words(address: str, error: Exception) -> FleetError:

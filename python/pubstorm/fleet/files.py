@@ -68,12 +68,12 @@ def _shared(plan: Plan) -> Iterator[tuple[str, Path]]:
     """Files that are the same for all clients of a population."""
     for population in plan.populations:
         tls = population.tls
-        paths = [population.rows and population.rows.file]
+        paths = [population.rows.file] if population.rows is not None else []
         if tls is not None:
-            paths += [tls.ca, tls.psk and tls.psk.file]
+            paths += [path for path in (tls.ca, tls.psk and tls.psk.file) if path]
             if _has_one_certificate(tls):
                 paths += [Template.parse(path).text(0) for path in _templates(tls)]
-        yield from ((_there(path), Path(path)) for path in paths if path and _is_sent(path))
+        yield from ((_there(path), Path(path)) for path in paths if _is_sent(path))
 
 
 def _own(population: Population, agent: int, agents: int) -> Iterator[tuple[str, Path]]:

@@ -61,7 +61,7 @@ class Cluster:
 
     def __init__(self, address: str | None) -> None:
         """`address` is `HOST:PORT` of its GCS; None: the one that this host is a part of."""
-        self._given = address and address.removeprefix("ray://")
+        self._given = address
         self._groups: list[PlacementGroup] = []
         self._is_joined = False
         self.here = ""
@@ -70,7 +70,8 @@ class Cluster:
     async def join(self) -> None:
         """Joins it, or raises FleetError."""
         os.environ.update(QUIET)
-        address = self._given or await in_thread(_address_here, REACH_S)
+        address = self._given or await in_thread(_address_here, CALL_S)
+        address = address.removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
         self._is_joined = True
@@ -139,7 +140,7 @@ class Cluster:
         strategy = "STRICT_SPREAD" if spread == "strict" else "PACK"
 
         def reserved() -> PlacementGroup:
-            group = placement_group(bundles, strategy=strategy)
+            group: PlacementGroup = placement_group(bundles, strategy=strategy)
             self._groups.append(group)
             if group.wait(limit_s):
                 return group

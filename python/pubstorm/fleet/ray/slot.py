@@ -61,7 +61,8 @@ class RaySlot:
         self._actor = actor
         self._log = log
         self._pid = 0
-        self._cargo: Cargo | None = None
+        self._program = ""
+        self._read_early: Sequence[str] = ()
         self._number = 0
         self._tail = b""
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -105,14 +106,14 @@ class RaySlot:
         if problem:
             raise FleetError(f"{self.room.host.address}: {problem}", ROOM)
         assert node == self.room.host.node, "its room is tied to its host"
-        self._cargo = cargo
+        # The cargo itself is not kept: it takes room in the object store.
+        self._program, self._read_early = cargo.name, cargo.read_early
 
     async def spawn(self) -> None:
         """Starts the agent, and begins to read what it says."""
-        assert self._cargo is not None, "load comes first"
-        words = (self._cargo.name, *self.command.words[1:])
+        words = (self._program, *self.command.words[1:])
         variables = dict(self.command.environment)
-        call = self._actor.spawn.remote(words, variables, self._cargo.read_early)
+        call = self._actor.spawn.remote(words, variables, self._read_early)
         self._pid, problem = await self._call(call, SPAWN_S)
         if problem:
             hint = "the folder for temporary files (TMPDIR) must allow programs (no noexec)"

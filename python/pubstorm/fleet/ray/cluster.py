@@ -70,8 +70,8 @@ class Cluster:
     async def join(self) -> None:
         """Joins it, or raises FleetError."""
         os.environ.update(QUIET)
-        address = self._given or await in_thread(_address_here, CALL_S)
-        address = address.removeprefix("ray://")
+        given = self._given or await in_thread(_address_here, CALL_S)
+        address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
         self._is_joined = True

@@ -19,8 +19,9 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
 from pubstorm.cast import Cast
 from pubstorm.children import watch_children_by_descriptor
-from pubstorm.conduct import Conductor, Course, Happening, Interrupt
+from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.control_socket import listening
+from pubstorm.course import Course
 from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
@@ -29,6 +30,7 @@ from pubstorm.fleet.choice import site_of
 from pubstorm.fleet.site import Site
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
+from pubstorm.losses import OnLoss
 from pubstorm.memory import watch_memory
 from pubstorm.monitor.choice import (
     WatchedProcess,
@@ -346,7 +348,8 @@ class _Run:
         memory = asyncio.create_task(watch_memory(self._happenings.put_nowait))
         try:
             async with listening(self._directory.path, conductor.change, self._live.note):
-                await conductor.play(keep, watch.enter_stage)
+                on_loss = OnLoss(self._scenario.fleet.on_agent_loss, watch.lose)
+                await conductor.play(keep, watch.enter_stage, on_loss)
         finally:
             memory.cancel()
             await watch.end()

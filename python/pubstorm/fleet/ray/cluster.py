@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -82,6 +83,7 @@ class Cluster:
             raise FleetError(text, "look at its head: ray status") from None
         except Exception as error:  # Ray raises whatever its parts raise.
             raise joining_in_words(address, error) from error
+        _take_signals_back()
         await self._look_around(address)
 
     async def _look_around(self, address: str) -> None:
@@ -211,8 +213,19 @@ async def in_thread(work: Callable[[], T], limit_s: float) -> T:
 
 def _join(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
+    # What goes on in the cluster would go to stdout, whatever `log_to_driver` says.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
     ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     ray.cloudpickle.register_pickle_by_value(runner)
+
+
+def _take_signals_back() -> None:
+    """Ray's native part puts a handler before those of Python, which prints a stack."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if handler is not None:
+            signal.signal(number, handler)
+            signal.siginterrupt(number, False)
 
 
 def _address_here() -> str:

@@ -104,7 +104,7 @@ class RaySlot:
         node, problem = await self._call(install, INSTALL_S)
         problem = problem or await self._call(self._actor.store.remote(cargo.files), INSTALL_S)
         if problem:
-            raise FleetError(f"{self.room.host.address}: {problem}", ROOM)
+            raise FleetError(f"{self.name}: {problem}", ROOM)
         assert node == self.room.host.node, "its room is tied to its host"
         # The cargo itself is not kept: it takes room in the object store.
         self._program, self._read_early = cargo.name, cargo.read_early
@@ -117,7 +117,7 @@ class RaySlot:
         self._pid, problem = await self._call(call, SPAWN_S)
         if problem:
             hint = "the folder for temporary files (TMPDIR) must allow programs (no noexec)"
-            raise FleetError(f"{self.room.host.address}: {problem}", hint)
+            raise FleetError(f"{self.name}: {problem}", hint)
         self._following = asyncio.create_task(self._follow())
 
     async def send(self, line: str) -> None:
@@ -159,10 +159,10 @@ class RaySlot:
         try:
             return await answer(call, limit_s)
         except TimeoutError as error:
-            text = f"{self.room.host.address} has not answered for {limit_s:.0f} s"
+            text = f"{self.name}: its host has not answered for {limit_s:.0f} s"
             raise SlotLostError(text) from error
         except RayError as error:
-            raise SlotLostError(loss_in_words(error)) from error
+            raise SlotLostError(f"{self.name}: {loss_in_words(error)}") from error
 
     async def _follow(self) -> None:
         """Takes what it says, to its end or its loss."""

@@ -38,7 +38,7 @@ def loss_in_words(error: RayError) -> str:
 def is_host_lost(error: RayError) -> bool:
     """Whether it says that a host, and not only a worker there, is gone or cannot be reached."""
     if isinstance(error, ActorDiedError):
-        return "node" in str(error).lower()
+        return not any(words in str(error) for words in ("worker process has died", "`ray.kill`"))
     return not isinstance(error, OutOfMemoryError | WorkerCrashedError)
 
 

@@ -57,7 +57,7 @@ def spread(tmp_path: Path, local: Result) -> Result:
 
 
 def spread_parts(local: Result) -> dict[str, Any]:
-    bound = {"bound_us": BOUND_US}
+    bound: dict[str, Any] = {"bound_us": BOUND_US}
     backend = local.populations["backend"]
     pair = LatencyPair(
         intended=backend.latency_us.intended.model_copy(update=bound),

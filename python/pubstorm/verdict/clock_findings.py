@@ -58,7 +58,7 @@ def _unanswered(measured: Measured) -> Iterable[Finding]:
         who = f"{count_text(len(alone))} of {counted(len(told), 'agent')}, such as {_name(agent)},"
     yield Finding(
         f"{who} had no answer of the reference clock for {span_text(clock.unanswered_s)}; its time "
-        f"was then off by up to {duration_text(clock.bound_us)}: look whether UDP goes through to "
+        f"was off by up to {duration_text(clock.bound_us)}: look whether UDP goes through to "
         "the host that the run was started on"
     )
 

@@ -86,6 +86,12 @@ impl Changes {
         changes
     }
 
+    /// Leaves out who was to join or leave up to `until_ns`: this agent was not there.
+    pub fn forget_moves(&mut self, until_ns: u64) {
+        let is_rate = |action: &ChangeAction| matches!(action, ChangeAction::Rate { .. });
+        self.waiting.retain(|waiting| waiting.at_ns > until_ns || is_rate(&waiting.action));
+    }
+
     /// Adds a change; of those at one instant, the one that came first is first.
     pub fn push(&mut self, change: Waiting) {
         self.waiting.insert(0, change);

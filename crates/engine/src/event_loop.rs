@@ -45,12 +45,14 @@ pub struct EventLoop {
     /// Changes of that stage.
     pending_changes: Vec<Waiting>,
     /// Populations that are owed what they receive in that stage.
-    pending_unjudged: Vec<usize>,
+    pending_unjudged: Option<Vec<usize>>,
     inputs: Receiver<Input>,
     snapshots: Sender<Snapshot>,
     next_snapshot_ns: u64,
     next_close_check_ns: u64,
     settled: bool,
+    /// Since when it is there, in nanoseconds.
+    since_ns: u64,
     pause: Pause,
     /// Timers wait until then, in nanoseconds.
     timers_ns: u64,
@@ -93,12 +95,13 @@ impl EventLoop {
             changes: Changes::default(),
             pending: None,
             pending_changes: Vec::new(),
-            pending_unjudged: Vec::new(),
+            pending_unjudged: None,
             inputs,
             snapshots,
             next_snapshot_ns,
             next_close_check_ns: u64::MAX,
             settled: false,
+            since_ns: now_ns,
             pause: Pause::default(),
             timers_ns: 0,
         };
@@ -236,6 +239,11 @@ impl EventLoop {
         self.stage = Some(Stage::new(index, at_ns, &mut self.shared));
         self.settled = false;
         self.changes = Changes::of(&self.shared.setup.plan.stages[index].action, at_ns);
+        if at_ns < self.since_ns {
+            // Who is there by now comes as changes of its own; at what rate they go on does not.
+            let told_ns = changes.iter().map(|change| change.at_ns).max().unwrap_or(0);
+            self.changes.forget_moves(told_ns.max(self.shared.now_ns));
+        }
         if let Some(publishing) = &self.shared.publishing {
             self.next_close_check_ns = if publishing.waits { u64::MAX } else { publishing.end_ns };
             for index in 0..self.clients.len() as u32 {
@@ -243,8 +251,9 @@ impl EventLoop {
             }
         }
         changes.into_iter().for_each(|change| self.add_change(change));
-        let unjudged = std::mem::take(&mut self.pending_unjudged);
-        self.unjudge(unjudged);
+        if let Some(unjudged) = self.pending_unjudged.take() {
+            self.unjudge(unjudged);
+        }
     }
 
     /// Takes a change beyond the plan, if the stage that is on has room for it.
@@ -275,8 +284,9 @@ impl EventLoop {
     /// Owes populations what they receive, in the stage that comes next or in the one that is on.
     fn unjudge(&mut self, populations: Vec<usize>) {
         if self.pending.is_some() {
-            return self.pending_unjudged.extend(populations);
+            return self.pending_unjudged.get_or_insert_default().extend(populations);
         }
+        self.shared.stalls.excuse();
         for population in populations {
             if population < self.shared.judged.len() {
                 self.shared.stop_judging(population);

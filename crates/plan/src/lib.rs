@@ -42,7 +42,7 @@ pub use snapshot::{
     Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
     Snapshot, Stall, TargetSnapshot,
 };
-pub use stamp::{STAMP_BYTES, Stamp, StreamId};
+pub use stamp::{INCARNATION_PLACES, INCARNATIONS, STAMP_BYTES, Stamp, StreamId};
 pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
 pub use texts::Columns;

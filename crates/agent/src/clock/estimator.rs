@@ -1,8 +1,9 @@
 //! What exchanges with the reference clock say about it. Each exchange confines the difference
 //! between the two clocks to an interval, whatever the way there and the way back took; several
 //! confine the rate at which it changes. All bounds are hard as long as both clocks run at steady
-//! rates; where exchanges contradict that, the older ones are forgotten. Pure arithmetic: it knows
-//! neither clock nor socket.
+//! rates; where exchanges contradict that, the older ones are forgotten. A rate that changes by so
+//! little that none does makes the bounds wrong by less than the round trip of the last exchange.
+//! Pure arithmetic: it knows neither clock nor socket.
 
 use std::collections::VecDeque;
 

@@ -15,18 +15,15 @@ pub use certificates::{Authority, Folder, Issued};
 pub use feed::{Feed, feed, sockets, subscribers};
 pub use scripted::{Scripted, Server};
 
-/// Starts an engine on a shard.
-fn spawn(shard: &str) -> Child {
-    spawn_with(&["--shard", shard], &[])
+/// Starts an engine; `arguments` are its shard, and any options behind it.
+fn spawn(arguments: &str) -> Child {
+    engine(arguments).spawn().unwrap()
 }
 
-/// Starts an engine with arguments and variables.
-pub fn spawn_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
-        .args(arguments)
-        .envs(variables.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+/// An engine with pipes, to be started.
+pub fn engine(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"));
+    command.args(["--shard"]).args(arguments.split_whitespace());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }

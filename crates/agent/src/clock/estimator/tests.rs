@@ -106,6 +106,28 @@ proptest! {
     }
 
     #[test]
+    fn a_rate_that_changes_unseen_costs_less_than_the_last_exchange_took(
+        truths in vec(truths(), 1..10),
+        ways in vec(ways(), 1..6),
+    ) {
+        let mut estimator = Estimator::default();
+        let mut now = (0, truths[0].lead_ns);
+        for truth in &truths {
+            // The lead goes on from where it is, at another rate.
+            let lead_ns = now.1 - truth.lead_ns(now.0) + truth.lead_ns;
+            let truth = Truth { lead_ns, ..*truth };
+            for way in &ways {
+                let now_ns = truth.play(&mut estimator, now.0, &[*way]);
+                now = (now_ns, truth.lead_ns(now_ns));
+                let (least_ns, most_ns) = estimator.estimate().unwrap().range_ns(now_ns);
+                let took_ns = way.there_ns + way.stay_ns + way.back_ns;
+                let slack_ns = way.there_ns + way.back_ns + gained_ns(2.1 * RATE_MAX, took_ns) + 9;
+                prop_assert!((least_ns - slack_ns..=most_ns + slack_ns).contains(&now.1));
+            }
+        }
+    }
+
+    #[test]
     fn what_contradicts_newer_exchanges_is_forgotten(
         truth in truths(),
         leap_ns in 200 * MS..YEAR_NS,

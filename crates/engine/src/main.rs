@@ -2,12 +2,12 @@
 //! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
 //! the process ends, so no engine outlives its conductor.
 
+mod arguments;
 mod changes;
 mod client;
 mod event_loop;
 mod exchange;
 mod lifetimes;
-mod options;
 mod pause;
 mod read_rate;
 mod setup;
@@ -30,9 +30,9 @@ use agent::{clock, ledger, pipes, process, tally};
 use anyhow::Result;
 use plan::{Bye, Hello, Plan, PlanError};
 
+use arguments::{Part, Role};
 use event_loop::EventLoop;
 use exchange::{ExchangeError, follower, reference};
-use options::{Part, Role};
 use setup::{Setup, SetupError};
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn is_short_of_threads(error: &anyhow::Error) -> bool {
 }
 
 fn run() -> Result<()> {
-    let Some(role) = options::role()? else { return Ok(()) };
+    let Some(role) = arguments::read()? else { return Ok(()) };
     let descriptors = process::prepare()?;
     exchange::misread_clock()?;
     match role {

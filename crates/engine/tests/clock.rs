@@ -9,11 +9,11 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
-use std::process::{Child, ChildStdin};
+use std::process::{self, Child, ChildStdin, Stdio};
 
 use plan::{ClockState, Command, Failure, ReferenceHello};
 use serde_json::{Value, json};
-use support::{Agent, Scripted, plan, population, publication, spawn_with};
+use support::{Agent, Scripted, plan, population, publication};
 use testkit::Script;
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -54,6 +54,17 @@ impl Drop for Reference {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// An engine with arguments and variables.
+fn spawn_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
+    process::Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// An engine that follows the reference clock on a port.

@@ -22,18 +22,8 @@ fn spawn(arguments: &str) -> Child {
 
 /// An engine with pipes, to be started.
 pub fn engine(arguments: &str) -> Command {
-    let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    program(&[&["--shard"], &arguments[..]].concat())
-}
-
-/// Starts an engine with arguments and variables.
-pub fn spawn_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
-    program(arguments).envs(variables.iter().copied()).spawn().unwrap()
-}
-
-/// The program with pipes, to be started.
-fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"));
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args(["--shard"]).args(arguments.split_whitespace());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }

@@ -1,4 +1,4 @@
-//! The command line: what the process is, and what it plays.
+//! What the engine is told on its command line.
 
 use agent::lease::Lease;
 use agent::pipes;
@@ -20,24 +20,24 @@ Options:
                        when one is lost (default 0)
   --lease SECONDS      end when stdin says nothing for so long (default: wait for ever)
   --reference HOST:PORT
-                       whose time to speak in: that of a reference clock, asked over UDP; the key
-                       of the run is in PUBSTORM_CLOCK_KEY (default: the time of this host)
-  --clock              be the reference clock of the run
-  --listen HOST:PORT   where it answers (default 127.0.0.1:0, a free port)
+                       speak in the time of a reference clock, which is asked over UDP; the key of
+                       the run is in PUBSTORM_CLOCK_KEY (default: the time of this host)
+  --clock              be the reference clock of a run
+  --listen HOST:PORT   where that answers (default 127.0.0.1:0, a free port)
   --sink               be a peer that answers and throws everything away, to calibrate against
   --version            print the version
   --help               print this text";
 
 /// What the process is.
 pub enum Role {
-    /// It plays a share of a plan.
+    /// One agent.
     Agent(Part),
-    /// It answers those who ask for the time.
+    /// The reference clock.
     Clock {
-        /// Host and port.
+        /// Where it answers, as host and port.
         listen: String,
     },
-    /// It is a peer that does nothing.
+    /// The peer for calibration.
     Sink,
 }
 
@@ -45,32 +45,40 @@ pub enum Role {
 pub struct Part {
     /// Its share of the clients.
     pub shard: Shard,
-    /// Which of those that play this share in turn it is.
+    /// Which of those that play this share in turn.
     pub incarnation: u32,
-    /// How long it goes on unheard.
+    /// How long it goes on without a word.
     pub lease: Lease,
-    /// Host and port of the reference clock; `None`: the clock of its host.
+    /// Host and port of the reference clock; `None`: its host's clock is that.
     pub reference: Option<String>,
 }
 
 /// What to be; `None` where the arguments asked for a text only.
-pub fn role() -> Result<Option<Role>> {
-    let (mut is_clock, mut is_sink) = (false, false);
-    let mut listen = "127.0.0.1:0".to_owned();
-    let lease = Lease::new(None);
-    let mut part = Part { shard: Shard::WHOLE, incarnation: 0, lease, reference: None };
+///
+/// # Errors
+/// Words for what is no argument, or no value of one.
+pub fn read() -> Result<Option<Role>> {
+    let (shard, lease) = (Shard::WHOLE, Lease::new(None));
+    let mut part = Part { shard, incarnation: 0, lease, reference: None };
+    let (mut clock, mut sink, mut listen) = (false, false, None);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
-            lexopt::Arg::Long("shard") => part.shard = parsed(&mut parser, "--shard")?,
+            lexopt::Arg::Long("shard") => {
+                part.shard =
+                    text(&mut parser)?.parse().map_err(anyhow::Error::msg).context("--shard")?;
+            }
             lexopt::Arg::Long("incarnation") => {
                 part.incarnation = incarnation(&text(&mut parser)?)?;
             }
-            lexopt::Arg::Long("lease") => part.lease = parsed(&mut parser, "--lease")?,
+            lexopt::Arg::Long("lease") => {
+                part.lease =
+                    text(&mut parser)?.parse().map_err(anyhow::Error::msg).context("--lease")?;
+            }
             lexopt::Arg::Long("reference") => part.reference = Some(text(&mut parser)?),
-            lexopt::Arg::Long("clock") => is_clock = true,
-            lexopt::Arg::Long("listen") => listen = text(&mut parser)?,
-            lexopt::Arg::Long("sink") => is_sink = true,
+            lexopt::Arg::Long("clock") => clock = true,
+            lexopt::Arg::Long("listen") => listen = Some(text(&mut parser)?),
+            lexopt::Arg::Long("sink") => sink = true,
             lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
             lexopt::Arg::Long("version") => {
                 let version = concat!("pubstorm-engine ", env!("CARGO_PKG_VERSION"));
@@ -79,11 +87,17 @@ pub fn role() -> Result<Option<Role>> {
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok(Some(match (is_clock, is_sink) {
-        (true, _) => Role::Clock { listen },
-        (false, true) => Role::Sink,
-        (false, false) => Role::Agent(part),
+    Ok(Some(if clock {
+        Role::Clock { listen: listen.unwrap_or_else(|| "127.0.0.1:0".to_owned()) }
+    } else if sink {
+        Role::Sink
+    } else {
+        Role::Agent(part)
     }))
+}
+
+fn text(parser: &mut lexopt::Parser) -> Result<String> {
+    Ok(parser.value()?.to_string_lossy().into_owned())
 }
 
 fn incarnation(text: &str) -> Result<u32> {
@@ -91,15 +105,4 @@ fn incarnation(text: &str) -> Result<u32> {
     found.with_context(|| {
         format!("--incarnation: found '{text}', allowed are 0 to {}", INCARNATIONS - 1)
     })
-}
-
-fn parsed<T: std::str::FromStr<Err = String>>(
-    parser: &mut lexopt::Parser,
-    option: &'static str,
-) -> Result<T> {
-    text(parser)?.parse().map_err(anyhow::Error::msg).context(option)
-}
-
-fn text(parser: &mut lexopt::Parser) -> Result<String> {
-    Ok(parser.value()?.to_string_lossy().into_owned())
 }

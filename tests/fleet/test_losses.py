@@ -267,7 +267,7 @@ def test_another_engine_comes_to_where_the_run_is(
     (loss,) = course.losses
     assert loss.replaced_on == ""
     assert loss.back_ns is not None and loss.back_ns > loss.at_ns
-    assert course.endings == {agent: "bye" for agent in course.endings}
+    assert course.endings == dict.fromkeys(course.endings, "bye")
     assert played.stages_of(loss.agent, 1) == entered
     assert played.conductor.progress.totals.connected_at(course.ended_ns) == 11
 

@@ -33,7 +33,7 @@ MARK = "pubstorm_agent"
 REACH_S = 5.0
 JOIN_S = 30.0
 CALL_S = 30.0
-LEAVE_S = 5.0
+LEAVE_S = 3.0
 CALLS = 32
 """Calls that a worker works on at once: its stream is one of them."""
 QUIET = {

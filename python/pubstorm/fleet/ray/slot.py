@@ -21,7 +21,7 @@ from pubstorm.errors import FleetError
 from pubstorm.fleet.local import LINE_BYTES_MAX
 from pubstorm.fleet.ray.cluster import Room, answer, in_thread
 from pubstorm.fleet.ray.runner import EXIT, LOG
-from pubstorm.fleet.ray.words import is_host_lost, loss_in_words
+from pubstorm.fleet.ray.words import is_worker_lost, loss_in_words
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.fleet.slot import SlotLostError
 from pubstorm.log_tail import last_lines, open_log
@@ -174,7 +174,7 @@ class RaySlot:
                 self._take(await frame)
             self._settle(SlotLostError("its worker ended without a word"))
         except RayError as error:
-            self._worker_died = not is_host_lost(error)
+            self._worker_died = is_worker_lost(error)
             self._settle(SlotLostError(loss_in_words(error)))
         except ValueError as error:
             self._settle(SlotLostError(f"what it said cannot be read: {error}"))

@@ -28,18 +28,16 @@ def loss_in_words(error: RayError) -> str:
         return f"Ray ended its worker since the host ran out of memory{used}"
     if isinstance(error, ActorUnavailableError):
         return "its host, or the worker on it, cannot be reached"
-    if is_host_lost(error):
-        return "its host died or is cut off"
     if isinstance(error, ActorDiedError):
-        return "the worker on its host died"
+        return "the worker on its host died" if is_worker_lost(error) else "its host died"
     return f"Ray says: {_first_line(str(error))}"
 
 
-def is_host_lost(error: RayError) -> bool:
-    """Whether it says that a host, and not only a worker there, is gone or cannot be reached."""
+def is_worker_lost(error: RayError) -> bool:
+    """Whether it says that a worker is gone from a host that is still there."""
     if isinstance(error, ActorDiedError):
-        return not any(words in str(error) for words in ("worker process has died", "`ray.kill`"))
-    return not isinstance(error, OutOfMemoryError | WorkerCrashedError)
+        return any(words in str(error) for words in ("worker process has died", "`ray.kill`"))
+    return isinstance(error, OutOfMemoryError | WorkerCrashedError)
 
 
 def joining_in_words(address: str, error: Exception) -> FleetError:

@@ -17,8 +17,14 @@ pub use scripted::{Scripted, Server};
 
 /// Starts an engine on a shard.
 fn spawn(shard: &str) -> Child {
+    spawn_with(&["--shard", shard], &[])
+}
+
+/// Starts an engine with arguments and variables.
+pub fn spawn_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
-        .args(["--shard", shard])
+        .args(arguments)
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

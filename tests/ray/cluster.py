@@ -26,6 +26,7 @@ NAMESPACES = Path("/run/netns")
 PREFIX = "psray"
 PROGRAMS = ("ip", "unshare", "setpriv")
 PORT = 6379
+ENGINE = "pubstorm-engine"
 HOSTS = 4
 """Three and a spare one."""
 AHEAD_S = {2: 5000, 3: -3000}
@@ -143,7 +144,7 @@ class Host:
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                if "--lease" in process.cmdline():
+                if process.name() == ENGINE and "--clock" not in process.cmdline():
                     found.append(process)
         return found
 
@@ -164,6 +165,11 @@ class Cluster:
     def address(self) -> str:
         """Of its GCS."""
         return f"{self.head.address}:{PORT}"
+
+    @property
+    def url(self) -> str:
+        """What `--on` is told."""
+        return f"ray://{self.address}"
 
     def up(self) -> None:
         """Makes the hosts, and starts Ray on each."""
@@ -226,6 +232,11 @@ class Cluster:
         """Process ids of the engines of each host that has some, by its address."""
         found = {host.address: [each.pid for each in host.engines()] for host in self.hosts}
         return {address: pids for address, pids in found.items() if pids}
+
+    def left(self) -> list[Path]:
+        """What is in the temporary folders of hosts that have power."""
+        folders = [host.folder / "tmp" for host in self.hosts if host.is_up]
+        return [path for folder in folders for path in folder.iterdir()]
 
     @property
     def _bridge(self) -> str:

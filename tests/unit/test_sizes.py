@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pubstorm.calibrate.calibration import Calibration, Figure, Fingerprint
@@ -29,7 +31,7 @@ stages: [{stages or "connect: {rate: 100/s}, hold: 1min"}]
     return compile_plan(scenario, planned_targets(scenario), run_tag=0)
 
 
-def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: int) -> Sizes:
+def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: Any) -> Sizes:
     chosen = {"agents": agents, "spread": spread, "host": LARGE.model_copy(update=host)}
     fleet = Fleet(on="ray").model_copy(update=chosen)
     return sizes_of(plan, fleet, Costs.of(None), PORTS)
@@ -50,7 +52,7 @@ def row(found: Sizes, what: str) -> Resource:
     ],
 )
 def test_what_is_shortest_sets_the_number_of_hosts(
-    clients: int, host: dict[str, int], hosts: int, first: str
+    clients: int, host: dict[str, Any], hosts: int, first: str
 ) -> None:
     found = sizes(plan_of(clients), **host)
     assert (found.hosts, found.agents, found.resources[0].what) == (hosts, hosts, first)

@@ -21,7 +21,9 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
         f"of memory, {_many(host.addresses, 'address', 'addresses')}, {host.descriptors:,} open "
         f"files and {write_bits_per_s(host.bandwidth)} (fleet.host)"
     )
-    why = "as fleet.agents says" if sizes.given else f"{first.what} set their number"
+    why = f"{first.what} set their number" if sizes.hosts > 1 else "one is enough"
+    if sizes.given:
+        why = "as fleet.agents says"
     yield f"  hosts        {sizes.hosts:,}, and one for the conductor; {why}"
     yield f"  engines      {sizes.agents:,}, of up to {_many(sizes.clients, 'client')} each"
     yield (

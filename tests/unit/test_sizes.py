@@ -141,7 +141,7 @@ def test_pings_and_connections_take_a_few_segments() -> None:
     assert ping(tls=False) == Bytes(134, 68)
     idle, subscribed = (connection(30, n * 10, n, tls=False) for n in (0, 1))
     assert idle.out < subscribed.out < connection(30, 10, 1, tls=True).out
-    assert idle.into == 74 + 66 + 4
+    assert idle.into == 74 + 2 * 66 + 4
 
 
 def test_publishers_that_send_often_need_no_keep_alive() -> None:

@@ -62,9 +62,11 @@ def idle(clients: int) -> Load:
 
 
 def pinging(clients: int, seconds: float) -> Load:
-    """Clients that do nothing but keep their connections alive, as often as they may."""
+    """Clients that do nothing but keep their connections alive, as often as they may; they come
+    within a second, so that their keep-alives are spread over one."""
     text = f"  c: {{clients: {clients}, keep_alive: 1s}}"
-    return _load(text, "connect: {parallelism: 500}, hold: " + _milliseconds(seconds + 1))
+    hold = _milliseconds(seconds + 1)
+    return _load(text, f"connect: {{rate: {clients}/s}}, hold: {hold}")
 
 
 def _load(populations: str, stages: str, peer: Literal["sink", "broker"] = "sink") -> Load:

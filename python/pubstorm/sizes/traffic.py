@@ -31,7 +31,7 @@ from pubstorm.sizes.wire import (
 from pubstorm.template import MessageFacts
 
 SECOND_NS = 10**9
-CONNECT_BYTES = 14
+CONNECT_BYTES = 12
 """A CONNECT without what a client says of itself."""
 SOME_MESSAGE = MessageFacts(0, 1, MessageFacts.stream(0, 0), 1_700_000_000_000, bytes(32))
 QOS2_COST = 2

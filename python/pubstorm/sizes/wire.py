@@ -77,7 +77,8 @@ def connection(connect: float, subscribe: float, filters: int, *, tls: bool) -> 
     subscribes to nothing."""
     secure = TLS_RECORD if tls else 0
     out = HANDSHAKE_SEGMENT + SEGMENT + SEGMENT + connect + secure + SEGMENT
-    into = HANDSHAKE_SEGMENT + SEGMENT + ACK + secure
+    # A new connection is acknowledged at once, before the CONNACK.
+    into = HANDSHAKE_SEGMENT + SEGMENT + SEGMENT + ACK + secure
     if filters:
         out += SEGMENT + subscribe + secure + SEGMENT
         into += SEGMENT + 4 + filters + secure

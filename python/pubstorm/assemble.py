@@ -4,20 +4,20 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pubstorm.cast import Cast, Program
-from pubstorm.changes import unjudged
-from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
+from pubstorm.course import Course, Loss, StageSpan
 from pubstorm.histogram import HistogramSum
 from pubstorm.merge import (
     AgentTotals,
     FlowTotals,
     Gauge,
     Interval,
+    PopulationInterval,
     PopulationTotals,
     StageTotals,
     Totals,
@@ -36,6 +36,7 @@ from pubstorm.plan import (
 from pubstorm.plan.model import Zmq
 from pubstorm.readings import Span
 from pubstorm.result import (
+    AgentLoss,
     AgentResult,
     FleetResult,
     FlowResult,
@@ -73,6 +74,10 @@ class Assembly:
     course: Course
     totals: Totals
     limits: ValidityLimits
+    on: str = "local"
+    """Where the engines ran."""
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Addresses of the agents' hosts; empty: this one."""
 
     @cached_property
     def cast(self) -> Cast:
@@ -122,6 +127,8 @@ class Assembly:
         agents = self.totals.agents.values()
         hellos = (h for a, h in enumerate(self.hellos) if a not in self.cast.publishers)
         return FleetResult(
+            on=self.on,
+            losses=tuple(map(self._loss, self.course.losses)),
             agents=tuple(self._agent(hello, load) for hello in hellos),
             lateness_us=Latency.of(publish.lateness.value()),
             blocked_us=Latency.of(publish.blocked.value()),
@@ -233,7 +240,7 @@ class Assembly:
 
     def _stage(self, span: StageSpan) -> StageResult:
         stage = self.plan.stages[span.index]
-        steady = self._steady(span)
+        steady = [*self._steady(span), *self._absences(span)]
         there = {*stage.populations, *self._receivers(span)}
         spans_ns: dict[int, int] = {}
         for interval in steady:
@@ -269,7 +276,7 @@ class Assembly:
             ),
             unjudged=tuple(
                 self.plan.populations[index].name
-                for index in unjudged(self.plan, self.course.changes, span.index)
+                for index in self.course.unjudged(self.plan, span.index)
             ),
         )
 
@@ -344,6 +351,18 @@ class Assembly:
             rss_max_bytes=totals.rss_max_bytes,
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),
+            host=self.hosts.get(hello.agent, ""),
+        )
+
+    def _loss(self, loss: Loss) -> AgentLoss:
+        back_ns = loss.back_ns
+        return AgentLoss(
+            agent=loss.agent,
+            at_s=self.course.at_s(loss.at_ns),
+            clients=loss.clients,
+            text=loss.text,
+            replaced_on=loss.replaced_on,
+            back_after_s=round((back_ns - loss.at_ns) / SECOND_NS, 3) if back_ns else None,
         )
 
     def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
@@ -358,6 +377,17 @@ class Assembly:
     def _spans_of(self, action: type[PublishAction | HoldAction]) -> list[StageSpan]:
         spans = self.course.spans
         return [s for s in spans if isinstance(self.plan.stages[s.index].action, action)]
+
+    def _absences(self, span: StageSpan) -> Iterator[Interval]:
+        """The times of a publish stage in which nobody played the clients of agents that were
+        lost: they count, so that rates are those of all agents over the whole time."""
+        nothing = PopulationInterval.nothing()
+        nobody = tuple(nothing for _ in self.plan.populations)
+        for loss in self.course.losses:
+            from_ns = max(loss.at_ns, span.from_ns)
+            to_ns = min(loss.back_ns or span.load_until_ns, span.load_until_ns)
+            if from_ns < to_ns:
+                yield Interval(loss.agent, -1, span.index, from_ns, to_ns, 0, nobody)
 
     def _steady(self, span: StageSpan) -> list[Interval]:
         """The intervals under full load: those wholly in the publishing time, or all that began

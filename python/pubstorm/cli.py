@@ -51,6 +51,7 @@ from pubstorm.result import SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.fleet import place
 from pubstorm.scenario.load import largest, smallest
 from pubstorm.scenario.roles import is_zeromq
 from pubstorm.search import resume_search, run_search
@@ -61,6 +62,7 @@ from pubstorm.sizes import sizes_of
 from pubstorm.sizes.costs import Costs
 from pubstorm.sizes.words import sizes_in_words
 from pubstorm.topology.ports import check_ports, fixed_ports
+from pubstorm.units import UnfitError
 
 TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
@@ -72,16 +74,44 @@ SET = click.option(
 )
 
 
+def _fleet_on(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    """The override that an --on stands for."""
+    if value is None:
+        return ()
+    try:
+        return (f"fleet.on={place(value)}",)
+    except UnfitError as error:
+        message = f"--on {value}: {error}"
+        raise UsageError(
+            message, "ray is the cluster that this host is in; an address is that of its head"
+        ) from error
+
+
+ON = click.option(
+    "--on",
+    metavar="PLACE",
+    callback=_fleet_on,
+    help="Where the engines run: local, ray, or ray://HOST:PORT. Short for --set fleet.on=PLACE.",
+)
+
+
 def asked_for(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command its scenario with --target and --set as one value."""
+    """Gives a command its scenario with --target, --on and --set as one value."""
 
     @TARGET
+    @ON
     @SET
     @functools.wraps(command)
     def with_invocation(
-        scenario: str | None, overrides: tuple[str, ...], target: str | None, **others: object
+        scenario: str | None,
+        target: str | None,
+        on: tuple[str, ...],
+        overrides: tuple[str, ...],
+        **others: object,
     ) -> int:
-        return command(asked=Invocation(scenario or "", overrides, target), **others)
+        return command(asked=Invocation(scenario or "", (*overrides, *on), target), **others)
 
     return with_invocation
 
@@ -149,7 +179,7 @@ def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -
     if resume is not None:
         if asked != Invocation("") or out is not None:
             raise UsageError(
-                "--resume goes with no SCENARIO, --set, --target or --out",
+                "--resume goes with no SCENARIO, --set, --on, --target or --out",
                 "the folder holds them",
             )
         if (resume / SEARCH_FILE).exists():

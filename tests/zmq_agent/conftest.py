@@ -13,11 +13,11 @@ import pytest
 
 from pubstorm.control import (
     AGENT_LINE,
+    AnyAgentLine,
     ApplyChange,
     Bye,
     Close,
     EnterStage,
-    Failure,
     Hello,
     Stop,
 )
@@ -66,7 +66,7 @@ class Agent:
         self.snapshots: list[Snapshot] = []
         self._write(plan.to_line())
 
-    def read(self) -> Hello | Snapshot | Failure | Bye:
+    def read(self) -> AnyAgentLine:
         """Its next line."""
         assert self.process.stdout is not None
         said = AGENT_LINE.validate_json(self.process.stdout.readline())

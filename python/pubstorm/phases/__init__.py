@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from pubstorm.assemble import Assembly, busy_share
 from pubstorm.changes import AppliedChange
-from pubstorm.conduct import StageSpan
+from pubstorm.course import StageSpan
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.merge import Interval, lies_inside, rate_per_s
 from pubstorm.phases.collapse import (
@@ -251,6 +251,9 @@ class _Stage:
             yield "in a closed loop nothing is due by a clock, so nothing can be missed"
         if self._publishers and not self._judged:
             yield "all that publish have lives, so nobody can say what is due at an instant"
+        for loss in self._run.course.losses:
+            if loss.is_away(cut.from_ns, cut.to_ns) or loss.is_back(self._span.from_ns, cut.to_ns):
+                yield f"agent {loss.agent} was lost, and its clients were away for a part of it"
         needed = ticks_needed(cut.due, self._width_ns)
         if len(made) < needed:
             yield (

@@ -54,6 +54,8 @@ from pubstorm.result import (
 
 TARGETS_MAX = 4
 """Targets that are named one by one."""
+HERE = "this host"
+"""What a host without an address is called."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
 
@@ -87,6 +89,7 @@ def tables(result: Result) -> list[Table]:
         residue(result),
         symbols(result),
         agents(result),
+        losses(result),
         events(result),
     ]
     return [table for table in built if table.rows]
@@ -198,14 +201,16 @@ def phases(result: Result) -> Table:
 
 def agents(result: Result) -> Table:
     """The generator itself. Many engines are one row for each way they ended: clients and CPU added
-    up, of the others the largest."""
+    up, of the others the largest. Where they are on several hosts, it names these."""
     many = len(result.fleet.agents) > ENGINES_MAX
+    hosts = any(agent.host for agent in result.fleet.agents)
     groups: dict[str, list[AgentResult]] = {}
     for agent in result.fleet.agents:
         groups.setdefault(agent.ending if many else str(agent.agent), []).append(agent)
     rows = [
         (
             counted(len(group), "engine") if many else name,
+            *([_hosts_text(group)] if hosts else []),
             count_text(sum(agent.clients for agent in group)),
             share_text(max(agent.busy_share for agent in group)),
             f"{sum(agent.cpu_s for agent in group):.1f} s",
@@ -214,9 +219,33 @@ def agents(result: Result) -> Table:
         )
         for name, group in groups.items()
     ]
-    names = ("clients", "busy", "CPU", "memory max")
-    table = _table("Engines", "agent", (*names, "ending"), rows)
-    return Table(table.title, (*table.columns[:-1], Column("ending", right=False)), table.rows)
+    texts = [Column("agent", right=False), *([Column("host", right=False)] if hosts else [])]
+    figures = map(Column, ("clients", "busy", "CPU", "memory max"))
+    return Table("Engines", (*texts, *figures, Column("ending", right=False)), tuple(rows))
+
+
+def losses(result: Result) -> Table:
+    """Engines that were lost while the run went on."""
+    rows = [
+        (
+            str(loss.agent),
+            span_text(loss.at_s),
+            count_text(loss.clients),
+            NOTHING if loss.back_after_s is None else span_text(loss.back_after_s),
+            NOTHING if loss.replaced_on is None else loss.replaced_on or HERE,
+            loss.text,
+        )
+        for loss in result.fleet.losses
+    ]
+    figures = map(Column, ("at", "clients", "back after"))
+    texts = (Column("on", right=False), Column("what", right=False))
+    return Table("Lost engines", (Column("agent", right=False), *figures, *texts), tuple(rows))
+
+
+def _hosts_text(agents: Sequence[AgentResult]) -> str:
+    """The host of some agents, or how many they have."""
+    found = {agent.host or HERE for agent in agents}
+    return counted(len(found), "host") if len(found) > 1 else min(found)
 
 
 def events(result: Result) -> Table:

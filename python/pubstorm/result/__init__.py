@@ -3,6 +3,7 @@ spans in seconds; counters end in `_total`."""
 
 from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
+    AgentLoss,
     AgentResult,
     BridgeResult,
     BrokerResult,
@@ -63,6 +64,7 @@ from pubstorm.result.summary import (
 from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
+    "AgentLoss",
     "AgentResult",
     "Bound",
     "BridgeResult",

@@ -33,7 +33,7 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
     yield f"  time         {_span(sizes.seconds)} at least"
     yield f"  price        {_price(sizes)}"
     yield ""
-    titles = "".join(f"{title:>18}" for title in ("engines need", "on each host", "a host has"))
+    titles = "".join(f"{title:>18}" for title in ("engines need", "on each host", "a host gives"))
     yield f"  {'of':18}{titles}{'hosts':>9}   counted"
     for resource in sizes.resources:
         yield f"  {_row(resource, sizes.hosts)}"

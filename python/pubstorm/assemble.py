@@ -4,20 +4,21 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from pubstorm.cast import Cast, Program
-from pubstorm.changes import unjudged
-from pubstorm.conduct import Course, StageSpan
+from pubstorm.clocks import clock_bound_us, clock_result
 from pubstorm.control import Hello
+from pubstorm.course import Course, Loss, StageSpan
 from pubstorm.histogram import HistogramSum
 from pubstorm.merge import (
     AgentTotals,
     FlowTotals,
     Gauge,
     Interval,
+    PopulationInterval,
     PopulationTotals,
     StageTotals,
     Totals,
@@ -36,7 +37,9 @@ from pubstorm.plan import (
 from pubstorm.plan.model import Zmq
 from pubstorm.readings import Span
 from pubstorm.result import (
+    AgentLoss,
     AgentResult,
+    ClockResult,
     FleetResult,
     FlowResult,
     HistogramPair,
@@ -73,11 +76,34 @@ class Assembly:
     course: Course
     totals: Totals
     limits: ValidityLimits
+    on: str = "local"
+    """Where the engines ran."""
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Addresses of the agents' hosts; empty: this one."""
 
     @cached_property
     def cast(self) -> Cast:
         """Who played what."""
         return Cast.among(self.plan, len(self.hellos))
+
+    @cached_property
+    def clocks(self) -> Mapping[int, ClockResult | None]:
+        """How well each agent knew the reference clock; None where its host has it."""
+        stamping = {span.index for span in self._spans_of(PublishAction)}
+        intervals: dict[int, list[Interval]] = {}
+        for interval in self.totals.time_line():
+            intervals.setdefault(interval.agent, []).append(interval)
+        return {
+            agent: clock_result(hello, intervals.get(agent, []), stamping)
+            for agent, hello in enumerate(self.hellos)
+        }
+
+    @cached_property
+    def clock_bound_us(self) -> float:
+        """How far delivery times are off at most, since two agents' clocks made them. One that was
+        replaced had two."""
+        again = (self.clocks.get(loss.agent) for loss in self.course.losses if loss.back_ns)
+        return clock_bound_us([*self.clocks.values(), *again])
 
     @property
     def agents_of_load(self) -> int:
@@ -122,7 +148,10 @@ class Assembly:
         agents = self.totals.agents.values()
         hellos = (h for a, h in enumerate(self.hellos) if a not in self.cast.publishers)
         return FleetResult(
+            on=self.on,
+            losses=tuple(map(self._loss, self.course.losses)),
             agents=tuple(self._agent(hello, load) for hello in hellos),
+            clock_bound_us=self.clock_bound_us,
             lateness_us=Latency.of(publish.lateness.value()),
             blocked_us=Latency.of(publish.blocked.value()),
             load_intervals_total=len(load),
@@ -211,7 +240,7 @@ class Assembly:
             lost_total=sum(_lost(flow) for flow in into),
             outcomes=dict(totals.outcomes),
             rates=rates,
-            latency_us=_delivery(into).latency_us(),
+            latency_us=_delivery(into).latency_us(self.clock_bound_us),
             ack_latency_us=acks.latency_us(),
             connect_time_us=Latency.of(totals.connect_time.value()),
             ack_histogram_ns=acks,
@@ -227,13 +256,13 @@ class Assembly:
             surplus_total=max(
                 totals.counters["received_total"] - totals.counters["expected_total"], 0
             ),
-            latency_us=histograms.latency_us(),
+            latency_us=histograms.latency_us(self.clock_bound_us),
             histogram_ns=histograms,
         )
 
     def _stage(self, span: StageSpan) -> StageResult:
         stage = self.plan.stages[span.index]
-        steady = self._steady(span)
+        steady = [*self._steady(span), *self._absences(span)]
         there = {*stage.populations, *self._receivers(span)}
         spans_ns: dict[int, int] = {}
         for interval in steady:
@@ -269,7 +298,7 @@ class Assembly:
             ),
             unjudged=tuple(
                 self.plan.populations[index].name
-                for index in unjudged(self.plan, self.course.changes, span.index)
+                for index in self.course.unjudged(self.plan, span.index)
             ),
         )
 
@@ -313,7 +342,7 @@ class Assembly:
                 f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
                 for name in ("expected", "duplicate", "reordered", "stale")
             },
-            latency_us=_delivery(into).latency_us(),
+            latency_us=_delivery(into).latency_us(self.clock_bound_us),
             ack_latency_us=_acknowledgements(publishing).latency_us(),
             sent_per_s=rate_per_s(steady, indices, "sent"),
             acked_per_s=rate_per_s(steady, indices, "acked"),
@@ -344,6 +373,19 @@ class Assembly:
             rss_max_bytes=totals.rss_max_bytes,
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),
+            clock=self.clocks.get(hello.agent),
+            host=self.hosts.get(hello.agent, ""),
+        )
+
+    def _loss(self, loss: Loss) -> AgentLoss:
+        back_ns = loss.back_ns
+        return AgentLoss(
+            agent=loss.agent,
+            at_s=self.course.at_s(loss.at_ns),
+            clients=loss.clients,
+            text=loss.text,
+            replaced_on=loss.replaced_on,
+            back_after_s=round((back_ns - loss.at_ns) / SECOND_NS, 3) if back_ns else None,
         )
 
     def _at_ends(self, spans: Sequence[StageSpan], indices: Sequence[int], gauge: Gauge) -> int:
@@ -358,6 +400,17 @@ class Assembly:
     def _spans_of(self, action: type[PublishAction | HoldAction]) -> list[StageSpan]:
         spans = self.course.spans
         return [s for s in spans if isinstance(self.plan.stages[s.index].action, action)]
+
+    def _absences(self, span: StageSpan) -> Iterator[Interval]:
+        """The times of a publish stage in which nobody played the clients of agents that were
+        lost: they count, so that rates are those of all agents over the whole time."""
+        nothing = PopulationInterval.nothing()
+        nobody = tuple(nothing for _ in self.plan.populations)
+        for loss in self.course.losses:
+            from_ns = max(loss.at_ns, span.from_ns)
+            to_ns = min(loss.back_ns or span.load_until_ns, span.load_until_ns)
+            if from_ns < to_ns:
+                yield Interval(loss.agent, -1, span.index, from_ns, to_ns, 0, nobody)
 
     def _steady(self, span: StageSpan) -> list[Interval]:
         """The intervals under full load: those wholly in the publishing time, or all that began

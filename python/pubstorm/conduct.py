@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, schedule_ns
 from pubstorm.cast import Cast
-from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change, unjudged
+from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
+from pubstorm.course import Course, StageSpan
 from pubstorm.errors import UsageError
-from pubstorm.faults.play import AppliedFault, FaultNews, FaultPlay
+from pubstorm.faults.play import FaultNews, FaultPlay
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
+from pubstorm.losses import JOIN_NS, Losses, OnLoss, Replaced, Scene
 from pubstorm.memory import MemoryLow
 from pubstorm.phase_names import unique_name
 from pubstorm.plan import (
@@ -30,12 +33,8 @@ from pubstorm.plan import (
     together,
 )
 from pubstorm.progress import Progress
-from pubstorm.result import Event
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
 
-SECOND_NS = 10**9
-START_DELAY_NS = SECOND_NS // 10
-"""From a command to the instant it takes effect, so that it has reached every agent."""
 HOPELESS_NS = 3 * SECOND_NS
 """How long attempts may fail while nothing is connected."""
 CLOSE_TIMEOUT_NS = 5 * SECOND_NS
@@ -44,8 +43,6 @@ PUBLISHER_GRACE_NS = 2 * SECOND_NS
 """How long publishers may take after the end of a stage until they are told to stop."""
 INTERRUPTED_DRAIN_NS = SECOND_NS
 """How long an interrupted run waits for messages under way."""
-LEAVE_TIMEOUT_NS = 30 * SECOND_NS
-"""How long disconnecting may take beyond its schedule."""
 STOP_GRACE_NS = 5 * SECOND_NS
 """How long agents may take to say bye."""
 LEAVE_NS = SECOND_NS // 10_000
@@ -59,45 +56,8 @@ class Interrupt:
     signal: str
 
 
-Happening = FleetEvent | BrokerEvent | FaultNews | MemoryLow | Interrupt
+Happening = FleetEvent | BrokerEvent | FaultNews | MemoryLow | Interrupt | Replaced
 """What can happen to a run, in the order of its queue."""
-
-
-@dataclass(frozen=True)
-class StageSpan:
-    """A stage as it was played, in nanoseconds on the monotonic clock."""
-
-    index: int
-    from_ns: int
-    load_until_ns: int
-    """End of a publish stage's load; the start for other kinds."""
-    to_ns: int
-    settled: bool
-    """Whether every agent had done all that it could."""
-
-
-@dataclass
-class Course:
-    """What the conductor did and what came in between."""
-
-    started_ns: int
-    ended_ns: int = 0
-    spans: list[StageSpan] = field(default_factory=list)
-    changes: list[AppliedChange] = field(default_factory=list)
-    """Changes of populations that took effect, in the order of time."""
-    faults: list[AppliedFault] = field(default_factory=list)
-    """What was broken on purpose, in the order of time."""
-    events: list[Event] = field(default_factory=list)
-    endings: dict[int, str] = field(default_factory=dict)
-    """How each agent ended."""
-    interrupted: bool = False
-    ended_early: bool = False
-
-    def note(self, kind: str, text: str, at_ns: int | None = None) -> None:
-        """Records that something happened, now unless told otherwise."""
-        at_ns = time.monotonic_ns() if at_ns is None else at_ns
-        at_s = round((at_ns - self.started_ns) / SECOND_NS, 3)
-        self.events.append(Event.model_validate({"at_s": at_s, "kind": kind, "text": text}))
 
 
 class _RunOverError(Exception):
@@ -127,43 +87,67 @@ class Conductor:
         self._load_until_ns: int | None = None
         self.progress = Progress(plan, self._cast)
         self.course = Course(time.monotonic_ns(), faults=faults.applied if faults else [])
+        self._losses = self._losses_by(OnLoss())
+
+    def _losses_by(self, on_loss: OnLoss) -> Losses:
+        scene = Scene(
+            plan=self._plan,
+            fleet=self._fleet,
+            cast=self._cast,
+            progress=self.progress,
+            presence=self._presence,
+            course=self.course,
+            note=self._note,
+        )
+        return Losses(scene, on_loss, self._happenings.put_nowait)
 
     async def play(
-        self, keep: Callable[[Frame], None], entered: Callable[[int, int], None] | None = None
+        self,
+        keep: Callable[[Frame], None],
+        entered: Callable[[int, int], None] | None = None,
+        on_loss: OnLoss | None = None,
     ) -> None:
         """Plays every stage, then stops the fleet. `keep` gets every snapshot as it comes,
-        `entered` each stage's index and the instant at which it begins."""
+        `entered` each stage's index and the instant at which it begins; `on_loss` says what
+        becomes of the run when an engine is lost."""
         self._keep = keep
         self._entered = entered
+        self._losses = self._losses_by(on_loss or OnLoss())
         course = self.course
         self.progress.start()
         try:
             for index, stage in enumerate(self._plan.stages):
+                while self._losses.begin_waiting():
+                    await self._returned()
                 await self._play_stage(index, stage)
         except _RunOverError:
             course.ended_early = True
             await self._drain_interrupted()
         finally:
+            await self._losses.stop()
             if self._faults is not None:
                 await self._faults.stop()
         course.ended_ns = time.monotonic_ns()
         await self._stop()
+        for index, populations in course.owed_received.items():
+            self.progress.totals.owe_received(index, populations)
 
     async def change(self, words: str) -> str:
         """Changes a population beyond the plan, in the publish stage that is on; what was done.
         Raises UsageError where that cannot be."""
         asked = self._asked(parse_change(words))
         self._upcoming = sorted([*self._upcoming, *asked], key=lambda change: change.at_ns)
+        self.course.asked += asked
         for each in asked:
             command = ApplyChange(at_ns=each.at_ns, population=each.population, action=each.action)
-            await self._fleet.command(command)
+            await self._fleet.command(command, to=self._losses.present)
         at_s = (asked[0].at_ns - self.course.started_ns) / SECOND_NS
         return f"{asked[0].name} at {at_s:.1f} s"
 
     def _asked(self, wanted: AskedChange) -> list[AppliedChange]:
         """The change that takes effect as soon as every agent has heard of it, one for each share
         of a population."""
-        at_ns = time.monotonic_ns() + START_DELAY_NS
+        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
         if self._load_until_ns is None:
             raise UsageError("no publish stage is on", "changes are made while messages are sent")
         if at_ns + wanted.over_ns > self._load_until_ns:
@@ -199,18 +183,20 @@ class Conductor:
             presence.change(change.population, change.action)
 
     async def _play_stage(self, index: int, stage: Stage) -> None:
-        at_ns = time.monotonic_ns() + START_DELAY_NS
+        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
         self.progress.enter(index, at_ns)
         if self._entered is not None:
             self._entered(index, at_ns)
-        await self._fleet.command(EnterStage(index=index, at_ns=at_ns))
+        await self._fleet.command(EnterStage(index=index, at_ns=at_ns), to=self._losses.present)
         load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
         self._presence.enter(stage)
         if self._faults is not None:
             self._faults.enter(index, at_ns)
         try:
+            self._end_if(await self._losses.enter(index, at_ns))
             await self._play_action(stage, at_ns)
         finally:
+            self._losses.closes()
             self._load_until_ns, self._upcoming = None, []
             now_ns, settled = time.monotonic_ns(), self.progress.settled()
             self.course.spans.append(StageSpan(index, at_ns, at_ns + load_ns, now_ns, settled))
@@ -231,17 +217,20 @@ class Conductor:
 
     async def _connect(self, stage: Stage, action: ConnectAction, at_ns: int) -> None:
         """Until every client is ready or given up, or nothing has moved for the stage's timeout."""
-        progress = self.progress
+        progress, losses = self.progress, self._losses
         starts = self._presence.together(stage.populations)
-        scheduled_ns = at_ns + _schedule_ns(starts, action.rate_per_s)
+        scheduled_ns = at_ns + schedule_ns(starts, action.rate_per_s)
 
         def done() -> bool:
             self._give_up_if_hopeless()
-            return progress.settled()
+            return progress.settled() and not losses.under_way
 
+        losses.opens()
         while not await self._until(done, self._last_start_ns(scheduled_ns) + action.timeout_ns):
             if time.monotonic_ns() >= self._last_start_ns(scheduled_ns) + action.timeout_ns:
-                break
+                if not losses.under_way:
+                    break
+                await self._returned()
         if progress.nothing_connected():
             self._give_up("no client is connected")
 
@@ -250,7 +239,10 @@ class Conductor:
         everything owed has come or nothing has moved for the drain's time."""
         progress = self.progress
         self._load_until_ns = load_until_ns
+        self._losses.opens(load_until_ns - JOIN_NS)
         await self._until(lambda: False, load_until_ns)
+        await self._returned()
+        self._losses.closes()
         self._load_until_ns = None
         await self._mended()
         if self._cast.publishers:
@@ -259,10 +251,10 @@ class Conductor:
             await self._close_publishers(PUBLISHER_GRACE_NS)
         await self._while_moving(progress.settled)
         if not progress.settled():
-            await self._fleet.command(self._close())
+            await self._fleet.command(self._close(), to=self._losses.present)
             await self._until(progress.settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS)
         # Nobody can say which delivery is the last to a receiver that changed.
-        known = not unjudged(self._plan, self.course.changes, progress.stage)
+        known = not self.course.unjudged(self._plan, progress.stage)
         await self._while_moving(lambda: known and progress.balanced())
 
     async def _close_publishers(self, grace_ns: int) -> None:
@@ -317,8 +309,11 @@ class Conductor:
 
     async def _hold(self, until_ns: int) -> None:
         """Until the time is over, every fault is mended and every agent has said so."""
+        self._losses.opens()
         await self._until(lambda: False, until_ns)
         await self._mended()
+        await self._returned()
+        self._losses.closes()
         grace_ns = 2 * self._plan.snapshot_interval_ns + SECOND_NS
         deadline_ns = max(until_ns, time.monotonic_ns()) + grace_ns
         await self._until(self.progress.settled, deadline_ns)
@@ -329,10 +324,16 @@ class Conductor:
         while self._faults is not None and not self._faults.done():
             await self._until(self._faults.done, time.monotonic_ns() + SECOND_NS)
 
+    async def _returned(self) -> None:
+        """Until every engine that is on its way to where the run is has come there; each step of
+        the way has a limit of its own, and so it has an end."""
+        while self._losses.under_way:
+            await self._until(lambda: not self._losses.under_way, time.monotonic_ns() + SECOND_NS)
+
     async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
         """Until every client has left."""
         ends = sum(self._plan.populations[index].clients for index in stage.populations)
-        scheduled_ns = at_ns + _schedule_ns(ends, action.rate_per_s)
+        scheduled_ns = at_ns + schedule_ns(ends, action.rate_per_s)
         await self._until(self.progress.settled, scheduled_ns + LEAVE_TIMEOUT_NS)
 
     async def _drain_interrupted(self) -> None:
@@ -343,7 +344,7 @@ class Conductor:
             if self._cast.publishers:
                 await self._close_publishers(grace_ns=0)
             else:
-                await self._fleet.command(Close())
+                await self._fleet.command(Close(), to=self._losses.present)
             deadline_ns = time.monotonic_ns() + INTERRUPTED_DRAIN_NS
             await self._until(
                 lambda: self.progress.settled() and self.progress.balanced(), deadline_ns
@@ -358,7 +359,7 @@ class Conductor:
         await self._stop_agents(publishers)
         await self._fleet.close()
         while not self._happenings.empty():
-            self._apply(self._happenings.get_nowait())
+            await self._apply(self._happenings.get_nowait())
 
     async def _stop_agents(self, agents: frozenset[int]) -> None:
         await self._fleet.command(Stop(), to=agents)
@@ -393,7 +394,7 @@ class Conductor:
             wait_ns = min(deadline_ns, self.progress.next_show_ns, next_ns) - now_ns
             happening = await self._next(wait_ns)
             if happening is not None:
-                self._apply(happening)
+                await self._apply(happening)
         return True
 
     async def _next(self, wait_ns: int) -> Happening | None:
@@ -404,13 +405,17 @@ class Conductor:
         except TimeoutError:
             return None
 
-    def _apply(self, happening: Happening) -> None:
+    async def _apply(self, happening: Happening) -> None:
         match happening:
             case Frame():
                 self.progress.take(happening.snapshot)
+                self._losses.hear()
                 self._keep(happening)
             case Ended():
-                self._apply_ending(happening)
+                await self._apply_ending(happening)
+            case Replaced():
+                if not self._stopping:
+                    self._end_if(await self._losses.take_replaced(happening))
             case BrokerDied():
                 self._note("broker", happening.text)
             case FaultNews():
@@ -430,13 +435,18 @@ class Conductor:
         if not self._stopping:
             raise _RunOverError
 
-    def _apply_ending(self, ended: Ended) -> None:
+    async def _apply_ending(self, ended: Ended) -> None:
         self.course.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text
-        if ended.how == "bye" and self._stopping:
-            return
-        if not (self._stopping and self.course.ended_early):
-            self._note(self._called(ended.agent)[0], ended.text)
+        kind = self._called(ended.agent)[0]
         if not self._stopping:
+            self._end_if(await self._losses.take(ended), kind)
+        elif ended.how != "bye" and not self.course.ended_early:
+            self._note(kind, ended.text)
+
+    def _end_if(self, reason: str | None, kind: str = "agent") -> None:
+        """Ends the run if there is a reason."""
+        if reason is not None:
+            self._note(kind, reason)
             raise _RunOverError
 
     def _called(self, agent: int) -> tuple[str, str]:
@@ -473,8 +483,3 @@ class Conductor:
 
     def _last_start_ns(self, scheduled_ns: int) -> int:
         return max(scheduled_ns, self.progress.connecting_ns)
-
-
-def _schedule_ns(clients: int, rate_per_s: float | None) -> int:
-    """Time over which so many clients come or go."""
-    return round(clients / rate_per_s * SECOND_NS) if rate_per_s else 0

@@ -10,7 +10,10 @@ from pubstorm.scenario import Scenario
 
 
 def unfit_here(scenario: Scenario, host: Host | None = None) -> str | None:
-    """What a scenario needs that the host does not have, by default this one; None: it fits."""
+    """What a scenario needs that the host does not have, by default this one; None: it fits, or is
+    played on hosts of which nobody knows before."""
+    if scenario.fleet.on != "local":
+        return None
     plan, host = provisional_plan(scenario), host or Host.here()
     agents = scenario.fleet.agents or agents_needed(
         plan, descriptors=host.descriptors, cores=host.cores

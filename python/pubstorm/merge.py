@@ -7,13 +7,14 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 from typing import Literal
 
 from pubstorm.histogram import HistogramSum
 from pubstorm.slices import Series, Slices
 from pubstorm.snapshot import (
+    ClockState,
     FlowSnapshot,
     PopulationSnapshot,
     Reason,
@@ -55,6 +56,11 @@ class PopulationInterval:
     latency_sum_ns: int
     """Their latencies from the intended send, in nanoseconds."""
 
+    @classmethod
+    def nothing(cls) -> PopulationInterval:
+        """That nobody was there and nothing happened."""
+        return cls(*(0 for _ in fields(cls)))
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -69,6 +75,8 @@ class Interval:
     populations: tuple[PopulationInterval, ...]
     connected_at: array[int] = field(default_factory=lambda: array("Q"))
     """Clients connected at the end, by target; those further on have none."""
+    clock: ClockState | None = None
+    """How well the agent knew the reference clock; None: its host has it."""
 
     @property
     def connected(self) -> int:
@@ -79,6 +87,11 @@ class Interval:
         """Clients connected at some targets at the end."""
         told = len(self.connected_at)
         return sum(self.connected_at[target] for target in targets if target < told)
+
+    def emptied(self, at_ns: int, stage: int) -> Interval:
+        """An interval without length after this one, at whose end nobody is there."""
+        nobody = tuple(PopulationInterval.nothing() for _ in self.populations)
+        return Interval(self.agent, self.sequence + 1, stage, at_ns, at_ns, 0, nobody)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Interval:
@@ -118,6 +131,7 @@ class Interval:
             busy_ns=snapshot.engine.busy_ns,
             populations=tuple(populations),
             connected_at=_connected_at(snapshot.targets),
+            clock=snapshot.clock,
         )
 
 
@@ -268,7 +282,8 @@ class Totals:
     """Agents that are under test: their own load is none of the generator's."""
     stages: dict[int | None, StageTotals] = field(default_factory=dict)
     agents: dict[int, AgentTotals] = field(default_factory=dict)
-    intervals: dict[tuple[int, int], Interval] = field(default_factory=dict)
+    intervals: dict[tuple[int, int, int], Interval] = field(default_factory=dict)
+    """By agent, end and number: another engine in an agent's place counts from 0 again."""
     slices: Slices = field(default_factory=Slices)
     stalls: dict[StallKey, Stall] = field(default_factory=dict)
     _line: list[Interval] = field(default_factory=list, compare=False, repr=False)
@@ -279,9 +294,27 @@ class Totals:
         stage = self.stages.setdefault(snapshot.stage, StageTotals())
         stage.add_snapshot(snapshot, is_generator=snapshot.agent not in self.publishers)
         self.agents.setdefault(snapshot.agent, AgentTotals()).add_snapshot(snapshot)
-        self.intervals[snapshot.agent, snapshot.sequence] = Interval.of(snapshot)
+        self._add_interval(Interval.of(snapshot))
         self._slice(snapshot)
         self._add_stalls(snapshot.stalls)
+
+    def lose(self, agent: int, at_ns: int, stage: int) -> None:
+        """An agent is lost: from this instant of a stage on it has no client, until there are
+        intervals of another engine in its place."""
+        told = [interval for interval in self.intervals.values() if interval.agent == agent]
+        if told:
+            latest = max(told, key=lambda interval: interval.to_ns)
+            self._add_interval(latest.emptied(max(at_ns, latest.to_ns), stage))
+
+    def owe_received(self, stage: int, populations: Collection[int]) -> None:
+        """Owes populations what they have received in a stage, and nothing else. Agents do not
+        enter it at one instant: the first messages may count to the stage before, and are owed
+        there."""
+        for index in (stage - 1, stage):
+            for (_, to), flow in self.stage(index).flows.items():
+                received, expected = (flow.counters[f"{n}_total"] for n in ("received", "expected"))
+                if to in populations and (index == stage or received > expected):
+                    flow.counters["expected_total"] = received
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""
@@ -358,8 +391,13 @@ class Totals:
         return [
             interval
             for interval in self.time_line()
-            if interval.stage == stage and lies_inside(interval, from_ns, to_ns)
+            if interval.stage == stage
+            and interval.from_ns < interval.to_ns
+            and lies_inside(interval, from_ns, to_ns)
         ]
+
+    def _add_interval(self, interval: Interval) -> None:
+        self.intervals[interval.agent, interval.to_ns, interval.sequence] = interval
 
     def _connected(self, interval: Interval) -> int:
         return 0 if interval.agent in self.publishers else interval.connected

@@ -26,6 +26,8 @@ class Progress:
         self._cast = cast or Cast(engines=1)
         self._publishers = self._cast.publishers
         self._latest: dict[int, Snapshot] = {}
+        self._away: set[int] = set()
+        self._returning: set[int] = set()
         self._owed = Counter[tuple[int, int]]()
         self._missing = Counter[int]()
         self._outcomes = Counter[str]()
@@ -54,11 +56,36 @@ class Progress:
         self.connecting_ns = at_ns
         self.next_show_ns = 0
 
+    def lose(self, agent: int, at_ns: int) -> None:
+        """An agent is lost: no barrier asks for it, and what it was owed does not come."""
+        self._latest.pop(agent, None)
+        self._away.add(agent)
+        self._returning.discard(agent)
+        self.totals.lose(agent, at_ns, self.stage)
+
+    def bring_back(self, agent: int) -> None:
+        """Another engine is in its place, and on its way through the stages so far."""
+        self._returning.add(agent)
+
+    def await_again(self, agent: int, until_ns: int) -> None:
+        """It takes part in this stage: barriers ask for it, and it has clients to connect until
+        an instant."""
+        self._away.discard(agent)
+        self.connecting_ns = max(self.connecting_ns, until_ns)
+
+    def forget_owed(self) -> None:
+        """What has not come of the stages so far will not come."""
+        self._owed.clear()
+
     def take(self, snapshot: Snapshot) -> None:
-        """Adds a snapshot."""
+        """Adds a snapshot. What an agent does on its way through the stages so far, it does now."""
         now_ns = time.monotonic_ns()
-        self.totals.add_snapshot(snapshot)
         self._latest[snapshot.agent] = snapshot
+        if snapshot.stage == self.stage:
+            self._returning.discard(snapshot.agent)
+        if snapshot.agent in self._returning:
+            snapshot = snapshot.model_copy(update={"stage": self.stage})
+        self.totals.add_snapshot(snapshot)
         if self._take_messages(snapshot):
             self.moved_ns = now_ns
         if snapshot.agent in self._publishers:
@@ -66,16 +93,18 @@ class Progress:
                 population.counters.sent_total for population in snapshot.populations
             )
         elif self._take_connections(snapshot, now_ns):
-            self.connecting_ns = now_ns
+            self.connecting_ns = max(self.connecting_ns, now_ns)
 
     def settled(self, agents: Collection[int] | None = None) -> bool:
-        """Whether every agent, or these of them, has done all that it can in this stage."""
+        """Whether every agent that is left, or these of them, has done all that it can in this
+        stage."""
         asked = range(self._cast.agents) if agents is None else agents
-        return all(map(self._has_settled, asked))
+        return all(self.has_settled(a, self.stage) for a in asked if a not in self._away)
 
     def is_out(self, due_until_ns: int) -> bool:
         """Whether engines have sent all that was due until an instant."""
-        engines = [self._latest.get(agent) for agent in range(self._cast.engines)]
+        left = (agent for agent in range(self._cast.engines) if agent not in self._away)
+        engines = [self._latest.get(agent) for agent in left]
         return all(
             latest is not None
             and latest.to_ns >= due_until_ns
@@ -83,9 +112,15 @@ class Progress:
             for latest in engines
         )
 
-    def _has_settled(self, agent: int) -> bool:
+    def has_settled(self, agent: int, stage: int) -> bool:
+        """Whether an agent has done all that it can in a stage."""
         latest = self._latest.get(agent)
-        return latest is not None and latest.stage == self.stage and latest.settled
+        return latest is not None and latest.stage == stage and latest.settled
+
+    def connected_of(self, agent: int) -> int:
+        """Clients of an agent that are connected."""
+        latest = self._latest.get(agent)
+        return sum(each.gauges.connected for each in latest.populations) if latest else 0
 
     def sent(self) -> tuple[Sent, ...]:
         """What each publisher has sent in the whole run, as far as it has told."""

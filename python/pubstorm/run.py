@@ -19,15 +19,18 @@ from pubstorm.assemble import Assembly
 from pubstorm.binaries import engine_path
 from pubstorm.cast import Cast
 from pubstorm.children import watch_children_by_descriptor
-from pubstorm.conduct import Conductor, Course, Happening, Interrupt
+from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.control_socket import listening
+from pubstorm.course import Course
 from pubstorm.environment import raise_descriptor_limit
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
-from pubstorm.fleet.programs import UserPrograms, slots_of
+from pubstorm.fleet.choice import site_of
+from pubstorm.fleet.site import Site
 from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
+from pubstorm.losses import OnLoss
 from pubstorm.memory import watch_memory
 from pubstorm.monitor.choice import (
     WatchedProcess,
@@ -41,8 +44,6 @@ from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
-from pubstorm.preflight import Host, agents_needed, broker_kinds, needs
-from pubstorm.preview import need_in_words
 from pubstorm.progress import Progress
 from pubstorm.record import Brought, Recording, record
 from pubstorm.residue import CleanStart
@@ -52,6 +53,7 @@ from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.target import Target
+from pubstorm.staffing import Staff
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix
@@ -63,10 +65,6 @@ RUNS = Path("runs")
 """Where run directories are made, in the current folder."""
 INTERRUPTED = 130
 """Exit code of a run that was interrupted before there was anything to measure."""
-SILENCE_S = 10.0
-"""How long an agent may say nothing."""
-SILENT_INTERVALS = 3
-"""How many snapshots it may leave out, where they are far apart."""
 
 T = TypeVar("T")
 
@@ -226,16 +224,32 @@ class _Run:
         return assembly
 
     async def _play(self, plan: Plan, watch: Watch) -> Assembly:
-        fleet = self._fleet(plan)
-        hellos = await self._unless_interrupted(fleet.up(plan.to_line()))
+        site = site_of(self._scenario.fleet, self._directory.logs)
+        try:
+            return await self._play_on(site, plan, watch)
+        finally:
+            await site.close()
+
+    async def _play_on(self, site: Site, plan: Plan, watch: Watch) -> Assembly:
+        await self._unless_interrupted(site.open())
+        line = site.localised(plan).to_line()
+        fleet = await self._unless_interrupted(self._fleet(plan, site))
+        hellos = await self._unless_interrupted(fleet.up(line))
         publishers = Cast.among(plan, fleet.agents).publishers
         self._pids.update({each.name: hellos[agent].pid for agent, each in publishers.items()})
         try:
             conductor = await self._conduct(plan, fleet, watch)
         finally:
             await fleet.close()
-        limits = _limits(self._scenario)
-        return Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
+        return Assembly(
+            plan=plan,
+            hellos=tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos)),
+            course=conductor.course,
+            totals=conductor.progress.totals,
+            limits=_limits(self._scenario),
+            on=self._scenario.fleet.on,
+            hosts=fleet.hosts,
+        )
 
     def _refused(self, plan: Plan) -> Assembly:
         """A run without any load, on a target that is not as clean as it has to be."""
@@ -278,25 +292,13 @@ class _Run:
         self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")
         return plan
 
-    def _fleet(self, plan: Plan) -> Fleet:
-        host = Host.here()
-        agents = self._scenario.fleet.agents or agents_needed(
-            plan, descriptors=host.descriptors, cores=host.cores
-        )
-        brokers = broker_kinds(self._scenario.topology)
-        for need in needs(plan, host, agents=agents, brokers=brokers):
-            if not need.is_met:
-                text = f"short of {need_in_words(need)}: {need.fix}"
-                self._live.note(text)
-                self._warnings.append(Event(at_s=0.0, kind="host", text=text))
-        populations = publishers_of(self._scenario).items()
-        programs = {name: each.publisher.command for name, each in populations if each.publisher}
-        users = UserPrograms(programs, parent_death_prefix())
-        cast = Cast.of(plan, agents)
-        slots = slots_of(plan, cast, self._directory.logs, users)
-        interval_s = plan.snapshot_interval_ns / 1e9
-        silence_s = max(SILENCE_S, SILENT_INTERVALS * interval_s)
-        return Fleet(slots, self._happenings.put_nowait, silence_s)
+    async def _fleet(self, plan: Plan, site: Site) -> Fleet:
+        staff = Staff(self._scenario, plan, site)
+        fleet = await staff.fleet(self._directory.logs, self._happenings.put_nowait)
+        for text in staff.shortages():
+            self._live.note(text)
+            self._warnings.append(Event(at_s=0.0, kind="host", text=text))
+        return fleet
 
     def _observed(self, plan: Plan, topology: Topology) -> Plan:
         """The plan with the targets where observers find the brokers."""
@@ -353,7 +355,8 @@ class _Run:
         memory = asyncio.create_task(watch_memory(self._happenings.put_nowait))
         try:
             async with listening(self._directory.path, conductor.change, self._live.note):
-                await conductor.play(keep, watch.enter_stage)
+                on_loss = OnLoss(self._scenario.fleet.on_agent_loss, watch.lose)
+                await conductor.play(keep, watch.enter_stage, on_loss)
         finally:
             memory.cancel()
             await watch.end()

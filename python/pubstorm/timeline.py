@@ -56,6 +56,11 @@ class _AgentState:
     gauges: dict[tuple[int, str], int] = field(default_factory=dict)
     rss_bytes: int = 0
     missing: Counter[int] = field(default_factory=Counter)
+    clock_bound_ns: int | None = None
+
+    def emptied(self, at_ns: int) -> _AgentState:
+        """Nobody is there; what is summed up stays."""
+        return _AgentState(at_ns, dict.fromkeys(self.gauges, 0), missing=self.missing)
 
 
 class LoadTimeline:
@@ -71,6 +76,8 @@ class LoadTimeline:
         self._next = 0
         """The first span that is not closed."""
         self._states: dict[int, list[_AgentState]] = {}
+        self._lost: set[int] = set()
+        """Agents that tell of nothing more."""
         self._delivers: set[int] = set()
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         self._subjects: dict[str, tuple[int, ...]] = {**alone, **plan.wholes}
@@ -84,10 +91,17 @@ class LoadTimeline:
         """Adds a snapshot; the samples of the spans that are complete with it."""
         if snapshot.to_ns <= self._started_ns:
             return []
+        self._lost.discard(snapshot.agent)
         self._share_out(snapshot)
         self._add_histograms(snapshot)
         self._add_state(snapshot)
         return list(self._close(self._complete_until(snapshot.to_ns)))
+
+    def lose(self, agent: int, at_ns: int) -> None:
+        """An agent is lost: from this instant on it has no client, until it is told of again."""
+        self._lost.add(agent)
+        if states := self._states.get(agent):
+            states.append(states[-1].emptied(max(at_ns, states[-1].to_ns)))
 
     def finish(self) -> list[Sample]:
         """The samples of all spans that are still open."""
@@ -154,13 +168,16 @@ class LoadTimeline:
             for index, population in enumerate(snapshot.populations)
             for gauge in GAUGES
         }
-        state = _AgentState(snapshot.to_ns, gauges, snapshot.engine.rss_bytes, missing)
+        bound_ns = None if snapshot.clock is None else snapshot.clock.bound_ns
+        state = _AgentState(snapshot.to_ns, gauges, snapshot.engine.rss_bytes, missing, bound_ns)
         states.append(state)
 
     def _complete_until(self, newest_ns: int) -> int:
-        """The first span that is not told of by every agent, unless it is too far behind."""
-        told_ns = [states[-1].to_ns for states in self._states.values()]
-        slowest_ns = min(told_ns) if len(told_ns) == self._agents else self._started_ns
+        """The first span that is not told of by every agent that is left, unless it is too far
+        behind."""
+        told_ns = [s[-1].to_ns for agent, s in self._states.items() if agent not in self._lost]
+        everybody = len(told_ns) + len(self._lost) == self._agents
+        slowest_ns = min(told_ns) if told_ns and everybody else self._started_ns
         return max(self._index(slowest_ns), self._index(newest_ns) - OPEN_MAX)
 
     def _close(self, until: int) -> Iterator[Sample]:
@@ -271,4 +288,6 @@ def _agent_figures(part: _AgentPart, state: _AgentState) -> dict[str, float]:
     lateness = part.lateness.value()
     if lateness.count:
         figures["lateness_p99_us"] = lateness.quantile_ns(0.99) / 1000
+    if state.clock_bound_ns is not None:
+        figures["clock_bound_us"] = state.clock_bound_ns / 1000
     return figures

@@ -79,6 +79,11 @@ class Watch:
         if self._timeline is not None:
             self._add_load(self._timeline.take(snapshot))
 
+    def lose(self, agent: int, at_ns: int) -> None:
+        """An agent is lost, and its clients with it."""
+        if self._timeline is not None:
+            self._timeline.lose(agent, at_ns)
+
     async def end(self) -> None:
         """The run is over: the last readings are kept, nothing is watched any more."""
         for reader in self._readers:

@@ -133,7 +133,7 @@ def test_a_silent_engine_makes_the_run_invalid(start: RunMaker, mosquitto: Mosqu
     assert run.finish() == 3
     result = run.result()
     assert verdict(result) == ("invalid", "generator")
-    assert "said nothing for 10 s" in evidence(result)
+    assert "sent no snapshot for 10 s" in evidence(result)
 
 
 def test_nothing_outlives_a_killed_pubstorm(

@@ -16,15 +16,21 @@ PlanMaker = Callable[..., Plan]
 
 
 @pytest.fixture
-def slots(tmp_path: Path) -> SlotMaker:
-    """Makes slots whose engine is the fake agent."""
+def fake_engine(tmp_path: Path) -> Path:
+    """The fake agent as a program."""
     engine = tmp_path / "fake-engine"
     agent = Path(__file__).with_name("fake_agent.py")
     engine.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{agent}" "$@"\n')
     engine.chmod(0o755)
+    return engine
+
+
+@pytest.fixture
+def slots(fake_engine: Path, tmp_path: Path) -> SlotMaker:
+    """Makes slots whose engine is the fake agent."""
 
     def make(agents: int) -> list[LocalSlot]:
-        commands = [engine_command(engine, i, agents) for i in range(agents)]
+        commands = [engine_command(fake_engine, i, agents) for i in range(agents)]
         return [LocalSlot(command, tmp_path / f"{i}.log") for i, command in enumerate(commands)]
 
     return make

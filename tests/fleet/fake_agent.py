@@ -1,13 +1,17 @@
-"""An agent that speaks the contract without a broker: the plan's name says how it behaves."""
+"""An agent that speaks the contract without a broker: the plan's name says how it behaves. A thread
+of its own answers beats and keeps the lease, as that of an engine does."""
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import select
 import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 EMPTY = {
@@ -21,23 +25,60 @@ EMPTY = {
 }
 
 
+PROGRAM = ("agent", "agents", "population")
+
+
+class Commands(threading.Thread):
+    """The lines of stdin, but for beats. The last one is empty: stdin was closed, or nothing came
+    for the time of the lease."""
+
+    def __init__(self, answer: Callable[[], None], lease_s: float | None) -> None:
+        super().__init__(daemon=True)
+        self.lines: queue.Queue[str] = queue.Queue()
+        self.answer, self.lease_s = answer, lease_s
+
+    def run(self) -> None:
+        rest = b""
+        while select.select([0], [], [], self.lease_s)[0] and (data := os.read(0, 1 << 16)):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if json.loads(line).get("command") == "beat":
+                    self.answer()
+                else:
+                    self.lines.put(line.decode() + "\n")
+        self.lines.put("")
+
+    def next(self, timeout_s: float | None = None) -> str:
+        """The next line; raises queue.Empty."""
+        return self.lines.get(timeout=timeout_s)
+
+
 class Agent:
-    def __init__(self, index: int, count: int, population: int | None = None) -> None:
-        self.index, self.count, self.population = index, count, population
-        self.plan: dict[str, Any] = json.loads(sys.stdin.readline())
+    def __init__(self, place: tuple[int, int, int | None], options: dict[str, str]) -> None:
+        self.index, self.count, self.population = place
+        self.incarnation = int(options.get("--incarnation", 0))
+        self.speaking = threading.Lock()
+        lease = options.get("--lease")
+        self.commands = Commands(self.answer, None if lease is None else float(lease))
+        self.commands.start()
+        self.plan: dict[str, Any] = json.loads(self.commands.next())
         self.sequence = 0
         self.stage: int | None = None
 
     def say(self, **line: object) -> None:
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
+        with self.speaking:
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+
+    def answer(self) -> None:
+        self.say(kind="beat")
 
     def hello(self, index: int | None = None) -> None:
         self.say(
             kind="hello",
             agent=self.index if index is None else index,
             agents=self.count,
-            version="fake",
+            version=f"fake {self.incarnation}",
             pid=os.getpid(),
             descriptors=20000,
             clients=self.shares(),
@@ -95,7 +136,7 @@ class Agent:
 
     def serve(self) -> None:
         """Settles every stage at once, until told to stop."""
-        for line in sys.stdin:
+        while line := self.commands.next():
             command = json.loads(line)
             sys.stderr.write(line)
             sys.stderr.flush()
@@ -108,7 +149,7 @@ class Agent:
                 self.snapshot(sent=5)
             elif command["command"] == "stop":
                 if self.plan["name"] == "leaves-slowly":
-                    sys.stdin.readline()
+                    self.commands.next()
                 self.say(kind="bye", snapshots=self.sequence)
                 return
 
@@ -127,6 +168,12 @@ class Agent:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "crashes-alone" if self.index == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "crashes-once" if self.index == 1 and self.incarnation == 0:
+                self.snapshot()
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "freezes" if self.index == 1:
+                self.snapshot()
+                os.kill(os.getpid(), signal.SIGSTOP)
             case "refused":
                 self.snapshot(settled=False, failed=5)
             case "never-settles":
@@ -137,7 +184,8 @@ class Agent:
     def await_close(self) -> None:
         """What an engine does that is to be told what publishers have sent."""
         self.snapshot(settled=False)
-        while not select.select([sys.stdin], [], [], 0.1)[0]:
+        while self.commands.lines.empty():
+            time.sleep(0.1)
             self.snapshot(settled=False)
 
     def publish(self) -> None:
@@ -177,11 +225,15 @@ def misbehave(agent: Agent) -> None:
         case "falls-silent":
             agent.hello()
             sleep_for_ever()
+        case "comes-back-badly" if agent.incarnation > 0:
+            agent.say(kind="failure", message="no such seed", hint="choose another")
+            sys.exit(1)
         case _:
             agent.hello()
             agent.serve()
             return
-    sys.stdin.read()
+    while agent.commands.next():
+        pass
 
 
 def sleep_for_ever() -> NoReturn:
@@ -191,10 +243,10 @@ def sleep_for_ever() -> NoReturn:
 
 
 if __name__ == "__main__":
-    options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
-    if "--population" in options:
-        place = [int(options[key]) for key in ("--agent", "--agents", "--population")]
-        misbehave(Agent(*place))
+    given = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    if "--population" in given:
+        index, count, population = (int(given[f"--{key}"]) for key in PROGRAM)
+        misbehave(Agent((index, count, population), given))
     else:
-        index, count = options["--shard"].split("/")
-        misbehave(Agent(int(index), int(count)))
+        index, count = map(int, given["--shard"].split("/"))
+        misbehave(Agent((index, count, None), given))

@@ -11,7 +11,7 @@ import pytest
 
 from pubstorm.control import EnterStage, Stop
 from pubstorm.errors import FleetError
-from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
+from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame, Patience
 from pubstorm.fleet.local import LocalSlot
 from pubstorm.plan import Plan
 
@@ -36,7 +36,7 @@ def play(
             seen.append(event)
             events.put_nowait(event)
 
-        fleet = Fleet(slots, emit, silence_s)
+        fleet = Fleet(slots, emit, Patience(silence_s))
         try:
             await fleet.up(plan.to_line())
             await script(fleet, events)
@@ -108,7 +108,7 @@ def test_what_came_before_a_crash_is_kept(slots: SlotMaker, plan_named: PlanMake
     [
         ("talks-nonsense", "broken", "broke the contract"),
         ("leaves-a-gap", "broken", "snapshot number 2 after 1 snapshots"),
-        ("falls-silent", "silent", "said nothing for"),
+        ("falls-silent", "silent", "sent no snapshot for"),
     ],
 )
 def test_a_misbehaving_agent_is_ended(

@@ -16,7 +16,7 @@ from pubstorm.assemble import Assembly
 from pubstorm.cast import Cast
 from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.control import Hello, Sent
-from pubstorm.fleet import Fleet
+from pubstorm.fleet import Fleet, Patience
 from pubstorm.fleet.local import LocalSlot, engine_command
 from pubstorm.fleet.programs import UserPrograms, program_commands
 from pubstorm.live import SilentLive
@@ -88,7 +88,7 @@ def play(
 
     async def run() -> tuple[Conductor, tuple[Hello, ...]]:
         happenings: asyncio.Queue[Happening] = asyncio.Queue()
-        fleet = Fleet(slots, happenings.put_nowait, silence_s)
+        fleet = Fleet(slots, happenings.put_nowait, Patience(silence_s))
         conductor = Conductor(plan, fleet, happenings, SilentLive())
         try:
             hellos = await fleet.up(plan.to_line())
@@ -208,7 +208,7 @@ def test_an_interrupted_run_closes_publishers_first(
     ("name", "found"),
     [
         ("publishers-die", "was killed by signal 9"),
-        ("publishers-fall-silent", "said nothing for 3 s"),
+        ("publishers-fall-silent", "sent no snapshot for 3 s"),
         ("publishers-talk-nonsense", "broke the contract"),
     ],
 )

@@ -10,8 +10,8 @@ import pytest
 
 from pubstorm.assemble import Assembly
 from pubstorm.changes import AppliedChange
-from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
+from pubstorm.course import Course, StageSpan
 from pubstorm.histogram import Histogram
 from pubstorm.merge import merge
 from pubstorm.plan import AddClients, ConnectAction, Plan, PublishAction, RemoveClients, Stage

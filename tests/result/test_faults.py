@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pubstorm.assemble import Assembly
-from pubstorm.conduct import Course, StageSpan
+from pubstorm.course import Course, StageSpan
 from pubstorm.faults.backlog import Waiting, backlog
 from pubstorm.faults.play import AppliedFault
 from pubstorm.faults.recovery import Times, recovery, summed

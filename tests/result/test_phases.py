@@ -10,7 +10,7 @@ import pytest
 
 from pubstorm.assemble import Assembly
 from pubstorm.changes import AppliedChange
-from pubstorm.conduct import Course, StageSpan
+from pubstorm.course import Course, StageSpan
 from pubstorm.histogram import Histogram
 from pubstorm.merge import merge
 from pubstorm.phases import phases

@@ -11,8 +11,8 @@ import pytest
 
 from pubstorm.assemble import Assembly
 from pubstorm.changes import AppliedChange
-from pubstorm.conduct import Course, StageSpan
 from pubstorm.control import Hello
+from pubstorm.course import Course, StageSpan
 from pubstorm.histogram import Histogram
 from pubstorm.merge import STALLS_MAX, merge
 from pubstorm.plan import (

@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.assemble import Assembly
 from pubstorm.changes import AppliedChange, AskedChange, members_of, unjudged
-from pubstorm.conduct import Course, StageSpan
+from pubstorm.course import Course, StageSpan
 from pubstorm.errors import UsageError
 from pubstorm.histogram import Histogram
 from pubstorm.merge import merge

@@ -221,7 +221,7 @@ fn engines_with_different_clocks_see_the_latencies_of_one() {
         });
     }
     let took_ns = Agent::now_ns() - begun_ns;
-    let bound_ns: u64 = agents.iter().map(|agent| clock(agent).bound_ns).sum();
+    let bound_ns: u64 = agents.iter().map(|agent| agent.totals.bound_ns).sum();
     for agent in agents {
         let totals = agent.stop();
         let flow = totals.flow(0, 0);

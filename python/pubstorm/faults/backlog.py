@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pubstorm.assemble import Assembly
-from pubstorm.conduct import StageSpan
+from pubstorm.course import StageSpan
 from pubstorm.faults.recovery import SECOND_NS, Times
 from pubstorm.phases.load_due import fan_out
 from pubstorm.phases.ticks import Frame, ticks

@@ -1,102 +1,44 @@
-"""Where agents run. `Fleet` owns what holds for every kind of agent: all said hello before it is
-up, one ordered queue of events, exactly one last event for each agent, silence is noticed, stop
-has a grace and close can be called twice. `Slot` is one agent's place and all that differs
-between processes of this machine and others. It knows no stage and adds nothing up."""
+"""Where agents run. `Fleet` owns what holds for every kind of agent, wherever it is: all said hello
+before it is up, one ordered queue of events, exactly one last event for each incarnation of an
+agent, silence and loss are noticed, a lost one can be replaced, stop has a grace, and close can be
+called twice and always returns. It knows no stage and adds nothing up."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import TypeVar
 
-from pydantic import ValidationError
-
-from pubstorm.control import (
-    AGENT_LINE,
-    ApplyChange,
-    BeatAnswer,
-    Bye,
-    Close,
-    EnterStage,
-    Failure,
-    Hello,
-    Stop,
-)
+from pubstorm.control import ApplyChange, Close, EnterStage, Hello, Stop, Unjudge
 from pubstorm.errors import FleetError
-from pubstorm.snapshot import Snapshot
+from pubstorm.fleet.incarnation import Ended, FleetEvent, Frame, Incarnation
+from pubstorm.fleet.patience import Patience
+from pubstorm.fleet.slot import Slot, SlotLostError
 
-HELLO_TIMEOUT_S = 30.0
-"""How long an agent may take to its first line."""
-EXIT_TIMEOUT_S = 5.0
-"""How long an agent may take to exit after its last line."""
+__all__ = ["Ended", "Fleet", "FleetEvent", "Frame", "Patience", "Slot", "SlotLostError"]
 
-
-@dataclass(frozen=True)
-class Frame:
-    """A snapshot as it came."""
-
-    snapshot: Snapshot
-    line: bytes
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The last event of an agent."""
-
-    agent: int
-    how: Literal["bye", "exited", "silent", "broken"]
-    """It said bye and exited with 0; exited otherwise; said nothing for too long; broke the
-    contract."""
-    text: str
-    """What happened, naming the agent."""
-
-
-FleetEvent = Frame | Ended
-
-
-class Slot(Protocol):
-    """One agent's place."""
-
-    @property
-    def name(self) -> str:
-        """What the agent is called in messages."""
-
-    @property
-    def agents(self) -> int:
-        """Of how many agents its hello tells: engines know of engines only."""
-
-    async def spawn(self) -> None:
-        """Starts the agent, or raises FleetError."""
-
-    async def send(self, line: str) -> None:
-        """Writes a line to it; nothing happens if it is gone."""
-
-    async def line(self) -> bytes:
-        """Its next line; empty when it has written its last."""
-
-    async def wait(self) -> int:
-        """Waits for its end; the exit code, negative for a signal."""
-
-    def kill(self) -> None:
-        """Ends it at once; nothing happens if it is gone."""
-
-    def last_words(self) -> str:
-        """The end of what it logged."""
+T = TypeVar("T")
 
 
 class Fleet:
     """All agents of a run."""
 
     def __init__(
-        self, slots: Sequence[Slot], emit: Callable[[FleetEvent], None], silence_s: float = 10.0
+        self,
+        slots: Sequence[Slot],
+        emit: Callable[[FleetEvent], None],
+        patience: Patience | None = None,
+        replace: Callable[[int], Awaitable[Slot]] | None = None,
     ) -> None:
-        self._slots = tuple(slots)
+        """`replace` finds another place for an agent that is lost, or raises FleetError."""
+        self.patience = patience or Patience()
+        self._slots = list(slots)
         self._emit = emit
-        self._silence_s = silence_s
-        self._stopping = False
-        self._followers: dict[int, asyncio.Task[None]] = {}
-        self._hellos: dict[int, asyncio.Future[Hello]] = {}
+        self._find_place = replace
+        self._members: dict[int, Incarnation] = {}
+        self._former: list[Incarnation] = []
+        self._plan_line = ""
+        self._closed = asyncio.Event()
 
     @property
     def agents(self) -> int:
@@ -105,162 +47,107 @@ class Fleet:
 
     @property
     def alive(self) -> frozenset[int]:
-        """Agents whose last event has not come."""
-        return frozenset(a for a, task in self._followers.items() if not task.done())
+        """Agents that have said hello and whose last event has not come."""
+        return frozenset(agent for agent, member in self._members.items() if member.is_alive)
+
+    @property
+    def hosts(self) -> Mapping[int, str]:
+        """The address of each agent's host, where it is now or was last; empty: this one."""
+        return {agent: slot.host for agent, slot in enumerate(self._slots)}
+
+    @property
+    def hellos(self) -> Mapping[int, Hello]:
+        """What each agent said at first, in its last incarnation that said it."""
+        members = (*self._former, *self._members.values())
+        return {each.agent: each.hello.result() for each in members if each.has_greeted}
 
     async def up(self, plan_line: str) -> tuple[Hello, ...]:
         """Starts every agent; returns when all said hello, else raises FleetError naming one."""
-        loop = asyncio.get_running_loop()
+        self._plan_line = plan_line
         try:
-            for agent, slot in enumerate(self._slots):
-                await slot.spawn()
-                self._hellos[agent] = loop.create_future()
-                self._followers[agent] = asyncio.create_task(self._follow(agent))
-            plans = [asyncio.create_task(slot.send(plan_line)) for slot in self._slots]
-            try:
-                return await self._greetings()
-            finally:
-                for plan in plans:
-                    plan.cancel()
+            hellos = [self._begin(agent, 0).hello for agent in range(self.agents)]
+            done, _ = await asyncio.wait(hellos, return_when=asyncio.FIRST_EXCEPTION)
+            for hello in done:
+                hello.result()
+            return tuple(hello.result() for hello in hellos)
         except BaseException:
             await self.close()
             raise
 
+    async def replace(self, agent: int) -> Hello:
+        """Once its last event has come, starts the agent anew in another place, and returns when it
+        has said hello. Raises FleetError where that does not succeed; then no event comes of it."""
+        if self._find_place is None:
+            raise FleetError(f"there is no other place for agent {agent}")
+        old = self._members[agent]
+        await self._unless_closed(asyncio.wait({old.over}))
+        finding = asyncio.wait_for(self._find_place(agent), self.patience.replace_s)
+        try:
+            self._slots[agent] = await self._unless_closed(finding)
+        except TimeoutError as error:
+            limit_s = f"{self.patience.replace_s:g} s"
+            raise FleetError(f"no other place for agent {agent} within {limit_s}") from error
+        self._former.append(old)
+        member = self._begin(agent, old.number + 1)
+        try:
+            await asyncio.wait({member.hello})
+        except BaseException:
+            member.kill()
+            raise
+        return member.hello.result()
+
     async def command(
         self,
-        command: EnterStage | ApplyChange | Close | Stop,
+        command: EnterStage | ApplyChange | Close | Unjudge | Stop,
         to: Collection[int] | None = None,
     ) -> None:
         """Sends a command to every agent that is left, or to these of them. After a stop they may
         be silent, as they are while their clients leave; who stops them sets them a limit."""
-        self._stopping = self._stopping or isinstance(command, Stop)
         line = command.model_dump_json() + "\n"
         agents = self.alive if to is None else self.alive.intersection(to)
-        await asyncio.gather(*(self._slots[agent].send(line) for agent in agents))
+        members = [self._members[agent] for agent in agents]
+        for member in members:
+            member.is_stopping = member.is_stopping or isinstance(command, Stop)
+        await asyncio.gather(*(member.send(line) for member in members))
 
     def kill(self) -> None:
         """Ends every agent at once."""
-        for agent in self.alive:
-            self._slots[agent].kill()
+        for member in self._members.values():
+            if not member.over.done():
+                member.kill()
 
     async def close(self) -> None:
-        """Ends what is left. Every agent's last event has come when it returns."""
+        """Ends what is left. Every agent's last event has come when it returns, which does not take
+        for ever even where a place answers nothing."""
+        self._closed.set()
         self.kill()
-        if self._followers:
-            await asyncio.wait(self._followers.values())
-        for hello in self._hellos.values():
-            hello.exception()
+        members = [*self._former, *self._members.values()]
+        running = {member.task for member in members if member.task is not None}
+        for _ in range(2):
+            if running:
+                _, running = await asyncio.wait(running, timeout=self.patience.answer_s)
+            for task in running:
+                task.cancel()
+        for member in members:
+            member.give_up()
+            member.hello.exception()
 
-    async def _greetings(self) -> tuple[Hello, ...]:
-        hellos = self._hellos.values()
-        done, waiting = await asyncio.wait(
-            hellos, timeout=HELLO_TIMEOUT_S, return_when=asyncio.FIRST_EXCEPTION
-        )
-        for hello in done:
-            hello.result()
-        if waiting:
-            slow = next(a for a, hello in self._hellos.items() if not hello.done())
-            raise FleetError(
-                f"{self._slots[slow].name} said nothing for {HELLO_TIMEOUT_S:.0f} s",
-                self._slots[slow].last_words() or None,
-            )
-        return tuple(hello.result() for hello in hellos)
+    def _begin(self, agent: int, number: int) -> Incarnation:
+        """Starts an incarnation of an agent in its present place."""
+        member = Incarnation((agent, number), self._slots[agent], self.patience, self._emit)
+        self._members[agent] = member
+        member.start(self._plan_line)
+        return member
 
-    async def _follow(self, agent: int) -> None:
-        """Reads an agent to its end and emits its last event, whatever happens."""
-        slot = self._slots[agent]
-        reader = _Reader(agent, slot.agents)
-        how: Literal["bye", "exited", "silent", "broken"] = "exited"
-        text, hint = "was given up", ""
+    async def _unless_closed(self, work: Coroutine[None, None, T]) -> T:
+        """What comes of it, or FleetError once the fleet is closed."""
+        working = asyncio.ensure_future(work)
+        closing = asyncio.ensure_future(self._closed.wait())
         try:
-            while line := await self._line(agent):
-                self._take(agent, reader.read(line), line)
-            code = await asyncio.wait_for(slot.wait(), EXIT_TIMEOUT_S)
-            how = "bye" if reader.bye and code == 0 else "exited"
-            text, hint = _ending(code, reader.failure, slot.last_words())
-        except TimeoutError:
-            how, text = "silent", f"said nothing for {self._silence_s:.0f} s"
-        except (ContractError, ValueError) as breach:
-            how, text = "broken", f"broke the contract: {breach}"
+            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if self._closed.is_set():
+                raise FleetError("the fleet is closed")
+            return working.result()
         finally:
-            slot.kill()
-            await slot.wait()
-            self._finish(Ended(agent, how, f"{slot.name} {text}"), hint)
-
-    async def _line(self, agent: int) -> bytes:
-        """An agent's next line, or TimeoutError. Before hello, `up` has its own limit."""
-        slot, is_up = self._slots[agent], self._hellos[agent].done()
-        try:
-            return await asyncio.wait_for(slot.line(), self._silence_s if is_up else None)
-        except TimeoutError:
-            if not self._stopping:
-                raise
-            return await slot.line()
-
-    def _take(self, agent: int, said: Hello | Snapshot | None, line: bytes) -> None:
-        if isinstance(said, Hello):
-            self._hellos[agent].set_result(said)
-        elif said is not None:
-            self._emit(Frame(said, line))
-
-    def _finish(self, ended: Ended, hint: str) -> None:
-        hello = self._hellos[ended.agent]
-        if hello.done():
-            self._emit(ended)
-        else:
-            hello.set_exception(FleetError(ended.text, hint or None))
-
-
-class ContractError(Exception):
-    """An agent said what it may not say there."""
-
-
-class _Reader:
-    """Checks the order of one agent's lines: hello, snapshots without a gap, bye or failure."""
-
-    def __init__(self, agent: int, agents: int) -> None:
-        self._agent = agent
-        self._agents = agents
-        self._greeted = False
-        self._snapshots = 0
-        self.bye = False
-        self.failure: Failure | None = None
-
-    def read(self, line: bytes) -> Hello | Snapshot | None:
-        """What a line says, if it is more than a beat or the manner of the end."""
-        try:
-            said = AGENT_LINE.validate_json(line)
-        except ValidationError as error:
-            start = line[:200].decode(errors="replace").rstrip()
-            raise ContractError(f"{error.errors()[0]['msg']} in {start!r}") from error
-        if self.bye or self.failure:
-            raise ContractError(f"a {said.kind} after the last line")
-        if isinstance(said, BeatAnswer):
-            return None
-        if isinstance(said, Failure):
-            self.failure = said
-            return None
-        self._check_place(said)
-        return None if isinstance(said, Bye) else said
-
-    def _check_place(self, said: Hello | Snapshot | Bye) -> None:
-        if isinstance(said, Hello) == self._greeted:
-            raise ContractError(f"{said.kind} where {'no ' * self._greeted}hello is due")
-        if isinstance(said, Hello):
-            self._greeted = True
-            if (said.agent, said.agents) != (self._agent, self._agents):
-                raise ContractError(f"it says that it is agent {said.agent} of {said.agents}")
-            return
-        number = said.snapshots if isinstance(said, Bye) else said.sequence
-        if number != self._snapshots:
-            raise ContractError(f"{said.kind} number {number} after {self._snapshots} snapshots")
-        self.bye = isinstance(said, Bye)
-        self._snapshots += isinstance(said, Snapshot)
-
-
-def _ending(code: int, failure: Failure | None, last_words: str) -> tuple[str, str]:
-    """How an agent ended, and a hint."""
-    if failure is not None:
-        return f"gave up: {failure.message}", failure.hint
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-    return how, last_words
+            working.cancel()
+            closing.cancel()

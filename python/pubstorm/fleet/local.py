@@ -1,38 +1,30 @@
-"""Agents as processes of this machine. It starts a program with pipes and a log file, and knows
-what a process is; it knows nothing of what its lines say."""
+"""Agents as processes of this machine, and this machine as the site of a fleet. It starts a program
+with pipes and a log file, and knows what a process is; it knows nothing of what its lines say."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import platform
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from pubstorm.children import close_stdin, signal_session
+from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import FleetError
+from pubstorm.fleet.site import AgentCommand, AgentHost
 from pubstorm.log_tail import last_lines, open_log
+from pubstorm.memory import available_bytes
+from pubstorm.plan import Plan
 from pubstorm.shortage import CANNOT_START, start_failure
 
 LINE_BYTES_MAX = 64 << 20
 """Longest line that is taken from an agent."""
-
-
-@dataclass(frozen=True)
-class AgentCommand:
-    """How an agent is started."""
-
-    words: tuple[str, ...]
-    """Program and arguments."""
-    title: str
-    """What it is called in messages."""
-    agents: int
-    """Of how many agents its hello tells."""
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables of its own, beside those of this process; they may be secrets."""
+END_TIMEOUT_S = 5.0
+"""How long a killed process may take to be gone."""
 
 
 def engine_command(engine: Path, agent: int, engines: int) -> AgentCommand:
@@ -55,6 +47,11 @@ class LocalSlot:
         """What it is called, and its process id."""
         pid = f" (pid {self._process.pid})" if self._process else ""
         return f"{self.command.title}{pid}"
+
+    @property
+    def host(self) -> str:
+        """This one."""
+        return ""
 
     @property
     def agents(self) -> int:
@@ -102,6 +99,16 @@ class LocalSlot:
         if self._process is not None:
             signal_session(self._process, signal.SIGKILL)
 
+    async def end(self) -> None:
+        """Kills it, if it was ever started, and waits until it is gone; FleetError if it stays."""
+        if self._process is None:
+            return
+        self.kill()
+        try:
+            await asyncio.wait_for(self.wait(), END_TIMEOUT_S)
+        except TimeoutError as error:
+            raise FleetError(f"{self.name} was killed and is still there") from error
+
     def last_words(self) -> str:
         """The last lines of its log."""
         return last_lines(self._log)
@@ -110,3 +117,66 @@ class LocalSlot:
     def _running(self) -> Process:
         assert self._process is not None, "spawn comes first"
         return self._process
+
+
+class LocalSite:
+    """This machine. Another place for a lost agent is another process."""
+
+    def __init__(self, logs: Path) -> None:
+        """`logs`: the folder for what agents log."""
+        self._logs = logs
+        self._slots: list[LocalSlot] = []
+        self._started: list[LocalSlot] = []
+
+    @property
+    def hosts(self) -> Sequence[AgentHost]:
+        """This one."""
+        return (
+            AgentHost(
+                address="",
+                machine=platform.machine(),
+                cores=len(os.sched_getaffinity(0)),
+                descriptors=allowed_descriptors(),
+                memory_bytes=available_bytes(),
+            ),
+        )
+
+    async def open(self) -> None:
+        """It always is."""
+
+    def localised(self, plan: Plan) -> Plan:
+        """The same: paths are those of this host."""
+        return plan
+
+    async def place(self, commands: Sequence[AgentCommand]) -> Sequence[LocalSlot]:
+        """A slot for each agent."""
+        self._slots = [self._slot(command, log_name(command.title)) for command in commands]
+        return tuple(self._slots)
+
+    async def replace(self, agent: int) -> LocalSlot:
+        """A slot for the agent's next incarnation, once the process of the last one is gone."""
+        if agent >= len(self._slots):
+            raise FleetError(f"agent {agent} is no engine, and no other program can replace it")
+        old = self._slots[agent]
+        await old.end()
+        command = old.command.again()
+        name = log_name(f"{command.title} {command.incarnation}")
+        self._slots[agent] = self._slot(command, name)
+        return self._slots[agent]
+
+    async def close(self) -> None:
+        """Ends what is left."""
+        for slot in self._started:
+            slot.kill()
+        await asyncio.gather(*(slot.end() for slot in self._started), return_exceptions=True)
+        self._started.clear()
+
+    def _slot(self, command: AgentCommand, name: str) -> LocalSlot:
+        slot = LocalSlot(command, self._logs / name)
+        self._started.append(slot)
+        return slot
+
+
+def log_name(title: str) -> str:
+    """The log file of an agent that is called so in messages: `agent-0.log`."""
+    return title.replace(" ", "-").replace("/", "-") + ".log"

@@ -11,7 +11,8 @@ from pathlib import Path
 from pubstorm.binaries import engine_path, zmq_path
 from pubstorm.cast import Cast, Program
 from pubstorm.fleet.curve import CurveKeys
-from pubstorm.fleet.local import AgentCommand, LocalSlot, engine_command
+from pubstorm.fleet.local import LocalSlot, engine_command, log_name
+from pubstorm.fleet.site import AgentCommand
 from pubstorm.plan import Plan, target_of
 from pubstorm.scenario.command_words import filled
 
@@ -26,12 +27,16 @@ class UserPrograms:
     """What stands before each: what ends it when this process is gone."""
 
 
-def slots_of(plan: Plan, cast: Cast, logs: Path, users: UserPrograms) -> list[LocalSlot]:
-    """A slot for each agent, in the order of their numbers; logs go to this folder. Raises
-    BinaryError where a program is not there."""
+def engine_commands(engines: int) -> list[AgentCommand]:
+    """How each engine is started. Raises BinaryError where there is none."""
     engine = engine_path()
-    commands = [engine_command(engine, agent, cast.engines) for agent in range(cast.engines)]
-    commands += program_commands(plan, cast, logs, users)
+    return [engine_command(engine, agent, engines) for agent in range(engines)]
+
+
+def program_slots(plan: Plan, cast: Cast, logs: Path, users: UserPrograms) -> list[LocalSlot]:
+    """A slot of this host for each agent that is no engine, in the order of their numbers; logs go
+    to this folder. Raises BinaryError where a program is not there."""
+    commands = program_commands(plan, cast, logs, users)
     return [LocalSlot(command, logs / log_name(command.title)) for command in commands]
 
 
@@ -50,11 +55,6 @@ def program_commands(
             agents=cast.agents,
             environment=keys.environment(program.population),
         )
-
-
-def log_name(title: str) -> str:
-    """The log file of an agent that is called so in messages: `agent-0.log`."""
-    return title.replace(" ", "-").replace("/", "-") + ".log"
 
 
 def _words(plan: Plan, program: Program, logs: Path, users: UserPrograms) -> tuple[str, ...]:

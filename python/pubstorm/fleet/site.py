@@ -4,13 +4,34 @@ knows by itself: `local`, `ray`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pubstorm.fleet import Slot
-from pubstorm.fleet.local import AgentCommand
+from pubstorm.fleet.slot import Slot
 from pubstorm.plan import Plan
+
+
+@dataclass(frozen=True)
+class AgentCommand:
+    """How an agent is started."""
+
+    words: tuple[str, ...]
+    """Program and arguments."""
+    title: str
+    """What it is called in messages."""
+    agents: int
+    """Of how many agents its hello tells."""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables of its own, beside those of this process; they may be secrets."""
+    incarnation: int = 0
+    """How many engines have played its clients before."""
+
+    def again(self) -> AgentCommand:
+        """How an engine is started that plays its clients from now on: its streams begin anew."""
+        words = self.words[:-2] if self.incarnation else self.words
+        number = self.incarnation + 1
+        return replace(self, words=(*words, "--incarnation", str(number)), incarnation=number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from pubstorm.assemble import Assembly, busy_share
 from pubstorm.changes import AppliedChange
-from pubstorm.conduct import StageSpan
+from pubstorm.course import StageSpan
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.merge import Interval, lies_inside, rate_per_s
 from pubstorm.phases.collapse import (
@@ -188,7 +188,8 @@ class _Stage:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         populations = self._populations(cut, inside, alone)
         everybody = range(len(plan.populations))
-        delivered = Latency.of(self._together(cut, "delivery", everybody))
+        bound_us = self._run.clock_bound_us
+        delivered = Latency.of(self._together(cut, "delivery", everybody), bound_us)
         acknowledged = Latency.of(self._together(cut, "acknowledgement", everybody))
         return Phase(
             stage=self._run.plan.stages[self._span.index].name,
@@ -223,7 +224,9 @@ class _Stage:
             received_per_s=rate_per_s(inside, indices, "received"),
             bytes_sent_per_s=rate_per_s(inside, indices, "bytes_sent"),
             bytes_received_per_s=rate_per_s(inside, indices, "bytes_received"),
-            latency_us=Latency.of(self._together(cut, "delivery", indices)),
+            latency_us=Latency.of(
+                self._together(cut, "delivery", indices), self._run.clock_bound_us
+            ),
             ack_latency_us=Latency.of(self._together(cut, "acknowledgement", indices)),
         )
 
@@ -251,6 +254,9 @@ class _Stage:
             yield "in a closed loop nothing is due by a clock, so nothing can be missed"
         if self._publishers and not self._judged:
             yield "all that publish have lives, so nobody can say what is due at an instant"
+        for loss in self._run.course.losses:
+            if loss.is_away(cut.from_ns, cut.to_ns) or loss.is_back(self._span.from_ns, cut.to_ns):
+                yield f"agent {loss.agent} was lost, and its clients were away for a part of it"
         needed = ticks_needed(cut.due, self._width_ns)
         if len(made) < needed:
             yield (

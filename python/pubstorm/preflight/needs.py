@@ -104,6 +104,12 @@ def broker_host_needs(plan: Plan) -> list[Need]:
     ]
 
 
+def engine_bytes(plan: Plan, *, clients: int, engines: int) -> int:
+    """What so many engines need for so many clients together, without the kernel's part."""
+    tls_bytes = ENGINE_TLS_BYTES if _has_tls(plan) else 0
+    return clients * (ENGINE_CLIENT_BYTES + tls_bytes) + engines * ENGINE_BYTES
+
+
 def _descriptors(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
     per_agent = largest_share(plan, agents) + DESCRIPTORS_KEPT
     per_broker = _clients_at_target(plan) + DESCRIPTORS_KEPT if brokers else 0
@@ -242,8 +248,7 @@ def _sources(plan: Plan, host: Host) -> Iterator[Need]:
 
 def _memory(plan: Plan, host: Host, agents: int, brokers: Kinds) -> Iterator[Need]:
     ends = connecting(plan) * (2 if brokers or _all_loopback(plan) else 1) + 2 * bridges_of(plan)
-    tls_bytes = ENGINE_TLS_BYTES if _has_tls(plan) else 0
-    bytes_needed = connecting(plan) * (ENGINE_CLIENT_BYTES + tls_bytes) + agents * ENGINE_BYTES
+    bytes_needed = engine_bytes(plan, clients=connecting(plan), engines=agents)
     bytes_needed += ends * KERNEL_END_BYTES
     if brokers:
         tls_bytes = BROKER_TLS_BYTES if _has_tls(plan) else 0

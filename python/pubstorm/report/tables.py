@@ -54,6 +54,8 @@ from pubstorm.result import (
 
 TARGETS_MAX = 4
 """Targets that are named one by one."""
+HERE = "this host"
+"""What a host without an address is called."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
 
@@ -87,6 +89,7 @@ def tables(result: Result) -> list[Table]:
         residue(result),
         symbols(result),
         agents(result),
+        losses(result),
         events(result),
     ]
     return [table for table in built if table.rows]
@@ -154,14 +157,16 @@ def latencies(result: Result) -> Table:
     columns = (Column("population", right=False), Column("latency", right=False))
     names = ("count", "p50", "p99", "p99.9", "max", "p99 from send", "negative")
     shown = names if with_negative else names[:-1]
-    return Table("Latency", columns + tuple(map(Column, shown)), tuple(rows))
+    table = Table("Latency", columns + tuple(map(Column, shown)), tuple(rows))
+    return table.with_bounds([pair.intended.bound_us for _, _, pair in pairs])
 
 
 def flows(result: Result) -> Table:
     """The ledger by publisher and receiver, where that says more than the populations do."""
-    rows = [_flow_cells(flow) for flow in result.flows] if len(result.flows) > 1 else []
+    several = result.flows if len(result.flows) > 1 else ()
     names = ("expected", "received", "lost", "dup", "reordered", "p50", "p99", "max")
-    return _table("Flows", "from → to", names, rows)
+    table = _table("Flows", "from → to", names, [_flow_cells(flow) for flow in several])
+    return table.with_bounds([flow.latency_us.intended.bound_us for flow in several])
 
 
 def stages(result: Result) -> Table:
@@ -193,19 +198,22 @@ def phases(result: Result) -> Table:
     names = ["start", "clients", "due/s", "acked/s", "received/s", "queue/s", "p99"]
     names += ["dropped"] if with_dropped else []
     table = _table("Phases", "phase", names, rows)
-    return Table(table.title, (*table.columns, Column("status", right=False)), table.rows)
+    table = Table(table.title, (*table.columns, Column("status", right=False)), table.rows)
+    return table.with_bounds([phase.latency_us.bound_us for phase in result.phases])
 
 
 def agents(result: Result) -> Table:
     """The generator itself. Many engines are one row for each way they ended: clients and CPU added
-    up, of the others the largest."""
+    up, of the others the largest. Where they are on several hosts, it names these."""
     many = len(result.fleet.agents) > ENGINES_MAX
+    hosts = any(agent.host for agent in result.fleet.agents)
     groups: dict[str, list[AgentResult]] = {}
     for agent in result.fleet.agents:
         groups.setdefault(agent.ending if many else str(agent.agent), []).append(agent)
     rows = [
         (
             counted(len(group), "engine") if many else name,
+            *([_hosts_text(group)] if hosts else []),
             count_text(sum(agent.clients for agent in group)),
             share_text(max(agent.busy_share for agent in group)),
             f"{sum(agent.cpu_s for agent in group):.1f} s",
@@ -214,9 +222,59 @@ def agents(result: Result) -> Table:
         )
         for name, group in groups.items()
     ]
-    names = ("clients", "busy", "CPU", "memory max")
-    table = _table("Engines", "agent", (*names, "ending"), rows)
-    return Table(table.title, (*table.columns[:-1], Column("ending", right=False)), table.rows)
+    texts = [Column("agent", right=False), *([Column("host", right=False)] if hosts else [])]
+    figures = map(Column, ("clients", "busy", "CPU", "memory max"))
+    return Table("Engines", (*texts, *figures, Column("ending", right=False)), tuple(rows))
+
+
+def losses(result: Result) -> Table:
+    """Engines that were lost while the run went on."""
+    rows = [
+        (
+            str(loss.agent),
+            span_text(loss.at_s),
+            count_text(loss.clients),
+            NOTHING if loss.back_after_s is None else span_text(loss.back_after_s),
+            NOTHING if loss.replaced_on is None else loss.replaced_on or HERE,
+            loss.text,
+        )
+        for loss in result.fleet.losses
+    ]
+    figures = map(Column, ("at", "clients", "back after"))
+    texts = (Column("on", right=False), Column("what", right=False))
+    return Table("Lost engines", (Column("agent", right=False), *figures, *texts), tuple(rows))
+
+
+def _hosts_text(agents: Sequence[AgentResult]) -> str:
+    """The host of some agents, or how many they have."""
+    found = {agent.host or HERE for agent in agents}
+    return counted(len(found), "host") if len(found) > 1 else min(found)
+
+
+def clocks(result: Result) -> Table:
+    """How well the engines on other hosts knew the reference clock; of many the least sure."""
+    told = [(agent, agent.clock) for agent in result.fleet.agents if agent.clock is not None]
+    worst = sorted(told, key=lambda each: -each[1].bound_us)[:ENGINES_MAX]
+    shown = [each for each in told if each in worst]
+    rows = [
+        (
+            str(agent.agent),
+            agent.host or NOTHING,
+            duration_text(clock.offset_us),
+            f"{clock.drift_ppm:+.3f} ppm",
+            duration_text(clock.round_trip_us),
+            f"± {duration_text(clock.bound_us)}",
+            count_text(clock.exchanges_total),
+        )
+        for agent, clock in shown
+    ]
+    columns = (Column("agent", right=False), Column("host", right=False))
+    names = ("offset", "drift", "round trip", "off by at most", "exchanges")
+    note = "Offset and drift are those of the reference clock against the clock of the host."
+    if len(told) > len(rows):
+        note = f"Shown are the {len(rows)} least sure of {count_text(len(told))}. {note}"
+    table = Table("Clocks", (*columns, *map(Column, names)), tuple(rows), note)
+    return table.without_empty_columns()
 
 
 def events(result: Result) -> Table:
@@ -227,10 +285,10 @@ def events(result: Result) -> Table:
 
 
 def detail_tables(result: Result) -> list[Table]:
-    """Long tables for those who look closer, only where there is a row."""
+    """Tables for those who look closer, only where there is a row."""
     every = every_stall(result)
     more = every if len(every.rows) > STALLS_SHOWN else None
-    found = (more, every_track(result))
+    found = (clocks(result), more, every_track(result))
     return [table for table in found if table is not None and table.rows]
 
 
@@ -274,6 +332,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         *([("command", result.command)] if result.command else []),
         *([] if result.publishers and not late.count else [("engine late", _late_text(late))]),
         *([("engine load", used)] if used else []),
+        *([("clocks", _clocks_text(result))] if result.fleet.clock_bound_us else []),
         (
             "host",
             f"{environment.cores} × {environment.cpu_model}, "
@@ -284,6 +343,11 @@ def facts(result: Result) -> list[tuple[str, str]]:
 
 def _late_text(late: Latency) -> str:
     return f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"
+
+
+def _clocks_text(result: Result) -> str:
+    bound = duration_text(result.fleet.clock_bound_us)
+    return f"delivery times between hosts are off by {bound} at most"
 
 
 def _targets(result: Result) -> str:

@@ -3,10 +3,12 @@ spans in seconds; counters end in `_total`."""
 
 from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
+    AgentLoss,
     AgentResult,
     BridgeResult,
     BrokerResult,
     BrokerVersion,
+    ClockResult,
     Environment,
     FleetResult,
     Headroom,
@@ -63,11 +65,13 @@ from pubstorm.result.summary import (
 from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
+    "AgentLoss",
     "AgentResult",
     "Bound",
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",
+    "ClockResult",
     "Environment",
     "Estimate",
     "Event",

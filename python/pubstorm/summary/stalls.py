@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pubstorm.assemble import SECOND_NS, Assembly
-from pubstorm.conduct import StageSpan
+from pubstorm.course import StageSpan
 from pubstorm.result import StalledSubscriber
 from pubstorm.snapshot import Stall
 

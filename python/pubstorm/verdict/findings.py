@@ -36,8 +36,11 @@ class Finding:
 
 def _events(measured: Measured) -> Iterable[Finding]:
     """Agents lost, brokers gone, an interruption, an early end."""
+    survived = {(loss.at_s, loss.text) for loss in measured.fleet.losses}
     for event in measured.events:
         text = f"at {event.at_s:.1f} s: {event.text}"
+        if (event.at_s, event.text) in survived:
+            continue
         if event.kind == "agent" or event.kind == "links":
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
         elif event.kind == "broker":
@@ -56,6 +59,18 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
         yield Finding("the ledger lacks what a lost agent did after its last snapshot")
+
+
+def _losses(measured: Measured) -> Iterable[Finding]:
+    """Engines that were lost while the run went on: a fact, and not a limit by itself."""
+    clients = sum(population.clients for population in measured.populations.values())
+    for loss in measured.fleet.losses:
+        its = f"its {count_text(loss.clients)} of {counted(clients, 'client')} were away"
+        until = "from then on"
+        if loss.back_after_s is not None:
+            after = duration_text(1e6 * loss.back_after_s)
+            until = f"until another engine brought them back, which began {after} later"
+        yield Finding(f"at {loss.at_s:.1f} s: {loss.text}: {its} {until}")
 
 
 def _residue(measured: Measured) -> Iterable[Finding]:
@@ -258,9 +273,6 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         for total, what in facts:
             if total:
                 yield Finding(f"{name}: {count_text(total)} {what} {of.removeprefix('of ')} owed")
-        negative = flow.latency_us.intended.negative_total + flow.latency_us.actual.negative_total
-        if negative:
-            yield Finding(f"{name}: {count_text(negative)} latencies were negative: clocks differ")
     unfollowed = measured.fleet.unfollowed_total
     if unfollowed:
         yield Finding(
@@ -270,13 +282,16 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
 
 
 def _unjudged(measured: Measured) -> Iterable[Finding]:
-    """Receivers that joined or left while messages were sent."""
+    """Receivers that joined, left or were lost while messages were sent."""
+    why = "its clients joined or left meanwhile"
+    if measured.fleet.losses:
+        why = "clients joined, left or were lost with an agent meanwhile"
     for stage in measured.stages:
         for name in stage.unjudged:
             received = stage.populations[name].received_total if name in stage.populations else 0
             yield Finding(
                 f"{name}: {counted(received, 'delivery', 'deliveries')} in stage {stage.name} "
-                "were counted and not judged, for its clients joined or left meanwhile"
+                f"were counted and not judged, for {why}"
             )
 
 
@@ -407,6 +422,7 @@ _ADVICE = {
 }
 RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _events,
+    _losses,
     _residue,
     _host_limits,
     _target,

@@ -34,6 +34,8 @@ pub struct Totals {
     /// One for each target up to the last that was told, with its last state.
     pub targets: Vec<TargetSnapshot>,
     pub stalls: Vec<Stall>,
+    /// The largest bound that was told of its clock.
+    pub bound_ns: u64,
 }
 
 impl Agent {
@@ -162,6 +164,7 @@ impl Totals {
             sum.connect_failed_total += told.connect_failed_total;
         }
         self.stalls.extend_from_slice(&snapshot.stalls);
+        self.bound_ns = self.bound_ns.max(snapshot.clock.map_or(0, |clock| clock.bound_ns));
         self.last = Some(snapshot);
     }
 

@@ -1,0 +1,227 @@
+"""One agent in one place, from its start to its last event, of which there is exactly one whatever
+comes together. It knows no other agent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from pubstorm.control import Beat, Failure, Hello
+from pubstorm.errors import FleetError
+from pubstorm.fleet.patience import Patience, Watchdog
+from pubstorm.fleet.reader import ContractError, Reader
+from pubstorm.fleet.slot import Slot, SlotLostError
+from pubstorm.snapshot import Snapshot
+
+How = Literal["bye", "exited", "silent", "broken", "lost"]
+BEAT = Beat().model_dump_json() + "\n"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A snapshot as it came."""
+
+    snapshot: Snapshot
+    line: bytes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last event of an incarnation of an agent."""
+
+    agent: int
+    how: How
+    """It said bye and exited with 0; exited otherwise; said nothing for too long; broke the
+    contract; cannot be reached any more, so that nobody knows whether it still plays."""
+    text: str
+    """What happened, naming the agent."""
+    incarnation: int = 0
+    """How many there were of this agent before."""
+
+
+FleetEvent = Frame | Ended
+
+
+class _End(NamedTuple):
+    how: How
+    text: str
+    hint: str = ""
+    error: FleetError | None = None
+    """Why it did not even start."""
+
+
+GIVEN_UP = _End("exited", "was given up")
+
+
+class Incarnation:
+    """An agent in a slot. One that ends before its hello tells why there; afterwards it is an
+    event."""
+
+    def __init__(
+        self,
+        place: tuple[int, int],
+        slot: Slot,
+        patience: Patience,
+        emit: Callable[[FleetEvent], None],
+    ) -> None:
+        """`place` is the agent's number, and how many incarnations it had before."""
+        loop = asyncio.get_running_loop()
+        self.agent, self.number = place
+        self.slot = slot
+        self.is_stopping = False
+        self.hello: asyncio.Future[Hello] = loop.create_future()
+        self.over: asyncio.Future[None] = loop.create_future()
+        """Done with the last event."""
+        self.task: asyncio.Task[None] | None = None
+        self._patience = patience
+        self._emit = emit
+        self._watchdog = Watchdog(patience)
+        self._is_spawned = False
+        self._is_killed = False
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether it has said hello."""
+        return self.hello.done() and self.hello.exception() is None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has said hello, and its last event has not come."""
+        return self.has_greeted and not self.over.done()
+
+    def start(self, plan_line: str) -> None:
+        """Starts it; `hello` and events tell what comes of it."""
+        self.task = asyncio.create_task(self._live(plan_line))
+
+    async def send(self, line: str) -> None:
+        """Writes a line to it. Returns when it is written, the agent is over, or time is up."""
+        sending = asyncio.ensure_future(self.slot.send(line))
+        try:
+            await asyncio.wait(
+                {sending, self.over},
+                timeout=self._patience.answer_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            sending.cancel()
+
+    def kill(self) -> None:
+        """Ends it at once, also if it is just being started."""
+        self._is_killed = True
+        self.slot.kill()
+
+    def give_up(self) -> None:
+        """Emits the last event, if it has not come."""
+        self._finish(GIVEN_UP)
+
+    async def _live(self, plan_line: str) -> None:
+        """Follows it to its end and emits its last event, whatever happens."""
+        end = GIVEN_UP
+        try:
+            end = await self._play(plan_line)
+        finally:
+            self.slot.kill()
+            if end.how == "lost":
+                # Nobody can wait for its end.
+                self._finish(end)
+            if self._is_spawned:
+                with suppress(TimeoutError, SlotLostError):
+                    await asyncio.wait_for(self.slot.wait(), self._patience.answer_s)
+            self._finish(end)
+
+    async def _play(self, plan_line: str) -> _End:
+        limit_s = self._patience.hello_s
+        try:
+            await asyncio.wait_for(self.slot.spawn(), limit_s)
+        except TimeoutError:
+            return _End("silent", f"could not be started within {limit_s:g} s")
+        except FleetError as error:
+            return _End("exited", "was not started", error=error)
+        self._is_spawned = True
+        if self._is_killed:
+            return GIVEN_UP
+        talking = asyncio.create_task(self._talk(plan_line))
+        try:
+            return await self._read()
+        finally:
+            talking.cancel()
+
+    async def _talk(self, plan_line: str) -> None:
+        """Sends the plan, and from then on beats until it is over."""
+        await self.slot.send(plan_line)
+        while self._patience.beat_s is not None:
+            await asyncio.sleep(self._patience.beat_s)
+            await self.send(BEAT)
+
+    async def _read(self) -> _End:
+        reader = Reader(self.agent, self.slot.agents)
+        answer_s = self._patience.answer_s
+        try:
+            while line := await self._line():
+                self._take(reader.read(line), line)
+            code = await asyncio.wait_for(self.slot.wait(), answer_s)
+        except _SilentError as silent:
+            return silent.end
+        except TimeoutError:
+            return _End("silent", f"closed its output and did not exit for {answer_s:g} s")
+        except SlotLostError as lost:
+            return _End("lost", f"was lost: {lost.message}", lost.hint or "")
+        except (ContractError, ValueError) as breach:
+            return _End("broken", f"broke the contract: {breach}")
+        how: How = "bye" if reader.bye and code == 0 else "exited"
+        return _End(how, *_ending(code, reader.failure, self.slot.last_words()))
+
+    async def _line(self) -> bytes:
+        """Its next line, or _SilentError."""
+        reading = asyncio.ensure_future(self.slot.line())
+        try:
+            while True:
+                asked_s = self._watchdog.look_s(stopping=self.is_stopping)
+                began_s = time.monotonic()
+                done, _ = await asyncio.wait({reading}, timeout=asked_s)
+                self._watchdog.wait(time.monotonic() - began_s, asked_s)
+                if done:
+                    return reading.result()
+                complaint = self._watchdog.complaint(stopping=self.is_stopping)
+                if complaint is not None:
+                    hint = "" if self.hello.done() else self.slot.last_words()
+                    raise _SilentError(_End(*complaint, hint))
+        finally:
+            reading.cancel()
+
+    def _take(self, said: Hello | Snapshot | None, line: bytes) -> None:
+        self._watchdog.hear(shown=said is not None)
+        if isinstance(said, Hello):
+            self.hello.set_result(said)
+        elif said is not None:
+            self._emit(Frame(said, line))
+
+    def _finish(self, end: _End) -> None:
+        if self.over.done():
+            return
+        self.over.set_result(None)
+        text = f"{self.slot.name} {end.text}"
+        if self.hello.done():
+            self._emit(Ended(self.agent, end.how, text, self.number))
+        else:
+            self.hello.set_exception(end.error or FleetError(text, end.hint or None))
+
+
+class _SilentError(Exception):
+    """An agent was silent for too long."""
+
+    def __init__(self, end: _End) -> None:
+        super().__init__(end.text)
+        self.end = end
+
+
+def _ending(code: int, failure: Failure | None, last_words: str) -> tuple[str, str]:
+    """How an agent ended, and a hint."""
+    if failure is not None:
+        return f"gave up: {failure.message}", failure.hint
+    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+    return how, last_words

@@ -8,6 +8,7 @@ pub mod reference;
 
 use std::env::{self, VarError};
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent::clock;
 use openssl::error::ErrorStack;
@@ -73,6 +74,19 @@ impl ExchangeError {
             Self::Sign(_) => "pubstorm-engine --help tells what it reads",
         }
     }
+}
+
+/// Held by whoever makes or reads a packet.
+static SIGNING: Mutex<()> = Mutex::new(());
+
+fn signing() -> MutexGuard<'static, ()> {
+    SIGNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends all exchanges: OpenSSL clears up when the process ends, and who uses it then meets memory
+/// that is gone.
+pub fn end() {
+    std::mem::forget(signing());
 }
 
 /// What the agents of a run have in common and nobody else has.

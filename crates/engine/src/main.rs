@@ -36,7 +36,9 @@ use exchange::{ExchangeError, follower, reference};
 use setup::{Setup, SetupError};
 
 fn main() -> ExitCode {
-    process::end(run(), hint)
+    let code = process::end(run(), hint);
+    exchange::end();
+    code
 }
 
 fn hint(error: &anyhow::Error) -> &'static str {

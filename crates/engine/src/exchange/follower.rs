@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use agent::clock;
 use agent::clock::estimator::{Estimator, Exchange};
 use anyhow::Result;
+use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 
-use super::{ExchangeError, Key, packet};
+use super::{ExchangeError, Key, packet, signing};
 use crate::setup;
 
 /// Whoever has not answered by then does not answer.
@@ -95,10 +96,15 @@ impl Follower {
         estimate.map(clock::follow).is_some()
     }
 
-    fn exchange(&self) -> Option<Exchange> {
+    fn question(&self) -> Result<(packet::Nonce, [u8; packet::BYTES]), ErrorStack> {
+        let _signing = signing();
         let mut nonce = packet::Nonce::default();
-        rand_bytes(&mut nonce).ok()?;
-        let question = packet::question(&self.key, &nonce).ok()?;
+        rand_bytes(&mut nonce)?;
+        Ok((nonce, packet::question(&self.key, &nonce)?))
+    }
+
+    fn exchange(&self) -> Option<Exchange> {
+        let (nonce, question) = self.question().ok()?;
         let deadline = Instant::now() + ANSWER_MAX;
         let mut bytes = [0; packet::BYTES + 1];
         let asked_ns = clock::host_ns();
@@ -106,7 +112,10 @@ impl Follower {
         loop {
             let length = self.socket.recv(&mut bytes).ok()?;
             let answered_ns = clock::host_ns();
-            let answer = packet::read_answer(&self.key, &nonce, &bytes[..length]);
+            let answer = {
+                let _signing = signing();
+                packet::read_answer(&self.key, &nonce, &bytes[..length])
+            };
             if let Some((came_ns, left_ns)) = answer {
                 return Some(Exchange { asked_ns, came_ns, left_ns, answered_ns });
             }

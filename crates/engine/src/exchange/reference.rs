@@ -9,7 +9,7 @@ use agent::{clock, pipes};
 use anyhow::Result;
 use plan::ReferenceHello;
 
-use super::{ExchangeError, Key, packet};
+use super::{ExchangeError, Key, packet, signing};
 
 /// Says which port it listens on, as one line of JSON, and answers until stdin ends.
 ///
@@ -41,6 +41,7 @@ fn answer_all(socket: &UdpSocket, key: &Key) {
 
 fn answer(socket: &UdpSocket, key: &Key, bytes: &[u8], from: SocketAddr) {
     let came_ns = clock::host_ns();
+    let _signing = signing();
     let Some(nonce) = packet::read_question(key, bytes) else { return };
     if let Ok(packet) = packet::answer(key, &nonce, came_ns, clock::host_ns) {
         // Whoever gets no answer asks again.

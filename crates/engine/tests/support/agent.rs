@@ -121,7 +121,8 @@ impl Agent {
             }
         };
         assert_eq!(bye.snapshots, self.totals.snapshots);
-        assert!(self.process.wait().unwrap().success());
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{status}");
         std::mem::take(&mut self.totals)
     }
 

@@ -287,11 +287,12 @@ class Losses:
 
     async def _join(self, agent: int) -> None:
         """Lets the clients of an engine join the publish stage that is on, as those of a change:
-        nobody sends what was due before."""
+        nobody sends what was due before. It passes over who joined and left until then by plan,
+        and knows by itself at what rate they go on."""
         scene = self._scene
         index = scene.progress.stage
         at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
-        missing = list(_changes(self._played(index), scene.presence))
+        missing = list(_changes(Presence(scene.plan), scene.presence))
         asked = [
             ApplyChange(at_ns=change.at_ns, population=change.population, action=change.action)
             for change in scene.course.asked
@@ -367,15 +368,6 @@ class Losses:
         presence = Presence(self._scene.plan)
         for stage in self._scene.plan.stages[: until + 1]:
             presence.enter(stage)
-        return presence
-
-    def _played(self, stage: int) -> Presence:
-        """Who is there for an engine that enters a publish stage with nobody, after the planned
-        changes that have taken effect."""
-        course, presence = self._scene.course, Presence(self._scene.plan)
-        for change in course.changes:
-            if change.stage == stage and change not in course.asked:
-                presence.change(change.population, change.action)
         return presence
 
 

@@ -69,7 +69,7 @@ def keys_of_two(plan: Plan, folder: Path) -> Plan:
     """The plan with a file that all clients share and one that each has for itself."""
     (folder / "shared").write_text("of all")
     for n in range(10):
-        (folder / f"own-{n}").write_text(f"of client {n}")
+        (folder / f"own-{n}").write_text(f"of client {n}\n")
     own = str(folder / "own-{n}")
     tls = Tls(ca=str(folder / "shared"), certificate=own, key=own)
     population = plan.populations[0].model_copy(update={"tls": tls})

@@ -12,16 +12,15 @@ import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pubstorm.children import close_stdin, signal_child
-from pubstorm.control import Failure
+from pubstorm.control import Failure, ReferenceHello
 from pubstorm.errors import FleetError
 from pubstorm.log_tail import last_lines, open_log
 from pubstorm.shortage import CANNOT_START, start_failure
-from pubstorm.value import Value
 
 KEY_VARIABLE = "PUBSTORM_CLOCK_KEY"
 """Variable with the key of the exchanges, in hexadecimal digits."""
@@ -30,14 +29,6 @@ START_TIMEOUT_S = 10.0
 """How long it may take to its first line."""
 END_TIMEOUT_S = 2.0
 """How long it may take to its end once its stdin is closed."""
-
-
-class ReferenceHello(Value):
-    """The first line of the reference agent."""
-
-    kind: Literal["reference"] = "reference"
-    port: int
-    """UDP port that it answers at."""
 
 
 _LINE: TypeAdapter[ReferenceHello | Failure] = TypeAdapter(

@@ -4,8 +4,6 @@ arithmetic."""
 from __future__ import annotations
 
 SECOND_NS = 10**9
-START_DELAY_NS = SECOND_NS // 10
-"""From a command to the instant it takes effect, so that it has reached every agent."""
 LEAVE_TIMEOUT_NS = 30 * SECOND_NS
 """How long disconnecting may take beyond its schedule."""
 

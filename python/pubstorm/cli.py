@@ -24,7 +24,7 @@ from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.identities.command import seed
 from pubstorm.invocation import Invocation
-from pubstorm.keys.command import keys
+from pubstorm.keys.command import keys, ray_keys
 from pubstorm.live import live_for
 from pubstorm.offered import peak_per_s
 from pubstorm.plan import Plan, provisional_plan
@@ -315,6 +315,7 @@ def broker(port: int) -> None:
 
 
 pubstorm.add_command(keys)
+pubstorm.add_command(ray_keys)
 pubstorm.add_command(seed)
 
 

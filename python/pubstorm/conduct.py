@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, START_DELAY_NS, schedule_ns
+from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, schedule_ns
 from pubstorm.cast import Cast
 from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
@@ -147,7 +147,7 @@ class Conductor:
     def _asked(self, wanted: AskedChange) -> list[AppliedChange]:
         """The change that takes effect as soon as every agent has heard of it, one for each share
         of a population."""
-        at_ns = time.monotonic_ns() + START_DELAY_NS
+        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
         if self._load_until_ns is None:
             raise UsageError("no publish stage is on", "changes are made while messages are sent")
         if at_ns + wanted.over_ns > self._load_until_ns:
@@ -183,7 +183,7 @@ class Conductor:
             presence.change(change.population, change.action)
 
     async def _play_stage(self, index: int, stage: Stage) -> None:
-        at_ns = time.monotonic_ns() + START_DELAY_NS
+        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
         self.progress.enter(index, at_ns)
         if self._entered is not None:
             self._entered(index, at_ns)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 
-from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, START_DELAY_NS, schedule_ns
+from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, schedule_ns
 from pubstorm.cast import Cast
 from pubstorm.control import ApplyChange, EnterStage, Unjudge
 from pubstorm.course import Course, Loss
@@ -212,11 +212,6 @@ class Losses:
     def _receivers(self) -> list[int]:
         return [p for p, each in enumerate(self._scene.plan.populations) if each.subscriptions]
 
-    @property
-    def _start_delay_ns(self) -> int:
-        """From a command to the instant it takes effect."""
-        return START_DELAY_NS
-
     def _start(self, agent: int, work: Coroutine[None, None, None]) -> None:
         self._tasks[agent] = asyncio.create_task(work)
 
@@ -276,7 +271,7 @@ class Losses:
             await self._join(agent)
             return
         await self._repeat(agent, index if is_on else index + 1)
-        at_ns = time.monotonic_ns() + self._start_delay_ns
+        at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
         until_ns = 0
         if is_on and isinstance(action, ConnectAction):
             starts = scene.presence.together(scene.plan.stages[index].populations)
@@ -292,11 +287,12 @@ class Losses:
 
     async def _join(self, agent: int) -> None:
         """Lets the clients of an engine join the publish stage that is on, as those of a change:
-        nobody sends what was due before."""
+        nobody sends what was due before. It passes over who joined and left until then by plan,
+        and knows by itself at what rate they go on."""
         scene = self._scene
         index = scene.progress.stage
-        at_ns = time.monotonic_ns() + self._start_delay_ns
-        missing = list(_changes(self._played(index), scene.presence))
+        at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
+        missing = list(_changes(Presence(scene.plan), scene.presence))
         asked = [
             ApplyChange(at_ns=change.at_ns, population=change.population, action=change.action)
             for change in scene.course.asked
@@ -372,15 +368,6 @@ class Losses:
         presence = Presence(self._scene.plan)
         for stage in self._scene.plan.stages[: until + 1]:
             presence.enter(stage)
-        return presence
-
-    def _played(self, stage: int) -> Presence:
-        """Who is there for an engine that enters a publish stage with nobody, after the planned
-        changes that have taken effect."""
-        course, presence = self._scene.course, Presence(self._scene.plan)
-        for change in course.changes:
-            if change.stage == stage and change not in course.asked:
-                presence.change(change.population, change.action)
         return presence
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 from pubstorm.histogram import HistogramSum
 from pubstorm.slices import Series, Slices
 from pubstorm.snapshot import (
+    ClockState,
     FlowSnapshot,
     PopulationSnapshot,
     Reason,
@@ -74,6 +75,8 @@ class Interval:
     populations: tuple[PopulationInterval, ...]
     connected_at: array[int] = field(default_factory=lambda: array("Q"))
     """Clients connected at the end, by target; those further on have none."""
+    clock: ClockState | None = None
+    """How well the agent knew the reference clock; None: its host has it."""
 
     @property
     def connected(self) -> int:
@@ -128,6 +131,7 @@ class Interval:
             busy_ns=snapshot.engine.busy_ns,
             populations=tuple(populations),
             connected_at=_connected_at(snapshot.targets),
+            clock=snapshot.clock,
         )
 
 
@@ -303,10 +307,14 @@ class Totals:
             self._add_interval(latest.emptied(max(at_ns, latest.to_ns), stage))
 
     def owe_received(self, stage: int, populations: Collection[int]) -> None:
-        """Owes populations what they have received in a stage, and nothing else."""
-        for (_, to), flow in self.stage(stage).flows.items():
-            if to in populations:
-                flow.counters["expected_total"] = flow.counters["received_total"]
+        """Owes populations what they have received in a stage, and nothing else. Agents do not
+        enter it at one instant: the first messages may count to the stage before, and are owed
+        there."""
+        for index in (stage - 1, stage):
+            for (_, to), flow in self.stage(index).flows.items():
+                received, expected = (flow.counters[f"{n}_total"] for n in ("received", "expected"))
+                if to in populations and (index == stage or received > expected):
+                    flow.counters["expected_total"] = received
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""

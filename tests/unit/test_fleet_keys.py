@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.errors import FleetError, ScenarioError
+from pubstorm.cli import main
+from pubstorm.errors import FleetError, ScenarioError, UsageError
 from pubstorm.fleet.choice import patience_of, site_of
 from pubstorm.fleet.local import LocalSite
 from pubstorm.fleet.patience import Patience
+from pubstorm.invocation import Invocation
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 
@@ -101,6 +103,24 @@ def test_clients_in_a_network_of_this_host_are_not_played_elsewhere() -> None:
         "populations.device.at: found clients at small with fleet.on ray, allowed are brokers that "
         "other hosts reach | leave network out of topology.bridges.uplink, or run on local"
     ]
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_option_is_short_for_the_key(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Invocation] = []
+
+    def load(invocation: Invocation) -> None:
+        asked.append(invocation)
+        raise UsageError("loaded")
+
+    monkeypatch.setattr(Invocation, "load", load)
+    assert main([command, "s.yaml", "--on", "ray://h:6379", "--set", "seed=2"]) == 2
+    assert capsys.readouterr().err == "error: loaded\n"
+    assert asked == [Invocation("s.yaml", ("seed=2", "fleet.on=ray://h:6379"))]
+    words = "pubstorm run s.yaml --set seed=2 --set fleet.on=ray://h:6379"
+    assert asked[0].command() == words
 
 
 def test_agents_of_this_host_get_no_beats(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 //! delivery is a first one, a duplicate, or one out of order. Bounded; what does not fit is said
 //! to be unfollowed. It knows neither how many were sent nor to whom: that is the fan-out's.
 
-use plan::StreamId;
+use plan::{INCARNATION_PLACES, StreamId};
 use rustc_hash::FxHashMap;
 
 /// Pairs of stream and receiver that are followed at most. The table grows by doubling and is
@@ -16,7 +16,8 @@ const WINDOW: u32 = u128::BITS;
 pub enum Delivery {
     /// The first of its message, after this many places that were passed over.
     First {
-        /// Places between the last delivery and this one.
+        /// Places between the last delivery and this one; none where a later incarnation of the
+        /// publisher has begun the stream anew.
         passed_over: u32,
     },
     /// The first of its message, after a later one of the stream.
@@ -87,6 +88,10 @@ impl Window {
             return Delivery::First { passed_over: 0 };
         }
         if ahead < u32::MAX / 2 {
+            if sequence / INCARNATION_PLACES != self.next / INCARNATION_PLACES {
+                *self = Self { seen: 1, next: sequence.wrapping_add(1), first: sequence };
+                return Delivery::First { passed_over: 0 };
+            }
             self.seen = if ahead + 1 < WINDOW { self.seen << (ahead + 1) } else { 0 } | 1;
             self.next = sequence.wrapping_add(1);
             return Delivery::First { passed_over: ahead };
@@ -131,6 +136,24 @@ mod tests {
         assert_eq!(notes(&[0, 127, 0]), [next, First { passed_over: 126 }, Duplicate]);
         assert_eq!(notes(&[0, 5000, 4999]), [next, First { passed_over: 4999 }, filled]);
         assert_eq!(notes(&[u32::MAX, 0, u32::MAX]), [next, next, Duplicate]);
+    }
+
+    #[test]
+    fn a_later_incarnation_begins_its_streams_anew() {
+        const PLACES: u32 = INCARNATION_PLACES;
+        let (next, early) = (First { passed_over: 0 }, Reordered { filled: false });
+        assert_eq!(
+            notes(&[0, 1, 9, PLACES, PLACES + 1, PLACES + 1, PLACES + 4]),
+            [next, next, First { passed_over: 7 }, next, next, Duplicate, First { passed_over: 2 }]
+        );
+        assert_eq!(
+            notes(&[7, PLACES + 3, PLACES + 2, 8, PLACES + 4]),
+            [next, next, early, Stale, next]
+        );
+        let last = (plan::INCARNATIONS - 1) * PLACES;
+        assert_eq!(notes(&[0, last, 0, last + 1, PLACES]), [next, next, Stale, next, Stale]);
+        // One that sends more goes on as before.
+        assert_eq!(notes(&[PLACES - 1, PLACES, PLACES - 1]), [next, next, Duplicate]);
     }
 
     #[test]

@@ -9,16 +9,22 @@ use anyhow::{Context, Result, bail};
 use plan::{Beat, Command, Snapshot};
 use serde::Serialize;
 
+use crate::lease::Lease;
+
 /// What comes from outside.
 pub enum Input {
     /// A line from the conductor.
     Command(Command),
-    /// The conductor is gone.
+    /// The conductor is gone, or nothing is heard of it any more.
     Closed,
 }
 
-/// The first line of stdin.
-pub fn read_line() -> Result<String> {
+/// The first line of stdin, within the lease.
+pub fn read_plan(lease: &Lease) -> Result<String> {
+    lease.first(read_line)
+}
+
+fn read_line() -> Result<String> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("cannot read the plan from stdin")?;
     if line.trim().is_empty() {
@@ -44,13 +50,18 @@ pub fn log(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Starts the thread that hands commands to the loop until stdin ends.
+/// Starts the thread that hands commands to the loop until stdin ends or the lease is over.
 pub fn read_commands(
+    lease: &Lease,
     inputs: Sender<Input>,
-    wake: impl Fn() -> io::Result<()> + Send + 'static,
+    wake: impl Fn() -> io::Result<()> + Clone + Send + 'static,
 ) -> Result<()> {
+    let (ended, wake_ended) = (inputs.clone(), wake.clone());
+    lease.watch(move || close(&ended, &wake_ended))?;
+    let lease = lease.clone();
     let read = move || {
         for line in io::stdin().lock().lines() {
+            lease.renew();
             let command = line.ok().and_then(|line| serde_json::from_str(&line).ok());
             // A line that is no command comes from no conductor of ours: better stop than guess.
             let Some(command) = command else { break };

@@ -9,6 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use plan::Failure;
 
+use crate::lease::LeaseOver;
 use crate::pipes;
 
 /// Makes the process end with its parent and lets it open all descriptors that it may; returns how
@@ -28,6 +29,11 @@ pub fn prepare() -> Result<u64> {
 pub fn end(outcome: Result<()>, hint: impl Fn(&anyhow::Error) -> &'static str) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // Nobody may read stdout any more: a line there could wait for ever.
+        Err(error) if error.is::<LeaseOver>() => {
+            pipes::log(&error.to_string());
+            ExitCode::FAILURE
+        }
         Err(error) => {
             let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
             pipes::write_line(&failure).ok();

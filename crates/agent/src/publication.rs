@@ -32,6 +32,8 @@ pub struct Sender {
     pub run_tag: u32,
     /// What is to be added to an instant of the clock for nanoseconds since 1970.
     pub since_1970_ns: u64,
+    /// Place of its first message in each of its streams.
+    pub first_sequence: u32,
     /// Index in the population over all agents.
     pub client: u32,
     /// The client's number.
@@ -58,7 +60,7 @@ impl PublicationSetup {
         Stamp {
             run_tag: sender.run_tag,
             stream: StreamId { publication, variant: variant as u16, client },
-            sequence: self.variants.sequence(moment.number),
+            sequence: sender.first_sequence.wrapping_add(self.variants.sequence(moment.number)),
             intended_ns: moment.intended_ns,
             actual_ns: moment.actual_ns,
         }

@@ -6,6 +6,7 @@ use plan::{
     EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot, TargetSnapshot,
 };
 
+use crate::clock;
 use crate::deliveries::Deliveries;
 
 /// Counts since the last snapshot.
@@ -24,8 +25,8 @@ pub struct Tally {
     pub busy_ns: u64,
     /// Deliveries outside the ledger.
     pub unfollowed_total: u64,
-    /// Deliveries of each flow in this stage, up to the last snapshot.
-    received_before: Vec<i64>,
+    /// Deliveries of each flow that were owed in this stage and had not come, at the last snapshot.
+    lacking_before: Vec<i64>,
     cpu_before_ns: u64,
     sequence: u64,
     from_ns: u64,
@@ -69,7 +70,7 @@ impl Tally {
             blocked: Histogram::default(),
             busy_ns: 0,
             unfollowed_total: 0,
-            received_before: vec![0; populations * populations],
+            lacking_before: vec![0; populations * populations],
             cpu_before_ns: 0,
             sequence: 0,
             from_ns: now_ns,
@@ -96,22 +97,22 @@ impl Tally {
 
     /// Counts deliveries of a stage anew; to be called behind a snapshot.
     pub fn begin_stage(&mut self) {
-        self.received_before.fill(0);
+        self.lacking_before.fill(0);
     }
 
-    /// Owes a population what it has received in this stage.
+    /// Owes a population what it has received in this stage, and nothing else.
     pub fn owe_received(&mut self, to: usize) {
-        for (flow, before) in self.flows.iter_mut().zip(&self.received_before) {
+        for (flow, before) in self.flows.iter_mut().zip(&self.lacking_before) {
             if flow.to == to {
-                flow.counters.expected_total += before + flow.counters.received_total;
+                flow.counters.expected_total -= before + lacking(&flow.counters);
             }
         }
     }
 
     /// Moves the counts out into a snapshot and starts the next interval.
     pub fn snapshot(&mut self, moment: &Moment) -> Snapshot {
-        for (flow, before) in self.flows.iter().zip(&mut self.received_before) {
-            *before += flow.counters.received_total;
+        for (flow, before) in self.flows.iter().zip(&mut self.lacking_before) {
+            *before += lacking(&flow.counters);
         }
         let told = |flow: &&mut FlowSnapshot| flow.counters != FlowCounters::default();
         let flows = self.flows.iter_mut().filter(told).map(take_flow).collect();
@@ -136,7 +137,7 @@ impl Tally {
                 ledger_pairs: moment.ledger_pairs,
                 unfollowed_total: std::mem::take(&mut self.unfollowed_total),
             },
-            clock: None,
+            clock: clock::take_state(),
         };
         self.cpu_before_ns = cpu_ns;
         self.sequence += 1;
@@ -186,6 +187,11 @@ impl Targets {
         }
         taken
     }
+}
+
+/// Deliveries that are owed and have not come.
+const fn lacking(counters: &FlowCounters) -> i64 {
+    counters.expected_total - counters.received_total
 }
 
 fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {

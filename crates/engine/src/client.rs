@@ -427,9 +427,8 @@ impl Client {
 
     fn route(&self, shared: &Shared) -> Route {
         let setup = &shared.setup;
-        let global = self.global(shared) as usize;
-        let sources = &setup.plan.sources;
-        let turn = global / setup.plan.populations[self.population()].at.count;
+        let sources = &setup.sources;
+        let turn = self.local as usize / setup.plan.populations[self.population()].at.count;
         let rate = setup.plan.populations[self.population()].read_rate_per_s;
         let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
         Route {

@@ -45,12 +45,16 @@ pub struct EventLoop {
     /// Changes of that stage.
     pending_changes: Vec<Waiting>,
     /// Populations that are owed what they receive in that stage.
-    pending_unjudged: Vec<usize>,
+    pending_unjudged: Option<Vec<usize>>,
     inputs: Receiver<Input>,
     snapshots: Sender<Snapshot>,
     next_snapshot_ns: u64,
     next_close_check_ns: u64,
     settled: bool,
+    /// Since when it is there, in nanoseconds.
+    since_ns: u64,
+    /// Who joins the stage that is on does so from then on, in nanoseconds.
+    joins_from_ns: u64,
     pause: Pause,
     /// Timers wait until then, in nanoseconds.
     timers_ns: u64,
@@ -93,12 +97,14 @@ impl EventLoop {
             changes: Changes::default(),
             pending: None,
             pending_changes: Vec::new(),
-            pending_unjudged: Vec::new(),
+            pending_unjudged: None,
             inputs,
             snapshots,
             next_snapshot_ns,
             next_close_check_ns: u64::MAX,
             settled: false,
+            since_ns: now_ns,
+            joins_from_ns: 0,
             pause: Pause::default(),
             timers_ns: 0,
         };
@@ -242,9 +248,23 @@ impl EventLoop {
                 self.with_client(index, Client::begin_publishing);
             }
         }
+        self.joins_from_ns = 0;
+        if at_ns < self.since_ns {
+            self.catch_up();
+        }
         changes.into_iter().for_each(|change| self.add_change(change));
-        let unjudged = std::mem::take(&mut self.pending_unjudged);
-        self.unjudge(unjudged);
+        if let Some(unjudged) = self.pending_unjudged.take() {
+            self.unjudge(unjudged);
+        }
+    }
+
+    /// The stage began before this agent did: what has changed by now is so from the start, and
+    /// nobody sends what was due before.
+    fn catch_up(&mut self) {
+        self.joins_from_ns = self.shared.now_ns;
+        for step in self.changes.begin_due(&mut self.shared) {
+            self.step(step);
+        }
     }
 
     /// Takes a change beyond the plan, if the stage that is on has room for it.
@@ -275,8 +295,9 @@ impl EventLoop {
     /// Owes populations what they receive, in the stage that comes next or in the one that is on.
     fn unjudge(&mut self, populations: Vec<usize>) {
         if self.pending.is_some() {
-            return self.pending_unjudged.extend(populations);
+            return self.pending_unjudged.get_or_insert_default().extend(populations);
         }
+        self.shared.stalls.excuse();
         for population in populations {
             if population < self.shared.judged.len() {
                 self.shared.stop_judging(population);
@@ -287,17 +308,22 @@ impl EventLoop {
     /// Does what changes now.
     fn walk_changes(&mut self) {
         for _ in 0..RAMP_TURN {
-            match self.changes.next(&mut self.shared) {
-                None => return,
-                Some(Step::Join { client, at_ns }) => {
-                    self.with_client(client, |client, shared| client.join(shared, at_ns));
-                }
-                Some(Step::Leave { client, at_ns }) => {
-                    self.with_client(client, |client, shared| client.leave(shared, at_ns));
-                }
-                Some(Step::Rate { population, at_ns, factor }) => {
-                    self.change_rate(population, at_ns, factor);
-                }
+            let Some(step) = self.changes.next(&mut self.shared) else { return };
+            self.step(step);
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Join { client, at_ns } => {
+                let at_ns = at_ns.max(self.joins_from_ns);
+                self.with_client(client, |client, shared| client.join(shared, at_ns));
+            }
+            Step::Leave { client, at_ns } => {
+                self.with_client(client, |client, shared| client.leave(shared, at_ns));
+            }
+            Step::Rate { population, at_ns, factor } => {
+                self.change_rate(population, at_ns, factor);
             }
         }
     }

@@ -2,9 +2,11 @@
 //! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
 //! the process ends, so no engine outlives its conductor.
 
+mod arguments;
 mod changes;
 mod client;
 mod event_loop;
+mod exchange;
 mod lifetimes;
 mod pause;
 mod read_rate;
@@ -25,24 +27,13 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use agent::{clock, ledger, pipes, process, tally};
-use anyhow::{Context, Result};
-use plan::{Bye, Hello, Plan, PlanError, Shard};
+use anyhow::Result;
+use plan::{Bye, Hello, Plan, PlanError};
 
+use arguments::{Part, Role};
 use event_loop::EventLoop;
+use exchange::{ExchangeError, follower, reference};
 use setup::{Setup, SetupError};
-
-const USAGE: &str = "\
-Usage: pubstorm-engine [--shard INDEX/COUNT]
-       pubstorm-engine --sink
-
-Reads a plan (one line of JSON), then commands, from stdin; writes snapshots to stdout.
-The formats are those of contract/ in Pubstorm's repository.
-
-Options:
-  --shard INDEX/COUNT  which share of the clients to play (default 0/1)
-  --sink               be a peer that answers and throws everything away, to calibrate against
-  --version            print the version
-  --help               print this text";
 
 fn main() -> ExitCode {
     process::end(run(), hint)
@@ -50,6 +41,8 @@ fn main() -> ExitCode {
 
 fn hint(error: &anyhow::Error) -> &'static str {
     if let Some(error) = error.downcast_ref::<SetupError>() {
+        error.hint()
+    } else if let Some(error) = error.downcast_ref::<ExchangeError>() {
         error.hint()
     } else if error.is::<PlanError>() {
         "a plan is made by the pubstorm of the same version as the engine"
@@ -66,18 +59,24 @@ fn is_short_of_threads(error: &anyhow::Error) -> bool {
 }
 
 fn run() -> Result<()> {
-    let Some(role) = arguments()? else { return Ok(()) };
+    let Some(role) = arguments::read()? else { return Ok(()) };
     let descriptors = process::prepare()?;
+    exchange::misread_clock()?;
     match role {
-        Role::Agent(shard) => play(shard, descriptors),
+        Role::Agent(part) => play(&part, descriptors),
+        Role::Clock { listen } => reference::run(&listen),
         Role::Sink => sink::run(),
     }
 }
 
 /// Plays one agent's share of the plan on stdin.
-fn play(shard: Shard, descriptors: u64) -> Result<()> {
-    let plan = Plan::from_json(&pipes::read_line()?)?;
-    let setup = Setup::new(plan, shard)?;
+fn play(part: &Part, descriptors: u64) -> Result<()> {
+    if let Some(address) = &part.reference {
+        follower::follow(address)?;
+    }
+    let shard = part.shard;
+    let plan = Plan::from_json(&pipes::read_plan(&part.lease)?)?;
+    let setup = Setup::new(plan, shard, part.incarnation)?;
     let hello = Hello {
         agent: shard.index(),
         agents: shard.count(),
@@ -87,7 +86,7 @@ fn play(shard: Shard, descriptors: u64) -> Result<()> {
         clients: setup.populations.iter().map(|p| p.share).collect(),
         clock_ns: clock::now_ns(),
         library: None,
-        clock: None,
+        clock: clock::take_state(),
     };
     pipes::write_line(&hello)?;
     let (input_sender, inputs) = mpsc::channel();
@@ -95,39 +94,11 @@ fn play(shard: Shard, descriptors: u64) -> Result<()> {
     let (event_loop, waker) = EventLoop::new(setup, inputs, snapshot_sender)?;
     let waker = Arc::new(waker);
     let wake = move || waker.wake();
-    pipes::read_commands(input_sender.clone(), wake.clone())?;
+    pipes::read_commands(&part.lease, input_sender.clone(), wake.clone())?;
     let writer = pipes::write_snapshots(snapshots, input_sender, wake)?;
     let snapshots = event_loop.run()?;
+    part.lease.check()?;
     writer.join().ok();
     pipes::write_line(&Bye { snapshots })?;
     Ok(())
-}
-
-/// What the process is.
-enum Role {
-    Agent(Shard),
-    Sink,
-}
-
-/// What to be; `None` where the arguments asked for a text only.
-fn arguments() -> Result<Option<Role>> {
-    let mut role = Role::Agent(Shard::WHOLE);
-    let mut parser = lexopt::Parser::from_env();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            lexopt::Arg::Long("shard") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                let shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
-                role = Role::Agent(shard);
-            }
-            lexopt::Arg::Long("sink") => role = Role::Sink,
-            lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
-            lexopt::Arg::Long("version") => {
-                let version = concat!("pubstorm-engine ", env!("CARGO_PKG_VERSION"));
-                return pipes::write_text(version).map(|()| None);
-            }
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(Some(role))
 }

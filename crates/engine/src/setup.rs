@@ -2,7 +2,7 @@
 //! goes, with all names resolved. Fixed before the loop starts; it knows no connection.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use agent::publication::{PublicationSetup, is_stamped_text, publications};
 use agent::rows::{self, RowsError};
@@ -46,6 +46,11 @@ pub struct Setup {
     pub plan: Plan,
     /// This agent's share.
     pub shard: Shard,
+    /// Which of the agents that play this share in turn it is, from 0: the next one starts when one
+    /// is lost.
+    pub incarnation: u32,
+    /// Source addresses of its clients, in turn; empty: the host's choice.
+    pub sources: Vec<IpAddr>,
     /// Address of each target.
     pub targets: Vec<SocketAddr>,
     /// One for each population of the plan.
@@ -88,14 +93,14 @@ impl Setup {
     ///
     /// # Errors
     /// [`SetupError`] names the target or the population, and what is wrong with it.
-    pub fn new(plan: Plan, shard: Shard) -> Result<Self, SetupError> {
+    pub fn new(plan: Plan, shard: Shard, incarnation: u32) -> Result<Self, SetupError> {
         let mut targets = Vec::new();
         for target in &plan.targets {
             let unresolved = |error| {
                 let target = format!("{}:{}", target.host, target.port);
                 SetupError::Unresolved { target, error }
             };
-            targets.push(resolve(&target.host, target.port).map_err(unresolved)?);
+            targets.push(resolve((&*target.host, target.port)).map_err(unresolved)?);
         }
         rows::bind(&plan).map_err(|(p, error)| {
             let population = plan.populations[p].name.clone();
@@ -123,8 +128,10 @@ impl Setup {
             publisher_at[population.at.first..][..population.at.count].fill(Some(p));
         }
         Ok(Self {
+            sources: own_sources(&plan.sources),
             plan,
             shard,
+            incarnation,
             targets,
             populations,
             publisher_of,
@@ -178,10 +185,18 @@ fn share(shard: Shard, population: &Population, clients: u32) -> u32 {
     if population.is_engines() { shard.share(clients) } else { 0 }
 }
 
+/// Those of a plan's source addresses that this host has; all, if it has none of them, so that the
+/// clients say why they cannot connect.
+fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
+    let is_own = |source: &IpAddr| UdpSocket::bind((*source, 0)).is_ok();
+    let own: Vec<IpAddr> = sources.iter().copied().filter(is_own).collect();
+    if own.is_empty() { sources.to_vec() } else { own }
+}
+
 /// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and
 /// brokers that listen on one only mostly listen on IPv4.
-fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
-    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+pub fn resolve(address: impl ToSocketAddrs) -> io::Result<SocketAddr> {
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     first.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
 }
@@ -191,8 +206,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_sources_of_another_host_are_left_to_it() {
+        let addresses = |texts: &[&str]| -> Vec<IpAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let all = addresses(&["203.0.113.1", "127.0.0.5", "203.0.113.2", "127.0.0.6"]);
+        assert_eq!(own_sources(&all), addresses(&["127.0.0.5", "127.0.0.6"]));
+        let foreign = addresses(&["203.0.113.1", "203.0.113.2"]);
+        assert_eq!(own_sources(&foreign), foreign);
+        assert_eq!(own_sources(&[]), addresses(&[]));
+    }
+
+    #[test]
     fn a_name_with_both_kinds_of_address_resolves_to_ipv4() {
-        assert_eq!(resolve("localhost", 1883).unwrap(), "127.0.0.1:1883".parse().unwrap());
-        assert_eq!(resolve("::1", 1).unwrap(), "[::1]:1".parse().unwrap());
+        assert_eq!(resolve("localhost:1883").unwrap(), "127.0.0.1:1883".parse().unwrap());
+        assert_eq!(resolve(("::1", 1)).unwrap(), "[::1]:1".parse().unwrap());
     }
 }

@@ -117,6 +117,7 @@ impl Shared {
         }
         self.judged.fill(true);
         self.tally.begin_stage();
+        self.stalls.begin_stage();
         for population in 0..self.judged.len() {
             if self.setup.plan.populations[population].lifetime.is_some() {
                 self.stop_judging(population);

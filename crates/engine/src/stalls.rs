@@ -34,6 +34,8 @@ pub struct Stalls {
     /// Those that have stalled and had nothing since, by client.
     stalled: FxHashMap<u32, Quiet>,
     told: Vec<Stall>,
+    /// Nobody is found to have stalled in this stage.
+    excused: bool,
 }
 
 /// Since when a client has had nothing.
@@ -72,6 +74,7 @@ impl Stalls {
             next: 0,
             stalled: FxHashMap::default(),
             told: Vec::new(),
+            excused: false,
         }
     }
 
@@ -88,6 +91,16 @@ impl Stalls {
         if !self.stalled.contains_key(&client) {
             self.hear(client, now_ns);
         }
+    }
+
+    /// Looks again from the next stage on.
+    pub const fn begin_stage(&mut self) {
+        self.excused = false;
+    }
+
+    /// In this stage nobody knows any more what is due: who is quiet has not stalled by that.
+    pub const fn excuse(&mut self) {
+        self.excused = true;
     }
 
     /// A client has gone; whether it had stalled.
@@ -109,7 +122,7 @@ impl Stalls {
             if share == 0 { 1.0 } else { tally.gauges.ready as f64 / f64::from(share) }
         }));
         self.note_ends(scene, tallies);
-        let Some(publishing) = scene.publishing else { return };
+        let Some(publishing) = scene.publishing.filter(|_| !self.excused) else { return };
         let clients = scene.clients;
         let mut counted = 0;
         for step in 0..clients.len() {

@@ -4,8 +4,12 @@
 
 #[path = "agent/changes.rs"]
 mod changes;
+#[path = "agent/lease.rs"]
+mod lease;
 #[path = "agent/lives.rs"]
 mod lives;
+#[path = "agent/losses.rs"]
+mod losses;
 #[path = "agent/stalls.rs"]
 mod stalls;
 mod support;
@@ -119,13 +123,29 @@ fn a_source_address_of_another_machine_is_named() {
     let broker = Scripted::start(Script::reliable);
     let populations = [population("p", 3, json!({"reconnect": null}))];
     let mut plan = plan(broker.port, &populations, &[connect(&[0])]);
-    plan["sources"] = json!(["127.0.0.5", "192.0.2.1"]);
+    plan["sources"] = json!(["203.0.113.1"]);
     let mut agent = Agent::start(&plan, "0/1");
     agent.stage(0);
     let totals = agent.stop();
     let (counters, outcomes) = &totals.populations[0];
-    assert_eq!((counters.connected_total, counters.connect_failed_total), (2, 1));
-    assert_eq!(outcomes.get(&Reason::BadSource), Some(&1));
+    assert_eq!((counters.connected_total, counters.connect_failed_total), (0, 3));
+    assert_eq!(outcomes.get(&Reason::BadSource), Some(&3));
+}
+
+#[test]
+fn source_addresses_of_other_hosts_are_left_to_them() {
+    let broker = Scripted::start(Script::reliable);
+    let populations = [population("p", 6, json!({"reconnect": null}))];
+    let mut plan = plan(broker.port, &populations, &[connect(&[0])]);
+    plan["sources"] = json!(["203.0.113.1", "127.0.0.5", "203.0.113.2", "127.0.0.6"]);
+    let mut agents = ["0/2", "1/2"].map(|shard| Agent::start(&plan, shard));
+    agents.iter_mut().for_each(|agent| agent.stage(0));
+    let from = broker.order(Server::sources);
+    assert_eq!(from.get("127.0.0.5"), Some(&4), "{from:?}");
+    assert_eq!(from.get("127.0.0.6"), Some(&2), "{from:?}");
+    for totals in agents.map(Agent::stop) {
+        assert_eq!(totals.populations[0].0.connected_total, 3);
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ mod zeromq;
 
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
-pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, Sent};
+pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
 pub use fan_out::FanOut;
 pub use histogram::{Batch, Histogram};
 pub use model::{
@@ -42,7 +42,7 @@ pub use snapshot::{
     Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
     Snapshot, Stall, TargetSnapshot,
 };
-pub use stamp::{STAMP_BYTES, Stamp, StreamId};
+pub use stamp::{INCARNATION_PLACES, INCARNATIONS, STAMP_BYTES, Stamp, StreamId};
 pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
 pub use texts::Columns;

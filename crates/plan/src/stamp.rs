@@ -9,6 +9,11 @@ pub const STAMP_BYTES: usize = 32;
 /// Bytes of a stamp as text: the marker, and six bits in each character.
 pub const STAMP_TEXT_BYTES: usize = MARKER.len() + (STAMP_BYTES * 8).div_ceil(6);
 
+/// Places of a stream that one incarnation of its publisher has: the next one begins behind them.
+pub const INCARNATION_PLACES: u32 = 1 << 26;
+/// Incarnations of an agent: places behind them would be taken for earlier ones.
+pub const INCARNATIONS: u32 = 32;
+
 /// What a stamp in a text begins with.
 const MARKER: &[u8; 5] = b"~pst~";
 /// Base 64 for URLs (RFC 4648, section 5): JSON escapes none of its characters.
@@ -42,7 +47,8 @@ pub struct Stamp {
     pub run_tag: u32,
     /// The message's stream.
     pub stream: StreamId,
-    /// Place in the stream, from 0.
+    /// Place in the stream, from 0; from [`INCARNATION_PLACES`] on for the publisher's next
+    /// incarnation, and so on.
     pub sequence: u32,
     /// When the message was due, in nanoseconds of the reference clock.
     pub intended_ns: u64,

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use agent::lease::Lease;
 use agent::{clock, pipes, process};
 use anyhow::{Context, Result, bail};
 use plan::{Bye, Hello, Plan, PlanError, Shard};
@@ -26,6 +27,7 @@ use subscribers::Subscribers;
 
 const USAGE: &str = "\
 Usage: pubstorm-zmq --population INDEX [--agent INDEX] [--agents COUNT] [--shard INDEX/COUNT]
+                    [--lease SECONDS]
 
 Reads a plan (one line of JSON), then commands, from stdin; writes snapshots to stdout.
 The formats are those of contract/ in Pubstorm's repository.
@@ -35,6 +37,7 @@ Options:
   --shard INDEX/COUNT  which share of its clients to play (default 0/1)
   --agent INDEX        this agent's number among all agents of the run (default 0)
   --agents COUNT       how many agents there are (default 1)
+  --lease SECONDS      end when stdin says nothing for so long (default: wait for ever)
   --version            print the version, and that of libzmq
   --help               print this text";
 
@@ -55,7 +58,7 @@ fn hint(error: &anyhow::Error) -> &'static str {
 fn run() -> Result<()> {
     let Some(role) = arguments()? else { return Ok(()) };
     let descriptors = process::prepare()?;
-    let plan = Plan::from_json(&pipes::read_line()?)?;
+    let plan = Plan::from_json(&pipes::read_plan(&role.lease)?)?;
     let own = Own::new(plan, role.population, role.shard)?;
     let player: Box<dyn Player> = if own.population().publications.is_empty() {
         Box::new(Subscribers::new(&own))
@@ -74,19 +77,20 @@ fn run() -> Result<()> {
         clock: None,
     };
     pipes::write_line(&hello)?;
-    play(role.agent, own, player)
+    play(&role, own, player)
 }
 
 /// Plays until it is told to stop.
-fn play(agent: u32, own: Own, player: Box<dyn Player>) -> Result<()> {
+fn play(role: &Role, own: Own, player: Box<dyn Player>) -> Result<()> {
     let (input_sender, inputs) = mpsc::channel();
     let (snapshot_sender, snapshots) = mpsc::channel();
-    let (event_loop, waker) = EventLoop::new(agent, own, player, (inputs, snapshot_sender))?;
+    let (event_loop, waker) = EventLoop::new(role.agent, own, player, (inputs, snapshot_sender))?;
     let waker = Arc::new(waker);
     let wake = move || waker.wake();
-    pipes::read_commands(input_sender.clone(), wake.clone())?;
+    pipes::read_commands(&role.lease, input_sender.clone(), wake.clone())?;
     let writer = pipes::write_snapshots(snapshots, input_sender, wake)?;
     let snapshots = event_loop.run()?;
+    role.lease.check()?;
     writer.join().ok();
     pipes::write_line(&Bye { snapshots })
 }
@@ -103,11 +107,13 @@ struct Role {
     agents: u32,
     population: usize,
     shard: Shard,
+    lease: Lease,
 }
 
 /// What to play; `None` where the arguments asked for a text only.
 fn arguments() -> Result<Option<Role>> {
     let (mut agent, mut agents, mut population, mut shard) = (0, 1, None, Shard::WHOLE);
+    let mut lease = Lease::new(None);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -119,6 +125,10 @@ fn arguments() -> Result<Option<Role>> {
             lexopt::Arg::Long("shard") => {
                 let text = parser.value()?.to_string_lossy().into_owned();
                 shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
+            }
+            lexopt::Arg::Long("lease") => {
+                let text = parser.value()?.to_string_lossy().into_owned();
+                lease = text.parse().map_err(anyhow::Error::msg).context("--lease")?;
             }
             lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
             lexopt::Arg::Long("version") => {
@@ -133,7 +143,7 @@ fn arguments() -> Result<Option<Role>> {
     if agent >= agents {
         bail!("found --agent {agent} of {agents}, allowed are numbers below {agents}");
     }
-    Ok(Some(Role { agent, agents, population: population as usize, shard }))
+    Ok(Some(Role { agent, agents, population: population as usize, shard, lease }))
 }
 
 fn number(parser: &mut lexopt::Parser) -> Result<u32> {

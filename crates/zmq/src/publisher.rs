@@ -79,6 +79,7 @@ impl Publisher {
             n: population.first + u64::from(client),
             run_tag: own.plan.run_tag,
             since_1970_ns: clock::since_1970_ns(),
+            first_sequence: 0,
         };
         Ok(Self {
             socket,

@@ -9,7 +9,8 @@ use std::net::TcpListener;
 use plan::{ChangeAction, Command, Stamp};
 use serde_json::{Value, json};
 use support::{
-    Agent, connect, free_port, plan, population, publication, publish, publisher, subscriber,
+    Agent, connect, free_port, left_alone, plan, population, publication, publish, publisher,
+    subscriber,
 };
 use zmq::{Context, Socket, SocketEvent};
 
@@ -216,4 +217,10 @@ fn what_cannot_be_played_is_said_with_a_hint() {
         assert!(message.contains(found), "{message}");
         assert!(hint.contains(advice), "{hint}");
     }
+}
+
+#[test]
+fn a_publisher_that_hears_nothing_more_ends() {
+    let plan = plan(free_port(), &[publisher("", 500, 4)], &[publish(60_000, &json!([]))]);
+    assert_eq!(left_alone(&plan, &format!("{PUBLISHER} --lease 0.3")), Some(1));
 }

@@ -31,6 +31,11 @@ class Patience:
     replace_s: float = 60.0
     """Until there is another place for a lost one."""
 
+    @property
+    def start_delay_ns(self) -> int:
+        """The start delay in nanoseconds."""
+        return round(self.start_delay_s * 1e9)
+
 
 class Watchdog:
     """How long an agent has been silent. Its time stands still while this process is held up, and

@@ -78,7 +78,8 @@ class Scenario(Part):
     named; or `never`. Not looked for over bridges."""
     sources: Sources = None
     """Addresses that clients connect from, used in turn: addresses and ranges such as
-    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target."""
+    127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target. Where
+    agents are on several hosts, name those of all: each agent uses those that its host has."""
     seed: Seed = 1
     """Seed of every random choice: the same scenario makes the same load."""
     fleet: Fleet = Fleet()

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.quantity import count_text, counted, duration_text, share_text, span_text
+from pubstorm.quantity import count_text, counted, duration_text, share_text
 from pubstorm.result import FlowResult, LimitedBy, Measured, PopulationResult, StageResult
 from pubstorm.snapshot import Reason
 
@@ -66,8 +66,10 @@ def _losses(measured: Measured) -> Iterable[Finding]:
     clients = sum(population.clients for population in measured.populations.values())
     for loss in measured.fleet.losses:
         its = f"its {count_text(loss.clients)} of {counted(clients, 'client')} were away"
-        back_s = loss.back_after_s
-        until = "from then on" if back_s is None else f"for {span_text(back_s)}, and then came back"
+        until = "from then on"
+        if loss.back_after_s is not None:
+            after = duration_text(1e6 * loss.back_after_s)
+            until = f"until another engine brought them back, which began {after} later"
         yield Finding(f"at {loss.at_s:.1f} s: {loss.text}: {its} {until}")
 
 
@@ -271,9 +273,6 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         for total, what in facts:
             if total:
                 yield Finding(f"{name}: {count_text(total)} {what} {of.removeprefix('of ')} owed")
-        negative = flow.latency_us.intended.negative_total + flow.latency_us.actual.negative_total
-        if negative:
-            yield Finding(f"{name}: {count_text(negative)} latencies were negative: clocks differ")
     unfollowed = measured.fleet.unfollowed_total
     if unfollowed:
         yield Finding(

@@ -3,7 +3,7 @@
 
 use agent::publication::{self, PublicationSetup};
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
-use plan::{Pacer, Payload, Publication, payload_bytes};
+use plan::{INCARNATION_PLACES, Pacer, Payload, Publication, payload_bytes};
 
 use super::{Client, Phase};
 use crate::clock;
@@ -298,6 +298,7 @@ fn sender(setup: &crate::setup::Setup, population: usize, client: u32) -> Sender
     let who = publication::Sender {
         run_tag: setup.plan.run_tag,
         since_1970_ns: setup.since_1970_ns,
+        first_sequence: setup.incarnation * INCARNATION_PLACES,
         client,
         n: plan.first + u64::from(client),
     };

@@ -15,12 +15,15 @@ pub use certificates::{Authority, Folder, Issued};
 pub use feed::{Feed, feed, sockets, subscribers};
 pub use scripted::{Scripted, Server};
 
-/// Starts an engine on a shard.
-fn spawn(shard: &str) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"))
-        .args(["--shard", shard])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+/// Starts an engine; `arguments` are its shard, and any options behind it.
+fn spawn(arguments: &str) -> Child {
+    engine(arguments).spawn().unwrap()
+}
+
+/// An engine with pipes, to be started.
+pub fn engine(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pubstorm-engine"));
+    command.args(["--shard"]).args(arguments.split_whitespace());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }

@@ -101,6 +101,25 @@ impl Server {
         }
     }
 
+    /// How many connections there are.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// How many connections there are from each address.
+    pub fn sources(&mut self) -> HashMap<String, usize> {
+        let mut sources = HashMap::new();
+        for link in self.links.values() {
+            let stream = match &link.stream {
+                Wire::Plain(stream) => stream,
+                Wire::Tls(stream) => stream.get_ref(),
+            };
+            let address = stream.peer_addr().unwrap().ip().to_string();
+            *sources.entry(address).or_default() += 1;
+        }
+        sources
+    }
+
     fn run(mut self, listener: &TcpListener, inbox: &Receiver<Order>) {
         let mut events = Events::with_capacity(256);
         loop {

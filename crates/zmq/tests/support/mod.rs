@@ -5,6 +5,7 @@
 #[path = "../../../engine/tests/support/agent.rs"]
 mod agent;
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
@@ -73,6 +74,17 @@ pub fn subscriber(context: &Context, port: u16, prefixes: &[&str]) -> Socket {
     prefixes.iter().for_each(|prefix| socket.set_subscribe(prefix.as_bytes()).unwrap());
     socket.connect(&format!("tcp://127.0.0.1:{port}")).unwrap();
     socket
+}
+
+/// The exit code of an agent that hears nothing after its plan.
+pub fn left_alone(plan: &Value, arguments: &str) -> Option<i32> {
+    let mut process = spawn(arguments);
+    // Waiting for a process closes its stdin, unless that is kept.
+    let mut stdin = process.stdin.take().unwrap();
+    writeln!(stdin, "{plan}").unwrap();
+    let code = process.wait().unwrap().code();
+    drop(stdin);
+    code
 }
 
 /// Starts `pubstorm-zmq`; `arguments` are its shard, and any options behind it.

@@ -1,0 +1,147 @@
+//! The lease of an agent: where it hears nothing from its conductor for so long, nobody can stop it
+//! any more, so it stops by itself. It knows neither lines nor clients.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{Builder, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// The first word, the plan, may take so many leases: other agents are started meanwhile.
+const PLAN_LEASES: u32 = 10;
+
+/// How long an agent goes on without a word; clones share what has been heard.
+#[derive(Clone, Debug)]
+pub struct Lease(Arc<Term>);
+
+#[derive(Debug)]
+struct Term {
+    /// `None`: the lease has no end.
+    length: Option<Duration>,
+    begun: Instant,
+    /// When something was heard last, in nanoseconds after `begun`.
+    heard_ns: AtomicU64,
+    over: AtomicBool,
+}
+
+/// An agent has heard nothing for the length of its lease.
+#[derive(Debug, thiserror::Error)]
+#[error("heard nothing for {} s: the lease is over", .0.as_secs_f64())]
+pub struct LeaseOver(Duration);
+
+impl Lease {
+    /// A lease that begins now; `None`: it has no end.
+    #[must_use]
+    pub fn new(length: Option<Duration>) -> Self {
+        let (heard_ns, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self(Arc::new(Term { length, begun: Instant::now(), heard_ns, over }))
+    }
+
+    /// Something was heard: it begins anew.
+    pub fn renew(&self) {
+        let heard_ns = self.0.begun.elapsed().as_nanos() as u64;
+        self.0.heard_ns.store(heard_ns, Ordering::Relaxed);
+    }
+
+    /// Waits for the first word, which takes longer than others.
+    ///
+    /// # Errors
+    /// [`LeaseOver`], and what `read` says.
+    pub fn first<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let Some(length) = self.0.length else { return read() };
+        let (sender, first) = std::sync::mpsc::channel();
+        let read = move || {
+            // Nobody waits for it any more where the lease is over.
+            let _ = sender.send(read());
+        };
+        Builder::new().name("plan".into()).spawn(read)?;
+        let patience = length * PLAN_LEASES;
+        first.recv_timeout(patience).unwrap_or_else(|_| Err(LeaseOver(patience).into()))
+    }
+
+    /// Starts the thread that calls `end` once the lease is over; it begins anew here.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no thread left.
+    pub fn watch(&self, end: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.renew();
+        let Some(length) = self.0.length else { return Ok(()) };
+        let lease = self.clone();
+        let watch = move || {
+            while let Some(left) = lease.left(length) {
+                sleep(left);
+            }
+            lease.0.over.store(true, Ordering::Release);
+            end();
+        };
+        Builder::new().name("lease".into()).spawn(watch)?;
+        Ok(())
+    }
+
+    /// Nothing, or that it is over.
+    ///
+    /// # Errors
+    /// [`LeaseOver`].
+    pub fn check(&self) -> Result<(), LeaseOver> {
+        match self.0.length {
+            Some(length) if self.0.over.load(Ordering::Acquire) => Err(LeaseOver(length)),
+            _ => Ok(()),
+        }
+    }
+
+    fn left(&self, length: Duration) -> Option<Duration> {
+        let heard = Duration::from_nanos(self.0.heard_ns.load(Ordering::Relaxed));
+        (heard + length).checked_sub(self.0.begun.elapsed()).filter(|left| !left.is_zero())
+    }
+}
+
+impl FromStr for Lease {
+    type Err = String;
+
+    /// A lease of so many seconds.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+        let seconds =
+            seconds.ok_or_else(|| format!("found '{text}', allowed are 0.1 to 86400 seconds"))?;
+        Ok(Self::new(Some(Duration::from_secs_f64(seconds))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_read() {
+        let length = |text: &str| text.parse::<Lease>().map(|lease| lease.0.length);
+        assert_eq!(length("4"), Ok(Some(Duration::from_secs(4))));
+        assert_eq!(length("0.5"), Ok(Some(Duration::from_millis(500))));
+        for wrong in ["", "0", "-1", "nan", "inf", "4s", "1e9"] {
+            assert!(length(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_first_word_is_handed_on() {
+        let lease: Lease = "60".parse().unwrap();
+        assert_eq!(lease.first(|| Ok(7)).unwrap(), 7);
+        assert!(lease.first(|| anyhow::bail!("nothing") as Result<()>).is_err());
+        assert_eq!(Lease::new(None).first(|| Ok(8)).unwrap(), 8);
+    }
+
+    #[test]
+    fn it_is_over_when_nothing_is_heard_and_says_how_long() {
+        let lease: Lease = "0.1".parse().unwrap();
+        assert!(lease.check().is_ok());
+        let (sender, ended) = std::sync::mpsc::channel();
+        lease.watch(move || sender.send(()).unwrap()).unwrap();
+        ended.recv().unwrap();
+        let over = lease.check().unwrap_err().to_string();
+        assert_eq!(over, "heard nothing for 0.1 s: the lease is over");
+    }
+}

@@ -1,0 +1,116 @@
+//! What an agent does that hears nothing more from its conductor.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use plan::{Command, Snapshot};
+use serde_json::{Value, json};
+use testkit::Script;
+
+use super::support::{Agent, Scripted, engine, plan, population, publication};
+use super::{connect, publish};
+
+const LEASE: Duration = Duration::from_millis(500);
+
+/// An engine with a lease that has been given a plan.
+fn leased(plan: &Value) -> Child {
+    let process = engine("0/1 --lease 0.5").stderr(Stdio::piped()).spawn().unwrap();
+    writeln!(process.stdin.as_ref().unwrap(), "{plan}").unwrap();
+    process
+}
+
+fn send(process: &Child, command: &Command) {
+    let line = serde_json::to_string(command).unwrap();
+    writeln!(process.stdin.as_ref().unwrap(), "{line}").unwrap();
+}
+
+/// Waits for the end of a process that says nothing more to stdin; what it says on stderr.
+fn end(mut process: Child) -> String {
+    // Waiting for a process closes its stdin, unless that is kept.
+    let stdin = process.stdin.take();
+    assert_eq!(process.wait().unwrap().code(), Some(1));
+    drop(stdin);
+    let mut text = String::new();
+    process.stderr.unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Lines up to the one that `last` holds for; their number.
+fn read_until(lines: &mut impl Iterator<Item = String>, last: impl Fn(&str) -> bool) -> usize {
+    lines.position(|line| last(&line)).unwrap() + 1
+}
+
+fn is_beat(line: &str) -> bool {
+    line == r#"{"kind":"beat"}"#
+}
+
+#[test]
+fn a_silent_but_open_stdin_disconnects_every_client_and_ends_the_engine() {
+    let broker = Scripted::start(Script::reliable);
+    let will = json!({"topic": "gone", "payload": "{n}", "qos": 0, "retain": false});
+    let populations = [population("p", 5, json!({"will": will}))];
+    let mut process = leased(&plan(broker.port, &populations, &[connect(&[0])]));
+    send(&process, &Command::Stage { index: 0, at_ns: Agent::now_ns() });
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let ready = |line: &str| {
+        let snapshot: Result<Snapshot, _> = serde_json::from_str(line);
+        snapshot.is_ok_and(|snapshot| snapshot.populations[0].gauges.ready == 5)
+    };
+    read_until(&mut lines, ready);
+    assert_eq!(end(process), "heard nothing for 0.5 s: the lease is over\n");
+    let (links, wills) = broker.order(|server| (server.links(), server.broker.accepted().len()));
+    assert_eq!((links, wills), (0, 0), "a DISCONNECT takes the will back");
+}
+
+#[test]
+fn beats_are_answered_by_a_busy_engine_and_keep_it_alive() {
+    let broker = Scripted::start(Script::reliable);
+    let mut closed = publication("t/{n}", 0, 1);
+    closed["pace"] = json!({"kind": "closed"});
+    let subscriptions = json!([{"filter": "t/#", "qos": 0}]);
+    let populations = [
+        population("pub", 10, json!({"publications": [closed]})),
+        population("sub", 1, json!({"subscriptions": subscriptions})),
+    ];
+    let mut plan = plan(broker.port, &populations, &[connect(&[0, 1]), publish(&[0], 60_000)]);
+    plan["snapshot_interval_ns"] = json!(5_000_000);
+    let mut process = leased(&plan);
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    send(&process, &Command::Stage { index: 0, at_ns: Agent::now_ns() });
+    read_until(&mut lines, |line| line.contains(r#""settled":true"#));
+    send(&process, &Command::Stage { index: 1, at_ns: Agent::now_ns() });
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * LEASE {
+        send(&process, &Command::Beat);
+        read_until(&mut lines, is_beat);
+        std::thread::sleep(LEASE / 20);
+    }
+    send(&process, &Command::Stop);
+    read_until(&mut lines, |line| line.contains(r#""kind":"bye""#));
+    assert!(process.wait().unwrap().success());
+}
+
+#[test]
+fn an_engine_to_whom_nobody_listens_ends_too() {
+    let populations: Vec<Value> = (0..50).map(|_| population("p", 1, json!({}))).collect();
+    let mut plan = plan(1, &populations, &[]);
+    plan["snapshot_interval_ns"] = json!(1_000_000);
+    // Its stdout is full long before the lease is over.
+    assert!(end(leased(&plan)).contains("the lease is over"));
+}
+
+#[test]
+fn an_engine_that_is_given_no_plan_ends() {
+    let process = engine("0/1 --lease 0.1").stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(end(process), "heard nothing for 1 s: the lease is over\n");
+}
+
+#[test]
+fn a_closed_stdin_is_no_lost_lease() {
+    let mut process = leased(&plan(1, &[population("p", 1, json!({}))], &[]));
+    process.stdin = None;
+    let output = process.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
+}

@@ -57,14 +57,23 @@ def test_an_agent_that_told_nothing_is_lost_without_a_trace() -> None:
 
 
 def test_what_came_is_owed_where_nobody_can_say_what_ought_to_have_come() -> None:
-    early = made.snapshot(0, 0, -1, 0, made.flow(expected=0, received=2))
-    totals = merge([early, made.snapshot(0, 1, 0, 100, made.flow(expected=90, received=70))])
+    before = made.snapshot(0, 0, -1, 0, made.flow(expected=9, received=9))
+    early = made.snapshot(0, 1, -0.5, 0, made.flow(expected=0, received=2))
+    later = made.snapshot(0, 3, 1, 0, made.flow(expected=0, received=3))
+    load = made.snapshot(0, 2, 0, 100, made.flow(expected=90, received=70))
+    totals = merge([before, early, load, later])
+    totals.note_early(early)
+    totals.note_early(later)
+
+    def expected() -> list[int]:
+        return [totals.stage(n).flow(0, 1).counters["expected_total"] for n in (0, 1)]
+
     totals.owe_received(1, {0})
-    assert totals.stage(1).flow(0, 1).counters["expected_total"] == 90
+    assert expected() == [9, 90]
+    # What came before its agent had entered the stage is owed where it was counted, and what it had
+    # of the next one there.
     totals.owe_received(1, {1})
-    # What came before its agent had entered the stage is owed there.
-    expected = [totals.stage(index).flow(0, 1).counters["expected_total"] for index in (0, 1)]
-    assert expected == [2, 70]
+    assert expected() == [11, 70]
 
 
 def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:

@@ -45,7 +45,13 @@ FOREIGN = {
         "topology.ports",
     },
     "redis": {"identities.store"},
-    "ray": {"fleet.ray"},
+    "ray": {
+        "fleet.ray.cluster",
+        "fleet.ray.runner",
+        "fleet.ray.site",
+        "fleet.ray.slot",
+        "fleet.ray.words",
+    },
     "yaml": {"scenario.document"},
     "rich": {
         "cli",

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("python", "crates", "tests", "docs", "scripts", "scenarios", "benches", "fuzz", ".ci")
+FOLDERS = (
+    "python",
+    "crates",
+    "tests",
+    "docs",
+    "scripts",
+    "scenarios",
+    "benches",
+    "deploy",
+    "fuzz",
+    ".ci",
+)
 SUFFIXES = {".py", ".rs", ".toml", ".yaml", ".md", ""}
 GENERATED = ("docs/reference/", "contract/")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pubstorm.cast import Cast, Program
+from pubstorm.clocks import clock_bound_us, clock_result
 from pubstorm.control import Hello
 from pubstorm.course import Course, Loss, StageSpan
 from pubstorm.histogram import HistogramSum
@@ -38,6 +39,7 @@ from pubstorm.readings import Span
 from pubstorm.result import (
     AgentLoss,
     AgentResult,
+    ClockResult,
     FleetResult,
     FlowResult,
     HistogramPair,
@@ -83,6 +85,25 @@ class Assembly:
     def cast(self) -> Cast:
         """Who played what."""
         return Cast.among(self.plan, len(self.hellos))
+
+    @cached_property
+    def clocks(self) -> Mapping[int, ClockResult | None]:
+        """How well each agent knew the reference clock; None where its host has it."""
+        stamping = {span.index for span in self._spans_of(PublishAction)}
+        intervals: dict[int, list[Interval]] = {}
+        for interval in self.totals.time_line():
+            intervals.setdefault(interval.agent, []).append(interval)
+        return {
+            agent: clock_result(hello, intervals.get(agent, []), stamping)
+            for agent, hello in enumerate(self.hellos)
+        }
+
+    @cached_property
+    def clock_bound_us(self) -> float:
+        """How far delivery times are off at most, since two agents' clocks made them. One that was
+        replaced had two."""
+        again = (self.clocks.get(loss.agent) for loss in self.course.losses if loss.back_ns)
+        return clock_bound_us([*self.clocks.values(), *again])
 
     @property
     def agents_of_load(self) -> int:
@@ -130,6 +151,7 @@ class Assembly:
             on=self.on,
             losses=tuple(map(self._loss, self.course.losses)),
             agents=tuple(self._agent(hello, load) for hello in hellos),
+            clock_bound_us=self.clock_bound_us,
             lateness_us=Latency.of(publish.lateness.value()),
             blocked_us=Latency.of(publish.blocked.value()),
             load_intervals_total=len(load),
@@ -218,7 +240,7 @@ class Assembly:
             lost_total=sum(_lost(flow) for flow in into),
             outcomes=dict(totals.outcomes),
             rates=rates,
-            latency_us=_delivery(into).latency_us(),
+            latency_us=_delivery(into).latency_us(self.clock_bound_us),
             ack_latency_us=acks.latency_us(),
             connect_time_us=Latency.of(totals.connect_time.value()),
             ack_histogram_ns=acks,
@@ -234,7 +256,7 @@ class Assembly:
             surplus_total=max(
                 totals.counters["received_total"] - totals.counters["expected_total"], 0
             ),
-            latency_us=histograms.latency_us(),
+            latency_us=histograms.latency_us(self.clock_bound_us),
             histogram_ns=histograms,
         )
 
@@ -320,7 +342,7 @@ class Assembly:
                 f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
                 for name in ("expected", "duplicate", "reordered", "stale")
             },
-            latency_us=_delivery(into).latency_us(),
+            latency_us=_delivery(into).latency_us(self.clock_bound_us),
             ack_latency_us=_acknowledgements(publishing).latency_us(),
             sent_per_s=rate_per_s(steady, indices, "sent"),
             acked_per_s=rate_per_s(steady, indices, "acked"),
@@ -351,6 +373,7 @@ class Assembly:
             rss_max_bytes=totals.rss_max_bytes,
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),
+            clock=self.clocks.get(hello.agent),
             host=self.hosts.get(hello.agent, ""),
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -16,17 +16,18 @@ from rich.console import Console
 from pubstorm import __version__
 from pubstorm.binaries import broker_path, engine_path
 from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, calibrate, in_words
-from pubstorm.calibrate.calibration import store
+from pubstorm.calibrate.calibration import Fingerprint, find, store
 from pubstorm.control_socket import ask
 from pubstorm.down import take_down
+from pubstorm.environment import read_environment
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.identities.command import seed
 from pubstorm.invocation import Invocation
-from pubstorm.keys.command import keys
+from pubstorm.keys.command import keys, ray_keys
 from pubstorm.live import live_for
 from pubstorm.offered import peak_per_s
-from pubstorm.plan import provisional_plan
+from pubstorm.plan import Plan, provisional_plan
 from pubstorm.preflight import (
     Host,
     agents_needed,
@@ -49,13 +50,19 @@ from pubstorm.report.text import render, render_verdict
 from pubstorm.result import SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.run_directory import RunDirectory
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.fleet import place
 from pubstorm.scenario.load import largest, smallest
 from pubstorm.scenario.roles import is_zeromq
 from pubstorm.search import resume_search, run_search
 from pubstorm.search.forecast import search_in_words
 from pubstorm.series import resume_series, run_series
 from pubstorm.shipped import shipped_scenarios
+from pubstorm.sizes import sizes_of
+from pubstorm.sizes.costs import Costs
+from pubstorm.sizes.words import sizes_in_words
 from pubstorm.topology.ports import check_ports, fixed_ports
+from pubstorm.units import UnfitError
 
 TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
 SET = click.option(
@@ -67,16 +74,44 @@ SET = click.option(
 )
 
 
+def _fleet_on(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    """The override that an --on stands for."""
+    if value is None:
+        return ()
+    try:
+        return (f"fleet.on={place(value)}",)
+    except UnfitError as error:
+        message = f"--on {value}: {error}"
+        raise UsageError(
+            message, "ray is the cluster that this host is in; an address is that of its head"
+        ) from error
+
+
+ON = click.option(
+    "--on",
+    metavar="PLACE",
+    callback=_fleet_on,
+    help="Where the engines run: local, ray, or ray://HOST:PORT. Short for --set fleet.on=PLACE.",
+)
+
+
 def asked_for(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command its scenario with --target and --set as one value."""
+    """Gives a command its scenario with --target, --on and --set as one value."""
 
     @TARGET
+    @ON
     @SET
     @functools.wraps(command)
     def with_invocation(
-        scenario: str | None, overrides: tuple[str, ...], target: str | None, **others: object
+        scenario: str | None,
+        target: str | None,
+        on: tuple[str, ...],
+        overrides: tuple[str, ...],
+        **others: object,
     ) -> int:
-        return command(asked=Invocation(scenario or "", overrides, target), **others)
+        return command(asked=Invocation(scenario or "", (*overrides, *on), target), **others)
 
     return with_invocation
 
@@ -144,7 +179,7 @@ def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -
     if resume is not None:
         if asked != Invocation("") or out is not None:
             raise UsageError(
-                "--resume goes with no SCENARIO, --set, --target or --out",
+                "--resume goes with no SCENARIO, --set, --on, --target or --out",
                 "the folder holds them",
             )
         if (resume / SEARCH_FILE).exists():
@@ -175,7 +210,8 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host.
 
     Of a sweep, the plan of the first step is printed, of a search that of its first value, and what
-    the largest one needs. Ends with 3 where this host has too little.
+    the largest one needs. Ends with 3 where this host has too little. Where the engines are on a
+    cluster, it prints how many hosts such as fleet.host they need, and ends with 0.
     """
     loaded = asked.load()
     steps = [step.scenario for step in loaded.steps] or [loaded]
@@ -189,25 +225,15 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     heaviest, plan = max(
         zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
     )
-    host = Host.here()
-    agents = heaviest.fleet.agents or agents_needed(
-        plan, descriptors=host.descriptors, cores=host.cores
-    )
-    brokers = broker_kinds(heaviest.topology)
-    needed = needs(plan, host, agents=agents, brokers=brokers)
-    needed += network_needs_here(heaviest.topology.networks)
-    is_elsewhere = bool(heaviest.target) and not brokers and not is_zeromq(heaviest)
     for line in (
         *plan_in_words(first, provisional_plan(first)),
         *sweep_in_words(loaded),
         *search_in_words(steps[0], played_times),
-        *needs_in_words(needed, agents),
-        *(broker_needs_in_words(broker_host_needs(plan)) if is_elsewhere else ()),
     ):
         click.echo(line)
-    if fixes is not None:
-        _write(fixes, script(plan.name, needed))
-    return 0 if all(need.is_met for need in needed) else HOST_SHORT
+    if heaviest.fleet.on != "local":
+        return _checked_cluster(heaviest, plan, fixes)
+    return _checked_host(heaviest, plan, fixes)
 
 
 @pubstorm.command()
@@ -289,7 +315,45 @@ def broker(port: int) -> None:
 
 
 pubstorm.add_command(keys)
+pubstorm.add_command(ray_keys)
 pubstorm.add_command(seed)
+
+
+def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
+    """Prints what the plan needs from this host."""
+    host, brokers = Host.here(), broker_kinds(scenario.topology)
+    agents = scenario.fleet.agents or agents_needed(
+        plan, descriptors=host.descriptors, cores=host.cores
+    )
+    needed = needs(plan, host, agents=agents, brokers=brokers)
+    needed += network_needs_here(scenario.topology.networks)
+    for line in (*needs_in_words(needed, agents), *_broker_lines(scenario, plan)):
+        click.echo(line)
+    if fixes is not None:
+        _write(fixes, script(plan.name, needed))
+    return 0 if all(need.is_met for need in needed) else HOST_SHORT
+
+
+def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
+    """Prints the sizes of the cluster that the plan needs; this host is not in question."""
+    if fixes is not None:
+        raise UsageError(
+            "--fixes is for engines on this host, and fleet.on names a cluster",
+            "leave it out; deploy/README.md has the settings of a cluster's hosts",
+        )
+    here = Fingerprint.of(read_environment(__version__, ()))
+    ports = Host.here().ports
+    sizes = sizes_of(plan, scenario.fleet, Costs.of(*find(here)), ports)
+    for line in (*sizes_in_words(sizes, ports), *_broker_lines(scenario, plan)):
+        click.echo(line)
+    return 0
+
+
+def _broker_lines(scenario: Scenario, plan: Plan) -> Iterable[str]:
+    """What a broker elsewhere ought to have."""
+    if not scenario.target or scenario.topology.brokers or is_zeromq(scenario):
+        return ()
+    return broker_needs_in_words(broker_host_needs(plan))
 
 
 def _write(path: Path, text: str) -> None:

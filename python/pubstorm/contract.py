@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from pubstorm.control import BeatAnswer, Bye, Command, Failure, Hello
+from pubstorm.control import BeatAnswer, Bye, Command, Failure, Hello, ReferenceHello
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.snapshot import Snapshot
 
@@ -16,7 +16,8 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 def control_schema() -> dict[str, Any]:
     """A line between conductor and agent other than plan and snapshot."""
-    lines: TypeAdapter[object] = TypeAdapter(Command | Hello | BeatAnswer | Failure | Bye)
+    said = Hello | ReferenceHello | BeatAnswer | Failure | Bye
+    lines: TypeAdapter[object] = TypeAdapter(Command | said)
     title = "A line between conductor and agent, other than plan and snapshot"
     return {"$schema": DRAFT, "title": title, **lines.json_schema(mode="serialization")}
 

@@ -100,6 +100,14 @@ class Hello(Value):
     reference."""
 
 
+class ReferenceHello(Value):
+    """The first line of the reference clock: where it answers."""
+
+    kind: Literal["reference"] = "reference"
+    port: Annotated[int, Field(ge=1, le=65535)]
+    """Its port of UDP."""
+
+
 class BeatAnswer(Value):
     """The answer to a beat."""
 

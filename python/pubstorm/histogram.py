@@ -73,6 +73,13 @@ class Histogram(Value):
         tally.add(other)
         return tally.value()
 
+    def from_zero(self) -> Histogram:
+        """The same durations, the negative ones as 0."""
+        if not self.negative_total:
+            return self
+        zeros = Histogram(count=self.negative_total, buckets=((0, self.negative_total),))
+        return self.model_copy(update={"negative_total": 0, "negative_min_ns": 0}).plus(zeros)
+
     def quantile_ns(self, quantile: float) -> int:
         """The duration that a share `quantile` (0 to 1) of the counts does not exceed: the upper
         end of its bucket, at most the largest duration. 0 when empty."""

@@ -14,6 +14,7 @@ from typing import Literal
 from pubstorm.histogram import HistogramSum
 from pubstorm.slices import Series, Slices
 from pubstorm.snapshot import (
+    ClockState,
     FlowSnapshot,
     PopulationSnapshot,
     Reason,
@@ -74,6 +75,8 @@ class Interval:
     populations: tuple[PopulationInterval, ...]
     connected_at: array[int] = field(default_factory=lambda: array("Q"))
     """Clients connected at the end, by target; those further on have none."""
+    clock: ClockState | None = None
+    """How well the agent knew the reference clock; None: its host has it."""
 
     @property
     def connected(self) -> int:
@@ -128,6 +131,7 @@ class Interval:
             busy_ns=snapshot.engine.busy_ns,
             populations=tuple(populations),
             connected_at=_connected_at(snapshot.targets),
+            clock=snapshot.clock,
         )
 
 

@@ -56,6 +56,7 @@ class _AgentState:
     gauges: dict[tuple[int, str], int] = field(default_factory=dict)
     rss_bytes: int = 0
     missing: Counter[int] = field(default_factory=Counter)
+    clock_bound_ns: int | None = None
 
     def emptied(self, at_ns: int) -> _AgentState:
         """Nobody is there; what is summed up stays."""
@@ -167,7 +168,8 @@ class LoadTimeline:
             for index, population in enumerate(snapshot.populations)
             for gauge in GAUGES
         }
-        state = _AgentState(snapshot.to_ns, gauges, snapshot.engine.rss_bytes, missing)
+        bound_ns = None if snapshot.clock is None else snapshot.clock.bound_ns
+        state = _AgentState(snapshot.to_ns, gauges, snapshot.engine.rss_bytes, missing, bound_ns)
         states.append(state)
 
     def _complete_until(self, newest_ns: int) -> int:
@@ -286,4 +288,6 @@ def _agent_figures(part: _AgentPart, state: _AgentState) -> dict[str, float]:
     lateness = part.lateness.value()
     if lateness.count:
         figures["lateness_p99_us"] = lateness.quantile_ns(0.99) / 1000
+    if state.clock_bound_ns is not None:
+        figures["clock_bound_us"] = state.clock_bound_ns / 1000
     return figures

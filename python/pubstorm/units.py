@@ -295,8 +295,10 @@ SIZE_FACTORS = {
     "B": Decimal(1),
     "kB": Decimal(10**3),
     "MB": Decimal(10**6),
+    "GB": Decimal(10**9),
     "KiB": Decimal(2**10),
     "MiB": Decimal(2**20),
+    "GiB": Decimal(2**30),
 }
 SHARE_FACTORS = {"": Decimal(1), "%": Decimal("0.01")}
 BANDWIDTH_FACTORS = {

@@ -126,6 +126,12 @@ hint: every key, with its kind and default, is in docs/reference/scenario.md
             "  hint: write mqtt://localhost\n",
         ),
         (
+            ["run", "good.yaml", "--on", "ray://head"],
+            "error: --on ray://head: found 'ray://head', allowed are local, ray and "
+            "ray://HOST:PORT\n"
+            "  hint: ray is the cluster that this host is in; an address is that of its head\n",
+        ),
+        (
             ["report", "."],
             "error: cannot read result.json: No such file or directory\n"
             "  hint: name a folder that `pubstorm run` has made\n",
@@ -238,6 +244,25 @@ def test_a_file_for_fixes_that_cannot_be_written_is_told(shell: Shell) -> None:
     assert outcome.stderr == (
         "error: cannot write none/fixes.sh: No such file or directory\n  hint: name another file\n"
     )
+
+
+def test_check_prints_the_sizes_of_a_cluster_and_ends_with_0(shell: Shell) -> None:
+    many = ("--set", "populations.device.clients=10M", "--set", "fleet.on=ray")
+    outcome = shell("check", "good.yaml", *many, "--set", "fleet.host.price=0.5")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    plan, _, sizes = outcome.stdout.partition("\nsizes, on hosts with 4 processors, ")
+    assert "10,000,000 clients" in plan
+    assert "needs, with" not in outcome.stdout
+    for words in ("  hosts  ", "  engines  ", "ports to a target", "memory", " an hour are "):
+        assert words in sizes
+    assert "open files of a broker" in sizes
+
+
+def test_fixes_are_for_this_host_only(shell: Shell) -> None:
+    outcome = shell("check", "good.yaml", "--set", "fleet.on=ray", "--fixes", "fixes.sh")
+    assert outcome.code == 2
+    assert outcome.stderr.startswith("error: --fixes is for engines on this host")
+    assert not Path("fixes.sh").exists()
 
 
 def test_ready_scenarios_are_listed_a_line_each(shell: Shell) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pubstorm.control import AGENT_LINE, COMMAND
+from pubstorm.control import AGENT_LINE, COMMAND, ReferenceHello
 from pubstorm.histogram import Histogram, bucket_index, bucket_upper_ns
 from pubstorm.plan import Attachment, Plan, clients_at, target_of
 from pubstorm.preflight import largest_share
@@ -132,6 +132,12 @@ def test_commands_are_read_written_and_refused_as_agreed() -> None:
 def test_agent_lines_are_read_as_agreed() -> None:
     for line in golden("control.json")["agent_lines"]:
         said = AGENT_LINE.validate_json(json.dumps(line))
+        assert json.loads(said.model_dump_json()) == line
+
+
+def test_the_line_of_the_reference_clock_is_read_as_agreed() -> None:
+    for line in golden("control.json")["reference_lines"]:
+        said = ReferenceHello.model_validate_json(json.dumps(line))
         assert json.loads(said.model_dump_json()) == line
 
 

@@ -34,7 +34,7 @@ def test_golden_snapshots_obey_the_schema() -> None:
 
 def test_golden_control_lines_obey_the_schema() -> None:
     schema, golden = stored("control.schema.json"), stored("golden/control.json")
-    for line in golden["commands"] + golden["agent_lines"]:
+    for line in golden["commands"] + golden["agent_lines"] + golden["reference_lines"]:
         jsonschema.validate(line, schema)
     for line in golden["commands_refused"]:
         with pytest.raises(jsonschema.ValidationError):

@@ -41,11 +41,12 @@ def test_a_run_tells_its_headroom_once_the_host_is_calibrated(run: Play, tmp_pat
     rows = [line.split("  ")[0] for line in made.stdout.splitlines()]
     for row in ("sent at QoS 0", "sent at QoS 1", "received", "connected", "idle client"):
         assert row in rows
+    assert {"received, QoS 1", "kept alive"} <= {*rows}
     path = tmp_path / "state" / "pubstorm" / "calibration.json"
     assert f"stored in {path}" in made.stderr
     (entry,) = json.loads(path.read_text())["entries"]
     assert entry["clients"] == 50
-    for name in ("sent_qos0", "sent_qos1", "received", "connected"):
+    for name in ("sent_qos0", "sent_qos1", "received", "received_qos1", "pinged", "connected"):
         assert 0 < entry[name]["low"] <= entry[name]["median"] <= entry[name]["high"]
 
     code, result = run(OWN, environment=state)

@@ -156,7 +156,7 @@ def certificate_broker(mosquitto: MosquittoMaker, tmp_path: Path) -> Callable[..
     def start(
         server: Validity = VALID, names: tuple[str, ...] = ("127.0.0.1",), mutual: bool = False
     ) -> Any:
-        authority = Authority("ours", VALID)
+        authority = Authority.new("ours", VALID)
         store(tmp_path, "ca", authority.credential)
         store(tmp_path, "server", authority.server(names, server))
         store(tmp_path, "client", authority.client("client", VALID))
@@ -184,7 +184,7 @@ def test_an_authority_that_nobody_trusts(
 ) -> None:
     broker = certificate_broker()
     assert_none_connects(*run(load(tls_url(broker))), "certificate_untrusted")
-    store(tmp_path, "other", Authority("theirs", VALID).credential)
+    store(tmp_path, "other", Authority.new("theirs", VALID).credential)
     other = run(load(tls_url(broker), "{ca: other.crt}"))
     assert_none_connects(*other, "certificate_untrusted")
 

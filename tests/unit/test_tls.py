@@ -249,7 +249,7 @@ def test_files_that_are_not_there_are_problems_together(tmp_path: Path) -> None:
 
 
 def test_each_clients_certificate_must_be_there_and_those_of_the_ends_fit(tmp_path: Path) -> None:
-    authority = Authority("tests", Validity.of_days(9))
+    authority = Authority.new("tests", Validity.of_days(9))
     tls = '{certificate: "{n}.crt", key: "{n}.key"}'
     for n in range(3, 13):
         client = authority.client(f"dev-{n}", Validity.of_days(9))

@@ -6,6 +6,7 @@ use plan::{
     EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot, TargetSnapshot,
 };
 
+use crate::clock;
 use crate::deliveries::Deliveries;
 
 /// Counts since the last snapshot.
@@ -136,7 +137,7 @@ impl Tally {
                 ledger_pairs: moment.ledger_pairs,
                 unfollowed_total: std::mem::take(&mut self.unfollowed_total),
             },
-            clock: None,
+            clock: clock::take_state(),
         };
         self.cpu_before_ns = cpu_ns;
         self.sequence += 1;

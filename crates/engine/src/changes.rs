@@ -30,7 +30,7 @@ pub struct Waiting {
 }
 
 /// What is to be done now.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// A client joins.
     Join {
@@ -86,10 +86,14 @@ impl Changes {
         changes
     }
 
-    /// Leaves out who was to join or leave up to `until_ns`: this agent was not there.
-    pub fn forget_moves(&mut self, until_ns: u64) {
-        let is_rate = |action: &ChangeAction| matches!(action, ChangeAction::Rate { .. });
-        self.waiting.retain(|waiting| waiting.at_ns > until_ns || is_rate(&waiting.action));
+    /// Begins everything whose time has come before anybody joins or leaves, so that who has left
+    /// by now does not come first; returns the rates.
+    pub fn begin_due(&mut self, shared: &mut Shared) -> Vec<Step> {
+        let mut rates = Vec::new();
+        while self.waiting.last().is_some_and(|waiting| waiting.at_ns <= shared.now_ns) {
+            rates.extend(self.begin(shared));
+        }
+        rates
     }
 
     /// Adds a change; of those at one instant, the one that came first is first.

@@ -53,6 +53,8 @@ pub struct EventLoop {
     settled: bool,
     /// Since when it is there, in nanoseconds.
     since_ns: u64,
+    /// Who joins the stage that is on does so from then on, in nanoseconds.
+    joins_from_ns: u64,
     pause: Pause,
     /// Timers wait until then, in nanoseconds.
     timers_ns: u64,
@@ -102,6 +104,7 @@ impl EventLoop {
             next_close_check_ns: u64::MAX,
             settled: false,
             since_ns: now_ns,
+            joins_from_ns: 0,
             pause: Pause::default(),
             timers_ns: 0,
         };
@@ -239,20 +242,28 @@ impl EventLoop {
         self.stage = Some(Stage::new(index, at_ns, &mut self.shared));
         self.settled = false;
         self.changes = Changes::of(&self.shared.setup.plan.stages[index].action, at_ns);
-        if at_ns < self.since_ns {
-            // Who is there by now comes as changes of its own; at what rate they go on does not.
-            let told_ns = changes.iter().map(|change| change.at_ns).max().unwrap_or(0);
-            self.changes.forget_moves(told_ns.max(self.shared.now_ns));
-        }
         if let Some(publishing) = &self.shared.publishing {
             self.next_close_check_ns = if publishing.waits { u64::MAX } else { publishing.end_ns };
             for index in 0..self.clients.len() as u32 {
                 self.with_client(index, Client::begin_publishing);
             }
         }
+        self.joins_from_ns = 0;
+        if at_ns < self.since_ns {
+            self.catch_up();
+        }
         changes.into_iter().for_each(|change| self.add_change(change));
         if let Some(unjudged) = self.pending_unjudged.take() {
             self.unjudge(unjudged);
+        }
+    }
+
+    /// The stage began before this agent did: what has changed by now is so from the start, and
+    /// nobody sends what was due before.
+    fn catch_up(&mut self) {
+        self.joins_from_ns = self.shared.now_ns;
+        for step in self.changes.begin_due(&mut self.shared) {
+            self.step(step);
         }
     }
 
@@ -297,17 +308,22 @@ impl EventLoop {
     /// Does what changes now.
     fn walk_changes(&mut self) {
         for _ in 0..RAMP_TURN {
-            match self.changes.next(&mut self.shared) {
-                None => return,
-                Some(Step::Join { client, at_ns }) => {
-                    self.with_client(client, |client, shared| client.join(shared, at_ns));
-                }
-                Some(Step::Leave { client, at_ns }) => {
-                    self.with_client(client, |client, shared| client.leave(shared, at_ns));
-                }
-                Some(Step::Rate { population, at_ns, factor }) => {
-                    self.change_rate(population, at_ns, factor);
-                }
+            let Some(step) = self.changes.next(&mut self.shared) else { return };
+            self.step(step);
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Join { client, at_ns } => {
+                let at_ns = at_ns.max(self.joins_from_ns);
+                self.with_client(client, |client, shared| client.join(shared, at_ns));
+            }
+            Step::Leave { client, at_ns } => {
+                self.with_client(client, |client, shared| client.leave(shared, at_ns));
+            }
+            Step::Rate { population, at_ns, factor } => {
+                self.change_rate(population, at_ns, factor);
             }
         }
     }

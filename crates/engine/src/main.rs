@@ -2,9 +2,11 @@
 //! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
 //! the process ends, so no engine outlives its conductor.
 
+mod arguments;
 mod changes;
 mod client;
 mod event_loop;
+mod exchange;
 mod lifetimes;
 mod pause;
 mod read_rate;
@@ -24,29 +26,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use agent::lease::Lease;
 use agent::{clock, ledger, pipes, process, tally};
-use anyhow::{Context, Result};
-use plan::{Bye, Hello, INCARNATIONS, Plan, PlanError, Shard};
+use anyhow::Result;
+use plan::{Bye, Hello, Plan, PlanError};
 
+use arguments::{Part, Role};
 use event_loop::EventLoop;
+use exchange::{ExchangeError, follower, reference};
 use setup::{Setup, SetupError};
-
-const USAGE: &str = "\
-Usage: pubstorm-engine [--shard INDEX/COUNT] [--incarnation K] [--lease SECONDS]
-       pubstorm-engine --sink
-
-Reads a plan (one line of JSON), then commands, from stdin; writes snapshots to stdout.
-The formats are those of contract/ in Pubstorm's repository.
-
-Options:
-  --shard INDEX/COUNT  which share of the clients to play (default 0/1)
-  --incarnation K      which of the agents that play this share in turn it is; the next one starts
-                       when one is lost (default 0)
-  --lease SECONDS      end when stdin says nothing for so long (default: wait for ever)
-  --sink               be a peer that answers and throws everything away, to calibrate against
-  --version            print the version
-  --help               print this text";
 
 fn main() -> ExitCode {
     process::end(run(), hint)
@@ -54,6 +41,8 @@ fn main() -> ExitCode {
 
 fn hint(error: &anyhow::Error) -> &'static str {
     if let Some(error) = error.downcast_ref::<SetupError>() {
+        error.hint()
+    } else if let Some(error) = error.downcast_ref::<ExchangeError>() {
         error.hint()
     } else if error.is::<PlanError>() {
         "a plan is made by the pubstorm of the same version as the engine"
@@ -70,16 +59,21 @@ fn is_short_of_threads(error: &anyhow::Error) -> bool {
 }
 
 fn run() -> Result<()> {
-    let Some(role) = arguments()? else { return Ok(()) };
+    let Some(role) = arguments::read()? else { return Ok(()) };
     let descriptors = process::prepare()?;
+    exchange::misread_clock()?;
     match role {
         Role::Agent(part) => play(&part, descriptors),
+        Role::Clock { listen } => reference::run(&listen),
         Role::Sink => sink::run(),
     }
 }
 
 /// Plays one agent's share of the plan on stdin.
 fn play(part: &Part, descriptors: u64) -> Result<()> {
+    if let Some(address) = &part.reference {
+        follower::follow(address)?;
+    }
     let shard = part.shard;
     let plan = Plan::from_json(&pipes::read_plan(&part.lease)?)?;
     let setup = Setup::new(plan, shard, part.incarnation)?;
@@ -92,7 +86,7 @@ fn play(part: &Part, descriptors: u64) -> Result<()> {
         clients: setup.populations.iter().map(|p| p.share).collect(),
         clock_ns: clock::now_ns(),
         library: None,
-        clock: None,
+        clock: clock::take_state(),
     };
     pipes::write_line(&hello)?;
     let (input_sender, inputs) = mpsc::channel();
@@ -107,54 +101,4 @@ fn play(part: &Part, descriptors: u64) -> Result<()> {
     writer.join().ok();
     pipes::write_line(&Bye { snapshots })?;
     Ok(())
-}
-
-/// What the process is.
-enum Role {
-    Agent(Part),
-    Sink,
-}
-
-/// What an agent plays, and for how long without a word.
-struct Part {
-    shard: Shard,
-    incarnation: u32,
-    lease: Lease,
-}
-
-/// What to be; `None` where the arguments asked for a text only.
-fn arguments() -> Result<Option<Role>> {
-    let mut sink = false;
-    let mut part = Part { shard: Shard::WHOLE, incarnation: 0, lease: Lease::new(None) };
-    let mut parser = lexopt::Parser::from_env();
-    while let Some(argument) = parser.next()? {
-        match argument {
-            lexopt::Arg::Long("shard") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                part.shard = text.parse().map_err(anyhow::Error::msg).context("--shard")?;
-            }
-            lexopt::Arg::Long("incarnation") => {
-                part.incarnation = incarnation(&parser.value()?.to_string_lossy())?;
-            }
-            lexopt::Arg::Long("lease") => {
-                let text = parser.value()?.to_string_lossy().into_owned();
-                part.lease = text.parse().map_err(anyhow::Error::msg).context("--lease")?;
-            }
-            lexopt::Arg::Long("sink") => sink = true,
-            lexopt::Arg::Long("help") => return pipes::write_text(USAGE).map(|()| None),
-            lexopt::Arg::Long("version") => {
-                let version = concat!("pubstorm-engine ", env!("CARGO_PKG_VERSION"));
-                return pipes::write_text(version).map(|()| None);
-            }
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(Some(if sink { Role::Sink } else { Role::Agent(part) }))
-}
-
-fn incarnation(text: &str) -> Result<u32> {
-    let found = text.parse().ok().filter(|found| *found < INCARNATIONS);
-    found.with_context(|| {
-        format!("--incarnation: found '{text}', allowed are 0 to {}", INCARNATIONS - 1)
-    })
 }

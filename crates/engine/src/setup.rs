@@ -100,7 +100,7 @@ impl Setup {
                 let target = format!("{}:{}", target.host, target.port);
                 SetupError::Unresolved { target, error }
             };
-            targets.push(resolve(&target.host, target.port).map_err(unresolved)?);
+            targets.push(resolve((&*target.host, target.port)).map_err(unresolved)?);
         }
         rows::bind(&plan).map_err(|(p, error)| {
             let population = plan.populations[p].name.clone();
@@ -195,8 +195,8 @@ fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
 
 /// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and
 /// brokers that listen on one only mostly listen on IPv4.
-fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
-    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+pub fn resolve(address: impl ToSocketAddrs) -> io::Result<SocketAddr> {
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     first.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
 }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_name_with_both_kinds_of_address_resolves_to_ipv4() {
-        assert_eq!(resolve("localhost", 1883).unwrap(), "127.0.0.1:1883".parse().unwrap());
-        assert_eq!(resolve("::1", 1).unwrap(), "[::1]:1".parse().unwrap());
+        assert_eq!(resolve("localhost:1883").unwrap(), "127.0.0.1:1883".parse().unwrap());
+        assert_eq!(resolve(("::1", 1)).unwrap(), "[::1]:1".parse().unwrap());
     }
 }

@@ -99,6 +99,14 @@ pub struct ClockState {
     pub exchanges_total: u64,
 }
 
+/// The first line of the reference clock: where it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "reference")]
+pub struct ReferenceHello {
+    /// Its port of UDP.
+    pub port: u16,
+}
+
 /// The answer to [`Command::Beat`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "beat")]

@@ -25,7 +25,7 @@ mod zeromq;
 
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
-pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, Sent};
+pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
 pub use fan_out::FanOut;
 pub use histogram::{Batch, Histogram};
 pub use model::{

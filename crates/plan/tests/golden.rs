@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use plan::{
     Attachment, Beat, Bye, Column, Columns, Command, Failure, Hello, Histogram, MessageFacts,
-    Pacer, Place, Plan, Publication, Rows, STAMP_BYTES, Shard, Snapshot, Stamp, Template, Variants,
+    Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES, Shard, Snapshot, Stamp,
+    Template, Variants,
 };
 use serde_json::Value;
 
@@ -202,6 +203,14 @@ fn commands_are_read_written_and_refused_as_agreed() {
     }
     for line in list(&golden, "commands_refused") {
         assert!(serde_json::from_value::<Command>(line.clone()).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn the_line_of_the_reference_clock_is_written_as_agreed() {
+    for line in list(&golden("control.json"), "reference_lines") {
+        let hello: ReferenceHello = serde_json::from_value(line.clone()).unwrap();
+        assert_eq!(serde_json::to_value(hello).unwrap(), *line);
     }
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from pubstorm.calibrate.calibration import Calibration, Figure, Fingerprint
-from pubstorm.calibrate.loads import PAYLOAD_BYTES, Load, idle, receiving, sending
+from pubstorm.calibrate.loads import PAYLOAD_BYTES, Load, idle, pinging, receiving, sending
 from pubstorm.calibrate.measure import Measurement, measure
 from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import FleetError
@@ -23,6 +23,8 @@ from pubstorm.quantity import bytes_text, count_text, counted
 ROUNDS = 3
 QUICK_SECONDS = 1.0
 QUICK_CLIENTS = 1000
+PINGED_CLIENTS = 5000
+"""Clients whose keep-alives are measured, one a second from each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,11 @@ def in_words(calibration: Calibration) -> Iterator[str]:
         ("sent at QoS 0", calibration.sent_qos0, "messages per CPU second"),
         ("sent at QoS 1", calibration.sent_qos1, "messages per CPU second"),
         ("received", calibration.received, "messages per CPU second"),
+        ("received, QoS 1", calibration.received_qos1, "messages per CPU second"),
+        ("kept alive", calibration.pinged, "keep-alives per CPU second"),
         ("connected", calibration.connected, "connections per CPU second"),
+        ("idle client", calibration.bytes_per_client, "bytes in the engine"),
+        ("one end of it", calibration.kernel_bytes_per_end, "bytes in the kernel"),
     )
     yield (
         f"one engine {calibration.fingerprint.engine} on {calibration.fingerprint.cpu_model}, "
@@ -63,12 +69,10 @@ def in_words(calibration: Calibration) -> Iterator[str]:
     yield ""
     yield f"{'':16}{'median':>12}{'lowest':>12}{'highest':>12}"
     for what, figure, unit in rows:
+        if figure is None:
+            continue
         numbers = (figure.median, figure.low, figure.high)
         yield f"{what:16}{''.join(f'{count_text(n):>12}' for n in numbers)}  {unit}"
-    memory = calibration.bytes_per_client
-    numbers = (memory.median, memory.low, memory.high)
-    words = "".join(f"{count_text(n):>12}" for n in numbers)
-    yield f"{'idle client':16}{words}  bytes in the engine"
     yield f"{'clients':16}{count_text(calibration.clients):>12}{'':24}  connected at once"
 
 
@@ -77,6 +81,8 @@ class _Round:
     sent_qos0: Measurement
     sent_qos1: Measurement
     received: Measurement
+    received_qos1: Measurement
+    pinged: Measurement
     one_client: Measurement
     idle: Measurement
 
@@ -87,6 +93,7 @@ async def _round(
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     room = max(1, min(descriptors, 2**20) - DESCRIPTORS_KEPT)
     clients = min(room, options.clients or room)
+    pinged = min(clients, PINGED_CLIENTS)
 
     async def play(what: str, load: Load) -> Measurement:
         say(what)
@@ -95,7 +102,11 @@ async def _round(
     return _Round(
         sent_qos0=await play("sending at QoS 0", sending(0, options.seconds)),
         sent_qos1=await play("sending at QoS 1", sending(1, options.seconds)),
-        received=await play("receiving", receiving(options.seconds)),
+        received=await play("receiving at QoS 0", receiving(0, options.seconds)),
+        received_qos1=await play("receiving at QoS 1", receiving(1, options.seconds)),
+        pinged=await play(
+            f"{counted(pinged, 'client')} kept alive", pinging(pinged, options.seconds)
+        ),
         one_client=await play("one idle client", idle(1)),
         idle=await play(f"{counted(clients, 'idle client')}", idle(clients)),
     )
@@ -120,7 +131,17 @@ def _calibration(rounds: Sequence[_Round]) -> Calibration:
         connected=_rate([r.idle.connected / r.idle.connect_cpu_s for r in rounds]),
         clients=min(r.idle.connected for r in rounds),
         bytes_per_client=_figure([_bytes_per_client(r) for r in rounds]),
+        received_qos1=_rate([r.received_qos1.per_cpu_s(r.received_qos1.received) for r in rounds]),
+        pinged=_rate([r.pinged.per_cpu_s(r.pinged.packets_sent) for r in rounds]),
+        kernel_bytes_per_end=_kernel_bytes(rounds),
     )
+
+
+def _kernel_bytes(rounds: Sequence[_Round]) -> Figure | None:
+    """What the kernel has for each end, both of which are on this host; None where other programs
+    gave back as much meanwhile, or it does not tell."""
+    found = [r.idle.slab_bytes / (2 * r.idle.connected) for r in rounds]
+    return _figure(found) if min(found) > 0 else None
 
 
 def _bytes_per_client(found: _Round) -> float:

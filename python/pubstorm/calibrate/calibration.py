@@ -72,6 +72,13 @@ class Calibration(Value):
     """Clients connected at once."""
     bytes_per_client: Figure
     """Resident memory of an idle client, without the kernel's socket."""
+    received_qos1: Figure | None = None
+    """Messages received at QoS 1 and acknowledged; None: made before this was measured."""
+    pinged: Figure | None = None
+    """Keep-alives of idle clients: a PINGREQ and its answer; None as above."""
+    kernel_bytes_per_end: Figure | None = None
+    """Memory of the kernel for one end of an idle connection; None as above, or where the kernel
+    does not tell."""
 
 
 class _Stored(Value):

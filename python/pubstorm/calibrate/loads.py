@@ -4,6 +4,7 @@ what it does in a run, with a write for each message, and its CPU time tells wha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pubstorm.plan import Plan, Target, compile_plan
 from pubstorm.scenario import parse_scenario
@@ -23,6 +24,9 @@ class Load:
     """The scenario."""
     stage: int
     """The stage that is measured."""
+    peer: Literal["sink", "broker"] = "sink"
+    """Whom the engine talks to: the null sink, or the embedded broker where one has to be asked
+    for a QoS."""
 
     def plan(self, port: int) -> Plan:
         """The plan against the peer at a port of the loopback address."""
@@ -40,13 +44,14 @@ def sending(qos: int, seconds: float) -> Load:
     )
 
 
-def receiving(seconds: float) -> Load:
-    """One client whose messages go to all others."""
-    publication = f"{{topic: c, rate: {RATE_PER_S // CLIENTS}/s, size: {PAYLOAD_BYTES}B}}"
+def receiving(qos: int, seconds: float) -> Load:
+    """One client whose messages go to all others. The sink hands on at QoS 0 only."""
+    message = f"topic: c, rate: {RATE_PER_S // CLIENTS}/s, size: {PAYLOAD_BYTES}B, qos: {qos}"
     return _load(
-        f"  c: {{clients: {CLIENTS}, subscriptions: [c]}}\n"
-        f"  from: {{clients: 1, publications: [{publication}]}}",
+        f"  c: {{clients: {CLIENTS}, subscriptions: [{{topic: c, qos: {qos}}}]}}\n"
+        f"  from: {{clients: 1, publications: [{{{message}}}]}}",
         "connect, publish: " + _milliseconds(seconds),
+        "broker" if qos else "sink",
     )
 
 
@@ -56,13 +61,21 @@ def idle(clients: int) -> Load:
     return _load(text, "connect: {parallelism: 500}, hold: 1s")
 
 
-def _load(populations: str, stages: str) -> Load:
+def pinging(clients: int, seconds: float) -> Load:
+    """Clients that do nothing but keep their connections alive, as often as they may; they come
+    within a second, so that their keep-alives are spread over one."""
+    text = f"  c: {{clients: {clients}, keep_alive: 1s}}"
+    hold = _milliseconds(seconds + 1)
+    return _load(text, f"connect: {{rate: {clients}/s}}, hold: {hold}")
+
+
+def _load(populations: str, stages: str, peer: Literal["sink", "broker"] = "sink") -> Load:
     text = (
         "target: mqtt://127.0.0.1\n"
         f"populations:\n{populations}\nstages: [{stages}]\n"
         "snapshot_interval: 250ms\ndrain: 1s\n"
     )
-    return Load(text, stage=1)
+    return Load(text, stage=1, peer=peer)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,9 +1,10 @@
-"""Plays one load of a calibration on one engine against the null sink, and adds up what the engine
-says of the stage that is measured."""
+"""Plays one load of a calibration on one engine against its peer, and adds up what the engine says
+of the stage that is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -33,8 +34,11 @@ class Measurement:
     """CPU time in the stage that connects."""
     connected: int
     """Most clients connected at once."""
+    packets_sent: int
     rss_bytes: int
     """Resident memory at the end of the stage."""
+    slab_bytes: int
+    """What the kernel's own memory has grown by at most."""
 
     def per_cpu_s(self, count: int) -> float:
         """How many for each second of CPU time."""
@@ -57,20 +61,38 @@ class NullSink(EmbeddedBroker):
 async def measure(load: Load, engine: Path, folder: Path) -> Measurement:
     """Plays the load once."""
     snapshots: list[Snapshot] = []
+    # When the last snapshot is read, the engine may be disconnecting already.
+    slab = [slab_bytes()]
 
     def keep(frame: Frame) -> None:
         snapshots.append(frame.snapshot)
+        slab.append(slab_bytes())
 
-    sink = NullSink(folder / "sink", engine)
+    peer = NullSink(folder / "sink", engine) if load.peer == "sink" else _broker(folder)
     try:
-        await sink.start()
-        hello = await play_alone(load.plan(sink.port), engine, folder / "engine.log", keep)
+        await peer.start()
+        hello = await play_alone(load.plan(peer.port), engine, folder / "engine.log", keep)
     finally:
-        await sink.stop()
-    return _measurement(hello, load.stage, snapshots)
+        await peer.stop()
+    return _measurement(hello, load.stage, snapshots, max(slab) - slab[0])
 
 
-def _measurement(hello: Hello, stage: int, snapshots: list[Snapshot]) -> Measurement:
+def slab_bytes() -> int:
+    """Memory of the kernel for its own objects that are in use, sockets among them; 0 where it does
+    not tell: only root may read it. What it keeps for later ones is not in it."""
+    with suppress(OSError):
+        rows = (line.split() for line in Path("/proc/slabinfo").read_text().splitlines()[2:])
+        return sum(int(row[1]) * int(row[3]) for row in rows)
+    return 0
+
+
+def _broker(folder: Path) -> EmbeddedBroker:
+    return EmbeddedBroker(Place(name="broker", folder=folder / "broker"))
+
+
+def _measurement(
+    hello: Hello, stage: int, snapshots: list[Snapshot], slab_bytes: int
+) -> Measurement:
     inside = [snapshot for snapshot in snapshots if snapshot.stage == stage]
     connecting = [snapshot for snapshot in snapshots if snapshot.stage == CONNECT_STAGE]
     counters = [population.counters for each in inside for population in each.populations]
@@ -85,5 +107,7 @@ def _measurement(hello: Hello, stage: int, snapshots: list[Snapshot]) -> Measure
         cpu_s=sum(each.engine.cpu_ns for each in inside) / 1e9,
         connect_cpu_s=sum(each.engine.cpu_ns for each in connecting) / 1e9,
         connected=max(gauges, default=0),
+        packets_sent=sum(each.packets_sent_total for each in counters),
         rss_bytes=inside[-1].engine.rss_bytes if inside else 0,
+        slab_bytes=slab_bytes,
     )

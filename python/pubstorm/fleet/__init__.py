@@ -57,9 +57,9 @@ class Fleet:
 
     @property
     def hellos(self) -> Mapping[int, Hello]:
-        """What each agent said at first, in its present incarnation or its last."""
-        said = {agent: member.hello for agent, member in self._members.items()}
-        return {a: h.result() for a, h in said.items() if h.done() and h.exception() is None}
+        """What each agent said at first, in its last incarnation that said it."""
+        members = (*self._former, *self._members.values())
+        return {each.agent: each.hello.result() for each in members if each.has_greeted}
 
     async def up(self, plan_line: str) -> tuple[Hello, ...]:
         """Starts every agent; returns when all said hello, else raises FleetError naming one."""

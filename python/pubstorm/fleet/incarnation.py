@@ -84,9 +84,14 @@ class Incarnation:
         self._is_killed = False
 
     @property
+    def has_greeted(self) -> bool:
+        """Whether it has said hello."""
+        return self.hello.done() and self.hello.exception() is None
+
+    @property
     def is_alive(self) -> bool:
         """Whether it has said hello, and its last event has not come."""
-        return not self.over.done() and self.hello.done() and self.hello.exception() is None
+        return self.has_greeted and not self.over.done()
 
     def start(self, plan_line: str) -> None:
         """Starts it; `hello` and events tell what comes of it."""

@@ -1,5 +1,5 @@
-"""An authority of one's own, and the certificates it gives to broker and clients: X.509 over the
-curve P-256. It writes no file."""
+"""An authority of one's own, and the certificates it gives to broker, clients and nodes of a
+cluster: X.509 over the curve P-256. It writes no file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from ipaddress import ip_address
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pubstorm.errors import KeysError
@@ -45,54 +50,81 @@ class Credential:
 
 
 class Authority:
-    """Vouches for broker and clients."""
+    """Vouches for broker, clients and nodes."""
 
-    def __init__(self, name: str, validity: Validity) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _named(name)
-        basic = x509.BasicConstraints(ca=True, path_length=0)
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._key = key
+        self._name = certificate.subject
+        self._end = certificate.not_valid_after_utc
+        self._authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+        self.credential = _credential(certificate, key)
+
+    @classmethod
+    def new(cls, name: str, validity: Validity) -> Authority:
+        """One that nobody has known before."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _named(name)
         certificate = (
-            _builder(self._name, self._key.public_key(), validity)
-            .issuer_name(self._name)
-            .add_extension(basic, critical=True)
+            _builder(subject, key.public_key(), validity)
+            .issuer_name(subject)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
-            .add_extension(_identifier(self._key.public_key()), critical=False)
-            .sign(self._key, SHA256())
+            .add_extension(_identifier(key.public_key()), critical=False)
+            .sign(key, SHA256())
         )
-        self._authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(
-            self._key.public_key()
-        )
-        self.credential = _credential(certificate, self._key)
+        return cls(certificate, key)
+
+    @classmethod
+    def stored(cls, credential: Credential) -> Authority:
+        """One that was made earlier and looked at by `check_credential`."""
+        key = load_pem_private_key(credential.key, password=None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise KeysError("found an authority's key of another kind than Pubstorm makes")
+        return cls(x509.load_pem_x509_certificate(credential.certificate), key)
 
     def server(self, names: Sequence[str], validity: Validity) -> Credential:
         """The certificate of a broker with these names and addresses."""
-        alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH
-        return self._issue(names[0][:SUBJECT_MAX], purpose, validity, [alternatives])
+        return self._issue(_names(names), [ExtendedKeyUsageOID.SERVER_AUTH], validity)
 
     def client(self, name: str, validity: Validity) -> Credential:
         """The certificate of a client with this common name."""
-        return self._issue(name, ExtendedKeyUsageOID.CLIENT_AUTH, validity, [])
+        return self._issue(_Subject(name), [ExtendedKeyUsageOID.CLIENT_AUTH], validity)
+
+    def node(self, names: Sequence[str], validity: Validity) -> Credential:
+        """The certificate of a node with these names and addresses, which calls and is called."""
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        return self._issue(_names(names), purposes, validity)
 
     def _issue(
-        self,
-        name: str,
-        purpose: x509.ObjectIdentifier,
-        validity: Validity,
-        extensions: Iterable[x509.ExtensionType],
+        self, subject: _Subject, purposes: Iterable[x509.ObjectIdentifier], validity: Validity
     ) -> Credential:
+        """No certificate outlives the authority."""
         key = ec.generate_private_key(ec.SECP256R1())
+        validity = Validity(validity.begin, min(validity.end, self._end))
         builder = (
-            _builder(_named(name), key.public_key(), validity)
+            _builder(_named(subject.name), key.public_key(), validity)
             .issuer_name(self._name)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .add_extension(self._authority_key, critical=False)
         )
-        for extension in extensions:
-            builder = builder.add_extension(extension, critical=False)
+        if subject.alternatives is not None:
+            builder = builder.add_extension(subject.alternatives, critical=False)
         return _credential(builder.sign(self._key, SHA256()), key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """Whom a certificate is for."""
+
+    name: str
+    alternatives: x509.SubjectAlternativeName | None = None
+
+
+def _names(names: Sequence[str]) -> _Subject:
+    alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
+    return _Subject(names[0][:SUBJECT_MAX], alternatives)
 
 
 def _builder(
@@ -126,7 +158,7 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
     except ValueError:
         hint = "write a name in ASCII or an address"
-        raise KeysError(f"found {name!r}, which no broker can be called", hint) from None
+        raise KeysError(f"found {name!r}, which no broker or node can be called", hint) from None
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
@@ -36,6 +36,22 @@ def check_credential(certificate: str | Path, key: str | Path) -> None:
     if _public_bytes(chain[0].public_key()) != _key_of(key):
         hint = "certificate and key come in pairs: look whether one of them was made anew"
         raise KeysError(f"found the key {key}, which is not that of {certificate}", hint)
+
+
+def check_issued(certificate: str | Path, authorities: str | Path) -> None:
+    """One of the authorities must vouch for a chain."""
+    chain, known = _certificates(certificate), _certificates(authorities)
+    if not any(_vouches(authority, each) for authority in known for each in chain):
+        hint = "both must come from the same authority"
+        raise KeysError(f"found {certificate}, for which {authorities} does not vouch", hint)
+
+
+def _vouches(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _certificates(path: str | Path) -> Sequence[x509.Certificate]:

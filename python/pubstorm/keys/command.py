@@ -1,10 +1,11 @@
-"""`pubstorm keys`: the command line of keys. It says on stdout what it has made."""
+"""`pubstorm keys` and `pubstorm ray-keys`: the command lines of keys. They say on stdout what they
+have made."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from pubstorm.keys import listener
 from pubstorm.keys.authority import Authority, Credential, Validity
 from pubstorm.keys.clients import Names, Wanted
 from pubstorm.keys.files import NewFile, write_files
+from pubstorm.keys.nodes import ClusterKeys
 from pubstorm.keys.psk import new_keys, psk_text, read_psk, shares
 from pubstorm.scenario.target import DEFAULT_TLS_PORT
 from pubstorm.topology.adapters.mosquitto import lines_of
@@ -98,7 +100,7 @@ def psk(wanted: Wanted, out: Path, force: bool) -> None:
 def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> None:
     """Make an authority with certificates: the broker's, and one for each client that you name."""
     validity = Validity.of_days(days)
-    authority = Authority("pubstorm keys", validity)
+    authority = Authority.new("pubstorm keys", validity)
     clients = () if wanted.is_nothing else wanted.subjects()
     subjects = [_file_name(name) for population in clients for name in population]
     files = [
@@ -147,6 +149,49 @@ def split(file: Path, shards: int, scenario: str | None, force: bool) -> None:
     write_files(files, force=force)
     for made in files:
         click.echo(f"{made.path}: {len(made.content.splitlines())} keys")
+
+
+@click.command("ray-keys")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    required=True,
+    metavar="ADDRESS",
+    help="Address or name of a node, as Ray calls it; may be given many times.",
+)
+@click.option(
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path),
+    default="ray-keys",
+    show_default=True,
+    metavar="DIR",
+    help="Where they go; nodes are added to those that are there.",
+)
+@click.option(
+    "--at",
+    type=click.Path(path_type=PurePosixPath),
+    default="/etc/pubstorm",
+    show_default=True,
+    metavar="DIR",
+    help="The folder on a node that its keys will be copied to.",
+)
+@click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True)
+@FORCE
+def ray_keys(nodes: Names, folder: Path, at: PurePosixPath, days: int, force: bool) -> None:
+    """Make the keys of a Ray cluster: a token, an authority, and a certificate for each node.
+
+    Authority and token stay the same for nodes that are added later, also with --force.
+    """
+    validity = Validity.of_days(days)
+    cluster = ClusterKeys.of(folder, validity)
+    write_files(cluster.files(nodes, at, validity), force=force)
+    kept = "" if cluster.is_new else ", as before"
+    click.echo(f"{folder}/ca.crt, ca.key: the authority{kept}")
+    click.echo(f"{folder}/token: the token of the cluster{kept}")
+    for node in dict.fromkeys(nodes):
+        click.echo(f"{cluster.folder_of(node)}: copy it to {node}, as {at}")
 
 
 def _credential(folder: Path, stem: str, credential: Credential) -> Iterator[NewFile]:

@@ -423,6 +423,8 @@ AGENT_METRICS: Mapping[str, str] = {
     "rss_bytes": "Resident memory of the engine.",
     "busy": "Share of the time that its loop was not waiting.",
     "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
+    "clock_bound_us": "How far its time was off at most, on a host other than the one that the run "
+    "was started on.",
 }
 BRIDGE_METRICS: Mapping[str, str] = {
     "connected": "Bridges that are up, as they say themselves on the main broker.",

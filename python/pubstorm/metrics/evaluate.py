@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from pubstorm.metrics import (
     FAULT_METRICS,
@@ -42,9 +43,12 @@ class Found:
     """In its unit."""
     unit: Unit
     """The unit; shares are from 0 to 1."""
+    bound: float = 0.0
+    """It is off by this much at most, since clocks of several hosts made it."""
 
     def __str__(self) -> str:
-        return value_text(self.value, self.unit)
+        shown = value_text(self.value, self.unit)
+        return f"{shown} ± {value_text(self.bound, self.unit)}" if self.bound else shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     ]
     if not values:
         return Missing(NOTHING_MEASURED)
-    return Found(sum(values) if metric.over_all == "sum" else max(values), metric.unit)
+    bound = max(_bound_at(place, metric.path) for place in places.values())
+    return Found(sum(values) if metric.over_all == "sum" else max(values), metric.unit, bound)
 
 
 def _quotient(
@@ -166,9 +171,19 @@ def _at(place: object, path: Iterable[str]) -> float | None:
     for step in path:
         if isinstance(found, Latency) and not found.count:
             return None
-        # Stages and phases are rates themselves, and keep one clock's latencies at most.
-        found = getattr(found, step, found if step in {"rates", "intended"} else None)
+        found = _step(found, step)
     return float(found) if isinstance(found, int | float) else None
+
+
+def _bound_at(place: object, path: Iterable[str]) -> float:
+    """How far the latencies in a place are off at most; of what is none, nothing."""
+    found = reduce(_step, path, place)
+    return found.bound_us if isinstance(found, Latency) else 0.0
+
+
+def _step(place: object, step: str) -> object:
+    """A part of a place. Stages and phases are rates themselves, and phases keep one latency."""
+    return getattr(place, step, place if step in {"rates", "intended"} else None)
 
 
 def _of_run(measured: Measured, expression: Expression) -> Found | Missing:

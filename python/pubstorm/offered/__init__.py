@@ -30,6 +30,17 @@ from pubstorm.plan import (
 
 
 @dataclass(frozen=True, slots=True)
+class FlowLoad:
+    """What one publication offers."""
+
+    population: Population
+    """Whose clients publish it."""
+    publication: Publication
+    sent_per_s: float
+    delivered_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseLoad:
     """What a publish stage offers from one change to the next; closed loops count nothing, since
     their rate is the broker's. Clients that join or leave over a time count from its start; of
@@ -42,8 +53,18 @@ class PhaseLoad:
     seconds: float
     clients: tuple[int, ...]
     """Clients of each population that are there."""
-    sent_per_s: float
-    delivered_per_s: float
+    flows: tuple[FlowLoad, ...]
+    """Publications that are on a schedule and whose clients are there."""
+
+    @property
+    def sent_per_s(self) -> float:
+        """Messages sent a second."""
+        return sum(flow.sent_per_s for flow in self.flows)
+
+    @property
+    def delivered_per_s(self) -> float:
+        """Deliveries owed a second."""
+        return sum(flow.delivered_per_s for flow in self.flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +120,9 @@ def _phases(plan: Plan, stage: Stage, action: PublishAction) -> Iterator[PhaseLo
     name, after_ns = stage.name, 0
     for same in (*together(action.changes), None):
         end_ns = action.duration_ns if same is None else same[0].after_ns
-        sent_per_s, delivered_per_s = _rates(plan, presence.counts, factors)
         seconds, clients = (end_ns - after_ns) / SECOND_NS, tuple(presence.counts)
-        yield PhaseLoad(name, after_ns, seconds, clients, sent_per_s, delivered_per_s)
+        flows = tuple(_flows(plan, presence.counts, factors))
+        yield PhaseLoad(name, after_ns, seconds, clients, flows)
         if same is None:
             return
         name, after_ns = same[0].name, same[0].after_ns
@@ -111,9 +132,8 @@ def _phases(plan: Plan, stage: Stage, action: PublishAction) -> Iterator[PhaseLo
                 factors[change.population] = change.action.factor
 
 
-def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple[float, float]:
-    """Messages sent and delivered a second by the clients that are there."""
-    sent_per_s = delivered_per_s = 0.0
+def _flows(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> Iterator[FlowLoad]:
+    """What the clients that are there offer."""
     there = tuple(
         population.model_copy(update={"clients": clients})
         for population, clients in zip(plan.populations, counts, strict=True)
@@ -125,10 +145,9 @@ def _rates(plan: Plan, counts: Sequence[int], factors: Sequence[float]) -> tuple
                 lifetime = population.lifetime
                 share_there = 1.0 if lifetime is None else lifetime.share_there
                 publishers = population.clients * share_there * factor
-                rate_per_s = publishers * SECOND_NS / publication.pace.period_ns
-                sent_per_s += rate_per_s
-                delivered_per_s += rate_per_s * deliveries(plan, population, publication)
-    return sent_per_s, delivered_per_s
+                sent_per_s = publishers * SECOND_NS / publication.pace.period_ns
+                delivered_per_s = sent_per_s * deliveries(plan, population, publication)
+                yield FlowLoad(population, publication, sent_per_s, delivered_per_s)
 
 
 def peak_per_s(plan: Plan) -> float:

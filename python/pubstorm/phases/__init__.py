@@ -188,7 +188,8 @@ class _Stage:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         populations = self._populations(cut, inside, alone)
         everybody = range(len(plan.populations))
-        delivered = Latency.of(self._together(cut, "delivery", everybody))
+        bound_us = self._run.clock_bound_us
+        delivered = Latency.of(self._together(cut, "delivery", everybody), bound_us)
         acknowledged = Latency.of(self._together(cut, "acknowledgement", everybody))
         return Phase(
             stage=self._run.plan.stages[self._span.index].name,
@@ -223,7 +224,9 @@ class _Stage:
             received_per_s=rate_per_s(inside, indices, "received"),
             bytes_sent_per_s=rate_per_s(inside, indices, "bytes_sent"),
             bytes_received_per_s=rate_per_s(inside, indices, "bytes_received"),
-            latency_us=Latency.of(self._together(cut, "delivery", indices)),
+            latency_us=Latency.of(
+                self._together(cut, "delivery", indices), self._run.clock_bound_us
+            ),
             ack_latency_us=Latency.of(self._together(cut, "acknowledgement", indices)),
         )
 

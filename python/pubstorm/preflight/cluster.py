@@ -65,7 +65,7 @@ def _host_needs(plan: Plan, host: AgentHost, here: int, agents: int) -> list[Nee
             host.descriptors,
             "files",
             Fix("ulimit", "n", files),
-            f"--set fleet.agents={fitting}",
+            f"{fitting} agents: as many hosts, or --set fleet.spread=pack",
         ),
         Need(
             MEMORY,

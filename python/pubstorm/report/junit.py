@@ -20,11 +20,14 @@ def junit(result: Result) -> str:
     """The text of `junit.xml`."""
     verdict = result.verdict
     cases = [_case("run is valid", _evidence(result) if _is(result, Status.INVALID) else None)]
-    missed = any(not threshold.passed for threshold in verdict.thresholds)
+    missed = any(threshold.missed for threshold in verdict.thresholds)
     failed_otherwise = _is(result, Status.FAIL) and not missed
     cases.append(_case("target did not fail", _evidence(result) if failed_otherwise else None))
     for threshold in verdict.thresholds:
-        cases.append(_case(threshold.expression, None if threshold.passed else threshold.text))
+        case = _case(threshold.expression, threshold.text if threshold.missed else None)
+        if threshold.undecided:
+            ElementTree.SubElement(case, "skipped", message=_xml(threshold.text))
+        cases.append(case)
     suite = _suite(result.name, result.started, cases, _findings(result))
     suite.set("time", f"{result.duration_s:.3f}")
     return _document(suite)

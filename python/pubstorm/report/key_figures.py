@@ -125,7 +125,8 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             latency = found[worst]
             note = f"median {duration_text(latency.p50)}, largest {duration_text(latency.max)}"
             of = f", {worst}" if len(counted) > 1 else ""
-            yield KeyFigure(f"{name} p99", duration_text(p99), note + of)
+            off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
+            yield KeyFigure(f"{name} p99", duration_text(p99) + off, note + of)
 
 
 def _brokers(result: Result) -> Iterator[KeyFigure]:

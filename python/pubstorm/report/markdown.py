@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pubstorm.report.outcomes import mark
 from pubstorm.report.table import Table
 from pubstorm.report.tables import detail_tables, facts, tables
 from pubstorm.result import Result, Verdict
@@ -22,8 +23,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     yield f"**{str(verdict.status).upper()}**, limited by {verdict.limited_by}"
     yield ""
     for threshold in verdict.thresholds:
-        mark = "✓" if threshold.passed else "✗"
-        yield f"- {mark} `{threshold.expression}`: {threshold.text}"
+        yield f"- {mark(threshold)} `{threshold.expression}`: {threshold.text}"
     for fact in verdict.evidence:
         yield f"- {escaped(fact)}"
     if verdict.thresholds or verdict.evidence:

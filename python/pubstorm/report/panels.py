@@ -264,4 +264,13 @@ PANELS = (
         "agent",
         (Pick("lateness_p99_us", "late p99"),),
     ),
+    Panel(
+        "agent-clock",
+        "Clocks of the generator's engines",
+        "How far the time of an engine on another host was off at most: half of what exchanges "
+        "with the reference clock left open.",
+        "off by at most (ms)",
+        "agent",
+        (Pick("clock_bound_us", "clock"),),
+    ),
 )

@@ -7,6 +7,7 @@ from pubstorm.report.backdrop import MARKS_MAX, marks
 from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.flame import flame_tree
 from pubstorm.report.key_figures import key_figures
+from pubstorm.report.outcomes import mark, word
 from pubstorm.report.page import figures, library, page, script_json
 from pubstorm.report.percentiles import percentile_plot
 from pubstorm.report.publishers import publishers, subscribers
@@ -55,6 +56,8 @@ def run_page(run: StoredRun) -> str:
         "run.html.j2",
         title=result.name,
         result=result,
+        mark=mark,
+        word=word,
         facts=facts(result),
         key_figures=key_figures(result),
         first_tables=[table for table in first if table.rows],

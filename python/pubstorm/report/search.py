@@ -10,6 +10,7 @@ from rich.text import Text
 
 from pubstorm.quantity import NOTHING, counted, share_text, span_text, value_text
 from pubstorm.report.markdown import escaped, table_lines
+from pubstorm.report.outcomes import mark
 from pubstorm.report.series import parts_of
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
@@ -174,7 +175,10 @@ def _purpose(point: SearchPoint) -> str:
 def _condition(outcome: ThresholdOutcome | None) -> str:
     if outcome is None:
         return NOTHING
-    return f"{outcome.text.removeprefix('found ')} {'✓' if outcome.passed else '✗'}"
+    found = outcome.text.removeprefix("found ")
+    if outcome.undecided:
+        found = found.partition(":")[0]
+    return f"{found} {mark(outcome)}"
 
 
 def _point_line(search: SearchResult, point: SearchPoint) -> Text:

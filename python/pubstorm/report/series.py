@@ -184,4 +184,4 @@ COLUMN_GAP = 3
 """Characters between two columns on the terminal."""
 FACTORS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 """What a unit stands for, in the base unit of its kind."""
-_NUMBER = re.compile(r"([-+]?\d[\d\s]*(?:\.\d+)?)\s*([a-zA-Zµ/%]*)")
+_NUMBER = re.compile(r"([-+]?\d[\d\s]*(?:\.\d+)?)\s*([a-zA-Zµ/%]*)(?: ± .+)?")

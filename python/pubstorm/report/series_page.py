@@ -40,7 +40,7 @@ SIGNS = {
     Status.INVALID: ("triangle-up", "#cf6d17"),
 }
 """Shape and colour of a point by the verdict of its step."""
-NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?")
+NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?( ± .+)?")
 """What a cell flush right looks like."""
 LABEL_CHARS_MAX = 100
 """Characters of all labels together that there is room for below a plot."""

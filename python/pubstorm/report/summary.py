@@ -51,7 +51,8 @@ def samplers(result: Result) -> Table:
     ]
     names = ("mean", "max", "mean from send", "succeeded", "of", "rate")
     columns = (Column("sampler", right=False), *map(Column, names))
-    return Table("Samplers", columns, tuple(rows), _samplers_note(result.samplers))
+    table = Table("Samplers", columns, tuple(rows), _samplers_note(result.samplers))
+    return table.with_bounds([sampler.bound_us for sampler in result.samplers])
 
 
 def success_text(count: int, of: int) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pubstorm.quantity import NOTHING
+from pubstorm.quantity import NOTHING, duration_text
+
+BOUND = "±"
+"""The heading of how far latencies are off at most, since clocks of several hosts made them."""
+BOUND_NOTE = "±: the times are off by this much at most, since clocks of several hosts made them."
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,16 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     """What is to be said below it."""
+
+    def with_bounds(self, bounds_us: Sequence[float]) -> Table:
+        """The table with a last column of how far the latencies of each row are off at most; as it
+        is where one clock made all of them."""
+        if not any(bounds_us):
+            return self
+        cells = (duration_text(bound_us) if bound_us else NOTHING for bound_us in bounds_us)
+        rows = tuple((*row, cell) for row, cell in zip(self.rows, cells, strict=True))
+        note = f"{self.note} {BOUND_NOTE}".strip()
+        return replace(self, columns=(*self.columns, Column(BOUND)), rows=rows, note=note)
 
     def without_empty_columns(self) -> Table:
         """The table without the columns that no row has anything in."""

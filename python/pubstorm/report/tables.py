@@ -157,14 +157,16 @@ def latencies(result: Result) -> Table:
     columns = (Column("population", right=False), Column("latency", right=False))
     names = ("count", "p50", "p99", "p99.9", "max", "p99 from send", "negative")
     shown = names if with_negative else names[:-1]
-    return Table("Latency", columns + tuple(map(Column, shown)), tuple(rows))
+    table = Table("Latency", columns + tuple(map(Column, shown)), tuple(rows))
+    return table.with_bounds([pair.intended.bound_us for _, _, pair in pairs])
 
 
 def flows(result: Result) -> Table:
     """The ledger by publisher and receiver, where that says more than the populations do."""
-    rows = [_flow_cells(flow) for flow in result.flows] if len(result.flows) > 1 else []
+    several = result.flows if len(result.flows) > 1 else ()
     names = ("expected", "received", "lost", "dup", "reordered", "p50", "p99", "max")
-    return _table("Flows", "from → to", names, rows)
+    table = _table("Flows", "from → to", names, [_flow_cells(flow) for flow in several])
+    return table.with_bounds([flow.latency_us.intended.bound_us for flow in several])
 
 
 def stages(result: Result) -> Table:
@@ -196,7 +198,8 @@ def phases(result: Result) -> Table:
     names = ["start", "clients", "due/s", "acked/s", "received/s", "queue/s", "p99"]
     names += ["dropped"] if with_dropped else []
     table = _table("Phases", "phase", names, rows)
-    return Table(table.title, (*table.columns, Column("status", right=False)), table.rows)
+    table = Table(table.title, (*table.columns, Column("status", right=False)), table.rows)
+    return table.with_bounds([phase.latency_us.bound_us for phase in result.phases])
 
 
 def agents(result: Result) -> Table:
@@ -248,6 +251,32 @@ def _hosts_text(agents: Sequence[AgentResult]) -> str:
     return counted(len(found), "host") if len(found) > 1 else min(found)
 
 
+def clocks(result: Result) -> Table:
+    """How well the engines on other hosts knew the reference clock; of many the least sure."""
+    told = [(agent, agent.clock) for agent in result.fleet.agents if agent.clock is not None]
+    worst = sorted(told, key=lambda each: -each[1].bound_us)[:ENGINES_MAX]
+    shown = [each for each in told if each in worst]
+    rows = [
+        (
+            str(agent.agent),
+            agent.host or NOTHING,
+            duration_text(clock.offset_us),
+            f"{clock.drift_ppm:+.3f} ppm",
+            duration_text(clock.round_trip_us),
+            f"± {duration_text(clock.bound_us)}",
+            count_text(clock.exchanges_total),
+        )
+        for agent, clock in shown
+    ]
+    columns = (Column("agent", right=False), Column("host", right=False))
+    names = ("offset", "drift", "round trip", "off by at most", "exchanges")
+    note = "Offset and drift are those of the reference clock against the clock of the host."
+    if len(told) > len(rows):
+        note = f"Shown are the {len(rows)} least sure of {count_text(len(told))}. {note}"
+    table = Table("Clocks", (*columns, *map(Column, names)), tuple(rows), note)
+    return table.without_empty_columns()
+
+
 def events(result: Result) -> Table:
     """What happened to the run, otherwise than its stages."""
     rows = [(span_text(event.at_s), event.kind, event.text) for event in result.events]
@@ -256,10 +285,10 @@ def events(result: Result) -> Table:
 
 
 def detail_tables(result: Result) -> list[Table]:
-    """Long tables for those who look closer, only where there is a row."""
+    """Tables for those who look closer, only where there is a row."""
     every = every_stall(result)
     more = every if len(every.rows) > STALLS_SHOWN else None
-    found = (more, every_track(result))
+    found = (clocks(result), more, every_track(result))
     return [table for table in found if table is not None and table.rows]
 
 
@@ -303,6 +332,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         *([("command", result.command)] if result.command else []),
         *([] if result.publishers and not late.count else [("engine late", _late_text(late))]),
         *([("engine load", used)] if used else []),
+        *([("clocks", _clocks_text(result))] if result.fleet.clock_bound_us else []),
         (
             "host",
             f"{environment.cores} × {environment.cpu_model}, "
@@ -313,6 +343,11 @@ def facts(result: Result) -> list[tuple[str, str]]:
 
 def _late_text(late: Latency) -> str:
     return f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"
+
+
+def _clocks_text(result: Result) -> str:
+    bound = duration_text(result.fleet.clock_bound_us)
+    return f"delivery times between hosts are off by {bound} at most"
 
 
 def _targets(result: Result) -> str:

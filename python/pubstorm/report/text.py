@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from pubstorm.report.outcomes import mark, word
 from pubstorm.report.table import Table
 from pubstorm.report.tables import facts, tables
 from pubstorm.result import Result, Status, Verdict
@@ -15,6 +16,7 @@ from pubstorm.result import Result, Status, Verdict
 FILE_WIDTH = 100
 """Columns of a report that goes to no terminal."""
 STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INVALID: "bold yellow"}
+MARK_STYLES = {"passed": "green", "failed": "bold red", "undecided": "bold yellow"}
 BORDERS = {Status.PASS: "green", Status.FAIL: "red", Status.INVALID: "yellow"}
 
 
@@ -80,8 +82,8 @@ def _verdict(verdict: Verdict) -> Panel:
         )
     ]
     for threshold in verdict.thresholds:
-        mark = ("✓ ", "green") if threshold.passed else ("✗ ", "bold red")
-        lines.append(Text.assemble(mark, threshold.expression, (f"   {threshold.text}", "dim")))
+        sign = (f"{mark(threshold)} ", MARK_STYLES[word(threshold)])
+        lines.append(Text.assemble(sign, threshold.expression, (f"   {threshold.text}", "dim")))
     if verdict.evidence:
         lines.append(_evidence(verdict))
     return Panel(Group(*lines), border_style=BORDERS[status], title="verdict", title_align="left")

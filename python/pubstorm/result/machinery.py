@@ -15,11 +15,14 @@ class ClockResult(Value):
     drift_ppm: float
     """How much faster the reference clock ran at the end, in parts of a million."""
     bound_us: float
-    """Its time was off by this much at most, in microseconds: the largest of all intervals."""
+    """Its time was off by this much at most, in microseconds: the largest of the intervals of
+    publish stages, or of all where none was played."""
     round_trip_us: float
     """Shortest round trip of its exchanges, in microseconds."""
     exchanges_total: int
     """Exchanges that were answered."""
+    unanswered_s: float = 0.0
+    """Longest time between two of its reports in which none was, in seconds."""
 
 
 class AgentLoss(Value):

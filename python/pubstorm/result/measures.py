@@ -10,7 +10,7 @@ class Latency(Value):
     """A distribution of durations in microseconds; zeros when it is empty."""
 
     count: int = 0
-    """Durations counted, without the negative ones."""
+    """Durations counted; negative ones only where there is a bound."""
     mean: float = 0.0
     """Arithmetic mean."""
     min: float = 0.0
@@ -26,14 +26,19 @@ class Latency(Value):
     max: float = 0.0
     """The largest."""
     negative_total: int = 0
-    """Negative durations, which only wrong clocks make; they are in none of the other figures."""
+    """Negative durations, which only wrong clocks make. Where there is a bound they count as 0 in
+    the other figures, else they are in none of them."""
     bound_us: float = 0.0
     """Each figure is off by this much at most, since clocks of several hosts made it; 0: one clock
     did."""
 
     @classmethod
     def of(cls, histogram: Histogram, bound_us: float = 0.0) -> Latency:
-        """The summary of a histogram of durations that are off by so much at most."""
+        """The summary of a histogram of durations that are off by so much at most. To leave the
+        negative ones out would raise its percentiles by more than that."""
+        negative_total = histogram.negative_total
+        if bound_us:
+            histogram = histogram.from_zero()
         us_p50, us_p90, us_p99, us_p999 = (
             histogram.quantile_ns(q) / 1000 for q in (0.5, 0.9, 0.99, 0.999)
         )
@@ -46,8 +51,8 @@ class Latency(Value):
             p99=us_p99,
             p999=us_p999,
             max=histogram.max_ns / 1000,
-            negative_total=histogram.negative_total,
-            bound_us=bound_us,
+            negative_total=negative_total,
+            bound_us=bound_us if histogram.count else 0.0,
         )
 
 

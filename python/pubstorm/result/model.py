@@ -62,9 +62,16 @@ class ThresholdOutcome(Value):
     found: float | None
     """The value found, in the unit of the result (microseconds for times); null: no data."""
     passed: bool
-    """Whether the condition holds."""
+    """Whether the condition surely holds."""
+    undecided: bool = False
+    """Whether it may hold or not: the clocks of the agents are not good enough to say."""
     text: str
     """What was found, in words."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether the condition surely does not hold."""
+        return not self.passed and not self.undecided
 
 
 class Verdict(Value):
@@ -83,7 +90,7 @@ class Verdict(Value):
     def facts(self) -> tuple[str, ...]:
         """The facts behind it, the one that decided it first: what makes a run invalid comes before
         the conditions that it missed, and these before what else was found."""
-        missed = tuple(f"{t.expression}: {t.text}" for t in self.thresholds if not t.passed)
+        missed = tuple(f"{t.expression}: {t.text}" for t in self.thresholds if t.missed)
         if self.status is Status.INVALID:
             return (*self.evidence, *missed)
         return (*missed, *self.evidence)

@@ -40,6 +40,9 @@ class Sampler(Value):
     """The mean from the instant a message was sent; null: there is none, or it is no message."""
     max_from_send_us: float | None = None
     """The largest from the instant a message was sent."""
+    bound_us: float = 0.0
+    """All four are off by this much at most, since clocks of several hosts made them; 0: one clock
+    did."""
 
     @property
     def name(self) -> str:

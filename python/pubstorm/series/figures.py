@@ -12,6 +12,7 @@ from pubstorm.metrics import parse_expression
 from pubstorm.metrics.columns import asked_point, shows_scenario, shows_search
 from pubstorm.metrics.evaluate import Missing, evaluate
 from pubstorm.metrics.table import word
+from pubstorm.quantity import value_text
 from pubstorm.report import load_result
 from pubstorm.result import Figure, LimitedBy, Result, SearchPoint, SearchResult
 from pubstorm.series.interval import estimate_of
@@ -95,7 +96,10 @@ def _of_result(column: str, result: Result) -> Figure:
     found = evaluate(result, parse_expression(column))
     if isinstance(found, Missing):
         return Figure(limited_by=limited_by, remark=found.reason)
-    return Figure(estimate=estimate_of([found.value], found.unit), limited_by=limited_by)
+    bound = value_text(found.bound, found.unit)
+    remark = f"clocks of several hosts made it: ± {bound}" if found.bound else None
+    estimate = estimate_of([found.value], found.unit)
+    return Figure(estimate=estimate, limited_by=limited_by, remark=remark)
 
 
 def _limit(points: Sequence[SearchPoint]) -> LimitedBy | None:

@@ -114,6 +114,7 @@ def _of(subject: str, parts: Sequence[_Part], *, is_sum: bool) -> Iterator[Sampl
             max_us=max_us,
             mean_from_send_us=mean_from_send_us,
             max_from_send_us=max_from_send_us,
+            bound_us=max((part.times.bound_us for part in group if part.times), default=0.0),
         )
 
 

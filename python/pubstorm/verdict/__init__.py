@@ -7,10 +7,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
-from pubstorm.metrics.evaluate import Missing, evaluate
+from pubstorm.metrics.evaluate import Found, Missing, evaluate
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
+from pubstorm.verdict.clock_findings import CLOCK_RULES
 from pubstorm.verdict.fault_findings import FAULT_RULES
 from pubstorm.verdict.findings import RULES, Finding, under_test
 from pubstorm.verdict.phase_findings import PHASE_RULES
@@ -24,6 +25,7 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
     rules = (
         *RULES,
+        *CLOCK_RULES,
         *PUBLISHER_RULES,
         *FAULT_RULES,
         *PHASE_RULES,
@@ -31,7 +33,9 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
         *SUMMARY_RULES,
     )
     findings = [finding for rule in rules for finding in rule(measured)]
-    failed = any(not outcome.passed for outcome in outcomes) or any(f.failed for f in findings)
+    failed = any(outcome.missed for outcome in outcomes) or any(f.failed for f in findings)
+    # A condition that surely does not hold decides a run, whatever the others come to.
+    findings += [] if failed else _undecided(outcomes)
     invalid = any(f.invalid for f in findings)
     status = Status.INVALID if invalid else Status.FAIL if failed else Status.PASS
     limited_by = _limit(findings, invalid)
@@ -57,16 +61,45 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
 
 
 def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
-    """One condition, judged. What was never measured fulfils no condition."""
+    """One condition, judged. What was never measured fulfils no condition; what is off by a bound
+    must fulfil it all the way to be passed."""
     found = evaluate(measured, threshold.expression)
     if isinstance(found, Missing):
         return ThresholdOutcome(
             expression=threshold.source, found=None, passed=False, text=found.reason
         )
-    passed = _OPERATORS[threshold.op](found.value, threshold.value)
+    passed, missed = _holds(threshold, found)
+    undecided = not passed and not missed
+    doubt = ": the clocks are not good enough to say whether it holds"
     return ThresholdOutcome(
-        expression=threshold.source, found=found.value, passed=passed, text=f"found {found}"
+        expression=threshold.source,
+        found=found.value,
+        passed=passed,
+        undecided=undecided,
+        text=f"found {found}{doubt if undecided else ''}",
     )
+
+
+def _holds(threshold: Threshold, found: Found) -> tuple[bool, bool]:
+    """Whether every value that it may be fulfils a condition, and whether none does."""
+    fulfils, value = _OPERATORS[threshold.op], threshold.value
+    if not found.bound:
+        passed = fulfils(found.value, value)
+        return passed, not passed
+    low, high = max(found.value - found.bound, 0.0), found.value + found.bound
+    answers = {fulfils(low, value), fulfils(high, value)}
+    if low < value < high:
+        # `==` and `!=` say the same of both ends, and another thing of the value between them.
+        answers.add(fulfils(value, value))
+    return answers == {True}, answers == {False}
+
+
+def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
+    return [
+        Finding(f"{outcome.expression}: {outcome.text}", LimitedBy.GENERATOR, invalid=True)
+        for outcome in outcomes
+        if outcome.undecided
+    ]
 
 
 def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
@@ -94,7 +127,7 @@ def _limit_of_missed(
     for threshold, outcome in zip(thresholds, outcomes, strict=True):
         asked = threshold.expression
         slow = "latency" in asked.metric
-        if outcome.passed or outcome.found is None:
+        if not outcome.missed or outcome.found is None:
             continue
         if asked.subject in publishers:
             return LimitedBy.PUBLISHER

@@ -273,9 +273,6 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         for total, what in facts:
             if total:
                 yield Finding(f"{name}: {count_text(total)} {what} {of.removeprefix('of ')} owed")
-        negative = flow.latency_us.intended.negative_total + flow.latency_us.actual.negative_total
-        if negative:
-            yield Finding(f"{name}: {count_text(negative)} latencies were negative: clocks differ")
     unfollowed = measured.fleet.unfollowed_total
     if unfollowed:
         yield Finding(

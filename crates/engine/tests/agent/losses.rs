@@ -188,17 +188,20 @@ fn settled_flows(agents: &mut [&mut Agent]) -> FlowCounters {
     }
 }
 
+/// A planned change of the publishers.
+fn change(after_ms: u64, action: &Value) -> Value {
+    json!({"name": "c", "after_ns": after_ms * MS, "population": 0, "action": action})
+}
+
 #[test]
-fn an_agent_that_comes_late_leaves_planned_joins_alone_and_keeps_planned_rates() {
+fn an_agent_that_comes_late_finds_what_has_changed_and_sends_nothing_of_before() {
     let broker = Scripted::start(Script::reliable);
     let mut stage = publish(&[0], 3_000);
     stage["action"]["changes"] = json!([
-        {"name": "c", "after_ns": 100 * MS, "population": 0,
-         "action": {"kind": "add", "clients": 10, "over_ns": 0}},
-        {"name": "c", "after_ns": 200 * MS, "population": 0,
-         "action": {"kind": "rate", "factor": 2.0}},
-        {"name": "c", "after_ns": 2_900 * MS, "population": 0,
-         "action": {"kind": "add", "clients": 1, "over_ns": 0}},
+        change(100, &json!({"kind": "add", "clients": 10, "over_ns": 0})),
+        change(150, &json!({"kind": "remove", "clients": 3, "over_ns": 0})),
+        change(200, &json!({"kind": "rate", "factor": 2.0})),
+        change(2_900, &json!({"kind": "add", "clients": 1, "over_ns": 0})),
     ]);
     let at_ns = Agent::now_ns() - 1_000 * MS;
     let plan = plan(broker.port, &[publisher(20), subscriber(1)], &[stage]);
@@ -207,12 +210,12 @@ fn an_agent_that_comes_late_leaves_planned_joins_alone_and_keeps_planned_rates()
     let joined_ns = Agent::now_ns();
     let action = ChangeAction::Add { clients: 5, over_ns: 0 };
     agent.send(&Command::Change { at_ns: joined_ns, population: 0, action });
-    agent.read_until(|snapshot, _| snapshot.populations[0].gauges.ready == 5);
+    agent.read_until(|snapshot, _| snapshot.populations[0].gauges.ready == 12);
     agent.read_until(|snapshot, _| snapshot.settled);
     let totals = agent.stop();
     let counters = &totals.populations[0].0;
-    assert_eq!((counters.connected_total, counters.skipped_total), (6, 0));
-    let (doubled_ms, last) = ((at_ns + 3_000 * MS - joined_ns) / MS, 2 * 100 / PERIOD_MS);
-    let due = 5 * 2 * doubled_ms / PERIOD_MS + last;
-    assert!(counters.sent_total.abs_diff(due) <= 6, "{} sent, {due} due", counters.sent_total);
+    assert_eq!((counters.connect_attempts_total, counters.skipped_total), (13, 0));
+    // At twice the rate: 12 clients from then on, and one for the last 100 ms.
+    let due = 2 * (12 * (at_ns + 3_000 * MS - joined_ns) / MS + 100) / PERIOD_MS;
+    assert!(counters.sent_total.abs_diff(due) <= 13, "{} sent, {due} due", counters.sent_total);
 }

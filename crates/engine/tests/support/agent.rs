@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 
 use nix::time::{ClockId, clock_gettime};
 use plan::{
-    Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Outcomes, Plan, Snapshot, Stall,
-    TargetSnapshot,
+    Bye, ChangeAction, Command, Counters, FlowCounters, Hello, Histogram, Outcomes, Plan, Snapshot,
+    Stall, TargetSnapshot,
 };
 use serde_json::{Value, json};
 
@@ -29,16 +29,24 @@ pub struct Totals {
     pub last: Option<Snapshot>,
     pub populations: Vec<(Counters, Outcomes)>,
     pub flows: BTreeMap<(usize, usize), FlowCounters>,
+    /// Of all flows, since messages were sent.
+    pub latency: Histogram,
     /// One for each target up to the last that was told, with its last state.
     pub targets: Vec<TargetSnapshot>,
     pub stalls: Vec<Stall>,
+    /// The largest bound that was told of its clock.
+    pub bound_ns: u64,
 }
 
 impl Agent {
     /// Starts an agent on a shard of a plan and waits for its hello; [`spawn`] says what more
     /// `shard` may be.
     pub fn start(plan: &Value, shard: &str) -> Self {
-        let mut process = spawn(shard);
+        Self::of(spawn(shard), plan)
+    }
+
+    /// Hands a plan to an agent that has just been started and waits for its hello.
+    pub fn of(mut process: Child, plan: &Value) -> Self {
         let mut stdin = process.stdin.take().unwrap();
         writeln!(stdin, "{plan}").unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
@@ -145,6 +153,7 @@ impl Totals {
         }
         for flow in &snapshot.flows {
             self.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
+            self.latency.add(&flow.latency_actual);
         }
         for told in &snapshot.targets {
             let known = self.targets.len().max(told.target + 1);
@@ -155,6 +164,7 @@ impl Totals {
             sum.connect_failed_total += told.connect_failed_total;
         }
         self.stalls.extend_from_slice(&snapshot.stalls);
+        self.bound_ns = self.bound_ns.max(snapshot.clock.map_or(0, |clock| clock.bound_ns));
         self.last = Some(snapshot);
     }
 

@@ -14,6 +14,7 @@ from pubstorm.scenario.checks.bridges import check_bridges
 from pubstorm.scenario.checks.brokers import check_brokers
 from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
+from pubstorm.scenario.checks.fleet import check_fleet
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.ports import check_ports
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
@@ -91,6 +92,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_bridges(scenario)
     yield from check_zeromq(scenario)
     yield from check_faults(scenario)
+    yield from check_fleet(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
     yield from check_ports(scenario)

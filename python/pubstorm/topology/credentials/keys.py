@@ -170,7 +170,7 @@ class RunKeys:
         if not self._modes & {"server", "mutual"}:
             return
         validity = Validity.of_days(VALID_DAYS)
-        authority = Authority("pubstorm run", validity)
+        authority = Authority.new("pubstorm run", validity)
         server = authority.server(SERVER_NAMES, validity)
         yield NewFile(self._folder / CA, authority.credential.certificate, private=False)
         yield NewFile(self._folder / SERVER, server.certificate, private=False)

@@ -1,0 +1,258 @@
+"""The Ray cluster that this host is a part of: joined, its hosts, room on them, left. Every call
+has a limit, since a cluster that is cut in two answers nothing. It knows no agent and no plan."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import ray
+from ray.util import placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from pubstorm.errors import FleetError
+from pubstorm.fleet.ray import runner
+from pubstorm.fleet.ray.choice import Host
+from pubstorm.fleet.ray.security import demand_security
+from pubstorm.fleet.ray.words import joining_in_words
+from pubstorm.fleet.site import AgentHost
+
+MARK = "pubstorm_agent"
+"""The custom resource of hosts that are to play agents; where none has it, all do."""
+REACH_S = 5.0
+JOIN_S = 30.0
+CALL_S = 30.0
+LEAVE_S = 3.0
+CALLS = 32
+"""Calls that a worker works on at once: its stream is one of them."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+}
+"""No statistics to the makers of Ray, no warning about graphics cards, and no cluster started by a
+call that comes after the end."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Room for one agent: a reserved part of a host."""
+
+    host: Host
+    group: PlacementGroup
+    index: int
+    """Which part of the group."""
+
+
+class Cluster:
+    """A cluster, from the time it is joined until it is left."""
+
+    def __init__(self, address: str | None) -> None:
+        """`address` is `HOST:PORT` of its GCS; None: the one that this host is a part of."""
+        self._given = address
+        self._groups: list[PlacementGroup] = []
+        self._is_joined = False
+        self.here = ""
+        """The address of this host in it."""
+
+    async def join(self) -> None:
+        """Joins it, or raises FleetError."""
+        os.environ.update(QUIET)
+        given = self._given or await in_thread(_address_here, CALL_S)
+        address = str(given).removeprefix("ray://")
+        demand_security(address, os.environ)
+        await _reach(address)
+        self._is_joined = True
+        try:
+            await in_thread(lambda: _join(address), JOIN_S)
+        except TimeoutError:
+            text = f"the Ray cluster {address} did not answer for {JOIN_S:.0f} s"
+            raise FleetError(text, "look at its head: ray status") from None
+        except Exception as error:  # Ray raises whatever its parts raise.
+            raise joining_in_words(address, error) from error
+        _take_signals_back()
+        await self._look_around(address)
+
+    async def _look_around(self, address: str) -> None:
+        """Finds this host among the nodes. Other hosts are reason enough to demand security, also
+        where the cluster is called by a loopback address."""
+        nodes, _ = await in_thread(_nodes, CALL_S)
+        own = await in_thread(lambda: ray.get_runtime_context().get_node_id(), CALL_S)
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in nodes if node["Alive"]}
+        self.here = addresses[own]
+        if set(addresses.values()) != {self.here}:
+            port = address.rpartition(":")[2]
+            demand_security(f"{self.here}:{port}", os.environ)
+
+    async def hosts(self) -> tuple[Host, ...]:
+        """Hosts that may play agents and what each has free now; the conductor's own last."""
+        nodes, free = await in_thread(_nodes, CALL_S)
+        nodes = [node for node in nodes if node["Alive"]]
+        marked = [node for node in nodes if MARK in node["Resources"]]
+        found = [
+            Host(
+                node=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                is_here=node["NodeManagerAddress"] == self.here,
+                cores=int(node["Resources"].get("CPU", 0)),
+                free=int(free.get(node["NodeID"], {}).get("CPU", 0)),
+            )
+            for node in marked or nodes
+        ]
+        found = [host for host in found if host.cores]
+        if not found:
+            message = "found no host with processors for agents in the Ray cluster"
+            raise FleetError(message, "ray start --address HEAD:PORT on each host")
+        return tuple(sorted(found, key=lambda host: (host.is_here, host.address, host.node)))
+
+    async def facts(self, hosts: Sequence[Host]) -> dict[str, AgentHost]:
+        """What these hosts are, by their node; without those that did not answer."""
+        ask: Any = ray.remote(runner.facts)
+
+        def asked() -> list[Any]:
+            pins = [NodeAffinitySchedulingStrategy(host.node, soft=False) for host in hosts]
+            options = {"max_retries": 0, "num_cpus": 0}
+            return [ask.options(scheduling_strategy=pin, **options).remote() for pin in pins]
+
+        calls = [answer(call, CALL_S) for call in await in_thread(asked, CALL_S)]
+        said = await asyncio.gather(*calls, return_exceptions=True)
+        return {
+            host.node: AgentHost("" if host.is_here else host.address, cores=host.cores, **each)
+            for host, each in zip(hosts, said, strict=True)
+            if not isinstance(each, BaseException)
+        }
+
+    async def reserve(self, hosts: Sequence[Host], spread: str, limit_s: float) -> tuple[Room, ...]:
+        """Room for an agent on each of these hosts, all of it or TimeoutError. It is tied to these
+        hosts: room on one that died is not made up for on another, where it would be in the way."""
+        bundles = [{"CPU": 1, f"node:{host.address}": 0.001} for host in hosts]
+        strategy = "STRICT_SPREAD" if spread == "strict" else "PACK"
+
+        def reserved() -> PlacementGroup:
+            group: PlacementGroup = placement_group(bundles, strategy=strategy)
+            self._groups.append(group)
+            if group.wait(limit_s):
+                return group
+            self._groups.remove(group)
+            remove_placement_group(group)
+            raise TimeoutError
+
+        group = await in_thread(reserved, limit_s + LEAVE_S)
+        return tuple(Room(host, group, index) for index, host in enumerate(hosts))
+
+    async def workers(self, rooms: Sequence[Room]) -> list[Any]:
+        """Starts a worker in each of these."""
+        kind: Any = ray.remote(runner.AgentRunner)
+        options = {"max_restarts": 0, "max_concurrency": CALLS, "num_cpus": 1}
+
+        def started() -> list[Any]:
+            places = (PlacementGroupSchedulingStrategy(room.group, room.index) for room in rooms)
+            return [kind.options(scheduling_strategy=each, **options).remote() for each in places]
+
+        return await in_thread(started, CALL_S)
+
+    async def leave(self) -> None:
+        """Gives all room back and leaves; it does not take for ever. It can be called twice."""
+        if not self._is_joined:
+            return
+        self._is_joined = False
+        with suppress(Exception):
+            await in_thread(self._give_back, LEAVE_S)
+        with suppress(Exception):
+            await in_thread(ray.shutdown, LEAVE_S)
+
+    def _give_back(self) -> None:
+        while self._groups:
+            remove_placement_group(self._groups.pop())
+
+
+async def answer(call: Any, limit_s: float) -> Any:
+    """What a call to another host brings, or TimeoutError; or what Ray raises."""
+    return await asyncio.wait_for(asyncio.wrap_future(call.future()), limit_s)
+
+
+async def in_thread(work: Callable[[], T], limit_s: float) -> T:
+    """Calls what blocks in a thread that nobody waits for at the end of the process, or raises
+    TimeoutError. In the main thread Ray would take SIGTERM for itself."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # Whatever it is belongs to who waits.
+            error = raised
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True, name="ray").start()
+    return await asyncio.wait_for(outcome, limit_s)
+
+
+def _join(address: str) -> None:
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    # What goes on in the cluster would go to stdout, whatever `log_to_driver` says.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    ray.cloudpickle.register_pickle_by_value(runner)
+
+
+def _take_signals_back() -> None:
+    """Ray's native part puts a handler before those of Python, which prints a stack."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        if handler is not None:
+            signal.signal(number, handler)
+            signal.siginterrupt(number, False)
+
+
+def _address_here() -> str:
+    """The cluster that this host is a part of, as `ray start` noted it."""
+    try:
+        return str(ray._private.services.canonicalize_bootstrap_address_or_die("auto"))
+    except ConnectionError as error:
+        raise FleetError(
+            "found no Ray cluster on this host",
+            "ray start --head on one host and ray start --address HEAD:PORT on the others; then "
+            "run this on one of them, or name the cluster: --on ray://HOST:PORT",
+        ) from error
+
+
+async def _reach(address: str) -> None:
+    """Looks whether anything listens there: Ray itself would try for a minute."""
+    host, _, port = address.rpartition(":")
+    opening: Awaitable[Any] = asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        _, writer = await asyncio.wait_for(opening, REACH_S)
+    except (OSError, TimeoutError) as error:
+        reason = getattr(error, "strerror", None) or f"no answer for {REACH_S:.0f} s"
+        text = f"cannot reach the Ray cluster {address}: {reason}"
+        hint = "is it the address of its head (GCS), and is Ray started there? ray status tells"
+        raise FleetError(text, hint) from error
+    writer.close()
+
+
+def _nodes() -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
+    return ray.nodes(), ray._private.state.available_resources_per_node()

@@ -1,0 +1,121 @@
+"""The reference clock of a run, for engines on other hosts: a small process beside the conductor
+that answers their exchanges, on one address and with a key that only this run knows. It reads no
+clock itself and knows no site."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from pubstorm.children import close_stdin, signal_child
+from pubstorm.control import Failure, ReferenceHello
+from pubstorm.errors import FleetError
+from pubstorm.log_tail import last_lines, open_log
+from pubstorm.shortage import CANNOT_START, start_failure
+
+KEY_VARIABLE = "PUBSTORM_CLOCK_KEY"
+"""Variable with the key of the exchanges, in hexadecimal digits."""
+KEY_BYTES = 32
+START_TIMEOUT_S = 10.0
+"""How long it may take to its first line."""
+END_TIMEOUT_S = 2.0
+"""How long it may take to its end once its stdin is closed."""
+
+
+_LINE: TypeAdapter[ReferenceHello | Failure] = TypeAdapter(
+    Annotated[ReferenceHello | Failure, Field(discriminator="kind")]
+)
+
+
+class ReferenceClock:
+    """The process that answers exchanges. It ends when its stdin closes, and so with Pubstorm."""
+
+    def __init__(self, engine: Path, log: Path) -> None:
+        self._engine = engine
+        self._log = log
+        self._key = secrets.token_hex(KEY_BYTES)
+        self._process: Process | None = None
+        self._address = ""
+
+    async def start(self, host: str) -> None:
+        """Listens on an address of this host, at a free UDP port; or raises FleetError."""
+        with open_log(self._log) as log:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    str(self._engine),
+                    "--clock",
+                    "--listen",
+                    f"{_bracketed(host)}:0",
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=log or DEVNULL,
+                    start_new_session=True,
+                    env={**os.environ, **self.environment},
+                )
+            except CANNOT_START as error:
+                raise FleetError(*start_failure(str(self._engine), error)) from error
+        try:
+            port = await asyncio.wait_for(self._port(self._process), START_TIMEOUT_S)
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                text = f"the reference clock said nothing for {START_TIMEOUT_S:g} s"
+                raise FleetError(text, last_lines(self._log) or None) from error
+            raise
+        self._address = f"{_bracketed(host)}:{port}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Arguments of an engine that is to keep to this clock."""
+        assert self._address, "start comes first"
+        return ("--reference", self._address)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables of such an engine. They hold the key: not to be logged, stored or shown."""
+        return {KEY_VARIABLE: self._key}
+
+    async def close(self) -> None:
+        """Ends it. It can be called twice, and before the start."""
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None, "it is started with a pipe as stdin"
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
+        signal_child(process, signal.SIGKILL)
+        await process.wait()
+        await close_stdin(process)
+
+    async def _port(self, process: Process) -> int:
+        """The port that its first line tells of."""
+        assert process.stdout is not None, "it is started with a pipe as stdout"
+        line = await process.stdout.readline()
+        if not line:
+            await process.wait()
+            words = last_lines(self._log) or None
+            raise FleetError("the reference clock ended before it was ready", words)
+        try:
+            said = _LINE.validate_json(line)
+        except ValidationError as error:
+            start = line[:200].decode(errors="replace").rstrip()
+            text = f"the reference clock broke the contract: {start!r}"
+            raise FleetError(text, "use the engine of this version of Pubstorm") from error
+        if isinstance(said, Failure):
+            raise FleetError(f"the reference clock gave up: {said.message}", said.hint or None)
+        return said.port
+
+
+def _bracketed(host: str) -> str:
+    """An address as it stands before a port."""
+    return f"[{host}]" if ":" in host else host

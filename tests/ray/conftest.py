@@ -1,0 +1,93 @@
+"""The cluster of all tests of this folder that ask for it: up once, mended before each. Runs on it
+are those of the command line, on the head; so is their broker, outside its processes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import ANY_SPEED, Run
+from tests.ray.cluster import COMMAND_TIMEOUT_S, PREFIX, Cluster, until, why_not
+
+BROKER_PORT = 1883
+SETTINGS = f"listener {BROKER_PORT} 0.0.0.0\nallow_anonymous true\nuser root\n"
+
+RunMaker = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Cluster]:
+    """A cluster that the last test may have broken."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(f"no cluster on this machine: {reason}")
+    made = Cluster(Path(tempfile.mkdtemp(prefix=f"{PREFIX}-")))
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def cluster(nodes: Cluster) -> Cluster:
+    """A cluster that is whole."""
+    nodes.restore()
+    return nodes
+
+
+@pytest.fixture(scope="session")
+def broker(nodes: Cluster) -> Iterator[str]:
+    """URL of a mosquitto on the head, which all hosts reach."""
+    binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
+    if binary is None:
+        pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
+    (nodes.folder / "mosquitto.conf").write_text(SETTINGS)
+    words = nodes.head.within(binary, "-c", str(nodes.folder / "mosquitto.conf"))
+    with (nodes.folder / "mosquitto.log").open("wb") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        until(lambda: nodes.head.listens(BROKER_PORT), COMMAND_TIMEOUT_S, "mosquitto")
+        yield f"mqtt://{nodes.head.address}:{BROKER_PORT}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
+    """Starts `pubstorm run` on the head, by default on the cluster."""
+    runs: list[Run] = []
+
+    def make(
+        scenario: str,
+        *arguments: str,
+        on: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Run:
+        number = len(runs)
+        path, directory = tmp_path / f"scenario-{number}.yaml", tmp_path / f"run-{number}"
+        path.write_text(scenario)
+        place = ["--set", f"fleet.on={on or cluster.url}"]
+        words = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
+        process = subprocess.Popen(
+            cluster.head.within(*words, *place, *ANY_SPEED, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=cluster.head.environment if environment is None else dict(environment),
+        )
+        runs.append(Run(process, directory))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+        run.process.communicate()

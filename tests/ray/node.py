@@ -1,0 +1,108 @@
+"""A real Ray cluster of one node on loopback, for tests: started once, and ended by its process
+group. Nothing here stops Ray by name: others may have one on the same machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+START_S = 60.0
+CPUS = 4
+PARTS = (
+    "node-manager",
+    "object-manager",
+    "runtime-env-agent",
+    "dashboard-agent-listen",
+    "dashboard-agent-grpc",
+    "metrics-export",
+)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody uses."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@contextmanager
+def ray_node() -> Iterator[str]:
+    """A node that is a cluster; the address of its GCS."""
+    folder = Path(tempfile.mkdtemp(prefix="ps-ray-", dir="/tmp"))  # Sockets need a short path.
+    port, *others = free_ports(7)
+    words = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *("--node-ip-address", "127.0.0.1", "--port", str(port), "--num-cpus", str(CPUS)),
+        *("--object-store-memory", "80000000", "--temp-dir", str(folder)),
+        *("--include-dashboard", "false", "--include-log-monitor", "false"),
+        *("--disable-usage-stats",),
+        *(f"--{part}-port={own}" for part, own in zip(PARTS, others, strict=True)),
+    ]
+    log = folder.with_suffix(".log")
+    with log.open("wb") as output:
+        node = subprocess.Popen(
+            words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    try:
+        await_port(port, node, log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        end_session(node)
+        shutil.rmtree(folder, ignore_errors=True)
+        log.unlink(missing_ok=True)
+
+
+def await_port(port: int, node: subprocess.Popen[bytes], log: Path) -> None:
+    """Waits until the node says that it is up."""
+    deadline = time.monotonic() + START_S
+    while b"Ray runtime started" not in log.read_bytes():
+        assert node.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=5)):
+        pass
+
+
+def end_session(leader: subprocess.Popen[bytes]) -> None:
+    """Ends a process and all that it has started, and waits for it."""
+    for pid in session_of(leader.pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    leader.wait(10)
+
+
+def session_of(leader: int) -> list[int]:
+    """The processes of a session, its leader first."""
+    found = [leader]
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and int(stat.parent.name) != leader:
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[str]:
+    """The address of a cluster of one node."""
+    with ray_node() as address:
+        yield address

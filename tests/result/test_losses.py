@@ -6,9 +6,11 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.assemble import Assembly
+from pubstorm.cast import Cast
 from pubstorm.course import Course, Loss, StageSpan
 from pubstorm.merge import Totals, merge
 from pubstorm.phases import phases
+from pubstorm.progress import Progress
 from pubstorm.result import AgentLoss, Event, PhaseStatus, ValidityLimits
 from pubstorm.timeline import LoadTimeline
 from tests.result import test_assemble as made
@@ -74,6 +76,34 @@ def test_what_came_is_owed_where_nobody_can_say_what_ought_to_have_come() -> Non
     # of the next one there.
     totals.owe_received(1, {1})
     assert expected() == [11, 70]
+
+
+def test_what_came_before_its_agent_had_entered_a_publish_stage_is_early() -> None:
+    progress = Progress(made.plan())
+    progress.enter(1, PUBLISHING_NS)
+    for second in (-1, -0.5, 0):
+        received = made.flow(expected=9, received=round(9 + second))
+        progress.take(made.snapshot(0, round(9 + second), second, 100, received))
+    assert dict(progress.totals.early) == {(0, 0, 1): 8}
+
+
+def test_barriers_ask_for_who_is_lost_no_more_and_for_who_takes_part_again() -> None:
+    progress = Progress(made.plan(), Cast(engines=2))
+    progress.enter(1, PUBLISHING_NS)
+    progress.take(made.snapshot(0, 0, 0, sent=1))
+    assert not progress.settled()
+    assert progress.lose(1, PUBLISHING_NS) is None
+    assert progress.settled()
+    progress.bring_back(1)
+    # What it does on its way is done now, and settles nothing of this stage.
+    progress.take(made.snapshot(1, 0, -1, sent=5))
+    assert progress.has_settled(1, 0)
+    assert progress.totals.stage(1).sum_of("sent_total") == 6
+    progress.await_again(1, PUBLISHING_NS)
+    assert not progress.settled()
+    progress.take(made.snapshot(1, 1, 0, sent=1))
+    assert progress.settled()
+    assert progress.lose(1, PUBLISHING_NS + SECOND_NS) == PUBLISHING_NS + SECOND_NS
 
 
 def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:

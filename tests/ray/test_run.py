@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
 from tests.e2e.conftest import ANY_SPEED, Run
-from tests.ray.node import node as node
 
 SCENARIO = """
 topology: {brokers: {broker: {kind: embedded}}}

@@ -89,7 +89,7 @@ class AgentRunner:
             home = await self._home()
             for name, content in files.items():
                 path = home / name
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch(mode=0o600)
                 path.write_bytes(content)
         except OSError as error:

@@ -40,9 +40,10 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",
+    "RAY_gcs_server_port_wait_time_s": "2",
 }
-"""No statistics to the makers of Ray, no warning about graphics cards, and no cluster started by a
-call that comes after the end."""
+"""No statistics to the makers of Ray, no warning about graphics cards, no cluster started by a call
+that comes after the end, and two attempts to join, where Ray makes twenty."""
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class Cluster:
         self._given = address
         self._groups: list[PlacementGroup] = []
         self._is_joined = False
+        self.address = ""
+        """`HOST:PORT` of its head; known once it is joined."""
         self.here = ""
         """The address of this host in it."""
 
@@ -72,7 +75,7 @@ class Cluster:
         """Joins it, or raises FleetError."""
         os.environ.update(QUIET)
         given = self._given or await in_thread(_address_here, CALL_S)
-        address = str(given).removeprefix("ray://")
+        address = self.address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
         self._is_joined = True

@@ -56,12 +56,14 @@ class Progress:
         self.connecting_ns = at_ns
         self.next_show_ns = 0
 
-    def lose(self, agent: int, at_ns: int) -> None:
-        """An agent is lost: no barrier asks for it, and what it was owed does not come."""
-        self._latest.pop(agent, None)
+    def lose(self, agent: int, at_ns: int) -> int | None:
+        """An agent is lost: no barrier asks for it, and what it was owed does not come. The end of
+        its last snapshot, None if there was none."""
+        latest = self._latest.pop(agent, None)
         self._away.add(agent)
         self._returning.discard(agent)
         self.totals.lose(agent, at_ns, self.stage)
+        return None if latest is None else latest.to_ns
 
     def bring_back(self, agent: int) -> None:
         """Another engine is in its place, and on its way through the stages so far."""

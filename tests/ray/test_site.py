@@ -25,7 +25,6 @@ from tests.fleet.conftest import fake_engine as fake_engine
 from tests.fleet.conftest import plan_named as plan_named
 from tests.fleet.contract import DEADLINE_S, SiteContract, commands, wait_until_gone
 from tests.ray.node import CPUS, free_ports
-from tests.ray.node import node as node
 
 
 class TestRaySite(SiteContract):

@@ -36,14 +36,6 @@ CALL_S = 30.0
 LEAVE_S = 3.0
 CALLS = 32
 """Calls that a worker works on at once: its stream is one of them."""
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_gcs_server_port_wait_time_s": "2",
-}
-"""No statistics to the makers of Ray, no warning about graphics cards, no cluster started by a call
-that comes after the end, and two attempts to join, where Ray makes twenty."""
 
 T = TypeVar("T")
 
@@ -73,7 +65,6 @@ class Cluster:
 
     async def join(self) -> None:
         """Joins it, or raises FleetError."""
-        os.environ.update(QUIET)
         given = self._given or await in_thread(_address_here, CALL_S)
         address = self.address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
@@ -232,7 +223,9 @@ def _take_signals_back() -> None:
 
 
 def _address_here() -> str:
-    """The cluster that this host is a part of, as `ray start` noted it."""
+    """The cluster that this host is a part of, as the environment or `ray start` says."""
+    if (named := os.environ.get("RAY_ADDRESS", "auto")) != "auto":
+        return named
     try:
         return str(ray._private.services.canonicalize_bootstrap_address_or_die("auto"))
     except ConnectionError as error:

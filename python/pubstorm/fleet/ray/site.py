@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+import zlib
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -191,7 +192,7 @@ class RaySite:
             if path not in programs:
                 program = Path(path).read_bytes()
                 digest = hashlib.sha256(program).hexdigest()
-                programs[path] = Path(path).name, digest, ray.put(program)
+                programs[path] = Path(path).name, digest, ray.put(zlib.compress(program, 1))
             paths = self._files.of(agent, len(self._commands)) if self._files else {}
             files = {there: here.read_bytes() for there, here in paths.items()}
             early = self._files.read_early if self._files else ()

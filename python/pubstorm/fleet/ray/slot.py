@@ -43,7 +43,7 @@ class Cargo:
     digest: str
     """Its SHA-256."""
     program: Any
-    """Its bytes, in the object store."""
+    """Its bytes, compressed, in the object store."""
     files: Any
     """Its files by their paths there, in the object store."""
     read_early: Sequence[str]

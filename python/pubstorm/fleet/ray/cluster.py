@@ -58,13 +58,15 @@ class Cluster:
         self._given = address
         self._groups: list[PlacementGroup] = []
         self._is_joined = False
+        self.address = ""
+        """`HOST:PORT` of its head; known once it is joined."""
         self.here = ""
         """The address of this host in it."""
 
     async def join(self) -> None:
         """Joins it, or raises FleetError."""
         given = self._given or await in_thread(_address_here, CALL_S)
-        address = str(given).removeprefix("ray://")
+        address = self.address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
         self._is_joined = True

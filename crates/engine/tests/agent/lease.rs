@@ -11,11 +11,11 @@ use testkit::Script;
 use super::support::{Agent, Scripted, engine, plan, population, publication};
 use super::{connect, publish};
 
-const LEASE: Duration = Duration::from_millis(500);
+const LEASE: Duration = Duration::from_millis(1_500);
 
 /// An engine with a lease that has been given a plan.
 fn leased(plan: &Value) -> Child {
-    let process = engine("0/1 --lease 0.5").stderr(Stdio::piped()).spawn().unwrap();
+    let process = engine("0/1 --lease 1.5").stderr(Stdio::piped()).spawn().unwrap();
     writeln!(process.stdin.as_ref().unwrap(), "{plan}").unwrap();
     process
 }
@@ -58,7 +58,7 @@ fn a_silent_but_open_stdin_disconnects_every_client_and_ends_the_engine() {
         snapshot.is_ok_and(|snapshot| snapshot.populations[0].gauges.ready == 5)
     };
     read_until(&mut lines, ready);
-    assert_eq!(end(process), "heard nothing for 0.5 s: the lease is over\n");
+    assert_eq!(end(process), "heard nothing for 1.5 s: the lease is over\n");
     let (links, wills) = broker.order(|server| (server.links(), server.broker.accepted().len()));
     assert_eq!((links, wills), (0, 0), "a DISCONNECT takes the will back");
 }
@@ -81,10 +81,10 @@ fn beats_are_answered_by_a_busy_engine_and_keep_it_alive() {
     read_until(&mut lines, |line| line.contains(r#""settled":true"#));
     send(&process, &Command::Stage { index: 1, at_ns: Agent::now_ns() });
     let begun = Instant::now();
-    while begun.elapsed() < 3 * LEASE {
+    while begun.elapsed() < 2 * LEASE {
         send(&process, &Command::Beat);
         read_until(&mut lines, is_beat);
-        std::thread::sleep(LEASE / 20);
+        std::thread::sleep(LEASE / 50);
     }
     send(&process, &Command::Stop);
     read_until(&mut lines, |line| line.contains(r#""kind":"bye""#));

@@ -87,7 +87,7 @@ class Costs:
                 cost("message received, QoS 0", 5.2, "µs", "received"),
                 cost("message received, QoS 1", 8.3, "µs", "received_qos1"),
             ),
-            ping=cost("keep-alive", 9.8, "µs", "pinged"),
+            ping=cost("keep-alive", 11, "µs", "pinged"),
             connect=cost("connection", 31, "µs", "connected"),
             handshake=Cost("handshake of TLS", 380, "µs", SHIPPED),
             word=word,

@@ -80,5 +80,5 @@ def test_engines_on_several_hosts_name_theirs_and_losses_have_a_table(result: Re
     assert [row[1] for row in agents(far).rows] == ["this host", "10.77.0.3"]
     assert losses(far).rows == (
         ("1", "12.3 s", "33", "–", "–", "agent 1 was killed by signal 9"),
-        ("1", "12.3 s", "33", "4.2 s", "this host", "agent 1 was killed by signal 9"),
+        ("1", "12.3 s", "33", "4.20 s", "this host", "agent 1 was killed by signal 9"),
     )

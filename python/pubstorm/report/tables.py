@@ -234,7 +234,7 @@ def losses(result: Result) -> Table:
             str(loss.agent),
             span_text(loss.at_s),
             count_text(loss.clients),
-            NOTHING if loss.back_after_s is None else span_text(loss.back_after_s),
+            NOTHING if loss.back_after_s is None else duration_text(1e6 * loss.back_after_s),
             NOTHING if loss.replaced_on is None else loss.replaced_on or HERE,
             loss.text,
         )

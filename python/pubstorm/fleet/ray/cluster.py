@@ -57,7 +57,7 @@ class Cluster:
         """`address` is `HOST:PORT` of its GCS; None: the one that this host is a part of."""
         self._given = address
         self._groups: list[PlacementGroup] = []
-        self._is_joined = False
+        self._joining: asyncio.Task[None] | None = None
         self.here = ""
         """The address of this host in it."""
 
@@ -67,9 +67,9 @@ class Cluster:
         address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
-        self._is_joined = True
+        self._joining = asyncio.create_task(in_thread(lambda: _join(address), JOIN_S))
         try:
-            await in_thread(lambda: _join(address), JOIN_S)
+            await asyncio.shield(self._joining)
         except TimeoutError:
             text = f"the Ray cluster {address} did not answer for {JOIN_S:.0f} s"
             raise FleetError(text, "look at its head: ray status") from None
@@ -158,13 +158,16 @@ class Cluster:
 
     async def leave(self) -> None:
         """Gives all room back and leaves; it does not take for ever. It can be called twice."""
-        if not self._is_joined:
+        if self._joining is None:
             return
-        self._is_joined = False
-        with suppress(Exception):
-            await in_thread(self._give_back, LEAVE_S)
-        with suppress(Exception):
-            await in_thread(ray.shutdown, LEAVE_S)
+        joining, self._joining = self._joining, None
+        # Who leaves while still joining waits for that: Ray cannot do both at once.
+        await asyncio.wait({joining}, timeout=LEAVE_S)
+        if joining.done() and joining.exception() is None:
+            with suppress(Exception):
+                await in_thread(self._give_back, LEAVE_S)
+            with suppress(Exception):
+                await in_thread(ray.shutdown, LEAVE_S)
 
     def _give_back(self) -> None:
         while self._groups:

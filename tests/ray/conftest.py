@@ -75,7 +75,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
         number = len(runs)
         path, directory = tmp_path / f"scenario-{number}.yaml", tmp_path / f"run-{number}"
         path.write_text(scenario)
-        place = ["--set", f"fleet.on={on or cluster.url}"]
+        place = ["--on", on or cluster.url]
         words = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
         process = subprocess.Popen(
             cluster.head.within(*words, *place, *ANY_SPEED, *arguments),

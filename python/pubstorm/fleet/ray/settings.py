@@ -9,6 +9,8 @@ SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # No cluster is started by a call that comes after the end.
     "RAY_ENABLE_AUTO_CONNECT": "0",
+    # Attempts to join, one a second: what is refused stays so.
+    "RAY_gcs_server_port_wait_time_s": "2",
     # How long a node is looked for on this host, shorter than the time for joining.
     "RAY_GCS_SERVER_REQUEST_TIMEOUT_SECONDS": "20",
 }

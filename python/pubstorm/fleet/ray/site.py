@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
 from pubstorm.binaries import engine_path
 from pubstorm.errors import FleetError
 from pubstorm.fleet.files import PlanFiles
 from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import Host, chosen, shortage, spare
-from pubstorm.fleet.ray.cluster import Cluster, Room, in_thread
+from pubstorm.fleet.ray.cluster import LOOK, Cluster, Room, in_thread
+from pubstorm.fleet.ray.head import HeadWatch
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
-from pubstorm.fleet.ray.words import loss_in_words
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.fleet.site import AgentCommand, AgentHost
 from pubstorm.fleet.slot import Slot
@@ -58,6 +57,7 @@ class RaySite:
         self._slots: dict[int, RaySlot] = {}
         self._former: list[RaySlot] = []
         self._reference: ReferenceClock | None = None
+        self._head: HeadWatch | None = None
 
     @property
     def hosts(self) -> Sequence[AgentHost]:
@@ -67,6 +67,7 @@ class RaySite:
     async def open(self) -> None:
         """Joins the cluster and asks its hosts what they are."""
         await self._cluster.join()
+        self._head = HeadWatch(self._cluster.address, self._give_up)
         hosts = await self._cluster.hosts()
         self._facts = await self._cluster.facts(hosts)
         if not self._facts:
@@ -119,10 +120,16 @@ class RaySite:
 
     async def close(self) -> None:
         """Ends every agent, gives the room back, leaves the cluster."""
+        if self._head is not None:
+            await self._head.close()
         await asyncio.gather(*(slot.gone() for slot in (*self._slots.values(), *self._former)))
         if self._reference is not None:
             await self._reference.close()
         await self._cluster.leave()
+
+    def _give_up(self, why: str) -> None:
+        for slot in self._slots.values():
+            slot.give_up(why)
 
     async def _answering(self) -> tuple[Host, ...]:
         """The hosts as they are now, of those that answered at first."""
@@ -168,10 +175,7 @@ class RaySite:
     async def _load(self, agents: Sequence[int]) -> None:
         """Brings program and files to agents, all at once. What is put into the object store is put
         there anew for each that comes later: a copy on a host that died would be waited for."""
-        try:
-            cargo = await in_thread(lambda: self._shipped(agents), SHIP_S)
-        except RayError as error:
-            raise FleetError(f"cannot send program and files: {loss_in_words(error)}") from error
+        cargo = await in_thread(lambda: self._shipped(agents), SHIP_S)
         loading = [self._slots[agent].load(each) for agent, each in zip(agents, cargo, strict=True)]
         await _all(loading)
 
@@ -217,6 +221,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-LOOK = "ray status shows the hosts of the cluster and who uses them"

@@ -140,6 +140,10 @@ class RaySlot:
         """Its exit code."""
         return await asyncio.shield(self._over)
 
+    def give_up(self, why: str) -> None:
+        """Takes it for lost, if its end is not known."""
+        self._settle(SlotLostError(why))
+
     def kill(self) -> None:
         """Ends it, and takes its worker away."""
         if self._ending is None:

@@ -44,7 +44,7 @@ def joining_in_words(address: str, error: Exception) -> FleetError:
     """Why a cluster cannot be joined."""
     text = str(error)
     message = f"cannot join the Ray cluster {address}: "
-    if isinstance(error, AuthenticationError) or "InvalidAuthToken" in text:
+    if isinstance(error, AuthenticationError) or "InvalidAuthToken" in _with_causes(error):
         hint = "RAY_AUTH_TOKEN_PATH must name the file with the token that the cluster has"
         return FleetError(f"{message}it refused the token of this host", hint)
     if "ersion mismatch" in text:
@@ -57,6 +57,12 @@ def joining_in_words(address: str, error: Exception) -> FleetError:
         return FleetError(f"{message}this host is no part of it", hint)
     hint = "is it the address of its head (GCS), with the same RAY_USE_TLS? ray status tells"
     return FleetError(message + _first_line(text), hint)
+
+
+def _with_causes(error: BaseException) -> str:
+    """What an error says, then what those say that it came from."""
+    cause = error.__cause__
+    return str(error) if cause is None else f"{error}\n{_with_causes(cause)}"
 
 
 def _first_line(text: str) -> str:

@@ -61,7 +61,7 @@ def test_a_host_that_is_cut_off_ends_one_run_and_is_replaced_in_another(
     until_none(second.engines, GONE_TIMEOUT_S)
     assert ending.finish() == 3
     it_ended(stored(ending), second, third)
-    assert lasting.finish() == 0, lasting.stderr
+    assert lasting.finish() == 0, lasting.stdout
     nothing_is_left(cluster)
     result = stored(lasting)
     (loss,) = result["fleet"]["losses"]
@@ -99,7 +99,7 @@ def test_a_run_goes_on_without_agent_worker_and_host(
     kill(agent.pid)
     kill(held.ppid())
     fourth.kill()
-    assert run.finish() == 0, run.stderr
+    assert run.finish() == 0, run.stdout
     nothing_is_left(cluster)
     result = stored(run)
     losses = sorted(result["fleet"]["losses"], key=lambda loss: loss["agent"])
@@ -137,7 +137,7 @@ def test_a_run_ends_in_words_when_the_head_dies(
     run = start(LOAD.format(**given, name="up"))
     run.wait_for("first 1")
     cluster.head.kill()
-    assert run.finish() == 3, run.stderr
+    assert run.finish() == 3, run.stderr + run.stdout
     until_none(cluster.engines, GONE_TIMEOUT_S)
     result = stored(run)
     assert "the head of the Ray cluster" in "\n".join(result["verdict"]["evidence"])

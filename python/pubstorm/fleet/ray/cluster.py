@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import ray
+from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import (
@@ -25,11 +26,12 @@ from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import runner
 from pubstorm.fleet.ray.choice import Host
 from pubstorm.fleet.ray.security import demand_security
-from pubstorm.fleet.ray.words import joining_in_words
+from pubstorm.fleet.ray.words import joining_in_words, loss_in_words
 from pubstorm.fleet.site import AgentHost
 
 MARK = "pubstorm_agent"
 """The custom resource of hosts that are to play agents; where none has it, all do."""
+LOOK = "ray status shows the hosts of the cluster and who uses them"
 REACH_S = 5.0
 JOIN_S = 30.0
 CALL_S = 30.0
@@ -57,7 +59,7 @@ class Cluster:
         """`address` is `HOST:PORT` of its GCS; None: the one that this host is a part of."""
         self._given = address
         self._groups: list[PlacementGroup] = []
-        self._is_joined = False
+        self._joining: asyncio.Task[None] | None = None
         self.address = ""
         """`HOST:PORT` of its head; known once it is joined."""
         self.here = ""
@@ -69,14 +71,8 @@ class Cluster:
         address = self.address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
-        self._is_joined = True
-        try:
-            await in_thread(lambda: _join(address), JOIN_S)
-        except TimeoutError:
-            text = f"the Ray cluster {address} did not answer for {JOIN_S:.0f} s"
-            raise FleetError(text, "look at its head: ray status") from None
-        except Exception as error:  # Ray raises whatever its parts raise.
-            raise joining_in_words(address, error) from error
+        self._joining = asyncio.create_task(in_thread(lambda: _join(address), JOIN_S))
+        await asyncio.shield(self._joining)
         _take_signals_back()
         await self._look_around(address)
 
@@ -160,13 +156,16 @@ class Cluster:
 
     async def leave(self) -> None:
         """Gives all room back and leaves; it does not take for ever. It can be called twice."""
-        if not self._is_joined:
+        if self._joining is None:
             return
-        self._is_joined = False
-        with suppress(Exception):
-            await in_thread(self._give_back, LEAVE_S)
-        with suppress(Exception):
-            await in_thread(ray.shutdown, LEAVE_S)
+        joining, self._joining = self._joining, None
+        # Who leaves while still joining waits for that: Ray cannot do both at once.
+        await asyncio.wait({joining}, timeout=LEAVE_S)
+        if joining.done() and joining.exception() is None:
+            with suppress(Exception):
+                await in_thread(self._give_back, LEAVE_S)
+            with suppress(Exception):
+                await in_thread(ray.shutdown, LEAVE_S)
 
     def _give_back(self) -> None:
         while self._groups:
@@ -179,10 +178,12 @@ async def answer(call: Any, limit_s: float) -> Any:
 
 
 async def in_thread(work: Callable[[], T], limit_s: float) -> T:
-    """Calls what blocks in a thread that nobody waits for at the end of the process, or raises
-    TimeoutError. In the main thread Ray would take SIGTERM for itself."""
+    """Calls what blocks in a thread that nobody waits for at the end of the process. In the main
+    thread Ray would take SIGTERM for itself. Raises FleetError where Ray does not answer in time,
+    or fails."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
+    outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def settle(result: T | None, error: BaseException | None) -> None:
         if outcome.done():
@@ -202,14 +203,24 @@ async def in_thread(work: Callable[[], T], limit_s: float) -> T:
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, daemon=True, name="ray").start()
-    return await asyncio.wait_for(outcome, limit_s)
+    await asyncio.wait({outcome}, timeout=limit_s)
+    if not outcome.done():
+        outcome.cancel()
+        raise FleetError(f"the Ray cluster has not answered for {limit_s:.0f} s", LOOK)
+    try:
+        return outcome.result()
+    except RayError as error:
+        raise FleetError(f"the Ray cluster cannot be used: {loss_in_words(error)}", LOOK) from error
 
 
 def _join(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     # What goes on in the cluster would go to stdout, whatever `log_to_driver` says.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
-    ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except Exception as error:  # Ray raises whatever its parts raise.
+        raise joining_in_words(address, error) from error
     ray.cloudpickle.register_pickle_by_value(runner)
 
 

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
 from pubstorm.binaries import engine_path
 from pubstorm.errors import FleetError
 from pubstorm.fleet.files import PlanFiles
 from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import Host, chosen, shortage, spare
-from pubstorm.fleet.ray.cluster import Cluster, Room, in_thread
+from pubstorm.fleet.ray.cluster import LOOK, Cluster, Room, in_thread
 from pubstorm.fleet.ray.head import HeadWatch
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
-from pubstorm.fleet.ray.words import loss_in_words
 from pubstorm.fleet.reference import ReferenceClock
 from pubstorm.fleet.site import AgentCommand, AgentHost
 from pubstorm.fleet.slot import Slot
@@ -177,10 +175,7 @@ class RaySite:
     async def _load(self, agents: Sequence[int]) -> None:
         """Brings program and files to agents, all at once. What is put into the object store is put
         there anew for each that comes later: a copy on a host that died would be waited for."""
-        try:
-            cargo = await in_thread(lambda: self._shipped(agents), SHIP_S)
-        except RayError as error:
-            raise FleetError(f"cannot send program and files: {loss_in_words(error)}") from error
+        cargo = await in_thread(lambda: self._shipped(agents), SHIP_S)
         loading = [self._slots[agent].load(each) for agent, each in zip(agents, cargo, strict=True)]
         await _all(loading)
 
@@ -226,6 +221,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-LOOK = "ray status shows the hosts of the cluster and who uses them"

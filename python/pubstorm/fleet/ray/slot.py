@@ -216,7 +216,7 @@ class RaySlot:
         if self._following is None:
             self._settle(-signal.SIGKILL)
         else:
-            with suppress(RayError, TimeoutError):
+            with suppress(Exception):  # Whatever Ray raises of a cluster that is gone.
                 await answer(self._actor.kill.remote(), KILL_S)
                 await asyncio.wait({self._over}, timeout=KILL_S)
             self._settle(SlotLostError(f"{self.room.host.address} does not answer"))

@@ -260,6 +260,8 @@ class Losses:
         if is_on and isinstance(action, PublishAction):
             await self._join(agent)
             return
+        shares = self._away[agent].shares
+        self._owe_received(index, [p for p in self._receivers if shares[p]])
         await self._comeback.repeat(agent, index if is_on else index + 1)
         at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
         until_ns = 0

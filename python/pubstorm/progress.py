@@ -12,7 +12,7 @@ from pubstorm.control import Sent
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.live import Live, PopulationSummary, Summary
 from pubstorm.merge import Count, Interval, Totals, rate_per_s
-from pubstorm.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.plan import ConnectAction, DisconnectAction, Plan, PublishAction, Stage
 from pubstorm.snapshot import Snapshot
 
 SECOND_NS = 10**9
@@ -88,6 +88,8 @@ class Progress:
         if snapshot.agent in self._returning:
             snapshot = snapshot.model_copy(update={"stage": self.stage})
         self.totals.add_snapshot(snapshot)
+        if self._is_early(snapshot):
+            self.totals.note_early(snapshot)
         if self._take_messages(snapshot):
             self.moved_ns = now_ns
         if snapshot.agent in self._publishers:
@@ -179,6 +181,12 @@ class Progress:
                 default=0.0,
             ),
         )
+
+    def _is_early(self, snapshot: Snapshot) -> bool:
+        """Whether an agent is still in the stage before a publish stage that has begun: what was to
+        come of the stage before had come, or was given up, when this one was entered."""
+        publishes = isinstance(self._plan.stages[self.stage].action, PublishAction)
+        return publishes and snapshot.stage == self.stage - 1 and snapshot.to_ns > self._entered_ns
 
     def _take_messages(self, snapshot: Snapshot) -> bool:
         moved = 0

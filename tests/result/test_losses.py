@@ -6,9 +6,11 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.assemble import Assembly
+from pubstorm.cast import Cast
 from pubstorm.course import Course, Loss, StageSpan
 from pubstorm.merge import Totals, merge
 from pubstorm.phases import phases
+from pubstorm.progress import Progress
 from pubstorm.result import AgentLoss, Event, PhaseStatus, ValidityLimits
 from pubstorm.timeline import LoadTimeline
 from tests.result import test_assemble as made
@@ -57,14 +59,51 @@ def test_an_agent_that_told_nothing_is_lost_without_a_trace() -> None:
 
 
 def test_what_came_is_owed_where_nobody_can_say_what_ought_to_have_come() -> None:
-    early = made.snapshot(0, 0, -1, 0, made.flow(expected=0, received=2))
-    totals = merge([early, made.snapshot(0, 1, 0, 100, made.flow(expected=90, received=70))])
+    before = made.snapshot(0, 0, -1, 0, made.flow(expected=9, received=9))
+    early = made.snapshot(0, 1, -0.5, 0, made.flow(expected=0, received=2))
+    later = made.snapshot(0, 3, 1, 0, made.flow(expected=0, received=3))
+    load = made.snapshot(0, 2, 0, 100, made.flow(expected=90, received=70))
+    totals = merge([before, early, load, later])
+    totals.note_early(early)
+    totals.note_early(later)
+
+    def expected() -> list[int]:
+        return [totals.stage(n).flow(0, 1).counters["expected_total"] for n in (0, 1)]
+
     totals.owe_received(1, {0})
-    assert totals.stage(1).flow(0, 1).counters["expected_total"] == 90
+    assert expected() == [9, 90]
+    # What came before its agent had entered the stage is owed where it was counted, and what it had
+    # of the next one there.
     totals.owe_received(1, {1})
-    # What came before its agent had entered the stage is owed there.
-    expected = [totals.stage(index).flow(0, 1).counters["expected_total"] for index in (0, 1)]
-    assert expected == [2, 70]
+    assert expected() == [11, 70]
+
+
+def test_what_came_before_its_agent_had_entered_a_publish_stage_is_early() -> None:
+    progress = Progress(made.plan())
+    progress.enter(1, PUBLISHING_NS)
+    for second in (-1, -0.5, 0):
+        received = made.flow(expected=9, received=round(9 + second))
+        progress.take(made.snapshot(0, round(9 + second), second, 100, received))
+    assert dict(progress.totals.early) == {(0, 0, 1): 8}
+
+
+def test_barriers_ask_for_who_is_lost_no_more_and_for_who_takes_part_again() -> None:
+    progress = Progress(made.plan(), Cast(engines=2))
+    progress.enter(1, PUBLISHING_NS)
+    progress.take(made.snapshot(0, 0, 0, sent=1))
+    assert not progress.settled()
+    assert progress.lose(1, PUBLISHING_NS) is None
+    assert progress.settled()
+    progress.bring_back(1)
+    # What it does on its way is done now, and settles nothing of this stage.
+    progress.take(made.snapshot(1, 0, -1, sent=5))
+    assert progress.has_settled(1, 0)
+    assert progress.totals.stage(1).sum_of("sent_total") == 6
+    progress.await_again(1, PUBLISHING_NS)
+    assert not progress.settled()
+    progress.take(made.snapshot(1, 1, 0, sent=1))
+    assert progress.settled()
+    assert progress.lose(1, PUBLISHING_NS + SECOND_NS) == PUBLISHING_NS + SECOND_NS
 
 
 def test_samples_of_what_is_connected_fall_at_the_instant_of_the_loss() -> None:

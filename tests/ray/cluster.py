@@ -211,7 +211,8 @@ class Cluster:
             down = self.hosts
         for host in down:
             host.kill()
-        self.start(*down)
+        if down:
+            self.start(*down)
 
     def unplug(self, host: Host) -> None:
         """Pulls the host's cable: nobody is told."""

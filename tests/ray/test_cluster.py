@@ -1,20 +1,23 @@
-"""The pretended cluster itself: its nodes are there under TLS and with a token, and what is killed
-or unplugged comes back."""
+"""The pretended cluster itself: its nodes are there, under TLS and with a token, and nothing that
+another session has left is in its way."""
 
 from __future__ import annotations
 
-from tests.ray.cluster import Cluster
+import subprocess
+
+from tests.ray.cluster import NAMESPACES, PREFIX, Cluster, delete_leftovers
 
 
 def test_every_host_is_a_node(cluster: Cluster) -> None:
     cluster.wait_for(cluster.hosts)
 
 
-def test_a_host_without_power_or_cable_is_lost_and_comes_back(cluster: Cluster) -> None:
-    _, second, third, fourth = cluster.hosts
-    second.kill()
-    cluster.unplug(third)
-    cluster.wait_for([cluster.head, fourth])
-    assert not second.processes()
-    cluster.restore()
-    cluster.wait_for(cluster.hosts)
+def test_what_a_killed_session_has_left_is_deleted_and_no_other(cluster: Cluster) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = f"{PREFIX}-{gone.pid}-1"
+    subprocess.run(["ip", "netns", "add", left], check=True)
+    delete_leftovers()
+    names = {path.name for path in NAMESPACES.iterdir()}
+    assert left not in names
+    assert {host.name for host in cluster.hosts} <= names

@@ -17,8 +17,14 @@ RunMaker = Callable[..., Run]
 LOAD = """
 target: {broker}
 populations:
-  device: {{clients: 60, publications: [{{topic: "{name}/{{n}}", rate: 10/s, qos: 1}}]}}
-  backend: {{clients: 2, subscriptions: [{{topic: "{name}/#", qos: 1}}]}}
+  device:
+    clients: 60
+    client_id: "{name}-device-{{n}}"
+    publications: [{{topic: "{name}/{{n}}", rate: 10/s, qos: 1}}]
+  backend:
+    clients: 2
+    client_id: "{name}-backend-{{n}}"
+    subscriptions: [{{topic: "{name}/#", qos: 1}}]
 stages:
   - connect
   - publish: {{name: first, for: {first}}}
@@ -66,6 +72,7 @@ def test_a_host_that_is_cut_off_ends_one_run_and_is_replaced_in_another(
     result = stored(lasting)
     (loss,) = result["fleet"]["losses"]
     assert f"on {second.address} " in loss["text"]
+    assert len(endings(result, second)) == 1
     assert loss["clients"] == 31
     assert loss["replaced_on"] == fourth.address
     assert loss["back_after_s"] > 0

@@ -206,6 +206,9 @@ def test_what_is_not_known_is_said() -> None:
         ).remarks
     )
     assert any("without a rate" in word for word in sizes(plan_of(10, stages="connect")).remarks)
+    here = sizes(plan_of(10, target="mqtt://127.0.0.1"))
+    assert any("do not reach the targets" in word for word in here.remarks)
+    assert not any("do not reach" in word for word in sizes(plan_of(10)).remarks)
     slow = sizes(plan_of(20_000), addresses=1)
     assert any("beyond 14,116 connections" in word for word in slow.remarks)
 

@@ -402,12 +402,12 @@ class Assembly:
         return [s for s in spans if isinstance(self.plan.stages[s.index].action, action)]
 
     def _absences(self, span: StageSpan) -> Iterator[Interval]:
-        """The times of a publish stage in which nobody played the clients of agents that were
+        """The times of a publish stage in which nothing is known of the clients of agents that were
         lost: they count, so that rates are those of all agents over the whole time."""
         nothing = PopulationInterval.nothing()
         nobody = tuple(nothing for _ in self.plan.populations)
         for loss in self.course.losses:
-            from_ns = max(loss.at_ns, span.from_ns)
+            from_ns = max(loss.heard_ns, span.from_ns)
             to_ns = min(loss.back_ns or span.load_until_ns, span.load_until_ns)
             if from_ns < to_ns:
                 yield Interval(loss.agent, -1, span.index, from_ns, to_ns, 0, nobody)

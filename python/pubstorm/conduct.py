@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, schedule_ns
 from pubstorm.cast import Cast
 from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change
+from pubstorm.comeback import Scene
 from pubstorm.control import ApplyChange, Close, EnterStage, Stop
 from pubstorm.course import Course, StageSpan
 from pubstorm.errors import UsageError
 from pubstorm.faults.play import FaultNews, FaultPlay
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame
 from pubstorm.live import Live
-from pubstorm.losses import JOIN_NS, Losses, OnLoss, Replaced, Scene
+from pubstorm.losses import JOIN_NS, Losses, OnLoss, Replaced
 from pubstorm.memory import MemoryLow
 from pubstorm.phase_names import unique_name
 from pubstorm.plan import (
@@ -97,7 +98,7 @@ class Conductor:
             progress=self.progress,
             presence=self._presence,
             course=self.course,
-            note=self._note,
+            live=self._live,
         )
         return Losses(scene, on_loss, self._happenings.put_nowait)
 

@@ -34,7 +34,9 @@ class Loss:
 
     agent: int
     at_ns: int
-    """When, in nanoseconds on the monotonic clock."""
+    """When that was noticed, in nanoseconds on the monotonic clock."""
+    heard_ns: int
+    """End of its last snapshot, or the start of the run: nobody knows what it did since."""
     clients: int
     """Clients that it played."""
     text: str
@@ -46,8 +48,8 @@ class Loss:
     """When that one had begun, in nanoseconds on the monotonic clock."""
 
     def is_away(self, from_ns: int, to_ns: int) -> bool:
-        """Whether nobody played its clients at some time of a span."""
-        return self.at_ns < to_ns and (self.back_ns is None or from_ns < self.back_ns)
+        """Whether nobody knows of its clients at some time of a span."""
+        return self.heard_ns < to_ns and (self.back_ns is None or from_ns < self.back_ns)
 
     def is_back(self, from_ns: int, to_ns: int) -> bool:
         """Whether its clients began to come back in a span."""

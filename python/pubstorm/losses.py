@@ -1,32 +1,21 @@
 """What becomes of a run that loses an engine: it ends, goes on without the clients of that one, or
 another engine plays them from then on. It keeps who is away, says what is not judged for it, and
-brings who is back to where the run is. It knows no barrier: the conductor asks it."""
+begins the way back of who is there again. It knows no barrier: the conductor asks it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 
-from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, schedule_ns
-from pubstorm.cast import Cast
-from pubstorm.control import ApplyChange, EnterStage, Unjudge
-from pubstorm.course import Course, Loss
+from pubstorm.barriers import SECOND_NS, schedule_ns
+from pubstorm.comeback import Comeback, Scene, changes_between
+from pubstorm.control import EnterStage, Unjudge
+from pubstorm.course import Loss
 from pubstorm.errors import FleetError
-from pubstorm.fleet import Ended, Fleet
-from pubstorm.plan import (
-    AddClients,
-    ChangeAction,
-    ChangeRate,
-    ConnectAction,
-    DisconnectAction,
-    Plan,
-    Presence,
-    PublishAction,
-    RemoveClients,
-)
-from pubstorm.progress import Progress
+from pubstorm.fleet import Ended
+from pubstorm.plan import ConnectAction, Presence, PublishAction
 from pubstorm.quantity import count_text, counted
 from pubstorm.scenario.fleet import OnAgentLoss
 
@@ -34,22 +23,6 @@ NEVER_NS = 2**63
 """Later than every instant."""
 JOIN_NS = SECOND_NS
 """How much of a publish stage must be left for clients that join it."""
-CLOSE_TO_END_NS = SECOND_NS // 1000
-"""How long before its end all that join have joined."""
-
-
-@dataclass(frozen=True)
-class Scene:
-    """The run as it stands, lent by its conductor."""
-
-    plan: Plan
-    fleet: Fleet
-    cast: Cast
-    progress: Progress
-    presence: Presence
-    course: Course
-    note: Callable[[str, str], None]
-    """Records what happened to what kind of thing, and shows it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +31,7 @@ class OnLoss:
 
     policy: OnAgentLoss = "fail"
     """What becomes of the run."""
-    heard: Callable[[int, int], None] | None = None
+    heard: Callable[[int, int], None] = field(default=lambda _agent, _at_ns: None)
     """Who is told the agent and the instant, where the run goes on."""
 
 
@@ -96,8 +69,7 @@ class Losses:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._short: dict[int, Presence] = {}
         """Who is there for agents that came back, where that is not as it is to be."""
-        self._heard = asyncio.Event()
-        self._entered_ns = 0
+        self._comeback = Comeback(scene)
         self._open_until_ns: int | None = None
         """Until when an engine can begin to take part in the stage that is on."""
 
@@ -127,7 +99,7 @@ class Losses:
 
     def hear(self) -> None:
         """A snapshot has come."""
-        self._heard.set()
+        self._comeback.hear()
 
     async def take(self, ended: Ended) -> str | None:
         """An agent has ended; why the run cannot go on without it, None if it does."""
@@ -141,17 +113,24 @@ class Losses:
             played = count_text(sum(shares))
             return f"{ended.text}: it played {played} of {counted(scene.plan.clients, 'client')}"
         now_ns = time.monotonic_ns()
-        loss = Loss(ended.agent, now_ns, sum(shares), ended.text)
+        before = [each.at_ns for each in scene.course.losses if each.agent == ended.agent]
+        told_ns = scene.progress.lose(ended.agent, now_ns)
+        heard_ns = max([scene.course.started_ns, *before]) if told_ns is None else told_ns
+        loss = Loss(ended.agent, now_ns, heard_ns, sum(shares), ended.text)
         scene.course.losses.append(loss)
-        scene.note("agent", ended.text)
-        scene.progress.lose(ended.agent, now_ns)
-        if self._heard_of is not None:
-            self._heard_of(ended.agent, now_ns)
+        scene.course.note("agent", ended.text, now_ns)
+        scene.live.note(ended.text)
+        self._heard_of(ended.agent, now_ns)
         self._away[ended.agent] = _Away(loss, shares)
         if self._policy == "replace":
             self._start(ended.agent, self._replace(ended.agent))
         elif (reason := self._hopeless(scene.progress.stage)) is not None:
             return reason
+        # What its clients received in a drain after its last snapshot, nobody knows.
+        theirs = [p for p in self._receivers if shares[p]]
+        for span in scene.course.spans:
+            if span.to_ns > heard_ns:
+                self._owe_received(span.index, theirs)
         await self._unjudge(self._receivers)
         return None
 
@@ -166,7 +145,6 @@ class Losses:
         if replaced.agent not in self._scene.fleet.alive:
             return None
         away.is_there = True
-        away.loss.replaced_on = self._scene.fleet.hosts.get(replaced.agent, "")
         if self._open_until_ns is not None and time.monotonic_ns() < self._open_until_ns:
             self._begin(replaced.agent, away)
         return None
@@ -174,16 +152,16 @@ class Losses:
     async def enter(self, stage: int, at_ns: int) -> str | None:
         """A stage begins; why it cannot be played."""
         scene = self._scene
-        self._entered_ns = at_ns
+        self._comeback.entered_ns = at_ns
         if scene.course.owed_received.get(stage - 1):
             scene.progress.forget_owed()
         if not isinstance(scene.plan.stages[stage].action, PublishAction):
             return None
         left_out = {p for away in self._away.values() for p, n in enumerate(away.shares) if n}
         for agent, there in self._short.items():
-            changes = list(_changes(there, scene.presence))
+            changes = changes_between(there, scene.presence)
             left_out.update(population for population, _ in changes)
-            await self._change(agent, changes, at_ns)
+            await self._comeback.change(agent, changes, at_ns)
         self._short.clear()
         if left_out:
             await self._unjudge([p for p in self._receivers if p in left_out])
@@ -231,10 +209,19 @@ class Losses:
         """Owes populations what they receive in the stage that is on."""
         scene = self._scene
         stage = scene.progress.stage
-        scene.course.owe_received(stage, populations)
+        self._owe_received(stage, populations)
         if isinstance(scene.plan.stages[stage].action, PublishAction):
             engines = self.present.intersection(self._engines)
             await scene.fleet.command(Unjudge(populations=tuple(populations)), to=engines)
+
+    def _owe_received(self, stage: int, populations: Sequence[int]) -> None:
+        """Owes populations what they receive in a stage; where nobody publishes, only sessions that
+        are kept get what was meant for them before."""
+        plan = self._scene.plan
+        publishes = isinstance(plan.stages[stage].action, PublishAction)
+        get = [p for p in populations if publishes or not plan.populations[p].clean_session]
+        if get:
+            self._scene.course.owe_received(stage, get)
 
     def _hopeless(self, stage: int) -> str | None:
         """Why nothing can come of a stage without those who are away."""
@@ -257,9 +244,12 @@ class Losses:
     def _begin(self, agent: int, away: _Away) -> None:
         away.returns = True
         away.loss.back_ns = time.monotonic_ns()
+        away.loss.replaced_on = self._scene.fleet.hosts.get(agent, "")
         self._scene.progress.bring_back(agent)
         host = f" on {away.loss.replaced_on}" if away.loss.replaced_on else ""
-        self._scene.note("restart", f"another engine{host} plays the clients of agent {agent}")
+        text = f"another engine{host} plays the clients of agent {agent}"
+        self._scene.course.note("restart", text, away.loss.back_ns)
+        self._scene.live.note(text)
         self._start(agent, self._bring_back(agent))
 
     async def _bring_back(self, agent: int) -> None:
@@ -270,112 +260,38 @@ class Losses:
         if is_on and isinstance(action, PublishAction):
             await self._join(agent)
             return
-        await self._repeat(agent, index if is_on else index + 1)
+        shares = self._away[agent].shares
+        self._owe_received(index, [p for p in self._receivers if shares[p]])
+        await self._comeback.repeat(agent, index if is_on else index + 1)
         at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
         until_ns = 0
         if is_on and isinstance(action, ConnectAction):
             starts = scene.presence.together(scene.plan.stages[index].populations)
             until_ns = at_ns + schedule_ns(starts, action.rate_per_s)
-        there = self._repeated(index)
-        if list(_changes(there, scene.presence)):
+        there = self._comeback.repeated(index)
+        if changes_between(there, scene.presence):
             self._short[agent] = there
         del self._away[agent]
         scene.progress.await_again(agent, until_ns)
         if is_on:
-            at_ns = at_ns if isinstance(action, ConnectAction) else self._entered_ns
+            at_ns = at_ns if isinstance(action, ConnectAction) else self._comeback.entered_ns
             await scene.fleet.command(EnterStage(index=index, at_ns=at_ns), to=[agent])
 
     async def _join(self, agent: int) -> None:
         """Lets the clients of an engine join the publish stage that is on, as those of a change:
-        nobody sends what was due before. It passes over who joined and left until then by plan,
-        and knows by itself at what rate they go on."""
+        nobody sends what was due before. It knows by itself at what rate they go on."""
         scene = self._scene
         index = scene.progress.stage
+        await self._comeback.let_changes_pass(index)
         at_ns = time.monotonic_ns() + scene.fleet.patience.start_delay_ns
-        missing = list(_changes(Presence(scene.plan), scene.presence))
-        asked = [
-            ApplyChange(at_ns=change.at_ns, population=change.population, action=change.action)
-            for change in scene.course.asked
-            if change.stage == index
-            and (isinstance(change.action, ChangeRate) or change not in scene.course.changes)
-        ]
+        missing = self._comeback.missing(agent, index)
+        asked = self._comeback.asked(index)
         del self._away[agent]
         scene.progress.await_again(agent, 0)
-        await scene.fleet.command(EnterStage(index=index, at_ns=self._entered_ns), to=[agent])
+        await scene.fleet.command(
+            EnterStage(index=index, at_ns=self._comeback.entered_ns), to=[agent]
+        )
         await self._unjudge(self._receivers)
         for command in asked:
             await scene.fleet.command(command, to=[agent])
-        await self._change(agent, missing, at_ns)
-
-    async def _repeat(self, agent: int, until: int) -> None:
-        """The stages so far that connect and disconnect, one after the other."""
-        scene = self._scene
-        for index, stage in enumerate(scene.plan.stages[:until]):
-            if not isinstance(stage.action, ConnectAction | DisconnectAction):
-                continue
-            now_ns = time.monotonic_ns()
-            await scene.fleet.command(EnterStage(index=index, at_ns=now_ns), to=[agent])
-            clients = sum(scene.plan.populations[p].clients for p in stage.populations)
-            scheduled_ns = now_ns + schedule_ns(clients, stage.action.rate_per_s)
-            timeout_ns = LEAVE_TIMEOUT_NS
-            if isinstance(stage.action, ConnectAction):
-                timeout_ns = stage.action.timeout_ns
-            await self._settles(agent, index, scheduled_ns, timeout_ns)
-
-    async def _settles(self, agent: int, stage: int, scheduled_ns: int, timeout_ns: int) -> None:
-        """Until an agent has settled a stage, or nothing has moved for its timeout."""
-        progress = self._scene.progress
-        moved_ns, connected = scheduled_ns, progress.connected_of(agent)
-        while not progress.has_settled(agent, stage):
-            self._heard.clear()
-            left_ns = moved_ns + timeout_ns - time.monotonic_ns()
-            try:
-                await asyncio.wait_for(self._heard.wait(), max(left_ns, 0) / SECOND_NS)
-            except TimeoutError:
-                return
-            if connected != (connected := progress.connected_of(agent)):
-                moved_ns = max(scheduled_ns, time.monotonic_ns())
-
-    async def _change(
-        self, agent: int, changes: Sequence[tuple[int, ChangeAction]], at_ns: int
-    ) -> None:
-        """Changes populations of one agent, in its own part of each."""
-        for population, action in changes:
-            over_ns = max(min(self._ramp_ns(population), self._room_ns(at_ns)), 0)
-            timed = action.model_copy(update={"over_ns": over_ns})
-            command = ApplyChange(at_ns=at_ns, population=population, action=timed)
-            await self._scene.fleet.command(command, to=[agent])
-
-    def _room_ns(self, at_ns: int) -> int:
-        """How long clients may take to join the stage that is on."""
-        action = self._scene.plan.stages[self._scene.progress.stage].action
-        assert isinstance(action, PublishAction), "clients join publish stages only"
-        return self._entered_ns + action.duration_ns - CLOSE_TO_END_NS - at_ns
-
-    def _ramp_ns(self, population: int) -> int:
-        """How long the stage that brought a population up takes by its rate, or took."""
-        scene = self._scene
-        for span in reversed(scene.course.spans):
-            stage = scene.plan.stages[span.index]
-            if isinstance(stage.action, ConnectAction) and population in stage.populations:
-                clients = scene.presence.together(stage.populations)
-                rate_per_s = stage.action.rate_per_s
-                return schedule_ns(clients, rate_per_s) or span.to_ns - span.from_ns
-        return 0
-
-    def _repeated(self, until: int) -> Presence:
-        """Who is there for an engine that has gone through the stages up to one, and that."""
-        presence = Presence(self._scene.plan)
-        for stage in self._scene.plan.stages[: until + 1]:
-            presence.enter(stage)
-        return presence
-
-
-def _changes(there: Presence, wanted: Presence) -> Iterator[tuple[int, AddClients | RemoveClients]]:
-    """What makes those who are there to those who are to be there, of what engines play."""
-    both = zip(there.counts, wanted.counts, strict=True)
-    for population, (now, then) in enumerate(both):
-        if population in wanted.staying or now == then:
-            continue
-        kind = AddClients if then > now else RemoveClients
-        yield population, kind(clients=abs(then - now), over_ns=0)
+        await self._comeback.change(agent, missing, at_ns)

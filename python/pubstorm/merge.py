@@ -286,6 +286,8 @@ class Totals:
     """By agent, end and number: another engine in an agent's place counts from 0 again."""
     slices: Slices = field(default_factory=Slices)
     stalls: dict[StallKey, Stall] = field(default_factory=dict)
+    early: Counter[tuple[int, int, int]] = field(default_factory=Counter)
+    """Deliveries of the next stage that were counted to a stage, by that and by flow."""
     _line: list[Interval] = field(default_factory=list, compare=False, repr=False)
     """The time line as it was last asked for; intervals only become more."""
 
@@ -307,14 +309,22 @@ class Totals:
             self._add_interval(latest.emptied(max(at_ns, latest.to_ns), stage))
 
     def owe_received(self, stage: int, populations: Collection[int]) -> None:
-        """Owes populations what they have received in a stage, and nothing else. Agents do not
-        enter it at one instant: the first messages may count to the stage before, and are owed
-        there."""
-        for index in (stage - 1, stage):
-            for (_, to), flow in self.stage(index).flows.items():
-                received, expected = (flow.counters[f"{n}_total"] for n in ("received", "expected"))
-                if to in populations and (index == stage or received > expected):
-                    flow.counters["expected_total"] = received
+        """Owes populations what they have received of a stage, and nothing else. What came early of
+        the next one is owed there; what came early of this one is owed where it was counted."""
+        for (source, to), flow in self.stage(stage).flows.items():
+            if to in populations:
+                own = flow.counters["received_total"] - self.early[stage, source, to]
+                flow.counters["expected_total"] = own
+        for (source, to), flow in self.stage(stage - 1).flows.items():
+            if to in populations:
+                flow.counters["expected_total"] += self.early[stage - 1, source, to]
+
+    def note_early(self, snapshot: Snapshot) -> None:
+        """What came in this interval is of the stage after the one that its agent is in: agents do
+        not enter a stage at one instant."""
+        for flow in snapshot.flows:
+            if snapshot.stage is not None:
+                self.early[snapshot.stage, flow.source, flow.to] += flow.counters.received_total
 
     def add(self, other: Totals) -> None:
         """Adds the snapshots of other totals, which must not have one in common with these."""
@@ -325,6 +335,7 @@ class Totals:
         self.intervals.update(other.intervals)
         self.slices.add(other.slices)
         self._add_stalls(other.stalls.values())
+        self.early.update(other.early)
 
     def stage(self, index: int) -> StageTotals:
         """Sums of a stage, empty where nothing came."""

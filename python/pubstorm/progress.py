@@ -12,7 +12,7 @@ from pubstorm.control import Sent
 from pubstorm.histogram import Histogram, HistogramSum
 from pubstorm.live import Live, PopulationSummary, Summary
 from pubstorm.merge import Count, Interval, Totals, rate_per_s
-from pubstorm.plan import ConnectAction, DisconnectAction, Plan, Stage
+from pubstorm.plan import ConnectAction, DisconnectAction, Plan, PublishAction, Stage
 from pubstorm.snapshot import Snapshot
 
 SECOND_NS = 10**9
@@ -56,12 +56,14 @@ class Progress:
         self.connecting_ns = at_ns
         self.next_show_ns = 0
 
-    def lose(self, agent: int, at_ns: int) -> None:
-        """An agent is lost: no barrier asks for it, and what it was owed does not come."""
-        self._latest.pop(agent, None)
+    def lose(self, agent: int, at_ns: int) -> int | None:
+        """An agent is lost: no barrier asks for it, and what it was owed does not come. The end of
+        its last snapshot, None if there was none."""
+        latest = self._latest.pop(agent, None)
         self._away.add(agent)
         self._returning.discard(agent)
         self.totals.lose(agent, at_ns, self.stage)
+        return None if latest is None else latest.to_ns
 
     def bring_back(self, agent: int) -> None:
         """Another engine is in its place, and on its way through the stages so far."""
@@ -86,6 +88,8 @@ class Progress:
         if snapshot.agent in self._returning:
             snapshot = snapshot.model_copy(update={"stage": self.stage})
         self.totals.add_snapshot(snapshot)
+        if self._is_early(snapshot):
+            self.totals.note_early(snapshot)
         if self._take_messages(snapshot):
             self.moved_ns = now_ns
         if snapshot.agent in self._publishers:
@@ -177,6 +181,12 @@ class Progress:
                 default=0.0,
             ),
         )
+
+    def _is_early(self, snapshot: Snapshot) -> bool:
+        """Whether an agent is still in the stage before a publish stage that has begun: what was to
+        come of the stage before had come, or was given up, when this one was entered."""
+        publishes = isinstance(self._plan.stages[self.stage].action, PublishAction)
+        return publishes and snapshot.stage == self.stage - 1 and snapshot.to_ns > self._entered_ns
 
     def _take_messages(self, snapshot: Snapshot) -> bool:
         moved = 0

@@ -50,7 +50,7 @@ monitors: {{host: false}}
 """
 
 
-def load(faults: str, qos: int = 1, time: str = "15s") -> str:
+def load(faults: str, qos: int = 1, time: str = "12s") -> str:
     return LOAD.format(faults=faults, qos=qos, time=time)
 
 
@@ -68,7 +68,7 @@ def assert_all_arrived(result: dict[str, Any], qos: int = 1) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_bridges_keep_what_comes_while_their_main_broker_is_dead(run: Play, qos: int) -> None:
-    _, result = run(load("{at: 4s, kill: cloud, for: 2s}", qos))
+    _, result = run(load("{at: 2s, kill: cloud, for: 2s}", qos))
     (fault,) = result["faults"]
     assert (fault["clients"]["before"], fault["clients"]["lowest"]) == (DEVICES + 1, DEVICES)
     bridges = fault["bridges"]
@@ -81,7 +81,7 @@ def test_bridges_keep_what_comes_while_their_main_broker_is_dead(run: Play, qos:
 
 
 def test_bridges_that_are_cut_come_back_with_what_they_kept(run: Play) -> None:
-    _, result = run(load("{at: 4s, cut: up, count: 2, for: 2s}"))
+    _, result = run(load("{at: 2s, cut: up, count: 2, for: 2s}"))
     (fault,) = result["faults"]
     assert len(fault["victims"]) == 2
     assert fault["clients"] is None
@@ -103,8 +103,8 @@ def test_a_bridge_that_stalls_is_lost_when_its_keep_alive_is_over(run: Play) -> 
 
 
 def test_a_delay_of_bridges_is_seen_in_the_latency_and_gone_after_it(run: Play) -> None:
-    faults = "{at: 5s, delay: up, by: 300ms, for: 6s}"
-    _, result = run(load(faults, time="12s"))
+    faults = "{at: 3s, delay: up, by: 300ms, for: 4s}"
+    _, result = run(load(faults, time="8s"))
     (fault,) = result["faults"]
     assert fault["bridges"] is None
     assert fault["mended_at_s"] is not None

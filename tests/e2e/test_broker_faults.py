@@ -45,7 +45,7 @@ monitors: {{host: false}}
 """
 
 
-def load(faults: str, qos: int = 1, time: str = "12s", verb: str = "publish") -> str:
+def load(faults: str, qos: int = 1, time: str = "9s", verb: str = "publish") -> str:
     return LOAD.format(faults=faults, qos=qos, time=time, verb=verb)
 
 
@@ -56,7 +56,7 @@ def phase(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play, qos: int) -> None:
-    faults = "{at: 4s, kill: cloud, for: 1500ms}"
+    faults = "{at: 2s, kill: cloud, for: 1500ms}"
     code, result = run(
         load(faults, qos),
         "--set",
@@ -88,7 +88,7 @@ def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play, qos: in
 
 
 def test_a_broker_that_is_frozen_makes_messages_wait(run: Play) -> None:
-    _, result = run(load("{at: 4s, freeze: cloud, for: 2s}"))
+    _, result = run(load("{at: 2s, freeze: cloud, for: 2s}"))
     (fault,) = result["faults"]
     assert fault["clients"] is None
     assert fault["backlog_peak"] >= CLIENTS * 20

@@ -21,6 +21,7 @@ RunMaker = Callable[..., Any]
 
 RATE_PER_S = 1000
 PAUSE_S = 5
+STAGE_S = 20
 SECOND_NS = 10**9
 SCENARIO = """
 target: {target}
@@ -76,15 +77,15 @@ def test_the_intended_time_shows_a_pause_as_arithmetic_says(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
     broker = mosquitto(max_queued_messages=0, max_inflight_messages=0)
-    result, pause = played_with_a_pause(start, broker, qos=1, window=65535, time=30)
+    result, pause = played_with_a_pause(start, broker, qos=1, window=65535, time=STAGE_S)
     device, backend = result["populations"]["device"], result["populations"]["backend"]
-    assert device["sent_total"] == device["acked_total"] == 30 * RATE_PER_S
-    assert backend["received_total"] == backend["expected_total"] == 30 * RATE_PER_S
+    assert device["sent_total"] == device["acked_total"] == STAGE_S * RATE_PER_S
+    assert backend["received_total"] == backend["expected_total"] == STAGE_S * RATE_PER_S
     assert backend["lost_total"] == 0
     assert result["verdict"]["status"] == "pass"
 
     histogram = flow_histogram(result, "intended")
-    assert histogram.count == 30 * RATE_PER_S
+    assert histogram.count == STAGE_S * RATE_PER_S
     slack = 10
     # What was due in the pause and more than `late_s` before its end came at least that late:
     # the schedule is even, so that many messages are certain. The broker needs some time for
@@ -116,10 +117,10 @@ def test_a_window_of_one_hides_the_pause_from_the_actual_time_only(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
     broker = mosquitto(max_queued_messages=0, max_inflight_messages=0)
-    result, pause = played_with_a_pause(start, broker, qos=1, window=1, time=30)
+    result, pause = played_with_a_pause(start, broker, qos=1, window=1, time=STAGE_S)
     half_s = PAUSE_S // 2 * SECOND_NS
     intended, actual = (flow_histogram(result, clock) for clock in ("intended", "actual"))
-    assert intended.count == actual.count == 30 * RATE_PER_S
+    assert intended.count == actual.count == STAGE_S * RATE_PER_S
     # One message of each of the 100 clients was on its way, the others waited for it.
     assert actual.count_above(half_s) <= 100
     assert intended.count_above(half_s) >= (pause.least_s - 2.1) * RATE_PER_S

@@ -18,7 +18,7 @@ populations:
     clients: 10
     username: "device-{{n}}"
     publications: [{{topic: "state/{{n}}", rate: 5/s}}]
-stages: [connect, publish: 20s]
+stages: [connect, publish: 10s]
 drain: 1s
 thresholds: [mobile.stalled == 0]
 """

@@ -22,11 +22,12 @@ from pubstorm.fleet.site import AgentCommand, Site
 from pubstorm.plan import Plan
 from tests.fleet.conftest import PlanMaker
 
-BEATS = Patience(silence_s=30, beat_s=0.2, lost_s=1.5, start_delay_s=0.1)
+BEATS = Patience(silence_s=30, beat_s=0.2, lost_s=2.5)
 """Beats fast enough that a test of silence is short."""
 DEADLINE_S = 60
 """A test that waits for so long for anything has failed."""
-LEASE = ("--lease", "1")
+LEASE_S = 2
+LEASE = ("--lease", str(LEASE_S))
 
 
 @dataclass
@@ -189,7 +190,7 @@ class SiteContract:
             await stage.fleet.command(EnterStage(index=0, at_ns=0))
             ended = await stage.ending()
             assert (ended.agent, ended.how) == (1, "lost")
-            assert "has not answered for 1.5 s" in ended.text
+            assert "has not answered for 2.5 s" in ended.text
 
         events = play("freezes", 2, script)
         assert [(e.agent, e.how) for e in endings(events)] == [(1, "lost"), (0, "exited")]
@@ -199,12 +200,12 @@ class SiteContract:
             ended = await stage.ending()
             assert (ended.how, "sent no snapshot for 3 s" in ended.text) == ("silent", True)
 
-        patience = Patience(silence_s=3, beat_s=0.2, lost_s=1.5)
+        patience = Patience(silence_s=3, beat_s=0.2, lost_s=2.5)
         assert len(endings(play("falls-silent", 1, script, patience=patience))) == 1
 
     def test_beats_keep_a_lease_and_without_them_it_ends(self, play: Playing) -> None:
         async def kept(stage: Stage) -> None:
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(1.5 * LEASE_S)
             await stage.fleet.command(EnterStage(index=0, at_ns=0))
             await stage.frame()
             await stage.fleet.command(Stop())
@@ -235,7 +236,7 @@ class SiteContract:
             await stage.fleet.command(Stop())
             assert (await stage.ending()).how == "bye"
 
-        patience = Patience(silence_s=0.5, beat_s=0.2, lost_s=1.5)
+        patience = Patience(silence_s=0.5, beat_s=0.2, lost_s=2.5)
         play("leaves-slowly", 1, script, patience=patience)
 
     def test_a_replacement_is_a_new_incarnation_and_the_old_one_is_gone(

@@ -13,7 +13,7 @@ import pytest
 from pubstorm import run
 from pubstorm.errors import FleetError, PubstormError
 from pubstorm.fleet import Fleet, Slot
-from pubstorm.fleet.local import LocalSite
+from pubstorm.fleet.local import LocalSlot
 from pubstorm.fleet.site import AgentCommand, AgentHost
 from pubstorm.live import SilentLive
 from pubstorm.plan import Plan, provisional_plan
@@ -33,21 +33,18 @@ stages: [connect: {rate: 100/s, timeout: 1s}, publish: 1s]
 """
 
 
-class ElsewhereSlot:
+class ElsewhereSlot(LocalSlot):
     """The place of an agent on another host."""
 
-    agents = 3
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.name = f"agent on {host}"
+    @property
+    def host(self) -> str:
+        return f"10.0.0.{self.command.title[-1]}"
 
 
-class Elsewhere(LocalSite):
-    """Three hosts, of which nothing is ever started on."""
+class Elsewhere:
+    """Three hosts, on which nothing is ever started."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self) -> None:
         self.calls: list[str] = []
         self.hangs = ""
 
@@ -62,9 +59,12 @@ class Elsewhere(LocalSite):
         self.calls.append("localised")
         return plan
 
-    async def place(self, commands: Sequence[AgentCommand]) -> Sequence[Slot]:  # type: ignore[override]
+    async def place(self, commands: Sequence[AgentCommand]) -> Sequence[Slot]:
         await self.called("place")
-        return [ElsewhereSlot(f"10.0.0.{n}") for n, _ in enumerate(commands)]  # type: ignore[misc]
+        return [ElsewhereSlot(command, Path("log")) for command in commands]
+
+    async def replace(self, agent: int) -> Slot:
+        raise FleetError(f"there is no other host for agent {agent}")
 
     async def close(self) -> None:
         self.calls.append("close")
@@ -81,9 +81,9 @@ def scenario(*overrides: str) -> Scenario:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+def site(monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
     """The site of every run."""
-    made = Elsewhere(tmp_path)
+    made = Elsewhere()
     monkeypatch.setattr(run, "site_of", lambda *_: made)
     monkeypatch.setattr("pubstorm.fleet.programs.engine_path", lambda: Path("engine"))
     return made

@@ -7,8 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pubstorm.control import EnterStage, Hello
+from pubstorm.control import Bye, EnterStage, Hello
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, Patience, SlotLostError
 
@@ -272,3 +274,33 @@ def test_a_replacement_that_nobody_waits_for_is_ended() -> None:
         second.stuck.clear()
 
     only(play([Place()], script, SHORT, other))
+
+
+BYE = Bye(snapshots=0).model_dump_json().encode()
+HAPPENINGS: dict[str, Callable[[Place, Fleet], None]] = {
+    "ends": lambda place, _: place.lines.put_nowait(b""),
+    "is lost": lambda place, _: place.lines.put_nowait(SlotLostError("host 10.0.0.9 died")),
+    "says bye": lambda place, _: place.lines.put_nowait(BYE),
+    "talks nonsense": lambda place, _: place.lines.put_nowait(b"{}"),
+    "answers": lambda place, _: place.lines.put_nowait(b'{"kind": "beat"}'),
+    "is killed": lambda _, fleet: fleet.kill(),
+    "gets stuck": lambda place, _: place.stuck.update(MUTE),
+}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*HAPPENINGS]), st.sampled_from([0, 0.001, 0.01])), max_size=6
+    )
+)
+@settings(max_examples=60)
+def test_whatever_comes_together_there_is_one_last_event(course: list[tuple[str, float]]) -> None:
+    place = Place()
+
+    async def script(fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
+        for name, after_s in course:
+            HAPPENINGS[name](place, fleet)
+            await asyncio.sleep(after_s)
+
+    ended = only(play([place], script, Patience(beat_s=0.005, lost_s=0.02, answer_s=0.02)))
+    assert ended.agent == 0

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -92,6 +92,8 @@ class Host:
         time_of_its_own = ["--time", f"--monotonic={AHEAD_S.get(self.number, 0)}"]
         processes = ["--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
         apart = ["unshare", *time_of_its_own, *processes]
+        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
+        (self.folder / "tmp").mkdir()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self.within(*apart, *words)],
@@ -236,7 +238,7 @@ class Cluster:
     def left(self) -> list[Path]:
         """What is in the temporary folders of hosts that have power."""
         folders = [host.folder / "tmp" for host in self.hosts if host.is_up]
-        return [path for folder in folders for path in folder.iterdir()]
+        return [path for folder in folders for path in folder.rglob("*")]
 
     @property
     def _bridge(self) -> str:
@@ -246,7 +248,7 @@ class Cluster:
         """A host with a cable to the bridge."""
         name = f"{PREFIX}-{os.getpid()}-{number}"
         folder = self.folder / f"h{number}"
-        (folder / "tmp").mkdir(parents=True)
+        folder.mkdir()
         host = Host(number, name, folder, self.folder / "keys" / f"node-10.77.0.{number}")
         port = f"port{number}"
         _ip("netns", "add", name)
@@ -291,6 +293,14 @@ def until(holds: Callable[[], object], limit_s: float, what: str) -> None:
     end_s = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < end_s, f"waited {limit_s:.0f} s for {what}"
+        time.sleep(0.05)
+
+
+def until_none(found: Callable[[], Collection[object]], limit_s: float) -> None:
+    """Waits until nothing is found any more."""
+    end_s = time.monotonic() + limit_s
+    while left := found():
+        assert time.monotonic() < end_s, f"after {limit_s:.0f} s there are still {left}"
         time.sleep(0.05)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.conftest import ANY_SPEED, Run
 from tests.ray.cluster import COMMAND_TIMEOUT_S, PREFIX, Cluster, until, why_not
+from tests.ray.node import node as node
 
 BROKER_PORT = 1883
 SETTINGS = f"listener {BROKER_PORT} 0.0.0.0\nallow_anonymous true\nuser root\n"
@@ -74,7 +75,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
         number = len(runs)
         path, directory = tmp_path / f"scenario-{number}.yaml", tmp_path / f"run-{number}"
         path.write_text(scenario)
-        place = ["--set", f"fleet.on={on or cluster.url}"]
+        place = ["--on", on or cluster.url]
         words = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
         process = subprocess.Popen(
             cluster.head.within(*words, *place, *ANY_SPEED, *arguments),

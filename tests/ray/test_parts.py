@@ -89,7 +89,12 @@ def test_a_loss_is_told_in_one_line(error: RayError, words: str, is_worker: bool
                 "    Ray: 2.60.0\n    Python: 3.12.1\n"
             ),
             "it has Ray 2.60.0 and Python 3.11.7, this host has Ray 2.60.0 and Python 3.12.1",
-            "minor version of Python",
+            "same versions of Ray and Python",
+        ),
+        (
+            RuntimeError("No node info found matching attributes: '' when trying to resolve"),
+            "this host is no part of it",
+            "ray start --address 10.0.0.1:6379",
         ),
         (ConnectionError("no\nreason"), "no", "ray status"),
     ],

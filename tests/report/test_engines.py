@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.report.tables import agents
+from pubstorm.report.tables import agents, losses
 from pubstorm.report.watched import ENGINES_MAX, processes
-from pubstorm.result import Result
+from pubstorm.result import AgentLoss, Result
 from tests.report.example_run import Shape, write_run
 
 
@@ -65,3 +65,20 @@ def test_an_engine_that_ended_otherwise_is_a_row_of_its_own(result: Result) -> N
         ("50 engines", many.fleet.agents[0].ending),
         ("1 engine", "agent 7 was killed by signal 9"),
     ]
+
+
+def test_engines_on_several_hosts_name_theirs_and_losses_have_a_table(result: Result) -> None:
+    assert [column.name for column in agents(result).columns][:2] == ["agent", "clients"]
+    assert losses(result).rows == ()
+    few = with_engines(result, 2)
+    there = few.fleet.agents[1].model_copy(update={"host": "10.77.0.3"})
+    lost = AgentLoss(agent=1, at_s=12.3, clients=33, text="agent 1 was killed by signal 9")
+    back = lost.model_copy(update={"replaced_on": "", "back_after_s": 4.2})
+    parts = {"agents": (few.fleet.agents[0], there), "losses": (lost, back)}
+    far = few.model_copy(update={"fleet": few.fleet.model_copy(update=parts)})
+    assert [column.name for column in agents(far).columns][:3] == ["agent", "host", "clients"]
+    assert [row[1] for row in agents(far).rows] == ["this host", "10.77.0.3"]
+    assert losses(far).rows == (
+        ("1", "12.3 s", "33", "–", "–", "agent 1 was killed by signal 9"),
+        ("1", "12.3 s", "33", "4.2 s", "this host", "agent 1 was killed by signal 9"),
+    )

@@ -166,6 +166,7 @@ SERIES = {
 # What a step says of its intervals outranks this: few messages come in so short a time.
 FLEET = (
     "scale=0.0001",
+    "snapshot_interval=200ms",
     "stages.0.connect.rate=1000/s",
     *(f"stages.1.publish.changes.{number}.over=500ms" for number in (0, 1)),
     "stages.2.publish.changes.0.over=500ms",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,10 +144,9 @@ def test_seldom_snapshots_are_no_silence() -> None:
 def test_a_package_that_is_not_installed_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def missing(_name: str) -> None:
-        raise ModuleNotFoundError("No module named 'ray'", name="ray")
-
-    monkeypatch.setattr("importlib.import_module", missing)
+    for name in [name for name in sys.modules if name.startswith("pubstorm.fleet.ray")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FleetError, match="the package ray is not installed") as caught:
         site_of(scenario(MQTT, "fleet.on=ray").fleet, tmp_path)
     assert caught.value.hint == "pip install 'pubstorm[ray]'"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 from pubstorm.errors import FleetError
@@ -27,15 +26,14 @@ def site_of(fleet: Fleet, logs: Path) -> Site:
     if fleet.on == "local":
         return LocalSite(logs)
     try:
-        ray = importlib.import_module("pubstorm.fleet.ray")
+        from pubstorm.fleet.ray import RaySite
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
         text = f"found fleet.on {fleet.on}, and the package ray is not installed"
         raise FleetError(text, "pip install 'pubstorm[ray]'") from error
     address = fleet.on.removeprefix(RAY_SCHEME) if fleet.on.startswith(RAY_SCHEME) else None
-    site: Site = ray.RaySite(address, fleet.spread, logs)
-    return site
+    return RaySite(address, fleet.spread, logs)
 
 
 def patience_of(fleet: Fleet, plan: Plan) -> Patience:

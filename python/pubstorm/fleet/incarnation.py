@@ -52,6 +52,8 @@ class _End(NamedTuple):
     hint: str = ""
     error: FleetError | None = None
     """Why it did not even start."""
+    code: int = 0
+    """Its exit code, where it has one."""
 
 
 GIVEN_UP = _End("exited", "was given up")
@@ -173,7 +175,7 @@ class Incarnation:
         except (ContractError, ValueError) as breach:
             return _End("broken", f"broke the contract: {breach}")
         how: How = "bye" if reader.bye and code == 0 else "exited"
-        return _End(how, *_ending(code, reader.failure, self.slot.last_words()))
+        return _End(how, *_ending(code, reader.failure, self.slot.last_words()), code=code)
 
     async def _line(self) -> bytes:
         """Its next line, or _SilentError."""
@@ -206,6 +208,9 @@ class Incarnation:
         self.over.set_result(None)
         text = f"{self.slot.name} {end.text}"
         if self.hello.done():
+            # What one that was killed logged before is not why.
+            why = end.hint.rpartition("\n")[2] if end.code > 0 else ""
+            text = f"{text}: {why}" if why else text
             self._emit(Ended(self.agent, end.how, text, self.number))
         else:
             self.hello.set_exception(end.error or FleetError(text, end.hint or None))

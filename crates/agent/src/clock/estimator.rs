@@ -121,12 +121,13 @@ impl Exchange {
         if waited_ns < 0 || took_ns < 0 {
             return None;
         }
-        // The lead may have changed since the question came, and while the answer was under way.
-        let changed_ns = gained_ns(RATE_MAX, waited_ns) + 1;
+        // The lead may have grown since the question came. That it has shrunk since the answer left
+        // is no matter: by much less than the answer was under way.
+        let grown_ns = gained_ns(RATE_MAX, waited_ns) + 1;
         let lead = Lead {
             at_ns: self.answered_ns,
-            least_ns: self.left_ns.checked_sub(self.answered_ns)?.checked_sub(changed_ns)?,
-            most_ns: self.came_ns.checked_sub(self.asked_ns)?.checked_add(changed_ns)?,
+            least_ns: self.left_ns.checked_sub(self.answered_ns)?,
+            most_ns: self.came_ns.checked_sub(self.asked_ns)?.checked_add(grown_ns)?,
             round_trip_ns: (waited_ns - took_ns).max(0).unsigned_abs(),
         };
         (lead.least_ns <= lead.most_ns).then_some(lead)

@@ -22,6 +22,8 @@ const ANSWER_MAX: Duration = Duration::from_millis(500);
 const FIRST_BURST: usize = 16;
 /// Exchanges of each later one.
 const BURST: usize = 8;
+/// A burst ends with the exchange that is under way then, however few there were.
+const BURST_MAX: Duration = Duration::from_millis(250);
 /// Bursts after the first one before the engine says hello, so that the rate is known roughly.
 const EARLY_BURSTS: usize = 3;
 /// Between two of these.
@@ -85,7 +87,9 @@ impl Follower {
     /// Asks up to so many times in turn; `false`: there was no answer, so the time goes on as it
     /// did, and its bound grows.
     fn burst(&mut self, exchanges: usize) -> bool {
-        let exchanges: Vec<Exchange> = (0..exchanges).map_while(|_| self.exchange()).collect();
+        let begun = Instant::now();
+        let turns = (0..exchanges).take_while(|_| begun.elapsed() < BURST_MAX);
+        let exchanges: Vec<Exchange> = turns.map_while(|_| self.exchange()).collect();
         self.estimator.add(&exchanges);
         let estimate = self.estimator.estimate().filter(|_| !exchanges.is_empty());
         estimate.map(clock::follow).is_some()

@@ -36,13 +36,6 @@ CALL_S = 30.0
 LEAVE_S = 3.0
 CALLS = 32
 """Calls that a worker works on at once: its stream is one of them."""
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-}
-"""No statistics to the makers of Ray, no warning about graphics cards, and no cluster started by a
-call that comes after the end."""
 
 T = TypeVar("T")
 
@@ -65,14 +58,15 @@ class Cluster:
         self._given = address
         self._groups: list[PlacementGroup] = []
         self._is_joined = False
+        self.address = ""
+        """`HOST:PORT` of its head; known once it is joined."""
         self.here = ""
         """The address of this host in it."""
 
     async def join(self) -> None:
         """Joins it, or raises FleetError."""
-        os.environ.update(QUIET)
         given = self._given or await in_thread(_address_here, CALL_S)
-        address = str(given).removeprefix("ray://")
+        address = self.address = str(given).removeprefix("ray://")
         demand_security(address, os.environ)
         await _reach(address)
         self._is_joined = True
@@ -229,7 +223,9 @@ def _take_signals_back() -> None:
 
 
 def _address_here() -> str:
-    """The cluster that this host is a part of, as `ray start` noted it."""
+    """The cluster that this host is a part of, as the environment or `ray start` says."""
+    if (named := os.environ.get("RAY_ADDRESS", "auto")) != "auto":
+        return named
     try:
         return str(ray._private.services.canonicalize_bootstrap_address_or_die("auto"))
     except ConnectionError as error:

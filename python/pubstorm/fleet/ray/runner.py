@@ -65,18 +65,19 @@ class AgentRunner:
         self._early: dict[int, bytes] = {}
 
     async def install(self, name: str, digest: str, program: bytes) -> tuple[str, str]:
-        """Puts a program there, unless it is there already; the id of the node, and what went
-        wrong."""
+        """Puts a program there, which comes compressed, unless it is there already; the id of the
+        node, and what went wrong."""
         node = str(ray.get_runtime_context().get_node_id())
         try:
             path = await self._home() / name
             if path.exists() and _digest(path.read_bytes()) == digest:
                 return node, ""
-            found = _digest(program)
+            content = zlib.decompress(program)
+            found = _digest(content)
             if found != digest:
                 return node, f"the program came with SHA-256 {found} instead of {digest}"
             unfinished = path.with_suffix(".new")
-            unfinished.write_bytes(program)
+            unfinished.write_bytes(content)
             unfinished.chmod(0o700)
             unfinished.replace(path)
         except OSError as error:
@@ -89,7 +90,7 @@ class AgentRunner:
             home = await self._home()
             for name, content in files.items():
                 path = home / name
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch(mode=0o600)
                 path.write_bytes(content)
         except OSError as error:

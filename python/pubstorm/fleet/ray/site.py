@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+import zlib
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -21,6 +22,7 @@ from pubstorm.fleet.files import PlanFiles
 from pubstorm.fleet.local import log_name
 from pubstorm.fleet.ray.choice import Host, chosen, shortage, spare
 from pubstorm.fleet.ray.cluster import Cluster, Room, in_thread
+from pubstorm.fleet.ray.head import HeadWatch
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
 from pubstorm.fleet.ray.words import loss_in_words
 from pubstorm.fleet.reference import ReferenceClock
@@ -57,6 +59,7 @@ class RaySite:
         self._slots: dict[int, RaySlot] = {}
         self._former: list[RaySlot] = []
         self._reference: ReferenceClock | None = None
+        self._head: HeadWatch | None = None
 
     @property
     def hosts(self) -> Sequence[AgentHost]:
@@ -66,6 +69,7 @@ class RaySite:
     async def open(self) -> None:
         """Joins the cluster and asks its hosts what they are."""
         await self._cluster.join()
+        self._head = HeadWatch(self._cluster.address, self._give_up)
         hosts = await self._cluster.hosts()
         self._facts = await self._cluster.facts(hosts)
         if not self._facts:
@@ -118,10 +122,16 @@ class RaySite:
 
     async def close(self) -> None:
         """Ends every agent, gives the room back, leaves the cluster."""
+        if self._head is not None:
+            await self._head.close()
         await asyncio.gather(*(slot.gone() for slot in (*self._slots.values(), *self._former)))
         if self._reference is not None:
             await self._reference.close()
         await self._cluster.leave()
+
+    def _give_up(self, why: str) -> None:
+        for slot in self._slots.values():
+            slot.give_up(why)
 
     async def _answering(self) -> tuple[Host, ...]:
         """The hosts as they are now, of those that answered at first."""
@@ -182,7 +192,7 @@ class RaySite:
             if path not in programs:
                 program = Path(path).read_bytes()
                 digest = hashlib.sha256(program).hexdigest()
-                programs[path] = Path(path).name, digest, ray.put(program)
+                programs[path] = Path(path).name, digest, ray.put(zlib.compress(program, 1))
             paths = self._files.of(agent, len(self._commands)) if self._files else {}
             files = {there: here.read_bytes() for there, here in paths.items()}
             early = self._files.read_early if self._files else ()

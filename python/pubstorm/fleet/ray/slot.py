@@ -43,7 +43,7 @@ class Cargo:
     digest: str
     """Its SHA-256."""
     program: Any
-    """Its bytes, in the object store."""
+    """Its bytes, compressed, in the object store."""
     files: Any
     """Its files by their paths there, in the object store."""
     read_early: Sequence[str]
@@ -139,6 +139,10 @@ class RaySlot:
     async def wait(self) -> int:
         """Its exit code."""
         return await asyncio.shield(self._over)
+
+    def give_up(self, why: str) -> None:
+        """Takes it for lost, if its end is not known."""
+        self._settle(SlotLostError(why))
 
     def kill(self) -> None:
         """Ends it, and takes its worker away."""

@@ -44,19 +44,25 @@ def joining_in_words(address: str, error: Exception) -> FleetError:
     """Why a cluster cannot be joined."""
     text = str(error)
     message = f"cannot join the Ray cluster {address}: "
-    if isinstance(error, AuthenticationError) or "InvalidAuthToken" in text:
+    if isinstance(error, AuthenticationError) or "InvalidAuthToken" in _with_causes(error):
         hint = "RAY_AUTH_TOKEN_PATH must name the file with the token that the cluster has"
         return FleetError(f"{message}it refused the token of this host", hint)
     if "ersion mismatch" in text:
         versions = [f"{name} {version}" for name, version in _VERSIONS.findall(text)]
         there, here = " and ".join(versions[:2]), " and ".join(versions[2:4])
-        hint = "all hosts need the same version of Ray and the same minor version of Python"
+        hint = "all hosts need the same versions of Ray and Python"
         return FleetError(f"{message}it has {there}, this host has {here}", hint)
-    if "node_ip_address" in text or "cannot find" in text.lower() or "an't find" in text:
+    if "No node info found" in text:
         hint = f"ray start --address {address} on this host; --num-cpus 0 keeps agents off it"
         return FleetError(f"{message}this host is no part of it", hint)
     hint = "is it the address of its head (GCS), with the same RAY_USE_TLS? ray status tells"
     return FleetError(message + _first_line(text), hint)
+
+
+def _with_causes(error: BaseException) -> str:
+    """What an error says, then what those say that it came from."""
+    cause = error.__cause__
+    return str(error) if cause is None else f"{error}\n{_with_causes(cause)}"
 
 
 def _first_line(text: str) -> str:

@@ -159,6 +159,21 @@ fn half_a_minute_of_short_round_trips_pins_the_clock_down() {
 }
 
 #[test]
+fn the_truth_is_inside_when_all_of_the_time_is_spent_on_one_side() {
+    for rate_ppb in [-999_000, 0, 999_000] {
+        let truth = Truth { lead_ns: 5, rate_ppb };
+        for (there_ns, stay_ns, back_ns) in [(0, 0, 400 * MS), (0, 400 * MS, 0), (400 * MS, 0, 0)] {
+            let mut estimator = Estimator::default();
+            let way = Way { pause_ns: 0, there_ns, stay_ns, back_ns };
+            let now_ns = truth.play(&mut estimator, 0, &[way]);
+            let (least_ns, most_ns) = estimator.estimate().unwrap().range_ns(now_ns);
+            let lead_ns = truth.lead_ns(now_ns);
+            assert!((least_ns..=most_ns).contains(&lead_ns), "{rate_ppb}, {way:?}: {lead_ns}");
+        }
+    }
+}
+
+#[test]
 fn the_narrowest_exchange_of_a_burst_counts() {
     let truth = Truth { lead_ns: 7, rate_ppb: 0 };
     let way = |there_ns| Way { pause_ns: 0, there_ns, stay_ns: 0, back_ns: 10 };

@@ -79,6 +79,8 @@ def test_an_engine_for_each_processor_is_packed_as_the_load_asks_for() -> None:
     busy = plan_of(10_000, ", publications: [{topic: t, rate: 50/s}]", "connect, publish: 10s")
     found = sizes(busy, spread="pack")
     assert (found.hosts, found.agents) == (2, 8)
+    words = "  engines      8, of up to 1,250 clients each: --set fleet.agents=8"
+    assert words in words_of(found)
     idle = sizes(plan_of(10_000), spread="pack")
     assert (idle.hosts, idle.agents) == (1, 1)
 
@@ -206,6 +208,9 @@ def test_what_is_not_known_is_said() -> None:
         ).remarks
     )
     assert any("without a rate" in word for word in sizes(plan_of(10, stages="connect")).remarks)
+    here = sizes(plan_of(10, target="mqtt://127.0.0.1"))
+    assert any("do not reach the targets" in word for word in here.remarks)
+    assert not any("do not reach" in word for word in sizes(plan_of(10)).remarks)
     slow = sizes(plan_of(20_000), addresses=1)
     assert any("beyond 14,116 connections" in word for word in slow.remarks)
 

@@ -248,6 +248,11 @@ def _figures(plan: Plan, costs: Costs) -> Iterator[str]:
 
 
 def _remarks(plan: Plan, fleet: Fleet, hosts: int, ports: int) -> Iterator[str]:
+    if all(target.is_loopback for target in plan.targets):
+        yield (
+            "agents on other hosts do not reach the targets, which are on loopback as all brokers "
+            "that a run starts: name one that they reach (--target)"
+        )
     at_one = ceil(max(connections_at(plan)) / hosts / fleet.host.addresses)
     easy = int(ports * PORTS_SHARE_EASY)
     if at_one > easy:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pubstorm.calibrate.calibration import Calibration, Figure
 
-SHIPPED = "shipped: AMD EPYC, Linux 6.18, 2026-11-22"
+SHIPPED = "shipped: AMD EPYC, Linux 6.18, November 2026"
 """Where the figures of this file are from; docs/benchmarks.md has them."""
 RULE = "a rule, on the high side"
 MICROSECONDS = 1e6

@@ -25,7 +25,10 @@ def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
     if sizes.given:
         why = "as fleet.agents says"
     yield f"  hosts        {sizes.hosts:,}, and one for the conductor; {why}"
-    yield f"  engines      {sizes.agents:,}, of up to {_many(sizes.clients, 'client')} each"
+    share = f"of up to {_many(sizes.clients, 'client')} each"
+    packed = not sizes.given and sizes.agents > sizes.hosts
+    ask = f": --set fleet.agents={sizes.agents}" if packed else ""
+    yield f"  engines      {sizes.agents:,}, {share}{ask}"
     yield (
         f"  addresses    {sizes.hosts * host.addresses:,} in all, each with {ports:,} ports for a "
         f"target, as on this host (net.ipv4.ip_local_port_range; {PORTS_MOST:,} with 1024 65535)"

@@ -32,6 +32,7 @@ stages: [connect, publish: {time}]
 drain: 2s
 """
 OWN_BROKERS = """
+monitors: {host: false}
 topology:
   brokers:
     ours: {kind: embedded}

@@ -133,6 +133,8 @@ impl EventLoop {
             }
             busy_since_ns = now_ns();
             self.shared.now_ns = busy_since_ns;
+            // What came behind the beginning of a stage belongs to it.
+            self.enter_pending();
             for event in &events {
                 let Token(index) = event.token();
                 let Some(client) = self.clients.get_mut(index) else { continue };
@@ -206,12 +208,7 @@ impl EventLoop {
 
     /// Does all that is due by the clock.
     fn handle_time(&mut self) {
-        if let Some((index, at_ns)) = self.pending
-            && at_ns <= self.shared.now_ns
-        {
-            self.pending = None;
-            self.enter_stage(index, at_ns);
-        }
+        self.enter_pending();
         self.walk_changes();
         self.walk_lives();
         self.wheel.advance(self.shared.now_ns, &mut self.due);
@@ -229,6 +226,14 @@ impl EventLoop {
             self.snapshot();
         }
         self.timers_ns = self.pause.after(fired, self.shared.now_ns);
+    }
+
+    /// Enters the next stage if its time has come.
+    fn enter_pending(&mut self) {
+        let now_ns = self.shared.now_ns;
+        if let Some((index, at_ns)) = self.pending.take_if(|pending| pending.1 <= now_ns) {
+            self.enter_stage(index, at_ns);
+        }
     }
 
     fn enter_stage(&mut self, index: usize, at_ns: u64) {

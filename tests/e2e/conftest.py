@@ -170,6 +170,14 @@ class Run:
         return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
 
 
+def end_all(runs: Sequence[Run]) -> None:
+    """Kills what still goes on."""
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+        run.process.communicate()
+
+
 RunMaker = Callable[..., Run]
 
 
@@ -202,10 +210,7 @@ def start(tmp_path: Path) -> Iterator[RunMaker]:
         return runs[-1]
 
     yield make
-    for run in runs:
-        if run.process.poll() is None:
-            run.process.kill()
-        run.process.communicate()
+    end_all(runs)
 
 
 @pytest.fixture

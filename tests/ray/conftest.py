@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import ANY_SPEED, Run
+from tests.e2e.conftest import ANY_SPEED, Run, end_all
 from tests.ray.cluster import COMMAND_TIMEOUT_S, PREFIX, Cluster, until, why_not
 from tests.ray.node import node as node
 
@@ -88,7 +88,4 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
         return runs[-1]
 
     yield make
-    for run in runs:
-        if run.process.poll() is None:
-            run.process.kill()
-        run.process.communicate()
+    end_all(runs)

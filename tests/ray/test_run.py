@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
-from tests.e2e.conftest import ANY_SPEED, Run
+from tests.e2e.conftest import ANY_SPEED, Run, end_all
 
 SCENARIO = """
 topology: {brokers: {broker: {kind: embedded}}}
@@ -55,10 +55,7 @@ def start(node: str, tmp_path: Path) -> Iterator[Start]:
         return runs[-1]
 
     yield make
-    for run in runs:
-        if run.process.poll() is None:
-            run.process.kill()
-        run.process.communicate()
+    end_all(runs)
 
 
 def test_a_run_is_like_one_of_this_host_and_ray_says_nothing(start: Start) -> None:

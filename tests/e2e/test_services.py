@@ -3,7 +3,6 @@ nothing of it is left, however the run ends."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+
+from pubstorm.topology.started import STARTED_FILE, read_record
 
 RunMaker = Callable[..., Any]
 Gone = Callable[[Sequence[int]], None]
@@ -43,8 +44,8 @@ def redis_path() -> None:
 
 
 def pids(run: Any) -> list[int]:
-    lines = (run.directory / "topology" / "started.jsonl").read_text().splitlines()
-    return [entry["pid"] for entry in map(json.loads, lines) if entry["kind"] == "process"]
+    entries = read_record(run.directory / "topology" / STARTED_FILE)
+    return [entry.pid for entry in entries if entry.kind == "process"]
 
 
 def test_users_that_were_written_get_in_and_others_do_not(start: RunMaker, gone: Gone) -> None:

@@ -3,7 +3,6 @@ passwords."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from pubstorm.topology.ports import free_port
+from pubstorm.topology.started import STARTED_FILE, Started, read_record
 
 RunMaker = Callable[..., Any]
 Gone = Callable[[Sequence[int]], None]
@@ -63,17 +63,14 @@ def bridged(boxes: str = "", time: str = "60s") -> str:
     return BRIDGED.format(boxes=boxes and f", {boxes}", time=time)
 
 
-def record(run: Any) -> list[dict[str, Any]]:
+def record(run: Any) -> list[Started]:
     """The processes that a run has started, in the order of time."""
-    try:
-        lines = (run.directory / "topology" / "started.jsonl").read_text().splitlines()
-    except OSError:
-        return []
-    return [entry for entry in map(json.loads, lines) if entry["kind"] == "process"]
+    entries = read_record(run.directory / "topology" / STARTED_FILE)
+    return [entry for entry in entries if entry.kind == "process"]
 
 
 def pids(run: Any) -> list[int]:
-    return [entry["pid"] for entry in record(run)]
+    return [entry.pid for entry in record(run)]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -206,21 +203,21 @@ def test_a_box_that_is_killed_fails_the_run(start: RunMaker) -> None:
     run = start(bridged(time="4s"))
     run.wait_for("hold ")
     victim = record(run)[7]
-    os.kill(victim["pid"], signal.SIGKILL)
+    os.kill(victim.pid, signal.SIGKILL)
     assert run.finish() == 1
     result = run.result()
     died = [broker["name"] for broker in result["brokers"] if broker["died"]]
-    assert died == [victim["name"]]
+    assert died == [victim.name]
     assert not any(broker["restarts"] for broker in result["brokers"])
 
 
 def test_a_box_that_is_killed_is_started_again_where_it_may(start: RunMaker) -> None:
     run = start(bridged("restart: {at_most: 2}", time="12s"))
     run.wait_for("hold ")
-    name = record(run)[7]["name"]
+    name = record(run)[7].name
 
     def starts() -> list[int]:
-        return [entry["pid"] for entry in record(run) if entry["name"] == name]
+        return [entry.pid for entry in record(run) if entry.name == name]
 
     for count in (1, 2):
         os.kill(starts()[-1], signal.SIGKILL)
@@ -245,9 +242,9 @@ def config(run: Any, name: str) -> str:
 def test_a_thousand_restarts_are_told_in_some_lines(start: RunMaker) -> None:
     run = start(bridged("restart: {at_most: 9}", time="60s"))
     run.wait_for("hold ")
-    first = [entry for entry in record(run) if entry["name"] != "cloud-0"]
+    first = [entry for entry in record(run) if entry.name != "cloud-0"]
     for entry in first:
-        os.kill(entry["pid"], signal.SIGKILL)
+        os.kill(entry.pid, signal.SIGKILL)
     run.wait_for("10 more brokers were started again")
     run.process.send_signal(signal.SIGINT)
     assert run.finish() == 130

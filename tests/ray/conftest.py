@@ -14,7 +14,9 @@ import pytest
 
 from tests.e2e.conftest import ANY_SPEED, Run, end_all
 from tests.ray.cluster import COMMAND_TIMEOUT_S, PREFIX, Cluster, until, why_not
+from tests.ray.node import lone_node as lone_node
 from tests.ray.node import node as node
+from tests.ray.node import temporary as temporary
 
 BROKER_PORT = 1883
 SETTINGS = f"listener {BROKER_PORT} 0.0.0.0\nallow_anonymous true\nuser root\n"

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,19 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
+@dataclass(frozen=True)
+class Node:
+    """A node that is a cluster."""
+
+    address: str
+    """Of its GCS."""
+    temporary: Path
+    """Its folder for temporary files, with those of its agents and nobody else's."""
+
+
 @contextmanager
-def ray_node() -> Iterator[str]:
-    """A node that is a cluster; the address of its GCS."""
+def ray_node() -> Iterator[Node]:
+    """Starts a node, and ends it."""
     folder = Path(tempfile.mkdtemp(prefix="ps-ray-", dir="/tmp"))  # Sockets need a short path.
     port, *others = free_ports(7)
     words = [
@@ -55,13 +66,20 @@ def ray_node() -> Iterator[str]:
         *(f"--{part}-port={own}" for part, own in zip(PARTS, others, strict=True)),
     ]
     log = folder.with_suffix(".log")
+    temporary = folder / "tmp"
+    temporary.mkdir()
     with log.open("wb") as output:
         node = subprocess.Popen(
-            words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            words,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
         )
     try:
         await_port(port, node, log)
-        yield f"127.0.0.1:{port}"
+        yield Node(f"127.0.0.1:{port}", temporary)
     finally:
         end_session(node)
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,7 +120,19 @@ def session_of(leader: int) -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[str]:
-    """The address of a cluster of one node."""
-    with ray_node() as address:
-        yield address
+def lone_node() -> Iterator[Node]:
+    """A cluster of one node."""
+    with ray_node() as started:
+        yield started
+
+
+@pytest.fixture
+def node(lone_node: Node) -> str:
+    """Its address."""
+    return lone_node.address
+
+
+@pytest.fixture
+def temporary(lone_node: Node) -> Path:
+    """Its folder for temporary files."""
+    return lone_node.temporary

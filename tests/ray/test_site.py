@@ -6,7 +6,6 @@ import asyncio
 import base64
 import os
 import signal
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,8 @@ from tests.fleet.conftest import PlanMaker
 from tests.fleet.conftest import fake_engine as fake_engine
 from tests.fleet.conftest import plan_named as plan_named
 from tests.fleet.contract import DEADLINE_S, SiteContract, commands, wait_until_gone
-from tests.ray.node import CPUS, free_ports
+from tests.ray.cluster import until_none
+from tests.ray.node import CPUS, Node, free_ports
 
 
 class TestRaySite(SiteContract):
@@ -89,16 +89,10 @@ async def opened(address: str, folder: Path) -> AsyncIterator[RaySite]:
         await site.close()
 
 
-def folders() -> set[Path]:
-    """Folders of agents on this machine."""
-    return set(Path(tempfile.gettempdir()).glob("pubstorm-*/"))
-
-
 def test_all_that_an_agent_says_comes_and_it_has_its_files(
-    node: str, tmp_path: Path, plan_named: PlanMaker
+    node: str, temporary: Path, tmp_path: Path, plan_named: PlanMaker
 ) -> None:
     """Also lines of many frames, more of them than are on their way at once."""
-    before = folders()
 
     async def play() -> None:
         async with opened(node, tmp_path) as site:
@@ -126,23 +120,22 @@ def test_all_that_an_agent_says_comes_and_it_has_its_files(
             assert slot.last_words() == "a word in the log"
 
     asyncio.run(play())
-    assert folders() == before
+    until_none(lambda: agents_in(temporary), DEADLINE_S)
 
 
 def test_a_worker_that_is_killed_takes_all_with_it_and_says_so(
-    node: str, tmp_path: Path, fake_engine: Path, plan_named: PlanMaker
+    lone_node: Node, tmp_path: Path, fake_engine: Path, plan_named: PlanMaker
 ) -> None:
-    before = folders()
 
     async def play() -> None:
-        async with opened(node, tmp_path) as site:
+        async with opened(lone_node.address, tmp_path) as site:
             slot, other = await site.place(commands(fake_engine, 2))
             for each in (slot, other):
                 await each.spawn()
                 await each.send(plan_named("well").to_line())
             pid = int((await lines_of(slot, 1))[0].split(b'"pid": ')[1].split(b",")[0])
             folder = Path(f"/proc/{pid}/cwd").resolve()
-            assert folder in folders()
+            assert folder in agents_in(lone_node.temporary)
             os.kill(parent_of(pid), signal.SIGKILL)
             with pytest.raises(SlotLostError, match="the worker on its host died"):
                 await asyncio.wait_for(slot.line(), DEADLINE_S)
@@ -156,7 +149,12 @@ def test_a_worker_that_is_killed_takes_all_with_it_and_says_so(
             assert await lines_of(other, 1)
 
     asyncio.run(play())
-    assert folders() == before
+    until_none(lambda: agents_in(lone_node.temporary), DEADLINE_S)
+
+
+def agents_in(folder: Path) -> list[Path]:
+    """The folders of agents."""
+    return list(folder.glob("pubstorm-*"))
 
 
 def parent_of(pid: int) -> int:

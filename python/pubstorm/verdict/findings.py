@@ -421,8 +421,8 @@ _ADVICE = {
     ),
 }
 RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
-    _events,
     _losses,
+    _events,
     _residue,
     _host_limits,
     _target,

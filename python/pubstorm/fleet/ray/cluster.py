@@ -67,8 +67,8 @@ class Cluster:
 
     async def join(self) -> None:
         """Joins it, or raises FleetError."""
-        given = self._given or await in_thread(_address_here, CALL_S)
-        address = self.address = str(given).removeprefix("ray://")
+        address = self._given or str(await in_thread(_address_here, CALL_S))
+        self.address = address
         demand_security(address, os.environ)
         await _reach(address)
         self._joining = asyncio.create_task(in_thread(lambda: _join(address), JOIN_S))

@@ -20,7 +20,7 @@ import ray
 
 FRAME_BYTES = 90_000
 """Bytes of output in a frame at most, before it is compressed: below 100 kB Ray sends it in the
-answer itself, above it goes through the object store and takes ten times as long."""
+answer itself, above it goes through the object store, which takes longer."""
 OUT, LOG, EXIT = b"o", b"l", b"x"
 """First byte of a frame: output and log of the agent, compressed; its exit code, as text."""
 FRAMES = 16

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 
 from pubstorm.errors import FleetError, KeysError
 from pubstorm.keys.certificates import check_authorities, check_credential, check_issued
 from pubstorm.keys.files import read_file
+from pubstorm.scenario.target import Target
 
 Environment = Mapping[str, str]
 
@@ -37,11 +37,7 @@ def demand_security(address: str, environment: Environment) -> None:
 
 def is_loopback(address: str) -> bool:
     """Whether `HOST:PORT` is reached from this host only."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return Target(host=address.rpartition(":")[0].strip("[]"), port=0).is_loopback
 
 
 def _lacking_token(environment: Environment) -> Iterator[str]:

@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ class RaySite:
         """The plan with the paths that files have in an agent's folder."""
         away = [host.address for host in self.hosts if host.address]
         for target in plan.targets:
-            if away and _is_loopback(target.host):
+            if away and target.is_loopback:
                 raise FleetError(
                     f"agents on {', '.join(away[:3])} do not reach {target.host}:{target.port} of "
                     "this host",
@@ -214,10 +213,3 @@ async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
     for outcome in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,10 +9,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from pubstorm.result import Statistics, Watched
-from pubstorm.samples import Sample
+from pubstorm.samples import Growth, Sample, growth
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +25,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """All readings of one metric of one source, in the order of time: 16 bytes each."""
+    """All readings of one metric of one source, in the order of time: 17 bytes each."""
 
     at_s: array[float] = field(default_factory=lambda: array("d"))
     values: array[float] = field(default_factory=lambda: array("d"))
+    held: array[int] = field(default_factory=lambda: array("b"))
+    """1 for a reading that repeats the last known value, without news from the source."""
 
     def within(self, spans: Iterable[Span]) -> list[Kept]:
         """What was read in each of some spans."""
@@ -37,17 +38,12 @@ class Kept:
             slice(bisect_left(self.at_s, span.from_s), bisect_right(self.at_s, span.to_s))
             for span in spans
         ]
-        return [Kept(self.at_s[place], self.values[place]) for place in places]
+        return [Kept(self.at_s[p], self.values[p], self.held[p]) for p in places]
 
-    def growth(self) -> float:
-        """By how much a count has grown; one that fell began anew at zero."""
-        pairs = pairwise(self.values)
-        return math.fsum(value - before if value >= before else value for before, value in pairs)
-
-    @property
-    def length_s(self) -> float:
-        """Time from the first reading to the last."""
-        return self.at_s[-1] - self.at_s[0] if self.at_s else 0.0
+    def growth(self) -> list[Growth]:
+        """Growth of a count between its distinct readings."""
+        news = [place for place, is_held in enumerate(self.held) if not is_held]
+        return growth([self.at_s[n] for n in news], [self.values[n] for n in news])
 
 
 class Readings:
@@ -62,6 +58,7 @@ class Readings:
             track = self._tracks.setdefault((sample.source, sample.metric), Kept())
             track.at_s.append(sample.at_s)
             track.values.append(sample.value)
+            track.held.append(sample.held)
 
     def watched(self, spans: Sequence[Span], load: Sequence[Span]) -> tuple[Watched, ...]:
         """Each figure over the whole run, over the load, and over each name among the spans."""
@@ -84,8 +81,9 @@ def statistics(parts: Sequence[Kept]) -> Statistics:
     values = [value for part in parts for value in part.values]
     if not values:
         return Statistics()
-    length_s = sum(part.length_s for part in parts)
-    growth = sum(part.growth() for part in parts)
+    grown = [each for part in parts for each in part.growth()]
+    length_s = math.fsum(each.to_s - each.from_s for each in grown)
+    amount = math.fsum(each.amount for each in grown)
     return Statistics(
         count=len(values),
         first=values[0],
@@ -93,7 +91,7 @@ def statistics(parts: Sequence[Kept]) -> Statistics:
         min=min(values),
         mean=float(f"{math.fsum(values) / len(values):.6g}"),
         max=max(values),
-        rate_per_s=float(f"{growth / length_s:.6g}") if length_s else 0.0,
+        rate_per_s=float(f"{amount / length_s:.6g}") if length_s else None,
     )
 
 

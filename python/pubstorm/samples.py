@@ -1,16 +1,20 @@
 """Samples: single readings of everything that is watched, the load included, on the time axis of
-the run, and their file `samples.csv`. It knows no monitor and no plot."""
+the run, their file `samples.csv`, and the growth of a count between readings."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 SAMPLES_FILE = "samples.csv"
-HEADER = ("at_s", "source", "metric", "value")
+HEADER = ("at_s", "source", "metric", "value", "held")
+
+HELD = "1"
+"""Mark of a reading that repeats the last known value."""
 
 Unit = Literal["", "share", "bytes", "per_s", "bytes_per_s", "us", "s"]
 
@@ -25,6 +29,8 @@ class Sample:
     metric: str
     """Its name, unit last: `cpu`, `rss_bytes`, `sent_per_s`, `$SYS/messages/dropped`."""
     value: float
+    held: bool = False
+    """Whether it repeats the last known value, without news from the source."""
 
 
 @dataclass
@@ -33,6 +39,42 @@ class Track:
 
     at_s: list[float]
     values: list[float]
+    held: set[int] = field(default_factory=set)
+    """Places of readings that repeat the last known value, without news from the source."""
+
+    def growth(self) -> list[Growth]:
+        """Growth of a count between its distinct readings."""
+        news = [place for place in range(len(self.values)) if place not in self.held]
+        return growth([self.at_s[n] for n in news], [self.values[n] for n in news])
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Growth of a count between two readings."""
+
+    from_s: float
+    to_s: float
+    amount: float
+
+    @property
+    def per_s(self) -> float:
+        """Growth per second."""
+        return self.amount / (self.to_s - self.from_s)
+
+    def within(self, from_s: float, to_s: float) -> float:
+        """The share of the growth that belongs to a span, by overlap in time."""
+        overlap_s = min(self.to_s, to_s) - max(self.from_s, from_s)
+        return self.amount * max(overlap_s, 0.0) / (self.to_s - self.from_s)
+
+
+def growth(at_s: Sequence[float], values: Sequence[float]) -> list[Growth]:
+    """Growth of a count from each distinct reading to the next; a count that fell started again
+    at zero. The definition behind every rate of a count: in tables, thresholds and plots."""
+    latest_at = dict(zip(at_s, values, strict=True))
+    return [
+        Growth(from_s, to_s, value - before if value >= before else value)
+        for (from_s, before), (to_s, value) in pairwise(latest_at.items())
+    ]
 
 
 Tracks = dict[tuple[str, str], Track]
@@ -62,6 +104,8 @@ def read_samples(path: Path) -> Tracks:
             except (IndexError, ValueError):
                 continue
             track = tracks.setdefault((source, metric), Track([], []))
+            if row[4:] == [HELD]:
+                track.held.add(len(track.values))
             track.at_s.append(at_s)
             track.values.append(value)
     return tracks
@@ -71,7 +115,8 @@ def csv_lines(samples: Iterable[Sample]) -> Iterable[str]:
     """Samples as lines of the file, without its header."""
     for sample in samples:
         value = format(sample.value, ".15g")
-        yield f"{sample.at_s:.3f},{_field(sample.source)},{_field(sample.metric)},{value}\n"
+        held = HELD if sample.held else ""
+        yield f"{sample.at_s:.3f},{_field(sample.source)},{_field(sample.metric)},{value},{held}\n"
 
 
 def _field(text: str) -> str:

@@ -137,7 +137,7 @@ class Watch:
     def _accept(self, reader: _Reader, readings: Sequence[Reading], problem: str | None) -> None:
         source = reader.monitor.source
         samples = [
-            Sample(self._at_s(reading.at_ns), source, reading.metric, reading.value)
+            Sample(self._at_s(reading.at_ns), source, reading.metric, reading.value, reading.held)
             for reading in readings
         ]
         self._keep(samples)

@@ -13,6 +13,8 @@ import pytest
 from pubstorm.monitor import MonitorError, Reading
 from pubstorm.monitor.login import Login, tls_context
 from pubstorm.monitor.sys_topics import (
+    REPORT_METRIC,
+    Reports,
     SysTopicsMonitor,
     metric_name,
     number,
@@ -177,6 +179,106 @@ def test_a_refused_login_is_told(mosquitto: BrokerMaker, problem_of: ProblemOf) 
     monitor.stop()
     assert f"{target} refuses the observer's login (not authorized): give username" in text
     assert monitor.observer().problem == text
+
+
+SENT = "$SYS/messages/sent"
+MILLISECOND_NS = 10**6
+
+
+def report(reports: Reports, at_ms: int, *, retained: bool = False, **values: float) -> None:
+    """A report of mosquitto: its uptime, and what has changed."""
+    for place, (name, value) in enumerate({"uptime": at_ms / 1000, **values}.items()):
+        metric = SENT if name == "sent" else f"$SYS/{name}"
+        at_ns = (at_ms + place) * MILLISECOND_NS
+        reports.hear(at_ns)
+        assert reports.take(Reading(at_ns, metric, value, retained))
+
+
+def read_at(reports: Reports, at_ms: int, metric: str = SENT) -> list[tuple[int, float, bool]]:
+    return [
+        (reading.at_ns // MILLISECOND_NS, reading.value, reading.held)
+        for reading in reports.read(at_ms * MILLISECOND_NS)
+        if reading.metric == metric
+    ]
+
+
+def test_what_is_repeated_between_two_reports_is_marked() -> None:
+    reports = Reports()
+    report(reports, 900, sent=10)
+    assert read_at(reports, 1000) == [(901, 10, False)]
+    assert read_at(reports, 2000) == [(2000, 10, True)]
+    report(reports, 2900, sent=30)
+    assert read_at(reports, 3100) == [(2901, 30, False)]
+
+
+def test_a_report_confirms_what_has_not_changed() -> None:
+    reports = Reports()
+    report(reports, 900, sent=10)
+    assert read_at(reports, 1500) == [(901, 10, False)]
+    report(reports, 2900)
+    assert read_at(reports, 3500) == [(2900, 10, False)]
+    assert read_at(reports, 4500) == [(4500, 10, True)]
+
+
+def test_a_reading_in_the_midst_of_a_report_repeats_nothing_as_news() -> None:
+    reports = Reports()
+    report(reports, 900, sent=10, other=5)
+    assert read_at(reports, 1500) == [(901, 10, False)]
+    report(reports, 2990)
+    assert read_at(reports, 3000) == [], "the rest of the report may still come"
+    reports.hear(3001 * MILLISECOND_NS)
+    reports.take(Reading(3001 * MILLISECOND_NS, SENT, 30))
+    assert read_at(reports, 4000) == [(3001, 30, False)]
+
+
+def test_topics_that_never_pause_hold_no_report_up() -> None:
+    reports = Reports()
+    report(reports, 900, sent=10)
+    assert read_at(reports, 1500) == [(901, 10, False)]
+    report(reports, 2900)
+    reports.hear(3999 * MILLISECOND_NS)
+    assert read_at(reports, 4000) == [(2900, 10, False)]
+
+
+def test_what_was_retained_tells_nothing_of_growth() -> None:
+    reports = Reports()
+    report(reports, 100, retained=True, sent=10)
+    assert read_at(reports, 500) == [(101, 10, True)]
+    report(reports, 900)
+    assert read_at(reports, 1500) == [(900, 10, False)]
+
+
+def test_brokers_that_report_otherwise_confirm_nothing() -> None:
+    reports = Reports()
+    reports.hear(0)
+    reports.take(Reading(0, "site/power", 10))
+    reports.take(Reading(0, "site/uptime", 10))
+    assert read_at(reports, 500, "site/power") == [(0, 10, False)]
+    reports.hear(900 * MILLISECOND_NS)
+    reports.take(Reading(900 * MILLISECOND_NS, "site/uptime", 11))
+    assert read_at(reports, 1500, "site/power") == [(1500, 10, True)]
+    assert read_at(reports, 20_000, "site/power") == [], "the broker has said nothing for long"
+
+
+def test_two_readings_of_real_reports_are_as_far_apart_as_the_reports(
+    mosquitto: BrokerMaker, eventually: Callable[[Callable[[], bool]], None]
+) -> None:
+    monitor = SysTopicsMonitor("broker-0", mosquitto(sys_interval=1), ALL)
+    monitor.start()
+    news: dict[str, list[Reading]] = {}
+
+    def reported_twice() -> bool:
+        for reading in monitor.read():
+            if not reading.held:
+                news.setdefault(reading.metric, []).append(reading)
+        return len(news.get(SENT, [])) > 1 and len(news.get("$SYS/uptime", [])) > 1
+
+    eventually(reported_twice)
+    monitor.stop()
+    for metric in (SENT, "$SYS/uptime"):
+        before, after = news[metric][:2]
+        assert after.at_ns - before.at_ns > 500 * MILLISECOND_NS
+    assert REPORT_METRIC in news
 
 
 def test_a_broker_that_is_away_is_told(problem_of: ProblemOf) -> None:

@@ -78,6 +78,15 @@ def test_counters_of_the_broker_are_shown_as_growth_a_second(tmp_path: Path) -> 
     assert trace["y"] == [100, 100, 20]
 
 
+def test_a_reading_that_repeats_the_last_one_is_no_growth(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    at_s = [0.0, 1.0, 2.0, 3.001, 3.145]
+    track = Track(at_s, [100.0, 100.0, 500.0, 500.0, 729.0], held={1, 3})
+    (plot,) = timeline(result, {("broker-0", "$SYS/messages/received"): track})
+    (trace,) = plot.figure["data"]
+    assert trace["y"] == [200, 200]
+
+
 def test_a_counter_read_once_says_nothing(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20))
     assert timeline(result, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []

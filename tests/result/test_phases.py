@@ -237,6 +237,16 @@ def test_a_few_drops_are_told_and_are_no_collapse() -> None:
     assert phase.dropped_total is None
 
 
+def test_drops_between_reports_on_both_sides_of_a_cut_are_shared_out_and_blame_neither() -> None:
+    half = [replace(GOOD, sent=750, acked=750, received=750)] * 20
+    counts = Track([18.0, 19.5, 20.5, 21.5, 39], [0, 0, 1000, 1000, 1000], {3})
+    tracks = {("broker-0", "$SYS/messages/dropped"): counts}
+    less = change(20, "less", ChangeRate(factor=0.5))
+    phases_found = judged([GOOD] * 20 + half, less, tracks=tracks)
+    assert [phase.dropped_total for phase in phases_found] == [500, 500]
+    assert {phase.status for phase in phases_found} == {PhaseStatus.HELD}
+
+
 def test_a_slow_reader_by_design_makes_no_collapse() -> None:
     slow = SCENARIO.replace("clients: 1\n", "clients: 1\n    read_rate: 50/s\n")
     tracks = {("broker-0", "$SYS/messages/dropped"): Track([0, 9], [0, 10_000])}

@@ -6,7 +6,7 @@ import pytest
 
 from pubstorm.readings import Readings, Span, group_of, statistics
 from pubstorm.result import Statistics
-from pubstorm.samples import Sample
+from pubstorm.samples import Sample, growth
 
 
 def readings(*values: float, source: str = "broker-0", metric: str = "cpu") -> Readings:
@@ -41,7 +41,44 @@ def test_a_count_that_falls_began_anew() -> None:
     (found,) = readings(10, 16, 2, 5).watched((), ())
     assert found.whole.rate_per_s == pytest.approx((6 + 2 + 3) / 3, rel=1e-5)
     (single,) = readings(7).watched((), ())
-    assert single.whole.rate_per_s == 0
+    assert single.whole.rate_per_s is None, "one reading tells nothing of growth"
+
+
+def reported(interval_s: int, phase_s: float, duration_s: int, rate_per_s: float) -> Readings:
+    """A counter that grows evenly, read each second, of which the broker reports less often."""
+    kept, known = Readings(), None
+    for second in range(duration_s):
+        last_s = phase_s + interval_s * ((second - phase_s) // interval_s)
+        news = last_s != known and last_s >= 0
+        at_s = last_s if news else float(second)
+        value = rate_per_s * max(last_s, 0)
+        kept.add([Sample(at_s, "broker-0", "$SYS/messages/sent", value, held=not news)])
+        known = last_s
+    return kept
+
+
+@pytest.mark.parametrize("interval_s", [1, 2, 5, 11])
+@pytest.mark.parametrize("load_s", [24, 60])
+@pytest.mark.parametrize("phase_s", [0.0, 0.48, 0.99])
+def test_a_rate_is_growth_between_distinct_readings(
+    interval_s: int, load_s: int, phase_s: float
+) -> None:
+    kept = reported(interval_s, phase_s, 80, 62_255)
+    (found,) = kept.watched((), (Span("", 3, 3 + load_s),))
+    assert found.load.rate_per_s == pytest.approx(62_255, rel=1e-5)
+    assert found.load.count >= load_s, "what is repeated counts for the other statistics"
+
+
+def test_a_rate_of_a_time_with_one_report_is_none() -> None:
+    (found,) = reported(11, 0.5, 40, 100).watched((), (Span("", 10, 16),))
+    assert (found.load.count, found.load.rate_per_s) == (7, None)
+
+
+def test_readings_of_one_instant_lose_no_growth() -> None:
+    grown = growth([0.0, 1.0, 1.0, 2.0], [0.0, 5.0, 8.0, 10.0])
+    assert [(each.from_s, each.to_s, each.amount) for each in grown] == [(0, 1, 8), (1, 2, 2)]
+    assert grown[0].within(0.5, 3) == 4
+    assert grown[0].within(1, 3) == 0
 
 
 def test_without_load_the_whole_run_stands_for_it() -> None:

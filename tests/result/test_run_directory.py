@@ -84,12 +84,14 @@ def test_samples_are_appended_under_one_header(tmp_path: Path) -> None:
     directory.append_samples([])
     assert not (directory.path / "samples.csv").exists()
     directory.append_samples([Sample(0.5, "broker-0", "cpu", 0.25)])
-    directory.append_samples([Sample(1, "redis", 'up{a="b,c"}', 1), Sample(2, "host", "cpu", 0)])
+    held = Sample(2, "host", "cpu", 0, held=True)
+    directory.append_samples([Sample(1, "redis", 'up{a="b,c"}', 1), held])
     directory.close()
     lines = (directory.path / "samples.csv").read_text().splitlines()
-    assert lines[:2] == ["at_s,source,metric,value", "0.500,broker-0,cpu,0.25"]
+    assert lines[:2] == ["at_s,source,metric,value,held", "0.500,broker-0,cpu,0.25,"]
     tracks = read_samples(directory.path / "samples.csv")
     assert tracks["redis", 'up{a="b,c"}'] == Track([1.0], [1.0])
+    assert tracks["host", "cpu"] == Track([2.0], [0.0], held={0})
     assert list(tracks) == [("broker-0", "cpu"), ("redis", 'up{a="b,c"}'), ("host", "cpu")]
 
 

@@ -33,6 +33,7 @@ from pubstorm.result import (
 from pubstorm.samples import Unit, unit_of
 
 NOTHING_MEASURED = "nothing was measured"
+NO_GROWTH = "the source reported fewer than twice in that time, so there is no rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,7 @@ def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
         return Found(peak.value, "per_s")
     names = set(measured.populations) if subject is None else {subject}
     watched = [w for w in measured.monitors if w.source in names and w.metric == expression.metric]
-    values = [
-        STATISTICS[statistic](span)
-        for span in (_span(each, expression.span) for each in watched)
-        if span.count
-    ]
+    values = _statistics(watched, statistic, expression.span)
     return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)
 
 
@@ -273,11 +270,21 @@ def _of_monitors(measured: Measured, expression: Expression) -> Found | Missing:
     metric = next((name for name in names if any(w.metric == name for w in watched)), None)
     if metric is None:
         return Missing(f"{subject} shows no {expression.metric}")
-    statistic = STATISTICS[expression.statistic or "mean"]
-    unit = unit_of_growth(metric) if expression.statistic == "rate" else unit_of(metric)
-    spans = (_span(w, expression.span) for w in watched if w.metric == metric)
-    values = [statistic(span) for span in spans if span.count]
-    return Found(max(values), unit) if values else Missing(NOTHING_MEASURED)
+    statistic = expression.statistic or "mean"
+    unit = unit_of_growth(metric) if statistic == "rate" else unit_of(metric)
+    named = [w for w in watched if w.metric == metric]
+    values = _statistics(named, statistic, expression.span)
+    if values:
+        return Found(max(values), unit)
+    has_reading = any(_span(w, expression.span).count for w in named)
+    return Missing(NO_GROWTH if has_reading else NOTHING_MEASURED)
+
+
+def _statistics(watched: Iterable[Watched], statistic: str, span: str | None) -> list[float]:
+    """A statistic of each source that has it in a span."""
+    found = (_span(each, span) for each in watched)
+    values = (STATISTICS[statistic](each) for each in found if each.count)
+    return [value for value in values if value is not None]
 
 
 def _span(watched: Watched, span: str | None) -> Statistics:
@@ -294,7 +301,7 @@ def _unwatched(measured: Measured, subject: str) -> str:
 
 _STAGE_FIELDS = {"connected_after": "connected", "took": "duration_s"}
 """What metrics of stages are called in a result, where that is something else."""
-STATISTICS: dict[str, Callable[[Statistics], float]] = {
+STATISTICS: dict[str, Callable[[Statistics], float | None]] = {
     "mean": lambda span: span.mean,
     "min": lambda span: span.min,
     "max": lambda span: span.max,

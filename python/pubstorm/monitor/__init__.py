@@ -17,6 +17,9 @@ class Reading:
     metric: str
     """Its name, unit last."""
     value: float
+    held: bool = False
+    """Whether it repeats the last known value, without news from the source. Growth of a count is
+    taken between the other readings."""
 
 
 class MonitorError(Exception):

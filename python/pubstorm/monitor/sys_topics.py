@@ -1,5 +1,5 @@
 """What a broker says of itself under `$SYS`, read by an observer: one more client, which counts
-what it receives. It knows the names of mosquitto's topics, and no load."""
+what it receives. Readings are the broker's reports; what is repeated between them is marked."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from pubstorm.plan import Target
 from pubstorm.polling import OK, step
 from pubstorm.result import Observer
 
+SECOND_NS = 10**9
 CONNECT_TIMEOUT_S = 3.0
 KEEP_ALIVE_S = 10
 WAIT_S = 0.5
@@ -28,6 +29,12 @@ RETRY_S = (1, 10)
 """Shortest and longest time between two attempts to connect."""
 SILENCE_S = 15.0
 """How long what a broker said last still counts, and how long it may say nothing at first."""
+SETTLED_S = 0.1
+"""Silence after which a report of the broker is complete."""
+REPORT_S = 1.0
+"""Longest wait for that silence, where other topics never pause."""
+REPORT_METRIC = "$SYS/uptime"
+"""What each report of mosquitto contains; other topics only where their values have changed."""
 TOPICS_MAX = 1000
 """Topics that are kept."""
 PAYLOAD_BYTES_MAX = 64
@@ -44,6 +51,53 @@ ALIASES = {
 """Names of the same figure in mosquitto's versions: what is there, and the name that is added."""
 
 
+class Reports:
+    """The latest value of each topic, and which of them are news. mosquitto reports each few
+    seconds, and only what has changed: a report confirms the other values. Between reports, and
+    after a subscription, values are known that tell nothing of growth until now."""
+
+    def __init__(self) -> None:
+        self.latest: dict[str, Reading] = {}
+        self._fresh: set[str] = set()
+        self._heard_ns = 0
+        self._report_ns: int | None = None
+
+    def hear(self, at_ns: int) -> None:
+        """Notes that the broker says anything."""
+        self._heard_ns = at_ns
+
+    def take(self, reading: Reading) -> bool:
+        """Takes a new value; False if there are too many topics."""
+        if reading.metric not in self.latest and len(self.latest) >= TOPICS_MAX:
+            return False
+        self.latest[reading.metric] = reading
+        self._fresh.add(reading.metric)
+        if reading.metric == REPORT_METRIC and not reading.held:
+            self._report_ns = reading.at_ns
+        return True
+
+    def read(self, now_ns: int) -> Iterator[Reading]:
+        """New values; once a report is complete, the values that it confirms; otherwise repeated
+        values, for as long as the broker says anything at all."""
+        report_ns, fresh = self._report_ns, self._fresh
+        self._fresh = set()
+        is_open = report_ns is not None and (
+            now_ns - self._heard_ns < SETTLED_S * SECOND_NS
+            and now_ns - report_ns < REPORT_S * SECOND_NS
+        )
+        if not is_open:
+            self._report_ns = None
+        for name, reading in self.latest.items():
+            if name in fresh:
+                yield reading
+            elif is_open:
+                continue
+            elif report_ns is not None and name.startswith("$SYS/") and reading.at_ns < report_ns:
+                yield Reading(report_ns, name, reading.value)
+            elif now_ns - self._heard_ns <= SILENCE_S * SECOND_NS:
+                yield Reading(now_ns, name, reading.value, held=True)
+
+
 class SysTopicsMonitor:
     """Watches one broker's topics."""
 
@@ -55,9 +109,7 @@ class SysTopicsMonitor:
         self._topics = tuple(topics)
         self._login = login
         self._lock = threading.Lock()
-        self._latest: dict[str, Reading] = {}
-        self._fresh: set[str] = set()
-        self._heard_s = 0.0
+        self._reports = Reports()
         self._subscribed_s: float | None = None
         self._problems: list[str] = []
         self._first_problem: str | None = None
@@ -76,21 +128,15 @@ class SysTopicsMonitor:
         self._thread.start()
 
     def read(self) -> Iterator[Reading]:
-        """What came since the last reading, with the instant at which it came. A broker says only
-        what has changed: the rest still holds while it says anything at all."""
+        """What came since the last reading, with the instant at which it came, and what still
+        holds."""
         with self._lock:
-            now_s, now_ns = time.monotonic(), time.monotonic_ns()
-            still_holds = now_s - self._heard_s <= SILENCE_S
-            readings = [
-                reading if name in self._fresh else Reading(now_ns, name, reading.value)
-                for name, reading in self._latest.items()
-                if name in self._fresh or still_holds
-            ]
-            self._fresh.clear()
+            readings = list(self._reports.read(time.monotonic_ns()))
             problems, self._problems = self._problems, []
         yield from with_aliases(readings)
         since_s = self._subscribed_s
-        if not self._latest and since_s is not None and now_s - since_s > SILENCE_S:
+        is_silent = since_s is not None and time.monotonic() - since_s > SILENCE_S
+        if not self._reports.latest and is_silent:
             problems.append(self._silence())
         if problems:
             raise MonitorError("; ".join(dict.fromkeys(problems)))
@@ -100,12 +146,12 @@ class SysTopicsMonitor:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * WAIT_S)
-        if not self._latest and self._first_problem is None:
+        if not self._reports.latest and self._first_problem is None:
             raise MonitorError(self._silence())
 
     def observer(self) -> Observer:
         """What the result says of it."""
-        silent = None if self._latest else self._silence()
+        silent = None if self._reports.latest else self._silence()
         return Observer(
             name=self.source,
             target=str(self._target),
@@ -180,12 +226,8 @@ class SysTopicsMonitor:
             at_ns = time.monotonic_ns()
             self._received_total += 1
             self._received_bytes += len(message.payload)
-            self._heard_s = time.monotonic()
-            if value is None:
-                return
-            if name in self._latest or len(self._latest) < TOPICS_MAX:
-                self._latest[name] = Reading(at_ns, name, value)
-                self._fresh.add(name)
+            self._reports.hear(at_ns)
+            if value is None or self._reports.take(Reading(at_ns, name, value, message.retain)):
                 return
         self._note(f"more than {TOPICS_MAX} topics: the others are left out, narrow topics")
 
@@ -218,7 +260,7 @@ def with_aliases(readings: Sequence[Reading]) -> Iterator[Reading]:
         yield reading
         alias = ALIASES.get(reading.metric)
         if alias is not None and alias not in names:
-            yield Reading(reading.at_ns, alias, reading.value)
+            yield Reading(reading.at_ns, alias, reading.value, reading.held)
 
 
 _NUMBER = re.compile(rb"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?:\s+[A-Za-z]+)?")

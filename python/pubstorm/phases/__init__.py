@@ -283,21 +283,17 @@ class _Stage:
         """What brokers say they dropped in a phase; None where they tell nothing."""
         started_ns = self._run.course.started_ns
         from_s, to_s = ((at - started_ns) / SECOND_NS for at in (cut.from_ns, cut.to_ns))
-        seen = [track for track in self._drop_tracks if _value_at(track, to_s) is not None]
+        seen = [track for track in self._drop_tracks if track.at_s[0] <= to_s]
         if not seen:
             return None
-        total = 0
-        first_s = to_s
-        for track in seen:
-            base = _value_at(track, from_s)
-            grown = [
-                (at_s, value - (track.values[0] if base is None else base))
-                for at_s, value in zip(track.at_s, track.values, strict=True)
-                if from_s <= at_s <= to_s
-            ]
-            total += max(round(max((more for _, more in grown), default=0)), 0)
-            first_s = min((at_s for at_s, more in grown if more > 0), default=first_s)
-        return Drops(total, started_ns + round(first_s * SECOND_NS))
+        grown = [each for track in seen for each in track.growth() if each.amount]
+        certain = [each for each in grown if from_s <= each.from_s and each.to_s <= to_s]
+        return Drops(
+            total=round(sum(each.within(from_s, to_s) for each in grown)),
+            certain=round(sum(each.amount for each in certain)),
+            first_at_ns=started_ns
+            + round(min((each.to_s for each in certain), default=to_s) * SECOND_NS),
+        )
 
     def _since_start_s(self, at_ns: int | None) -> float | None:
         if at_ns is None:
@@ -343,13 +339,3 @@ def _drop_tracks(tracks: Tracks) -> list[Track]:
         for source in sources
     )
     return [track for track in found if track is not None]
-
-
-def _value_at(track: Track, at_s: float) -> float | None:
-    """The last reading up to an instant; None before the first."""
-    value = None
-    for read_s, reading in zip(track.at_s, track.values, strict=True):
-        if read_s > at_s:
-            break
-        value = reading
-    return value

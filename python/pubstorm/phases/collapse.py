@@ -45,12 +45,14 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """What the broker says of messages that it dropped in a phase."""
+    """Messages that the broker says it dropped in a phase."""
 
     total: int
-    """How many."""
+    """Their number. Growth between two reports on both sides of a cut is shared out by time."""
+    certain: int
+    """Those of them between reports that both lie in the phase."""
     first_at_ns: int
-    """When their number was first seen to grow."""
+    """The first of these reports with growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +193,13 @@ class _Course:
         """Collapse by what the broker says it dropped, unless the rates have said more."""
         seconds = (self.ticks[-1].to_ns - self.ticks[0].from_ns) / SECOND_NS
         owed = (self.due.received_per_s or self.due.sent_per_s) * seconds
-        if drops.total <= DROPPED_SHARE * owed:
+        if drops.certain <= DROPPED_SHARE * owed:
             return
         if may_collapse:
             self.collapsed = True
             self.collapsed_at_ns = self.collapsed_at_ns or drops.first_at_ns
         self.evidence.append(
-            f"the broker says it dropped {count_text(drops.total)} messages, of about "
+            f"the broker says it dropped {count_text(drops.certain)} messages, of about "
             f"{count_text(owed)} that it had to deliver"
         )
 

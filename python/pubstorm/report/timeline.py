@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from pubstorm.report.backdrop import backdrop
@@ -133,14 +132,9 @@ def _scaled(track: Track, unit: Unit) -> Track:
 
 
 def _growth(track: Track) -> Track:
-    """Growth a second between readings; a count that fell began anew, at zero."""
-    grown = Track([], [])
-    readings = list(zip(track.at_s, track.values, strict=True))
-    for (before_s, before), (at_s, value) in pairwise(readings):
-        if at_s > before_s:
-            grown.at_s.append(at_s)
-            grown.values.append((value - before if value >= before else value) / (at_s - before_s))
-    return grown
+    """Growth per second between distinct readings, at the later one of each two."""
+    grown = track.growth()
+    return Track([each.to_s for each in grown], [each.per_s for each in grown])
 
 
 def _plot(panel: Panel, lines: list[_Line], result: Result, behind: dict[str, Any]) -> Plot:

@@ -232,7 +232,8 @@ class Result(Measured):
 
 
 def _is_statistics(value: dict[str, object]) -> bool:
-    return len(value) <= STATISTICS_MAX and all(isinstance(v, int | float) for v in value.values())
+    numbers = all(isinstance(v, int | float | None) for v in value.values())
+    return len(value) <= STATISTICS_MAX and numbers
 
 
 def _to_pretty_json(value: object, indent: str = "") -> str:

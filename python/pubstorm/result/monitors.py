@@ -25,8 +25,9 @@ class Statistics(Value):
     """Arithmetic mean."""
     max: float = 0.0
     """The largest."""
-    rate_per_s: float = 0.0
-    """Growth a second between readings, of a count; one that falls began anew at zero."""
+    rate_per_s: float | None = None
+    """Growth of a count per second, from the first distinct reading to the last. A count that
+    falls started again at zero. null: fewer than two distinct readings."""
 
 
 class Watched(Value):

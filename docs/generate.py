@@ -267,8 +267,9 @@ def cli_reference() -> Iterator[str]:
     group = cli.pubstorm
     root = click.Context(group, info_name="pubstorm", **group.context_settings)
     yield from _help(root, group)
-    for name, command in group.commands.items():
-        yield from _help_below(click.Context(command, root, name), command)
+    for lazy in cli.COMMANDS:
+        command = lazy.load()
+        yield from _help_below(click.Context(command, root, command.name), command)
     yield ""
     yield "## Exit codes"
     yield ""

@@ -1,8 +1,18 @@
 """Pubstorm finds out what a publish/subscribe system can take, and says so with evidence."""
 
-from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
-try:
-    __version__ = version("pubstorm")
-except PackageNotFoundError:
-    __version__ = "0.1.0"
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Reads the version when it is asked for, since few commands do."""
+        if name != "__version__":
+            raise AttributeError(name)
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("pubstorm")
+        except PackageNotFoundError:
+            return "0.1.0"

@@ -1,0 +1,128 @@
+"""The command line: commands, exit codes and errors. Data goes to stdout, all else to stderr.
+A command is imported when it is called, so that each call loads only what it needs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from pubstorm.cli.codes import BROKEN_PIPE, INTERRUPTED
+from pubstorm.cli.lazy import LazyCommand
+from pubstorm.errors import PubstormError, ScenarioError, UsageError
+
+COMMANDS = (
+    LazyCommand("run", "pubstorm.cli.run", "Run SCENARIO, a file or the name of a ready one."),
+    LazyCommand(
+        "check",
+        "pubstorm.cli.check",
+        "Check SCENARIO: print its plan in words, and what it needs from this host.",
+    ),
+    LazyCommand(
+        "report",
+        "pubstorm.cli.report",
+        "Render the stored run, series or search in RUN_DIR again, with every file made of it.",
+    ),
+    LazyCommand(
+        "change", "pubstorm.cli.change", "Change a population of the run that goes on in RUN_DIR."
+    ),
+    LazyCommand(
+        "down",
+        "pubstorm.cli.down",
+        "Take down what the run, series or search in RUN_DIR has left on this host.",
+    ),
+    LazyCommand("scenarios", "pubstorm.cli.scenarios", "List the ready scenarios."),
+    LazyCommand(
+        "calibrate",
+        "pubstorm.cli.calibrate",
+        "Measure what an engine does on this host, against a peer that does nothing.",
+    ),
+    LazyCommand(
+        "broker", "pubstorm.cli.broker", "Run the embedded broker on its own, until interrupted."
+    ),
+    LazyCommand(
+        "keys",
+        "pubstorm.keys.command",
+        "Make keys for TLS: pre-shared ones, or certificates of an authority of your own.",
+    ),
+    LazyCommand(
+        "ray-keys",
+        "pubstorm.keys.command",
+        "Make the keys of a Ray cluster: a token, an authority, and a certificate for each node.",
+    ),
+    LazyCommand(
+        "seed",
+        "pubstorm.identities.command",
+        "Write the users of SCENARIO, their passwords and their rights to TARGET.",
+    ),
+)
+REFERENCE_HINT = "every key, with its kind and default, is in docs/reference/scenario.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and gives its exit code."""
+    try:
+        code = pubstorm.main(
+            None if arguments is None else list(arguments), "pubstorm", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except PubstormError as error:
+        _complain(error)
+        return error.exit_code
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context else "pubstorm"
+        _complain(UsageError(error.format_message(), f"{command} --help"))
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read stdout has seen enough; closing it again must not fail either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    """Prints the version, which takes a while to read."""
+    if is_asked and not context.resilient_parsing:
+        from pubstorm import __version__
+
+        click.echo(f"pubstorm {__version__}")
+        context.exit()
+
+
+@click.group(
+    commands=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def pubstorm(context: click.Context) -> None:
+    """Find out what an MQTT broker can take, in a way that can be trusted."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def _complain(error: PubstormError) -> None:
+    if isinstance(error, ScenarioError):
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+            if problem.hint is not None:
+                click.echo(f"  hint: {problem.hint}", err=True)
+        if any(problem.hint is None for problem in error.problems):
+            click.echo(f"hint: {REFERENCE_HINT}", err=True)
+        return
+    click.echo(f"error: {error.message}", err=True)
+    if error.hint is not None:
+        click.echo(f"  hint: {error.hint}", err=True)

@@ -1,0 +1,125 @@
+"""`pubstorm check`: the plan of a scenario in words, and what it needs from a host or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from pubstorm import __version__
+from pubstorm.calibrate.calibration import Fingerprint, find
+from pubstorm.cli.asked import asked_for
+from pubstorm.cli.codes import HOST_SHORT
+from pubstorm.environment import read_environment
+from pubstorm.errors import UsageError
+from pubstorm.host_files import check_host_files
+from pubstorm.invocation import Invocation
+from pubstorm.offered import peak_per_s
+from pubstorm.plan import Plan, provisional_plan
+from pubstorm.preflight import (
+    Host,
+    agents_needed,
+    broker_host_needs,
+    broker_kinds,
+    needs,
+    network_needs_here,
+    script,
+)
+from pubstorm.preview import (
+    broker_needs_in_words,
+    needs_in_words,
+    plan_in_words,
+    sweep_in_words,
+)
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.load import largest, smallest
+from pubstorm.scenario.roles import is_zeromq
+from pubstorm.search.forecast import search_in_words
+from pubstorm.sizes import sizes_of
+from pubstorm.sizes.costs import Costs
+from pubstorm.sizes.words import sizes_in_words
+from pubstorm.topology.ports import check_ports, fixed_ports
+
+
+@click.command()
+@click.argument("scenario")
+@asked_for
+@click.option(
+    "--fixes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the fixes of what is short to this file, as a shell script; nothing is applied.",
+)
+def check(asked: Invocation, fixes: Path | None) -> int:
+    """Check SCENARIO: print its plan in words, and what it needs from this host.
+
+    Of a sweep, the plan of the first step is printed, of a search that of its first value, and what
+    the largest one needs. Ends with 3 where this host has too little. Where the engines are on a
+    cluster, it prints how many hosts such as fleet.host they need, and ends with 0.
+    """
+    loaded = asked.load()
+    steps = [step.scenario for step in loaded.steps] or [loaded]
+    played_times = len(steps) * (loaded.sweep.repeat if loaded.sweep is not None else 1)
+    played = [largest(each) for each in steps]
+    first = smallest(steps[0])
+    plans = [provisional_plan(each) for each in played]
+    for each, plan in zip(played, plans, strict=True):
+        check_host_files(each, plan)
+        check_ports(fixed_ports(each.topology))
+    heaviest, plan = max(
+        zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
+    )
+    for line in (
+        *plan_in_words(first, provisional_plan(first)),
+        *sweep_in_words(loaded),
+        *search_in_words(steps[0], played_times),
+    ):
+        click.echo(line)
+    if heaviest.fleet.on != "local":
+        return _checked_cluster(heaviest, plan, fixes)
+    return _checked_host(heaviest, plan, fixes)
+
+
+def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
+    """Prints what the plan needs from this host."""
+    host, brokers = Host.here(), broker_kinds(scenario.topology)
+    agents = scenario.fleet.agents or agents_needed(
+        plan, descriptors=host.descriptors, cores=host.cores
+    )
+    needed = needs(plan, host, agents=agents, brokers=brokers)
+    needed += network_needs_here(scenario.topology.networks)
+    for line in (*needs_in_words(needed, agents), *_broker_lines(scenario, plan)):
+        click.echo(line)
+    if fixes is not None:
+        _write(fixes, script(plan.name, needed))
+    return 0 if all(need.is_met for need in needed) else HOST_SHORT
+
+
+def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
+    """Prints the sizes of the cluster that the plan needs; this host is not in question."""
+    if fixes is not None:
+        raise UsageError(
+            "--fixes is for engines on this host, and fleet.on names a cluster",
+            "leave it out; deploy/README.md has the settings of a cluster's hosts",
+        )
+    here = Fingerprint.of(read_environment(__version__, ()))
+    ports = Host.here().ports
+    sizes = sizes_of(plan, scenario.fleet, Costs.of(*find(here)), ports)
+    for line in (*sizes_in_words(sizes, ports), *_broker_lines(scenario, plan)):
+        click.echo(line)
+    return 0
+
+
+def _broker_lines(scenario: Scenario, plan: Plan) -> Iterable[str]:
+    """What a broker elsewhere ought to have."""
+    if not scenario.target or scenario.topology.brokers or is_zeromq(scenario):
+        return ()
+    return broker_needs_in_words(broker_host_needs(plan))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error

@@ -1,0 +1,23 @@
+"""`pubstorm report`: renders a stored run, series or search again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pubstorm.cli.console import standard_output
+from pubstorm.report import render_directory, write_reports
+from pubstorm.run_directory import RunDirectory
+
+
+@click.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+def report(run_dir: Path) -> None:
+    """Render the stored run, series or search in RUN_DIR again, with every file made of it."""
+    render_directory(run_dir, standard_output())
+    directory = RunDirectory(run_dir)
+    for problem in write_reports(run_dir, directory.write):
+        click.echo(f"warning: {problem}", err=True)
+    if directory.failure is not None:
+        click.echo(f"warning: {directory.failure}", err=True)

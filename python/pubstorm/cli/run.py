@@ -1,0 +1,90 @@
+"""`pubstorm run`: plays a scenario, a series or a search, and prints its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from pubstorm.cli.asked import asked_for
+from pubstorm.cli.codes import INTERRUPTED
+from pubstorm.cli.console import standard_output
+from pubstorm.errors import UsageError
+from pubstorm.invocation import Invocation
+from pubstorm.live import live_for
+from pubstorm.report import SEARCH_FILE
+from pubstorm.report.search import render_answer, render_search
+from pubstorm.report.series import render_series, render_verdicts
+from pubstorm.report.text import render, render_verdict
+from pubstorm.result import SearchResult, Series, SeriesStep, Status
+from pubstorm.run import RunOptions, run_scenario
+from pubstorm.search import resume_search, run_search
+from pubstorm.series import resume_series, run_series
+
+EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
+
+
+@click.command()
+@click.argument("scenario", required=False)
+@asked_for
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the run in this new or empty folder. Default: runs/TIME-NAME.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Instead of SCENARIO: continue the series or search in this folder.",
+)
+@click.option("--quiet", is_flag=True, help="Only print the verdict and the run directory.")
+def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -> int:
+    """Run SCENARIO, a file or the name of a ready one.
+
+    A scenario with a sweep is played as a series, step after step, one with a search until the
+    answer is found. Ends with 0 where it passes, 1 where a threshold fails, 2 on a wrong scenario,
+    3 where the run is invalid, 130 when interrupted; a series ends with the highest of its steps, a
+    search with 0 where there is an answer, 1 where no value holds, 3 where nothing could be
+    counted.
+    """
+    console = standard_output()
+    live = live_for(console, quiet)
+    if resume is not None:
+        if asked != Invocation("") or out is not None:
+            raise UsageError(
+                "--resume goes with no SCENARIO, --set, --on, --target or --out",
+                "the folder holds them",
+            )
+        if (resume / SEARCH_FILE).exists():
+            return _told_search(resume_search(resume, live), console, quiet)
+        return _told_series(resume_series(resume, live), console, quiet)
+    if not asked.scenario:
+        raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
+    loaded = asked.load()
+    if loaded.steps:
+        return _told_series(run_series(loaded, asked, out, live), console, quiet)
+    if loaded.search is not None:
+        return _told_search(run_search(loaded, asked, out, live), console, quiet)
+    result = run_scenario(loaded, RunOptions(out, asked.command()), live)
+    (render_verdict if quiet else render)(result, console)
+    return INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict.status]
+
+
+def _told_series(series: Series, console: Console, quiet: bool) -> int:
+    (render_verdicts if quiet else render_series)(series, console)
+    return INTERRUPTED if series.interrupted else max(map(_code, series.steps))
+
+
+def _told_search(search: SearchResult, console: Console, quiet: bool) -> int:
+    (render_answer if quiet else render_search)(search, console)
+    return INTERRUPTED if search.interrupted else EXIT_CODES[search.status]
+
+
+def _code(step: SeriesStep) -> int:
+    """The exit code of a step; one that came to no measurement tells nothing, as an invalid one."""
+    if step.status is None:
+        return EXIT_CODES[Status.INVALID] if step.problem is not None else 0
+    return EXIT_CODES[step.status]

@@ -1,0 +1,61 @@
+"""What a command loads before it does anything: time that every call pays."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from pubstorm import cli
+from pubstorm.cli.lazy import LazyCommand
+
+HEAVY = {
+    "asyncio",
+    "cryptography",
+    "hdrh",
+    "jinja2",
+    "paho",
+    "plotly",
+    "prometheus_client",
+    "psutil",
+    "pydantic",
+    "redis",
+    "rich",
+    "yaml",
+}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """Returns the names of all modules that a command line has imported when it ends."""
+    code = (
+        "import sys\n"
+        "from pubstorm.cli import main\n"
+        "main(sys.argv[1:])\n"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    played = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(played.stderr.split())
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_load_next_to_nothing(argument: str) -> None:
+    modules = loaded_by(argument)
+    assert modules & HEAVY == set()
+    assert {name for name in modules if name.startswith("pubstorm.")} == {
+        "pubstorm.cli",
+        "pubstorm.cli.codes",
+        "pubstorm.cli.lazy",
+        "pubstorm.errors",
+    }
+
+
+@pytest.mark.parametrize("lazy", cli.COMMANDS, ids=lambda lazy: lazy.name)
+def test_the_list_of_commands_says_what_each_says_of_itself(lazy: LazyCommand) -> None:
+    command = lazy.load()
+    assert (command.name, command.get_short_help_str(1000)) == (lazy.name, lazy.help)
+
+
+def test_an_unknown_command_is_an_error_with_its_name() -> None:
+    with pytest.raises(click.UsageError, match="No such command 'ran'"):
+        cli.pubstorm.main(["ran"], "pubstorm", standalone_mode=False)

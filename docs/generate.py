@@ -15,6 +15,7 @@ import click
 
 from pubstorm import cli
 from pubstorm.contract import SCHEMAS
+from pubstorm.descriptions import Described, descriptions
 from pubstorm.metrics import (
     AGENT_METRICS,
     BACK_STATISTICS,
@@ -51,9 +52,13 @@ def generated() -> dict[str, str]:
         "docs/reference/scenario.md": _page(scenario_reference()),
         "docs/reference/thresholds.md": _page(threshold_reference()),
         "docs/reference/cli.md": _page(cli_reference()),
-        "contract/scenario.schema.json": _json(_titled(Scenario.model_json_schema(), "scenario")),
+        "contract/scenario.schema.json": _json(
+            _titled(Scenario.model_json_schema(schema_generator=Described), "scenario")
+        ),
         "contract/plan.schema.json": _json(
-            _titled(Plan.model_json_schema(mode="serialization"), "plan")
+            _titled(
+                Plan.model_json_schema(mode="serialization", schema_generator=Described), "plan"
+            )
         ),
         **{f"contract/{file}": _json(schema()) for file, schema in SCHEMAS.items()},
     }
@@ -145,14 +150,13 @@ def _expression_parts() -> Iterator[tuple[str, str]]:
 
 
 def _population_metrics() -> Iterator[str]:
-    described = {**PopulationResult.model_fields, **Rates.model_fields}
+    described = {**descriptions(PopulationResult), **descriptions(Rates)}
 
     def rows(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for name in names:
             metric = POPULATION_METRICS[name]
-            field = described.get(metric.path[-1])
             of_property = getattr(PopulationResult, metric.path[-1], None)
-            text = field.description if field else getdoc(of_property)
+            text = described.get(metric.path[-1]) or getdoc(of_property)
             meaning = _prose(metric.divisor.meaning if metric.divisor else text)
             yield f"`{name}`", meaning, ", ".join(sorted(metric.spans, reverse=True))
 
@@ -320,18 +324,18 @@ def _parts_below(path: str, part: type[Part]) -> Iterator[tuple[str, type[Part]]
 
 
 def _keys(part: type[Part]) -> Iterator[tuple[str, ...]]:
-    properties = _own_schema(part)["properties"]
+    properties, described = _own_schema(part)["properties"], descriptions(part)
     for name, field in part.model_fields.items():
         key = field.alias or name
         default = default_of(field)
         shown = (
             "needed" if field.is_required() else "" if default is None else f"`{_lower(default)}`"
         )
-        yield f"`{key}`", _kind(properties[key]), shown, _prose(field.description)
+        yield f"`{key}`", _kind(properties[key]), shown, _prose(described.get(name))
 
 
 def _own_schema(part: type[Part]) -> dict[str, Any]:
-    schema = part.model_json_schema()
+    schema = part.model_json_schema(schema_generator=Described)
     if "properties" not in schema:
         schema = next(s for s in schema["anyOf"] if "properties" in s)
     return schema
@@ -351,7 +355,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def _described(model: Any, field: str) -> str:
-    return _prose(model.model_fields[field].description)
+    return _prose(descriptions(model)[field])
 
 
 def _prose(text: str | None) -> str:

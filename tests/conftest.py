@@ -12,3 +12,5 @@ settings.register_profile(
 )
 settings.load_profile("pubstorm")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))
+# Where no bytecode is kept, each of some hundred processes compiles all modules for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -3,11 +3,14 @@ are generated from the models; it knows nothing of their use."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from pubstorm.control import BeatAnswer, Bye, Command, Failure, Hello, ReferenceHello
+from pubstorm.descriptions import Described
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.snapshot import Snapshot
 
@@ -19,34 +22,21 @@ def control_schema() -> dict[str, Any]:
     said = Hello | ReferenceHello | BeatAnswer | Failure | Bye
     lines: TypeAdapter[object] = TypeAdapter(Command | said)
     title = "A line between conductor and agent, other than plan and snapshot"
-    return {"$schema": DRAFT, "title": title, **lines.json_schema(mode="serialization")}
+    schema = lines.json_schema(mode="serialization", schema_generator=Described)
+    return {"$schema": DRAFT, "title": title, **schema}
 
 
-def snapshot_schema() -> dict[str, Any]:
-    """A snapshot line."""
-    return {"$schema": DRAFT, **Snapshot.model_json_schema(mode="serialization")}
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a line or file that holds one model."""
+    schema = model.model_json_schema(mode="serialization", schema_generator=Described)
+    return {"$schema": DRAFT, **schema}
 
 
-def result_schema() -> dict[str, Any]:
-    """`result.json`."""
-    return {"$schema": DRAFT, **Result.model_json_schema(mode="serialization")}
-
-
-def series_schema() -> dict[str, Any]:
-    """`series.json`."""
-    return {"$schema": DRAFT, **Series.model_json_schema(mode="serialization")}
-
-
-def search_schema() -> dict[str, Any]:
-    """`search.json`."""
-    return {"$schema": DRAFT, **SearchResult.model_json_schema(mode="serialization")}
-
-
-SCHEMAS = {
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "control.schema.json": control_schema,
-    "snapshot.schema.json": snapshot_schema,
-    "result.schema.json": result_schema,
-    "series.schema.json": series_schema,
-    "search.schema.json": search_schema,
+    "snapshot.schema.json": partial(schema_of, Snapshot),
+    "result.schema.json": partial(schema_of, Result),
+    "series.schema.json": partial(schema_of, Series),
+    "search.schema.json": partial(schema_of, SearchResult),
 }
 """How each file in `contract/` is made."""

@@ -12,6 +12,6 @@ class Value(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
+        defer_build=True,
         json_schema_serialization_defaults_required=True,
     )

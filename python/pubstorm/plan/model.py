@@ -28,9 +28,7 @@ Template = Annotated[str, Field(description="Text with variables such as `{n}`."
 class Frozen(BaseModel):
     """A value of the contract: immutable, and without room for unknown keys."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Will(Frozen):

@@ -17,7 +17,7 @@ from pubstorm.units import Quantity
 class Part(BaseModel):
     """A mapping of a scenario. An empty value means all defaults."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     SHORT_FOR: ClassVar[str | None] = None
     """The key that a plain value stands for."""

@@ -13,9 +13,7 @@ from pubstorm.units import UnfitError
 class Target(BaseModel):
     """One broker address."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     host: str
     """Host name or address."""

@@ -10,7 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pubstorm.barriers import LEAVE_TIMEOUT_NS, SECOND_NS, schedule_ns
+from pubstorm.barriers import (
+    DRAINS_MAX,
+    LEAVE_TIMEOUT_NS,
+    SECOND_NS,
+    connect_bound_ns,
+    schedule_ns,
+)
 from pubstorm.cast import Cast
 from pubstorm.changes import AppliedChange, AskedChange, members_of, parse_change
 from pubstorm.comeback import Scene
@@ -34,6 +40,7 @@ from pubstorm.plan import (
     together,
 )
 from pubstorm.progress import Progress
+from pubstorm.quantity import span_text
 from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
 
 HOPELESS_NS = 3 * SECOND_NS
@@ -217,27 +224,36 @@ class Conductor:
                 await self._disconnect(stage, action, at_ns)
 
     async def _connect(self, stage: Stage, action: ConnectAction, at_ns: int) -> None:
-        """Until every client is ready or given up, or nothing has moved for the stage's timeout."""
+        """Until every client is ready or given up, nothing has moved for the stage's timeout, or
+        the stage has lasted as long as it may."""
         progress, losses = self.progress, self._losses
         starts = self._presence.together(stage.populations)
         scheduled_ns = at_ns + schedule_ns(starts, action.rate_per_s)
+        bound_ns = scheduled_ns + connect_bound_ns(starts, action.timeout_ns)
 
         def done() -> bool:
             self._give_up_if_hopeless()
             return progress.settled() and not losses.under_way
 
+        def until_ns() -> int:
+            return min(self._last_start_ns(scheduled_ns) + action.timeout_ns, bound_ns)
+
         losses.opens()
-        while not await self._until(done, self._last_start_ns(scheduled_ns) + action.timeout_ns):
-            if time.monotonic_ns() >= self._last_start_ns(scheduled_ns) + action.timeout_ns:
+        while not await self._until(done, until_ns()):
+            now_ns = time.monotonic_ns()
+            if now_ns >= until_ns():
                 if not losses.under_way:
                     break
                 await self._returned()
+                if now_ns >= bound_ns:
+                    break
         if progress.nothing_connected():
             self._give_up("no client is connected")
 
     async def _publish(self, load_until_ns: int) -> None:
         """Until the load is over and every fault mended, the backlog is out or closed, and
-        everything owed has come or nothing has moved for the drain's time."""
+        everything owed has come, nothing has moved for the drain's time, or the drain has lasted as
+        long as it may."""
         progress = self.progress
         self._load_until_ns = load_until_ns
         self._losses.opens(load_until_ns - JOIN_NS)
@@ -246,17 +262,23 @@ class Conductor:
         self._losses.closes()
         self._load_until_ns = None
         await self._mended()
+        bound_ns = max(load_until_ns, time.monotonic_ns()) + DRAINS_MAX * self._patience_ns
         if self._cast.publishers:
             if self._engines_publish():
-                await self._while_moving(lambda: progress.is_out(load_until_ns))
+                await self._while_moving(lambda: progress.is_out(load_until_ns), bound_ns)
             await self._close_publishers(PUBLISHER_GRACE_NS)
-        await self._while_moving(progress.settled)
+        await self._while_moving(progress.settled, bound_ns)
         if not progress.settled():
             await self._fleet.command(self._close(), to=self._losses.present)
             await self._until(progress.settled, time.monotonic_ns() + CLOSE_TIMEOUT_NS)
         # Nobody can say which delivery is the last to a receiver that changed.
         known = not self.course.unjudged(self._plan, progress.stage)
-        await self._while_moving(lambda: known and progress.balanced())
+        await self._while_moving(lambda: known and progress.balanced(), bound_ns)
+        if time.monotonic_ns() >= bound_ns and not progress.balanced():
+            name = self._plan.stages[progress.stage].name
+            longest = span_text(DRAINS_MAX * self._patience_ns / SECOND_NS)
+            text = f"messages still came after {longest}, {DRAINS_MAX} times its drain"
+            self._note("stage", f"stage {name} ended: {text}")
 
     async def _close_publishers(self, grace_ns: int) -> None:
         """Until publishers have sent their last message of the stage, by themselves within a grace
@@ -371,17 +393,20 @@ class Conductor:
                 kind, name = self._called(agent)
                 self._note(kind, f"{name} did not stop in time and was killed")
 
-    async def _while_moving(self, done: Callable[[], bool]) -> bool:
-        """Waits until `done`, or until nothing has moved for the drain's time."""
-        # Without a snapshot nothing can be seen to move.
-        patience_ns = max(self._plan.drain_ns, 2 * self._plan.snapshot_interval_ns)
+    @property
+    def _patience_ns(self) -> int:
+        """Time that a drain waits without progress. Without a snapshot no progress can be seen."""
+        return max(self._plan.drain_ns, 2 * self._plan.snapshot_interval_ns)
+
+    async def _while_moving(self, done: Callable[[], bool], bound_ns: int) -> None:
+        """Waits until `done`, until nothing has moved for the drain's time, or until the bound."""
         started_ns = time.monotonic_ns()
         while not done():
             moved_ns = max(self.progress.moved_ns, started_ns)
-            if time.monotonic_ns() >= moved_ns + patience_ns:
-                return False
-            await self._until(done, moved_ns + patience_ns)
-        return True
+            until_ns = min(moved_ns + self._patience_ns, bound_ns)
+            if time.monotonic_ns() >= until_ns:
+                return
+            await self._until(done, until_ns)
 
     async def _until(self, done: Callable[[], bool], deadline_ns: int) -> bool:
         """Takes happenings and shows the state until `done` or the deadline; whether it is done."""

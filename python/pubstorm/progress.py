@@ -33,14 +33,16 @@ class Progress:
         self._outcomes = Counter[str]()
         self._connected_total = 0
         self._first_attempts_total = 0
+        self._there_max = 0
+        """Most clients seen there at once, in the stage that is on."""
         self._sent = Counter[int]()
         self._started_ns = self._entered_ns = time.monotonic_ns()
         self.totals = Totals(publishers=frozenset(self._publishers))
         self.stage = 0
         self.moved_ns = 0
-        """When a message was last seen to be sent, acknowledged or received."""
+        """When a message was last seen to be sent, acknowledged or received for the first time."""
         self.connecting_ns = 0
-        """When a first attempt or a success of connecting was last seen."""
+        """When a first attempt was last seen, or more clients there than before."""
         self.failing_since_ns: int | None = None
         """When the first failed attempt was seen."""
         self.next_show_ns = 0
@@ -54,6 +56,7 @@ class Progress:
         self.stage = stage
         self._entered_ns = at_ns
         self.connecting_ns = at_ns
+        self._there_max = self._there()
         self.next_show_ns = 0
 
     def lose(self, agent: int, at_ns: int) -> int | None:
@@ -62,6 +65,7 @@ class Progress:
         latest = self._latest.pop(agent, None)
         self._away.add(agent)
         self._returning.discard(agent)
+        self._there_max = self._there()
         self.totals.lose(agent, at_ns, self.stage)
         return None if latest is None else latest.to_ns
 
@@ -195,13 +199,14 @@ class Progress:
             self._outcomes.update({str(k): count for k, count in population.outcomes.items()})
         for flow in snapshot.flows:
             counters = flow.counters
-            moved += counters.received_total + counters.duplicate_total
+            # Duplicates are no progress: a broker may send them for ever.
+            moved += counters.received_total
             self._owed[flow.source, flow.to] += counters.expected_total - counters.received_total
             self._missing[flow.to] += counters.missing_total
         return moved > 0
 
     def _take_connections(self, snapshot: Snapshot, now_ns: int) -> bool:
-        before = self._connected_total, self._first_attempts_total
+        before = self._there_max, self._first_attempts_total
         for population in snapshot.populations:
             counters = population.counters
             self._connected_total += counters.connected_total
@@ -210,7 +215,18 @@ class Progress:
             )
             if counters.connect_failed_total and self.failing_since_ns is None:
                 self.failing_since_ns = now_ns
-        return before != (self._connected_total, self._first_attempts_total)
+        # A connection by itself is no progress: two runs may take each other's client ids for ever.
+        self._there_max = max(self._there_max, self._there())
+        return before != (self._there_max, self._first_attempts_total)
+
+    def _there(self) -> int:
+        """Clients that are ready, or away after their session lifetime."""
+        return sum(
+            population.gauges.ready + population.gauges.away
+            for agent, snapshot in self._latest.items()
+            if agent not in self._publishers
+            for population in snapshot.populations
+        )
 
     def _time_left(self, now_ns: int) -> tuple[float | None, float]:
         """Seconds left in the stage and the share that is done."""

@@ -91,11 +91,23 @@ class Agent:
         clients = [p["clients"] * (p["player"] == "engine") for p in self.plan["populations"]]
         return [max(0, (n - self.index - 1) // self.count + 1) for n in clients]
 
-    def snapshot(self, settled: bool = True, sent: int = 0, failed: int = 0) -> None:
+    def snapshot(
+        self,
+        settled: bool = True,
+        sent: int = 0,
+        failed: int = 0,
+        ready: int | None = None,
+        flow: dict[str, int] | None = None,
+    ) -> None:
         now_ns = time.monotonic_ns()
         populations = [
             {
-                "gauges": {"connected": n, "ready": n, "in_flight": 0, "backlog": 0},
+                "gauges": {
+                    "connected": n,
+                    "ready": n if ready is None else ready,
+                    "in_flight": 0,
+                    "backlog": 0,
+                },
                 "counters": {
                     "sent_total": sent,
                     "connect_attempts_total": failed or n,
@@ -121,7 +133,7 @@ class Agent:
             to_ns=now_ns,
             settled=settled,
             populations=populations,
-            flows=[],
+            flows=[self.flow(flow)] if flow else [],
             engine={
                 "busy_ns": 1,
                 "cpu_ns": 1,
@@ -133,6 +145,15 @@ class Agent:
             },
         )
         self.sequence += 1
+
+    def flow(self, counters: dict[str, int]) -> dict[str, Any]:
+        return {
+            "source": 0,
+            "to": 0,
+            "counters": counters,
+            "latency_intended": EMPTY,
+            "latency_actual": EMPTY,
+        }
 
     def serve(self) -> None:
         """Settles every stage at once, until told to stop."""
@@ -178,8 +199,26 @@ class Agent:
                 self.snapshot(settled=False, failed=5)
             case "never-settles":
                 self.snapshot(settled=False)
+            case "reconnects-for-ever" if self.stage == 0:
+                self.snapshots(lambda n: n % 2)
+            case "grows-for-ever" if self.stage == 0:
+                self.snapshots(lambda n: n)
+            case "duplicates-for-ever" if self.stage == 1:
+                self.snapshots(lambda _: 10, "duplicate_total")
+            case "delivers-for-ever" if self.stage == 1:
+                self.snapshots(lambda _: 10, "received_total")
             case _:
                 self.snapshot(sent=10)
+
+    def snapshots(self, ready: Callable[[int], int], came: str = "") -> None:
+        """Reports until the next command comes, 100 times a second: the n-th snapshot has that
+        many clients ready, and one more delivery counted under the name that is given."""
+        number = 0
+        while self.commands.lines.empty():
+            flow = {"expected_total": 10**6 * (number == 0), came: 1} if came else None
+            self.snapshot(settled=bool(came), ready=ready(number), flow=flow)
+            number += 1
+            time.sleep(0.01)
 
     def await_close(self) -> None:
         """What an engine does that is to be told what publishers have sent."""

@@ -94,6 +94,26 @@ def test_a_barrier_that_does_not_fill_is_passed_after_its_timeout(
     assert not course.ended_early
 
 
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("reconnects-for-ever", "stage connect ended before every agent was done"),
+        ("grows-for-ever", "stage connect ended before every agent was done"),
+        ("duplicates-for-ever", None),
+        ("delivers-for-ever", "stage publish ended: messages still came after 2.0 s"),
+    ],
+)
+def test_a_stage_ends_whatever_moves_in_it(
+    slots: SlotMaker, plan_named: PlanMaker, how: str, says: str | None
+) -> None:
+    plan = plan_named(how, CONNECT, PUBLISH).model_copy(update={"snapshot_interval_ns": 10**7})
+    conductor, _ = play(slots(1), plan)
+    course = conductor.course
+    assert [span.index for span in course.spans] == [0, 1]
+    assert [event.text.startswith(says or "?") for event in course.events] == [True] * bool(says)
+    assert not course.ended_early
+
+
 def test_an_interrupt_ends_the_run_and_keeps_it(slots: SlotMaker, plan_named: PlanMaker) -> None:
     conductor, _ = play(slots(1), plan_named("well", CONNECT, PUBLISH), Interrupt("SIGINT"))
     course = conductor.course

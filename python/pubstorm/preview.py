@@ -403,7 +403,7 @@ def _fault(fault: Fault) -> str:
 
 def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
     """Who will not come back from it."""
-    if fault.kind == "kill" and fault.lasts is not None:
+    if fault.kind in {"stop", "kill"} and fault.lasts is not None:
         group, _ = victims_of(scenario.topology, fault)
         for name, division in divisions_of(scenario).items():
             population = division.population

@@ -6,8 +6,10 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -19,6 +21,7 @@ from pubstorm.scenario.topology import Broker
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.bridges.links import LinkState
+from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.faults import Faults
 
 needs_mosquitto = pytest.mark.skipif(
@@ -44,12 +47,14 @@ def with_brokers(
     folder: Path,
     kind: str,
     play: Callable[[Topology, Faults], Awaitable[None]],
+    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> list[BrokerEvent]:
     """Plays something on two brokers; what was told of brokers that ended."""
     told: list[BrokerEvent] = []
 
     async def run() -> None:
-        spec = TopologySpec(brokers={"main": Broker.model_validate({"kind": kind, "count": 2})})
+        broker = {"kind": kind, "count": 2, "settings": dict(settings)}
+        spec = TopologySpec(brokers={"main": Broker.model_validate(broker)})
         topology = Topology(spec, folder, told.append)
         try:
             await topology.start()
@@ -78,6 +83,51 @@ def test_killed_brokers_are_gone_and_come_back_on_their_ports(tmp_path: Path) ->
         assert not any(broker.died for broker in topology.results())
 
     assert with_brokers(tmp_path, "mosquitto", play) == []
+
+
+@needs_mosquitto
+def test_a_stopped_broker_keeps_what_a_killed_one_loses(tmp_path: Path) -> None:
+    """mosquitto writes its persistent state when it ends in order, and not when it is killed."""
+    saved: dict[str, bool] = {}
+
+    async def play(topology: Topology, faults: Faults) -> None:
+        kinds: tuple[FaultKind, ...] = ("stop", "kill")
+        for number, kind in enumerate(kinds):
+            before = pids(topology)[number]
+            assert await faults.begin(fault(kind, number)) == ()
+            assert not psutil.pid_exists(before)
+            broker = topology.broker(f"main-{number}")
+            saved[kind] = (broker.folder / "mosquitto.db").exists()
+            assert await faults.mend(fault(kind, number)) == ()
+            assert psutil.pid_exists(pids(topology)[number])
+
+    assert with_brokers(tmp_path, "mosquitto", play, {"persistence": True}) == []
+    assert saved == {"stop": True, "kill": False}
+
+
+def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BrokerProcess, "stop_grace_s", 0.2)
+    deaf = (
+        "import signal, socket, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+        "while True: server.accept()"
+    )
+    spec = Broker(kind="command", command=(sys.executable, "-c", deaf, "{port}"))
+
+    async def run() -> None:
+        topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, lambda _event: None)
+        try:
+            await topology.start()
+            faults = Faults(topology, topology.bridges.links)
+            (problem,) = await faults.begin(fault("stop", 0))
+            assert problem == "broker main-0 did not end within 0.2 s of SIGTERM and was killed"
+            assert topology.broker("main-0").gone()
+        finally:
+            await topology.stop()
+
+    asyncio.run(run())
 
 
 @needs_mosquitto

@@ -108,7 +108,8 @@ def test_faults_and_changes_share_the_names_of_phases_in_the_order_of_time() -> 
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        ("at: 1s", ": found none of kill, freeze, cut, delay, needed is one of"),
+        ("at: 1s", ": found none of stop, kill, freeze, cut, delay, needed is one of"),
+        ("at: 1s, stop: cloud, kill: cloud", ": found stop and kill, needed is one of"),
         ("at: 1s, kill: cloud, cut: up", ": found kill and cut, needed is one of"),
         ("at: 1s, delay: up", ".by: found delay without by"),
         ("at: 1s, cut: up, by: 1s", ".by: found by with cut, allowed is by with delay"),

@@ -143,6 +143,7 @@ def _mended(fault: PlannedFault) -> str:
 
 
 _MENDED = {
+    "stop": ("up again", "broker"),
     "kill": ("up again", "broker"),
     "freeze": ("going on", "broker"),
     "cut": ("whole again", "bridge"),

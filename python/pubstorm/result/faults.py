@@ -30,7 +30,7 @@ class FaultResult(Value):
     """Name of the stage."""
     name: str
     """Name of the phase that begins with it."""
-    kind: Literal["kill", "freeze", "cut", "delay"]
+    kind: Literal["stop", "kill", "freeze", "cut", "delay"]
     """What was done."""
     victims: tuple[str, ...]
     """Names of the brokers or bridges that it hit."""

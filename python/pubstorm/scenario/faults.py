@@ -12,9 +12,9 @@ from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import Duration, PositiveDuration, SmallCount, Text, one_of
 from pubstorm.units import UnfitError, duration_ns
 
-FaultKind = Literal["kill", "freeze", "cut", "delay"]
-FAULT_KINDS: tuple[FaultKind, ...] = ("kill", "freeze", "cut", "delay")
-BROKER_FAULTS = frozenset[FaultKind]({"kill", "freeze"})
+FaultKind = Literal["stop", "kill", "freeze", "cut", "delay"]
+FAULT_KINDS: tuple[FaultKind, ...] = ("stop", "kill", "freeze", "cut", "delay")
+BROKER_FAULTS = frozenset[FaultKind]({"stop", "kill", "freeze"})
 """Kinds that hit brokers; the others hit bridges."""
 
 
@@ -30,11 +30,14 @@ def _lasts(value: object) -> object:
 
 
 class Fault(Part):
-    """Something that is broken while a stage goes on: exactly one of `kill`, `freeze`, `cut` and
-    `delay`. Each begins a phase that is judged by itself."""
+    """Something that is broken while a stage goes on: exactly one of `stop`, `kill`, `freeze`,
+    `cut` and `delay`. Each begins a phase that is judged by itself."""
 
     at: Duration
     """When, after the start of the stage."""
+    stop: Text | None = None
+    """Brokers of this name, or the one broker NAME-N, get SIGTERM, end in order, and are started
+    again after `for`."""
     kill: Text | None = None
     """Brokers of this name, or the one broker NAME-N, are killed with SIGKILL, and started again
     after `for`."""
@@ -65,7 +68,7 @@ class Fault(Part):
 
     @property
     def kind(self) -> FaultKind:
-        """Which of the four it is."""
+        """The one kind that is set."""
         return next(kind for kind in FAULT_KINDS if getattr(self, kind) is not None)
 
     @property

@@ -176,12 +176,12 @@ class ServerProcess(ABC):
         if self._process is not None:
             signal_child(self._process, number)
 
-    async def stop(self) -> None:
-        """It is gone when this returns, with what it started: SIGTERM, then SIGKILL after a
-        grace."""
-        process = self._process
+    async def stop(self) -> bool:
+        """Ends the server and all that it started: SIGTERM, then SIGKILL after a grace. Returns
+        False if SIGKILL was needed."""
+        process, in_order = self._process, True
         if process is None:
-            return
+            return in_order
         family = Family(process.pid) if self.has_helpers else None
         if process.returncode is None:
             if family is not None:
@@ -191,10 +191,12 @@ class ServerProcess(ABC):
             try:
                 await asyncio.wait_for(process.wait(), self.stop_grace_s)
             except TimeoutError:
+                in_order = False
                 self.send(signal.SIGKILL)
                 await process.wait()
         if family is not None:
             await family.end()
+        return in_order
 
     async def ending(self) -> str:
         """Waits for its end and says how it came, naming it."""

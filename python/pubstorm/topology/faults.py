@@ -53,6 +53,8 @@ class Faults:
         """Breaks all its victims at once; done when they are broken."""
         self._broken.append(fault)
         match fault.kind:
+            case "stop":
+                return await self._stop(fault.victims)
             case "kill":
                 return await self._kill(fault.victims)
             case "freeze":
@@ -65,7 +67,7 @@ class Faults:
     async def mend(self, fault: PlannedFault) -> Problems:
         """Undoes it; done when brokers accept connections again, and bridges may connect."""
         match fault.kind:
-            case "kill":
+            case "stop" | "kill":
                 problems = await self._restart(fault.victims)
             case "freeze":
                 problems = self._signal(fault.victims, signal.SIGCONT)
@@ -81,11 +83,19 @@ class Faults:
         problems = [await self.mend(fault) for fault in tuple(self._broken)]
         return tuple(text for found in problems for text in found)
 
+    async def _stop(self, names: Sequence[str]) -> Problems:
+        """Ends brokers with SIGTERM, so that each can write its state and close its connections."""
+        brokers, gone = self._expect_ends(names, "stopped")
+
+        async def stop(broker: BrokerProcess) -> None:
+            if not await broker.stop():
+                text = f"broker {broker.name} did not end within {broker.stop_grace_s:g} s"
+                raise TopologyError(f"{text} of SIGTERM and was killed")
+
+        return (*gone, *await _each(brokers, stop, at_once=len(brokers)))
+
     async def _kill(self, names: Sequence[str]) -> Problems:
-        brokers = [self._brokers.broker(name) for name in names]
-        gone = [f"broker {b.name} was gone before it could be killed" for b in brokers if b.gone()]
-        for broker in brokers:
-            self._brokers.expect(broker.name, True)
+        brokers, gone = self._expect_ends(names, "killed")
         for broker in brokers:
             broker.send(signal.SIGKILL)
 
@@ -97,6 +107,15 @@ class Faults:
                 raise TopologyError(f"{text} of SIGKILL") from None
 
         return (*gone, *await _each(brokers, end, at_once=len(brokers)))
+
+    def _expect_ends(self, names: Sequence[str], done: str) -> tuple[list[BrokerProcess], Problems]:
+        """The brokers whose ends are expected from here on, and a problem for each that was gone
+        before it could be `done`."""
+        brokers = [self._brokers.broker(name) for name in names]
+        gone = [f"broker {b.name} was gone before it could be {done}" for b in brokers if b.gone()]
+        for broker in brokers:
+            self._brokers.expect(broker.name, True)
+        return brokers, tuple(gone)
 
     async def _restart(self, names: Sequence[str]) -> Problems:
         async def restart(broker: BrokerProcess) -> None:

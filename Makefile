@@ -5,9 +5,11 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
 SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
+# Test processes side by side: most of a test is waiting.
+WORKERS ?= 4
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
-.PHONY: help build demo test test-rust test-python lint lint-rust lint-python format bench \
+.PHONY: help build demo test test-rust test-python test-tools lint lint-rust lint-python format bench \
 	scale docs requirements wheel clean programs
 
 help: ## List the targets
@@ -20,19 +22,22 @@ demo: build ## Run scenarios/quickstart.yaml on the embedded broker
 
 test: test-rust test-python ## Run every test; installs the brokers and Chromium when root
 
-test-rust: programs
+test-rust: programs test-tools
 	cargo test --locked --workspace --exclude pubstorm-broker
 	cargo test --locked --release -p pubstorm-broker
 
-test-python: .venv/ready-dev programs
+test-python: .venv/ready-dev programs test-tools
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0 --durations=30
+
+test-tools:
 	scripts/install-test-tools
-	$(BIN)/pytest
 
 lint: lint-rust lint-python ## Check format, style and types
 
 lint-rust:
 	cargo fmt --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
+	cargo check --locked --release --manifest-path fuzz/Cargo.toml --target-dir target
 
 lint-python: .venv/ready-dev
 	$(BIN)/ruff format --check .

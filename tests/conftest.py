@@ -1,11 +1,19 @@
-"""Settings of all tests: a slow machine is no failure, and what its user has calibrated is none of
-their business."""
+"""Settings of all tests: their ports, skips that CI does not allow, and slow cases. A slow machine
+is no failure, and tests see no calibration of the user."""
+
+from __future__ import annotations
 
 import os
+import re
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
+from typing import TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import ports
 
 settings.register_profile(
     "pubstorm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -14,3 +22,57 @@ settings.load_profile("pubstorm")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))
 # Where no bytecode is kept, each of some hundred processes compiles all modules for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+ports.claim()
+
+SLOW_S = 10.0
+"""A case that takes longer needs `@pytest.mark.slow("reason")`."""
+MISSING = re.compile(r"not installed|not built|is missing")
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow(reason): takes more than 10 s, for this reason")
+    if config.pluginmanager.get_plugin("xdist") is None:
+        config.addinivalue_line("markers", "xdist_group(name): runs one at a time with its group")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in item.iter_markers("slow"):
+            if not (len(marker.args) == 1 and isinstance(marker.args[0], str) and marker.args[0]):
+                raise pytest.UsageError(f"{item.nodeid}: the slow marker needs a reason")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return fail_if_missing((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return fail_if_missing((yield))
+
+
+def fail_if_missing(report: Report) -> Report:
+    """Makes a skip for want of a program a failure in CI."""
+    if report.skipped and os.environ.get("CI") and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if MISSING.search(reason):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}; CI must have all programs (scripts/install-test-tools)"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the cases that took long and have no marker that says why."""
+    unmarked = [
+        report
+        for report in terminalreporter.getreports("passed")
+        if report.when == "call" and report.duration > SLOW_S and "slow" not in report.keywords
+    ]
+    if unmarked:
+        terminalreporter.section(f"over {SLOW_S:.0f} s without a slow marker")
+        for report in sorted(unmarked, key=lambda each: -each.duration):
+            terminalreporter.line(f"{report.duration:.1f}s {report.nodeid}")

@@ -21,6 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.ports import free_port
+
 RUN_TIMEOUT_S = 180.0
 READY_TIMEOUT_S = 20.0
 GONE_TIMEOUT_S = 5.0
@@ -226,13 +228,6 @@ def run(start: RunMaker) -> Callable[..., tuple[int, dict[str, Any]]]:
     return play
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def unused_port() -> int:
     """A port of the loopback address that nothing listens on."""
@@ -257,10 +252,6 @@ def is_alive(pid: int) -> bool:
 def gone() -> Callable[[Sequence[int]], None]:
     """Asserts that processes have ended."""
     return assert_gone
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "scale: heavy runs, with many clients or much time")
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pubstorm.topology.ports import free_port
 from pubstorm.topology.started import STARTED_FILE, Started, read_record
+from tests.ports import free_port
 
 RunMaker = Callable[..., Any]
 Gone = Callable[[Sequence[int]], None]

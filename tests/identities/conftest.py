@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from pubstorm.topology.ports import free_port
 from pubstorm.topology.services.redis import configuration, find_redis
+from tests.ports import free_port
 
 DEADLINE_S = 30.0
 USERS = """\

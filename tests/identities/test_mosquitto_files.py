@@ -15,8 +15,8 @@ from pubstorm.identities.seeding import Findings, Meter
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
 from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
-from pubstorm.topology.ports import free_port
 from tests.identities.conftest import USERS, wait_for
+from tests.ports import free_port
 
 CLIENT = ("mosquitto_pub", "-h", "127.0.0.1", "-q", "1", "-m", "x", "-V", "mqttv5")
 

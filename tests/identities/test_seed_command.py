@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
-from pubstorm.topology.ports import free_port
 from tests.identities.conftest import DEADLINE_S, USERS, OwnRedis
+from tests.ports import free_port
 
 Shell = Callable[..., tuple[int, str, str]]
 MANY = 24_000

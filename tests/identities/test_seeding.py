@@ -15,8 +15,8 @@ from pubstorm.identities.seeding import Findings, Identities, Meter, Seeding, se
 from pubstorm.identities.store import Address, Store
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario.load import parse_scenario
-from pubstorm.topology.ports import free_port
 from tests.identities.conftest import USERS, OwnRedis
+from tests.ports import free_port
 
 
 def identities(clients: int) -> Identities:

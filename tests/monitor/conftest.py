@@ -15,7 +15,7 @@ import pytest
 from pubstorm.monitor import Monitor, MonitorError
 from pubstorm.plan import Target
 from pubstorm.topology.adapters.mosquitto import configuration, find_mosquitto
-from pubstorm.topology.ports import free_port
+from tests.ports import free_port
 
 DEADLINE_S = 30.0
 Readings = dict[str, float]

@@ -11,9 +11,9 @@ from redis import Redis
 
 from pubstorm.monitor import MonitorError
 from pubstorm.monitor.redis import RedisMonitor
-from pubstorm.topology.ports import free_port
 from pubstorm.topology.services.redis import configuration, find_redis
 from tests.monitor.conftest import answers, wait_until
+from tests.ports import free_port
 
 Starter = Callable[[], "subprocess.Popen[bytes]"]
 OF_ITSELF = {

@@ -23,8 +23,9 @@ from tests.fleet.conftest import PlanMaker
 from tests.fleet.conftest import fake_engine as fake_engine
 from tests.fleet.conftest import plan_named as plan_named
 from tests.fleet.contract import DEADLINE_S, SiteContract, commands, wait_until_gone
+from tests.ports import free_ports
 from tests.ray.cluster import until_none
-from tests.ray.node import CPUS, Node, free_ports
+from tests.ray.node import CPUS, Node
 
 
 class TestRaySite(SiteContract):

@@ -25,7 +25,7 @@ from pubstorm.errors import TopologyError
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import BrokerProcess, Place
-from pubstorm.topology.ports import free_port
+from tests.ports import free_port
 
 DEADLINE_S = 60.0
 PROGRAMS: Mapping[str, Callable[[], str | None]] = {

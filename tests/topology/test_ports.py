@@ -25,11 +25,34 @@ def outgoing() -> range:
     return range(int(words[0]), int(words[1]) + 1)
 
 
-def test_chosen_ports_differ_and_no_outgoing_connection_takes_them() -> None:
+def test_chosen_ports_differ_and_no_outgoing_connection_takes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PUBSTORM_PORTS")
     ports = [free_port() for _ in range(500)]
     assert len(set(ports)) == 500
     if outgoing().start > 12_000:
         assert all(10_000 <= port < outgoing().start for port in ports)
+
+
+def test_a_user_says_which_ports_to_choose_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = free_port(), free_port()
+    for port in (first, second):
+        monkeypatch.setenv("PUBSTORM_PORTS", f"{port}-{port}")
+        assert free_port() == port
+    with socket.create_server(("127.0.0.1", second)), pytest.raises(TopologyError) as caught:
+        free_port()
+    assert caught.value.message == f"all ports of PUBSTORM_PORTS={second}-{second} are taken"
+
+
+@pytest.mark.parametrize("text", ["20000", "20-10", "0-10", "1-65536", "a-b", "1-2-3", "-"])
+def test_ports_to_choose_from_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("PUBSTORM_PORTS", text)
+    with pytest.raises(TopologyError) as caught:
+        free_port()
+    wanted = "allowed is FIRST-LAST between 1 and 65535"
+    assert caught.value.message == f"PUBSTORM_PORTS: found {text!r}, {wanted}"
+    assert "as in PUBSTORM_PORTS=20000-20999" in str(caught.value.hint)
 
 
 def test_a_port_that_is_listened_on_is_taken_by_somebody_with_a_name() -> None:

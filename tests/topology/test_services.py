@@ -15,10 +15,10 @@ from pubstorm.errors import TopologyError, UsageError
 from pubstorm.plan import Plan, provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology
-from pubstorm.topology.ports import free_port
 from pubstorm.topology.services import redis as redis_service
 from pubstorm.topology.services.redis import configuration, find_redis
 from pubstorm.topology.started import STARTED_FILE, read_record
+from tests.ports import free_port
 
 SCENARIO = """\
 topology:

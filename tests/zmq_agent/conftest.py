@@ -39,7 +39,7 @@ from pubstorm.plan import (
 )
 from pubstorm.plan.model import Zmq
 from pubstorm.snapshot import Snapshot
-from pubstorm.topology.ports import free_port
+from tests.ports import free_port
 
 EXIT_TIMEOUT_S = 20
 SNAPSHOTS_MAX = 300

@@ -4,6 +4,7 @@ connections, and who has one that is taken. It starts no broker."""
 from __future__ import annotations
 
 import errno
+import os
 import random
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,21 +23,30 @@ ROOM_MIN = 2_000
 """Fewer ports than these below the kernel's range are too few to choose from."""
 TRIES = 200
 """Ports tried in the range before the kernel chooses."""
+RANGE_VARIABLE = "PUBSTORM_PORTS"
+"""Environment variable with the ports to choose from, as in 20000-20999."""
 
 _given: set[int] = set()
 """Ports that this process has chosen: a broker takes a moment until it listens on its own."""
 
 
 def free_port(hosts: Sequence[str] = (LOOPBACK,)) -> int:
-    """A port that was free a moment ago on all of these addresses, and that no outgoing connection
-    takes meanwhile where there is room for such ports. Not one of those that it gave before."""
-    room = _room()
-    if len(_given) > len(room) // 2:
+    """Returns a port that is free on all of these addresses and that this process has not chosen
+    before. Where the kernel's range leaves room, no outgoing connection can take the port."""
+    wanted = os.environ.get(RANGE_VARIABLE)
+    room = _wanted(wanted) if wanted else _room()
+    if _given.issuperset(room):
         _given.clear()
-    for port in random.choices(room, k=TRIES) if room else ():
-        if port not in _given and all(is_free(port, host) for host in hosts):
+    fresh = [port for port in room if port not in _given]
+    for port in random.sample(fresh, k=len(fresh) if wanted else min(TRIES, len(fresh))):
+        if all(is_free(port, host) for host in hosts):
             _given.add(port)
             return port
+    if wanted:
+        raise TopologyError(
+            f"all ports of {RANGE_VARIABLE}={wanted} are taken",
+            f"stop the programs that listen there, or set {RANGE_VARIABLE} to more ports",
+        )
     with socket.socket() as probe:
         probe.bind((hosts[0], 0))
         chosen: int = probe.getsockname()[1]
@@ -120,6 +130,17 @@ def _room() -> Sequence[int]:
     if len(below) + len(above) >= ROOM_MIN:
         return (*below, *above)
     return ()
+
+
+def _wanted(text: str) -> range:
+    """Returns the ports of a range as in 20000-20999."""
+    first, _, last = text.partition("-")
+    if first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= LAST_PORT:
+        return range(int(first), int(last) + 1)
+    raise TopologyError(
+        f"{RANGE_VARIABLE}: found {text!r}, allowed is FIRST-LAST between 1 and {LAST_PORT}",
+        f"as in {RANGE_VARIABLE}=20000-20999; without it, Pubstorm chooses from all free ports",
+    )
 
 
 def _outgoing() -> tuple[int, int]:

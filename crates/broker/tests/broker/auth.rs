@@ -1,6 +1,6 @@
 //! The broker with users in a real Redis: who gets in, who may subscribe and publish, what is
 //! counted, and what happens while Redis is away. Without `redis-server` these tests say so and
-//! pass.
+//! pass, but fail in CI.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;

@@ -2,7 +2,15 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Below the ports of outgoing connections, so none of them can take the port of a Redis that is
+/// not running yet or that starts again.
+const FIRST_PORT: u16 = 5000;
+const PORTS: u16 = 5000;
+
+static TRIED: AtomicU16 = AtomicU16::new(0);
 
 /// A running Redis that keeps nothing; killed when dropped.
 pub struct Redis {
@@ -12,10 +20,9 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts on a free port; `None`, and a word on stderr, where it is not installed.
+    /// Starts on a free port. Returns `None` if `redis-server` is not installed; panics then in CI.
     pub fn start() -> Option<Self> {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::start_on(free)
+        Self::start_on(free_port())
     }
 
     /// Starts on this port.
@@ -26,6 +33,7 @@ impl Redis {
         let mut command = Command::new("redis-server");
         let mut child = match command.args(words).stdout(Stdio::piped()).spawn() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                assert!(std::env::var_os("CI").is_none(), "redis-server is not installed");
                 eprintln!("skipped: redis-server is not installed");
                 return None;
             }
@@ -77,5 +85,18 @@ impl Drop for Redis {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Returns a port on which nothing listens. Other processes of this test begin elsewhere.
+fn free_port() -> u16 {
+    let begin = u16::try_from(process::id() * 37 % u32::from(PORTS)).expect("below PORTS");
+    loop {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        assert!(tried < PORTS, "no port from {FIRST_PORT} on is free");
+        let port = FIRST_PORT + (begin + tried) % PORTS;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }

@@ -26,7 +26,7 @@ ports.claim()
 
 SLOW_S = 10.0
 """A case that takes longer needs `@pytest.mark.slow("reason")`."""
-MISSING = re.compile(r"not installed|not built|is missing")
+MISSING = re.compile("install-test-tools|not installed|not built|is missing")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("scale")
+
 Play = Callable[..., tuple[int, dict[str, Any]]]
 
 OWN = """

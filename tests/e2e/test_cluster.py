@@ -10,7 +10,10 @@ import pytest
 
 from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
 
-pytestmark = pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
+pytestmark = [
+    pytest.mark.xdist_group("rabbitmq"),
+    pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed"),
+]
 
 PAIRS = 20
 SCENARIO = """\

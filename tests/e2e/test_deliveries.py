@@ -120,7 +120,7 @@ drain: 3s
     assert result["verdict"]["limited_by"] == "broker"
 
 
-@pytest.mark.scale
+@pytest.mark.xdist_group("scale")
 def test_ten_thousand_clients_on_mosquitto_lose_nothing(
     run: Play, mosquitto: MosquittoMaker
 ) -> None:
@@ -145,7 +145,7 @@ thresholds: [device.connected == 10k, backend.lost == 0, backend.duplicate == 0]
     assert device["sent_total"] == device["acked_total"] == backend["received_total"] == 20_000
 
 
-@pytest.mark.scale
+@pytest.mark.xdist_group("scale")
 def test_sixty_thousand_clients_take_as_many_engines_as_descriptors_ask_for(run: Play) -> None:
     code, result = run(
         """

@@ -10,7 +10,10 @@ import pytest
 from pubstorm.topology.adapters import nats, rabbitmq
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 
-pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
+pytestmark = [
+    pytest.mark.xdist_group("rabbitmq"),
+    pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed"),
+]
 
 PROGRAMS: dict[str, Callable[[], str | None]] = {
     "embedded": lambda: "built",

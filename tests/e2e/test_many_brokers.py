@@ -12,10 +12,13 @@ import pytest
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
-    reason="mosquitto is not installed (apt-get install mosquitto)",
-)
+pytestmark = [
+    pytest.mark.xdist_group("scale"),
+    pytest.mark.skipif(
+        not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
+        reason="mosquitto is not installed (apt-get install mosquitto)",
+    ),
+]
 
 BOXES = 9
 SCENARIO = """\

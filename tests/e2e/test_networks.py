@@ -24,10 +24,13 @@ RunMaker = Callable[..., Any]
 HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
 
-pytestmark = pytest.mark.skipif(
-    not HOST.makes_namespaces or "tbf" not in HAS,
-    reason="this host or user makes no network namespaces with tbf",
-)
+pytestmark = [
+    pytest.mark.xdist_group("netns"),
+    pytest.mark.skipif(
+        not HOST.makes_namespaces or "tbf" not in HAS,
+        reason="this host or user makes no network namespaces with tbf",
+    ),
+]
 
 BRIDGED = """
 topology:

@@ -16,6 +16,8 @@ import pytest
 
 from pubstorm.histogram import Histogram
 
+pytestmark = pytest.mark.xdist_group("scale")
+
 MosquittoMaker = Callable[..., Any]
 RunMaker = Callable[..., Any]
 
@@ -72,7 +74,6 @@ def flow_histogram(result: dict[str, Any], clock: str) -> Histogram:
     return Histogram.model_validate_json(json.dumps(flow["histogram_ns"][clock]))
 
 
-@pytest.mark.scale
 def test_the_intended_time_shows_a_pause_as_arithmetic_says(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
@@ -112,7 +113,6 @@ CATCH_UP_S = 1.0
 a tenth of it."""
 
 
-@pytest.mark.scale
 def test_a_window_of_one_hides_the_pause_from_the_actual_time_only(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from tests.ray.cluster import NAMESPACES, PREFIX, Cluster, delete_leftovers
+
+pytestmark = pytest.mark.xdist_group("ray")
 
 
 def test_every_host_is_a_node(cluster: Cluster) -> None:

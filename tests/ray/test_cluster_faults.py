@@ -9,8 +9,12 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Run
 from tests.ray.cluster import GONE_TIMEOUT_S, Cluster, Host, until_none
+
+pytestmark = pytest.mark.xdist_group("ray")
 
 RunMaker = Callable[..., Run]
 

@@ -14,6 +14,8 @@ import pytest
 from tests.e2e.conftest import Run
 from tests.ray.cluster import AHEAD_S, DRIFT_PPB, Cluster
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 RunMaker = Callable[..., Run]
 
 THOUSANDS = """

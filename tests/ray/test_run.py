@@ -15,6 +15,8 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ra
 
 from tests.e2e.conftest import ANY_SPEED, Run, end_all
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 SCENARIO = """
 topology: {brokers: {broker: {kind: embedded}}}
 populations:

@@ -27,6 +27,8 @@ from tests.ports import free_ports
 from tests.ray.cluster import until_none
 from tests.ray.node import CPUS, Node
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 
 class TestRaySite(SiteContract):
     site_imports = "import os; from pubstorm.fleet.ray import RaySite"

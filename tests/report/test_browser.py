@@ -18,9 +18,12 @@ from tests.report.reading import Page
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="there is no Chromium: scripts/install-test-tools installs it"
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(
+        BROWSER is None, reason="there is no Chromium: scripts/install-test-tools installs it"
+    ),
+]
 QUIET = (
     "--headless",
     "--no-sandbox",

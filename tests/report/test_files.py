@@ -17,6 +17,8 @@ from pubstorm.result import LimitedBy, Status
 from pubstorm.run_directory import RunDirectory
 from tests.report.example_run import Shape, write_run
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 
 def cases(text: str) -> dict[str, str | None]:
     """Names and failures of the test cases."""

@@ -19,6 +19,8 @@ from pubstorm.samples import HEADER, Sample, csv_lines
 from tests.report.example_run import Shape, write_run
 from tests.report.reading import Page
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 BYTES_MAX = 8_000_000
 """Of the page of an hour at 1 Hz with 5 populations and 100 monitor series."""
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;{{7*7}}"

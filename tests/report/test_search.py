@@ -16,6 +16,8 @@ from pubstorm.run_directory import RunDirectory
 from tests.report.example_search import points, write_search
 from tests.report.reading import Page
 
+pytestmark = pytest.mark.xdist_group("search-page")
+
 
 def printed(folder: Path) -> str:
     stream = io.StringIO()

@@ -12,6 +12,8 @@ from pubstorm.run_directory import RunDirectory
 from tests.report.example_series import write_series
 from tests.report.reading import Page
 
+pytestmark = pytest.mark.xdist_group("series-page")
+
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

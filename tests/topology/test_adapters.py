@@ -35,6 +35,8 @@ PROGRAMS: Mapping[str, Callable[[], str | None]] = {
     "nats": nats.find_nats,
     "command": lambda: str(broker_path()),
 }
+one_rabbitmq = pytest.mark.xdist_group("rabbitmq")
+KINDS = [pytest.param(k, marks=one_rabbitmq) if k == "rabbitmq" else k for k in ADAPTERS]
 
 
 def place_of(kind: str, folder: Path, **more: Any) -> Place:
@@ -149,7 +151,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path: Path) -> None:
     port = free_port()
 
@@ -168,7 +170,7 @@ def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path
     with_broker(place_of(kind, tmp_path, port=port), kind, use)
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     with socket.socket() as other:
         # It does not listen: whoever is connected to must be the broker.
@@ -203,7 +205,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("kind", ADAPTERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv (util-linux) is not installed")
@@ -224,6 +226,7 @@ def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path)
     assert not listens(port)
 
 
+@one_rabbitmq
 def test_rabbitmq_federates_virtual_hosts_in_both_directions(tmp_path: Path) -> None:
     place = place_of("rabbitmq", tmp_path, federation=Federation(vhosts=2, direction="both"))
 

@@ -26,6 +26,8 @@ from pubstorm.topology.credentials.definitions import definitions_text
 from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.ports import free_port, is_free
 
+pytestmark = pytest.mark.xdist_group("rabbitmq")
+
 DEADLINE_S = 30.0
 SCENARIO = """\
 topology: {brokers: {node: {kind: rabbitmq, count: 2, cluster: true, passwords: true}}}

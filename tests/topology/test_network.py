@@ -39,10 +39,13 @@ KEEP_ALIVE_S = 5
 PATIENCE_S = 30.0
 """How long something that is to come may take on a busy machine."""
 
-pytestmark = pytest.mark.skipif(
-    not HOST.makes_namespaces or "tbf" not in HAS,
-    reason="this host or user makes no network namespaces with tbf",
-)
+pytestmark = [
+    pytest.mark.xdist_group("netns"),
+    pytest.mark.skipif(
+        not HOST.makes_namespaces or "tbf" not in HAS,
+        reason="this host or user makes no network namespaces with tbf",
+    ),
+]
 
 FETCHER = """\
 import socket, sys

@@ -7,6 +7,7 @@ SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
 # Test processes side by side: most of a test is waiting.
 WORKERS ?= 4
+SIDE_BY_SIDE = --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
 .PHONY: help build demo test test-rust test-python test-tools lint lint-rust lint-python format bench \
@@ -27,7 +28,7 @@ test-rust: programs test-tools
 	cargo test --locked --release -p pubstorm-broker
 
 test-python: .venv/ready-dev programs test-tools
-	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0 --durations=30
+	$(BIN)/pytest $(SIDE_BY_SIDE) --durations=30
 
 test-tools:
 	scripts/install-test-tools
@@ -37,7 +38,8 @@ lint: lint-rust lint-python ## Check format, style and types
 lint-rust:
 	cargo fmt --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
-	cargo check --locked --release --manifest-path fuzz/Cargo.toml --target-dir target
+	CUSTOM_LIBFUZZER_PATH=/unused/libFuzzer.a cargo check --locked --release \
+		--manifest-path fuzz/Cargo.toml --target-dir target
 
 lint-python: .venv/ready-dev
 	$(BIN)/ruff format --check .

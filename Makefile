@@ -8,10 +8,11 @@ SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 # Test processes side by side: most of a test is waiting.
 WORKERS ?= 4
 SIDE_BY_SIDE = --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0
+FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
-.PHONY: help build demo test test-rust test-python test-tools lint lint-rust lint-python format bench \
-	scale docs requirements wheel clean programs
+.PHONY: help build demo test test-rust test-python test-tools lint lint-rust lint-python format \
+	bench scale docs requirements wheel clean programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,8 +39,7 @@ lint: lint-rust lint-python ## Check format, style and types
 lint-rust:
 	cargo fmt --check
 	cargo clippy --locked --release --workspace --all-targets -- -D warnings
-	CUSTOM_LIBFUZZER_PATH=/unused/libFuzzer.a cargo check --locked --release \
-		--manifest-path fuzz/Cargo.toml --target-dir target
+	CUSTOM_LIBFUZZER_PATH=/unused.a cargo check --release --locked --target-dir target $(FUZZ)
 
 lint-python: .venv/ready-dev
 	$(BIN)/ruff format --check .

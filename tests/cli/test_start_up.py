@@ -59,3 +59,20 @@ def test_the_list_of_commands_says_what_each_says_of_itself(lazy: LazyCommand) -
 def test_an_unknown_command_is_an_error_with_its_name() -> None:
     with pytest.raises(click.UsageError, match="No such command 'ran'"):
         cli.pubstorm.main(["ran"], "pubstorm", standalone_mode=False)
+
+
+def test_a_run_loads_only_the_libraries_that_it_needs_before_its_end() -> None:
+    code = "import sys, pubstorm.cli.run; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    played = subprocess.run(command, capture_output=True, text=True, check=True)
+    unused = {
+        "cryptography",
+        "hdrh",
+        "jinja2",
+        "plotly",
+        "prometheus_client",
+        "redis",
+        "ray",
+        "zmq",
+    }
+    assert set(played.stdout.split()) & unused == set()

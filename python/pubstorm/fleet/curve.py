@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import zmq
-
 from pubstorm.plan import Plan, Population
 
 PUBLIC_KEY = "PUBSTORM_CURVE_PUBLIC_KEY"
@@ -25,7 +23,7 @@ class CurveKeys:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._pairs = {
-            index: tuple(key.decode() for key in zmq.curve_keypair())
+            index: _new_pair()
             for index, population in enumerate(plan.populations)
             if _wants_keys(population)
         }
@@ -61,6 +59,14 @@ class CurveKeys:
         """Whether two populations are at targets in common."""
         a, b = (self._plan.populations[index].at for index in (one, other))
         return a.first < b.first + b.count and b.first < a.first + a.count
+
+
+def _new_pair() -> tuple[str, str]:
+    """A public key and its secret key."""
+    import zmq
+
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
 
 
 def _wants_keys(population: Population) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pubstorm.errors import KeysError, Problem
-from pubstorm.keys.certificates import check_authorities, check_credential
 from pubstorm.keys.clients import names_of
 from pubstorm.keys.files import PATH_HINT
 from pubstorm.keys.psk import read_psk
@@ -42,6 +41,8 @@ def tls_problems(place: str, names: Names, tls: Tls) -> Iterator[Problem]:
 def _check_authorities(names: Names, tls: Tls) -> None:
     del names
     if tls.ca is not None:
+        from pubstorm.keys.certificates import check_authorities
+
         check_authorities(tls.ca)
 
 
@@ -58,6 +59,8 @@ def _check_certificates(names: Names, tls: Tls) -> None:
             of = f"{len(missing)} of {len(different)}"
             message = f"found {of} files missing or not readable, the first is {missing[0]}"
             raise KeysError(message, PATH_HINT)
+    from pubstorm.keys.certificates import check_credential
+
     for client in {0, -1}:
         check_credential(certificates[client], keys[client])
 

@@ -13,8 +13,6 @@ from pubstorm.monitor.host import HostMonitor
 from pubstorm.monitor.login import Login
 from pubstorm.monitor.process import Families, PidNow, ProcessMonitor
 from pubstorm.monitor.profiling import ProfileSpec
-from pubstorm.monitor.prometheus import PrometheusMonitor
-from pubstorm.monitor.redis import RedisMonitor
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
 from pubstorm.plan import Plan, PublishAction, Target, client_tls, template_of
 from pubstorm.result import BrokerResult
@@ -127,16 +125,16 @@ def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator
                 login = broker.login or client_login(plan, broker.target)
                 yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
             if broker.metrics_url is not None:
-                yield PrometheusMonitor(broker.source, broker.metrics_url, ("*",))
+                yield _prometheus(broker.source, broker.metrics_url, ("*",))
         for group in watched.groups:
             yield GroupMonitor(group.source, group.pids, families)
     for name, source in scenario.monitors.sources.items():
         if source.process is not None:
             yield ProcessMonitor(name, source.process, families)
         if source.prometheus is not None:
-            yield PrometheusMonitor(name, source.prometheus.url, source.prometheus.include)
+            yield _prometheus(name, source.prometheus.url, source.prometheus.include)
         if source.redis is not None:
-            yield RedisMonitor(name, source.redis.url, with_process=True)
+            yield _redis(name, source.redis.url)
         if source.sys is not None:
             first = plan.targets[0] if scenario.target else watched.brokers[0].target
             yield _observer(name, source.sys, plan, first)
@@ -189,6 +187,18 @@ def client_login(plan: Plan, target: Target) -> Login:
     )
     tls = client_tls(population, population.first) if target.tls else None
     return Login(username, password, tls, population.first)
+
+
+def _prometheus(name: str, url: str, include: Sequence[str]) -> Monitor:
+    from pubstorm.monitor.prometheus import PrometheusMonitor
+
+    return PrometheusMonitor(name, url, include)
+
+
+def _redis(name: str, url: str) -> Monitor:
+    from pubstorm.monitor.redis import RedisMonitor
+
+    return RedisMonitor(name, url, with_process=True)
 
 
 def _observer(name: str, topics: SysTopics, plan: Plan, first: Target) -> SysTopicsMonitor:

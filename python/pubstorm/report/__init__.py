@@ -3,17 +3,18 @@ It reads their folders and nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 
-from pubstorm.report.files import Write, write_reports
 from pubstorm.report.search import render_search
 from pubstorm.report.series import render_series
 from pubstorm.report.stored import (
     SCENARIO_FILE,
     SEARCH_FILE,
     SERIES_FILE,
+    Write,
     load_result,
     load_search,
     load_series,
@@ -31,6 +32,16 @@ __all__ = [
     "render_directory",
     "write_reports",
 ]
+
+
+def write_reports(directory: Path, write: Write) -> Iterator[str]:
+    """Makes every file of a run, a series or a search from its folder. Yields problems, in words.
+
+    Imports what makes pages here, since a run needs none of it before its end.
+    """
+    from pubstorm.report.files import write_files
+
+    yield from write_files(directory, write)
 
 
 def render_directory(directory: Path, console: Console) -> None:

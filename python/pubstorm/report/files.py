@@ -20,13 +20,11 @@ from pubstorm.report.stored import (
     SEARCH_FILE,
     SERIES_FILE,
     StoredRun,
+    Write,
     load_run,
     load_search,
     load_series,
 )
-
-Write = Callable[[str, str], bool]
-"""Puts a file with this name and text in place; whether it could. It tells the reason itself."""
 
 RUN_FILES: dict[str, Callable[[StoredRun], str]] = {
     "report.md": lambda run: markdown(run.result),
@@ -37,7 +35,7 @@ RUN_FILES: dict[str, Callable[[StoredRun], str]] = {
 """The page comes last, since it lists the others."""
 
 
-def write_reports(directory: Path, write: Write) -> Iterator[str]:
+def write_files(directory: Path, write: Write) -> Iterator[str]:
     """Makes every file of a run, a series or a search from what is stored in its folder. Yields
     what could not be made, in words."""
     try:

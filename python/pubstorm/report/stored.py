@@ -4,6 +4,7 @@ holds. What is missing or broken there is told in words. It renders nothing."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,9 @@ SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
 V = TypeVar("V", bound=Value)
+
+Write = Callable[[str, str], bool]
+"""Puts a file with this name and text in place, and returns True if it could."""
 
 
 @dataclass(frozen=True)

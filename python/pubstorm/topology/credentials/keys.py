@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from pubstorm.errors import KeysError, TopologyError
-from pubstorm.keys.authority import SUBJECT_MAX, Authority, Validity
 from pubstorm.keys.clients import names_of
 from pubstorm.keys.files import NewFile, write_files
 from pubstorm.keys.listener import (
@@ -169,6 +168,8 @@ class RunKeys:
     def _certificates(self, populations: Sequence[Population]) -> Iterator[NewFile]:
         if not self._modes & {"server", "mutual"}:
             return
+        from pubstorm.keys.authority import SUBJECT_MAX, Authority, Validity
+
         validity = Validity.of_days(VALID_DAYS)
         authority = Authority.new("pubstorm run", validity)
         server = authority.server(SERVER_NAMES, validity)

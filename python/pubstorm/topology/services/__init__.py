@@ -9,10 +9,8 @@ from pathlib import Path
 
 from pubstorm.errors import PubstormError, TopologyError
 from pubstorm.identities.accounts import Accounts, accounts_of
-from pubstorm.identities.seeding import seed_all
 from pubstorm.monitor import Monitor
 from pubstorm.monitor.process import Families, ProcessMonitor
-from pubstorm.monitor.redis import RedisMonitor
 from pubstorm.plan import Plan
 from pubstorm.result import ServiceResult
 from pubstorm.scenario.topology import Topology as TopologySpec
@@ -85,7 +83,7 @@ class Services:
         families = Families()
         for server in self.servers:
             yield ProcessMonitor(server.name, partial(_pid, server), families)
-            yield RedisMonitor(server.name, server.url, with_process=False)
+            yield _redis_monitor(server)
 
     def results(self, supervision: Supervision) -> tuple[ServiceResult, ...]:
         """What the result says of them."""
@@ -104,6 +102,8 @@ class Services:
         )
 
     async def _seed(self, name: str, accounts: Sequence[Accounts], tell: Tell) -> None:
+        from pubstorm.identities.seeding import seed_all
+
         def tell_of_it(text: str) -> None:
             tell(f"seeding {name}: {text}")
 
@@ -111,6 +111,12 @@ class Services:
             self._rows[name] = await seed_all(self.url(name), accounts, tell_of_it)
         except PubstormError as error:
             raise TopologyError(f"service {name}: {error.message}", error.hint) from error
+
+
+def _redis_monitor(server: RedisService) -> Monitor:
+    from pubstorm.monitor.redis import RedisMonitor
+
+    return RedisMonitor(server.name, server.url, with_process=False)
 
 
 def _pid(server: RedisService) -> int:

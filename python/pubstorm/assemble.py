@@ -147,6 +147,8 @@ class Assembly:
         load = [i for i in self._load() if i.agent not in self.cast.publishers]
         agents = self.totals.agents.values()
         hellos = (h for a, h in enumerate(self.hellos) if a not in self.cast.publishers)
+        busy = [i for i in load if busy_share([i]) > self.limits.busy]
+        allowed_ns = round(1000 * self.limits.lateness_p99_us)
         return FleetResult(
             on=self.on,
             losses=tuple(map(self._loss, self.course.losses)),
@@ -155,7 +157,11 @@ class Assembly:
             lateness_us=Latency.of(publish.lateness.value()),
             blocked_us=Latency.of(publish.blocked.value()),
             load_intervals_total=len(load),
-            busy_intervals_total=sum(busy_share([i]) > self.limits.busy for i in load),
+            busy_intervals_total=len(busy),
+            starved_intervals_total=sum(interval.starved for interval in load),
+            busy_starved_total=sum(interval.starved for interval in busy),
+            late_total=publish.lateness.value().count_above(allowed_ns),
+            late_starved_total=publish.lateness_starved.value().count_above(allowed_ns),
             ledger_pairs=sum(agent.ledger_pairs_max for agent in agents),
             unfollowed_total=sum(agent.unfollowed_total for agent in agents),
         )
@@ -362,6 +368,7 @@ class Assembly:
 
     def _agent(self, hello: Hello, load: Iterable[Interval]) -> AgentResult:
         totals = self.totals.agents.get(hello.agent, AgentTotals())
+        delay_ns = totals.run_delay_ns
         return AgentResult(
             agent=hello.agent,
             version=hello.version,
@@ -370,6 +377,7 @@ class Assembly:
             clients=sum(hello.clients),
             snapshots=totals.snapshots,
             cpu_s=round(totals.cpu_ns / SECOND_NS, 3),
+            run_delay_s=None if delay_ns is None else round(delay_ns / SECOND_NS, 3),
             rss_max_bytes=totals.rss_max_bytes,
             busy_share=round(busy_share([i for i in load if i.agent == hello.agent]), 4),
             ending=self.course.endings.get(hello.agent, "unknown"),

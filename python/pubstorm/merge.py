@@ -77,6 +77,8 @@ class Interval:
     """Clients connected at the end, by target; those further on have none."""
     clock: ClockState | None = None
     """How well the agent knew the reference clock; None: its host has it."""
+    starved: bool = False
+    """Whether the host gave the agent too little of its processors."""
 
     @property
     def connected(self) -> int:
@@ -132,6 +134,7 @@ class Interval:
             populations=tuple(populations),
             connected_at=_connected_at(snapshot.targets),
             clock=snapshot.clock,
+            starved=snapshot.starved,
         )
 
 
@@ -192,6 +195,8 @@ class StageTotals:
     targets: dict[int, Counter[str]] = field(default_factory=dict)
     """Connections accepted and attempts that failed, by target."""
     lateness: HistogramSum = field(default_factory=HistogramSum)
+    lateness_starved: HistogramSum = field(default_factory=HistogramSum)
+    """The part of `lateness` that belongs to starved intervals."""
     blocked: HistogramSum = field(default_factory=HistogramSum)
 
     def population(self, index: int) -> PopulationTotals:
@@ -225,6 +230,8 @@ class StageTotals:
             counts["connect_failed_total"] += told.connect_failed_total
         if is_generator:
             self.lateness.add(snapshot.engine.lateness)
+            if snapshot.starved:
+                self.lateness_starved.add(snapshot.engine.lateness)
             self.blocked.add(snapshot.engine.blocked)
 
     def add(self, other: StageTotals) -> None:
@@ -236,6 +243,7 @@ class StageTotals:
         for target, counts in other.targets.items():
             self.targets.setdefault(target, Counter()).update(counts)
         self.lateness.add(other.lateness.value())
+        self.lateness_starved.add(other.lateness_starved.value())
         self.blocked.add(other.blocked.value())
 
 
@@ -250,6 +258,8 @@ class AgentTotals:
     unfollowed_total: int = 0
     sent_total: int = 0
     skipped_total: int = 0
+    run_delay_ns: int | None = None
+    """Time without a processor; None if no snapshot had it."""
     lateness: HistogramSum = field(default_factory=HistogramSum)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
@@ -259,6 +269,7 @@ class AgentTotals:
         for population in snapshot.populations:
             once.sent_total += population.counters.sent_total
             once.skipped_total += population.counters.skipped_total
+        once.run_delay_ns = load.run_delay_ns
         once.lateness.add(load.lateness)
         self.add(once)
 
@@ -271,6 +282,8 @@ class AgentTotals:
         self.unfollowed_total += other.unfollowed_total
         self.sent_total += other.sent_total
         self.skipped_total += other.skipped_total
+        if other.run_delay_ns is not None:
+            self.run_delay_ns = (self.run_delay_ns or 0) + other.run_delay_ns
         self.lateness.add(other.lateness.value())
 
 

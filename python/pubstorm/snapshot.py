@@ -12,6 +12,10 @@ from pydantic import ConfigDict, Field
 from pubstorm.histogram import Histogram
 from pubstorm.value import Value
 
+STARVED_SHARE = 0.05
+"""Share of an interval that an agent can wait for a processor before the host explains delays."""
+SATURATED_SHARE = 0.9
+"""Share of a processor from which an agent's own work explains its delays."""
 U64_MAX = 2**64 - 1
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 
@@ -193,6 +197,9 @@ class EngineLoad(Value):
     """Time the loop was not waiting, in nanoseconds."""
     cpu_ns: U64
     """CPU time of the process, in nanoseconds."""
+    run_delay_ns: U64 | None = None
+    """Time in which the loop's thread could run and had no processor, in nanoseconds; null: the
+    kernel does not count it."""
     rss_bytes: U64
     """Resident memory of the process at the end, in bytes."""
     lateness: Histogram
@@ -250,3 +257,10 @@ class Snapshot(Value):
     clock: ClockState | None = None
     """How well the agent knows the reference clock; `bound_ns` is the largest of the interval.
     Null: its host's clock is the reference."""
+
+    @property
+    def starved(self) -> bool:
+        """Whether the agent had work, waited for a processor, and was not saturated by its work."""
+        span_ns = self.to_ns - self.from_ns
+        waited = (self.engine.run_delay_ns or 0) > STARVED_SHARE * span_ns
+        return waited and self.engine.cpu_ns <= SATURATED_SHARE * span_ns

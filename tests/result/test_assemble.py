@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,13 @@ def flow(expected: int = 0, received: int = 0, latency_ns: int = 1000) -> FlowSn
 
 
 def snapshot(
-    agent: int, sequence: int, second: float, sent: int, *flows: FlowSnapshot, busy: float = 0.1
+    agent: int,
+    sequence: int,
+    second: float,
+    sent: int,
+    *flows: FlowSnapshot,
+    busy: float = 0.1,
+    **load: Any,
 ) -> Snapshot:
     """A second of the publish stage, or before it where `second` is negative."""
     from_ns = PUBLISHING_NS + round(second * SECOND_NS)
@@ -93,7 +100,7 @@ def snapshot(
             blocked=EMPTY,
             ledger_pairs=7,
             unfollowed_total=0,
-        ),
+        ).model_copy(update=load),
     )
 
 
@@ -201,6 +208,22 @@ def test_the_generator_is_judged_by_its_publishing_time() -> None:
     assert agent.cpu_s == pytest.approx(0.4)
     assert agent.rss_max_bytes == 1003
     assert (agent.snapshots, agent.clients, agent.ending) == (4, 500, "bye")
+
+
+def test_late_messages_and_busy_intervals_without_a_processor_are_counted_apart() -> None:
+    late, waited = Histogram.of([20_000_000] * 3 + [1000]), 300_000_000
+    own = {"cpu_ns": 950_000_000, "run_delay_ns": waited, "lateness": late}
+    run = assembly(
+        snapshot(0, 0, 0, 1, busy=0.95, run_delay_ns=waited, lateness=late),
+        snapshot(0, 1, 1, 1, busy=0.95, **own),
+        snapshot(0, 2, 2, 1, busy=0.5, run_delay_ns=SECOND_NS // 50, lateness=late),
+        snapshot(1, 0, 0, 1, busy=0.1, run_delay_ns=None),
+    )
+    fleet = run.fleet()
+    assert (fleet.late_total, fleet.late_starved_total) == (9, 3)
+    assert (fleet.busy_intervals_total, fleet.busy_starved_total) == (2, 1)
+    assert fleet.starved_intervals_total == 1
+    assert [agent.run_delay_s for agent in fleet.agents] == [0.62, None]
 
 
 def test_a_stage_too_short_for_an_interval_has_rates_all_the_same() -> None:

@@ -28,6 +28,7 @@ pub struct Tally {
     /// Deliveries of each flow that were owed in this stage and had not come, at the last snapshot.
     lacking_before: Vec<i64>,
     cpu_before_ns: u64,
+    run_delay_before_ns: u64,
     sequence: u64,
     from_ns: u64,
 }
@@ -72,6 +73,7 @@ impl Tally {
             unfollowed_total: 0,
             lacking_before: vec![0; populations * populations],
             cpu_before_ns: 0,
+            run_delay_before_ns: 0,
             sequence: 0,
             from_ns: now_ns,
         }
@@ -131,6 +133,7 @@ impl Tally {
             engine: EngineLoad {
                 busy_ns: std::mem::take(&mut self.busy_ns),
                 cpu_ns: cpu_ns - self.cpu_before_ns,
+                run_delay_ns: self.take_run_delay(),
                 rss_bytes: rss_bytes(),
                 lateness: self.lateness.take(),
                 blocked: self.blocked.take(),
@@ -143,6 +146,14 @@ impl Tally {
         self.sequence += 1;
         self.from_ns = moment.now_ns;
         snapshot
+    }
+
+    /// Run delay since the last snapshot.
+    fn take_run_delay(&mut self) -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        let total_ns = parse_run_delay(&text)?;
+        let before_ns = std::mem::replace(&mut self.run_delay_before_ns, total_ns);
+        Some(total_ns.saturating_sub(before_ns))
     }
 
     /// Snapshots made.
@@ -224,10 +235,32 @@ fn cpu_ns() -> u64 {
     })
 }
 
+/// The time that a thread could run and had no processor: the second of three numbers, which are
+/// all 0 where the kernel does not count.
+fn parse_run_delay(schedstat: &str) -> Option<u64> {
+    let numbers: Vec<u64> = schedstat.split_whitespace().map_while(|n| n.parse().ok()).collect();
+    match numbers[..] {
+        [on_cpu_ns, delay_ns, _] if on_cpu_ns > 0 => Some(delay_ns),
+        _ => None,
+    }
+}
+
 /// Resident memory of this process: field 2 of `/proc/self/statm`, in pages.
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
     let page_bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
     pages * page_bytes.ok().flatten().map_or(4096, i64::unsigned_abs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_delay_is_the_second_number_and_unknown_where_nothing_is_counted() {
+        assert_eq!(parse_run_delay("7000000 250000 12\n"), Some(250_000));
+        assert_eq!(parse_run_delay("0 0 0\n"), None);
+        assert_eq!(parse_run_delay(""), None);
+    }
 }

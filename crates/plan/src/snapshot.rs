@@ -287,6 +287,10 @@ pub struct EngineLoad {
     pub busy_ns: u64,
     /// CPU time of the process, in nanoseconds.
     pub cpu_ns: u64,
+    /// Time in which the loop's thread could run and had no processor, in nanoseconds. `None`: the
+    /// kernel does not count it.
+    #[serde(default)]
+    pub run_delay_ns: Option<u64>,
     /// Resident memory of the process at the end, in bytes.
     pub rss_bytes: u64,
     /// How late messages were written that nothing but the engine held up.

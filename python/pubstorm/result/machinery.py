@@ -59,6 +59,8 @@ class AgentResult(Value):
     """Snapshots that came from it."""
     cpu_s: float
     """CPU time that it used."""
+    run_delay_s: float | None = None
+    """Time in which its loop could run and had no processor; null: the kernel does not count it."""
     rss_max_bytes: int
     """Its largest resident memory."""
     busy_share: float
@@ -92,6 +94,16 @@ class FleetResult(Value):
     """Intervals of agents that lie wholly in publishing time."""
     busy_intervals_total: int = 0
     """Those of them in which the loop was busier than `validity.busy` allows."""
+    starved_intervals_total: int = 0
+    """Intervals of agents in publishing time in which the host gave the agent no processor for more
+    than 5 % of the time, though it used at most 90 % of one."""
+    busy_starved_total: int = 0
+    """Intervals that count in both totals."""
+    late_total: int = 0
+    """Messages that were written later than `validity.lateness_p99`, and that nothing but the
+    engine held up."""
+    late_starved_total: int = 0
+    """The part of `late_total` that belongs to starved intervals."""
     ledger_pairs: int = 0
     """(Stream, receiver) pairs that the ledger follows."""
     unfollowed_total: int = 0

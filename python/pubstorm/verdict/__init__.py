@@ -12,6 +12,7 @@ from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantity import count_text, counted, duration_text
 from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdict
 from pubstorm.verdict.clock_findings import CLOCK_RULES
+from pubstorm.verdict.closed_loop_findings import CLOSED_LOOP_RULES
 from pubstorm.verdict.fault_findings import FAULT_RULES
 from pubstorm.verdict.findings import RULES, Finding, under_test
 from pubstorm.verdict.phase_findings import PHASE_RULES
@@ -26,6 +27,7 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     rules = (
         *RULES,
         *CLOCK_RULES,
+        *CLOSED_LOOP_RULES,
         *PUBLISHER_RULES,
         *FAULT_RULES,
         *PHASE_RULES,

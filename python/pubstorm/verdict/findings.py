@@ -8,8 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pubstorm.quantity import count_text, counted, duration_text, share_text
-from pubstorm.result import FlowResult, LimitedBy, Measured, PopulationResult, StageResult
-from pubstorm.snapshot import Reason
+from pubstorm.result import (
+    FleetResult,
+    FlowResult,
+    LimitedBy,
+    Measured,
+    PopulationResult,
+    StageResult,
+)
+from pubstorm.snapshot import STARVED_SHARE, Reason
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
 """Share of the intervals under full load in which a loop may be busier than allowed."""
@@ -17,11 +24,6 @@ MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
-MIN_WINDOW_USE = 0.9
-"""Share of a closed loop's windows in use from which the window sets the limit."""
-
-QUEUEING_FACTOR = 10
-"""How much longer than the shortest a usual round trip is, from which messages have queued."""
 
 
 @dataclass(frozen=True)
@@ -114,17 +116,37 @@ def _saturation(measured: Measured) -> Iterable[Finding]:
         text = (
             f"the generator was late: p99 {duration_text(late.p99)} over "
             f"{counted(late.count, 'message')} that nothing else held up, allowed is "
-            f"{duration_text(limits.lateness_p99_us)}: use more agents or less load"
+            f"{duration_text(limits.lateness_p99_us)}"
         )
-        yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+        why = (
+            f"{count_text(fleet.late_starved_total)} of the {count_text(fleet.late_total)} late "
+            f"ones were sent in intervals in which the host gave an engine no processor for more "
+            f"than {share_text(STARVED_SHARE)} of the time"
+        )
+        yield _by_host(text, why) if _was_starved(fleet) else _by_generator(text)
     busy, intervals = fleet.busy_intervals_total, fleet.load_intervals_total
     if busy > MAX_BUSY_INTERVALS_SHARE * intervals:
         text = (
             f"an engine's loop was busy for more than {share_text(limits.busy)} of the time in "
-            f"{count_text(busy)} of {counted(intervals, 'interval')} under load: use more agents "
-            "or less load"
+            f"{count_text(busy)} of {counted(intervals, 'interval')} under load"
         )
-        yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+        why = f"in {count_text(fleet.busy_starved_total)} of them the host gave it no processor"
+        mostly = 2 * fleet.busy_starved_total > busy
+        yield _by_host(text, why) if mostly else _by_generator(text)
+
+
+def _was_starved(fleet: FleetResult) -> bool:
+    """Returns whether most late messages are explained by a lack of processors."""
+    return 2 * fleet.late_starved_total > fleet.late_total
+
+
+def _by_host(text: str, why: str) -> Finding:
+    advice = "end other programs there, or use a host with more processors"
+    return Finding(f"{text}; {why}: {advice}", LimitedBy.HOST, invalid=True)
+
+
+def _by_generator(text: str) -> Finding:
+    return Finding(f"{text}: use more agents or less load", LimitedBy.GENERATOR, invalid=True)
 
 
 def _headroom(measured: Measured) -> Iterable[Finding]:
@@ -144,7 +166,8 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 
 def _skipped(measured: Measured) -> Iterable[Finding]:
     """Messages that the engines did not send; publishers under test have rules of their own."""
-    published = _of_publishers(measured)
+    published = of_publishers(measured)
+    interrupted = any(event.kind == "interrupt" for event in measured.events)
     for name, population in measured.populations.items():
         skipped = population.skipped_total
         if not skipped or name in published:
@@ -153,12 +176,17 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
         text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
         if _held_up(measured, population):
             yield Finding(f"{text}: their connection, socket or window did not take them")
+        elif interrupted:
+            yield Finding(f"{text} when the run was interrupted")
+        elif _was_starved(measured.fleet):
+            text = f"{text}: the host's processors were taken"
+            yield Finding(text, LimitedBy.HOST, invalid=True)
         else:
             text = f"{text}, and nothing but the generator held them up"
             yield Finding(text, LimitedBy.GENERATOR, invalid=True)
 
 
-def _of_publishers(measured: Measured) -> set[str]:
+def of_publishers(measured: Measured) -> set[str]:
     """Populations whose clients are publishers under test."""
     return {publisher.population for publisher in measured.publishers}
 
@@ -256,7 +284,7 @@ def _advice(measured: Measured) -> Iterable[Finding]:
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow; the losses of
     publishers under test have a rule of their own."""
-    published = _of_publishers(measured)
+    published = of_publishers(measured)
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
@@ -305,31 +333,6 @@ def _unacknowledged(measured: Measured) -> Iterable[Finding]:
             if total:
                 of = f"of {counted(population.sent_total, 'message')} sent"
                 yield Finding(f"{name}: {count_text(total)} {of} {what}")
-
-
-def _closed_loops(measured: Measured) -> Iterable[Finding]:
-    """A closed loop always has a limit: its window, or what takes its messages."""
-    published = _of_publishers(measured)
-    for name, population in measured.populations.items():
-        if not population.closed_loop or not population.sent_total or name in published:
-            continue
-        window, trips = population.closed_loop_window, population.ack_latency_us.actual
-        room = population.ready_max * window if window else 0
-        if not window or population.in_flight_max < MIN_WINDOW_USE * room:
-            yield Finding(f"{name}: the closed loop sent what the sockets took", LimitedBy.BROKER)
-            continue
-        text = (
-            f"{name}: the closed loop kept {count_text(population.in_flight_max)} of "
-            f"{count_text(room)} places in its windows of {count_text(window)} in use, and a round "
-            f"trip took {duration_text(trips.p50)} at p50, {duration_text(trips.min)} at least"
-        )
-        if trips.p50 > QUEUEING_FACTOR * trips.min:
-            yield Finding(f"{text}: messages queued at the broker", LimitedBy.BROKER)
-        else:
-            what = "round trips were measured, not what the broker carries"
-            if measured.bridges:
-                what += "; they end at the broker of the publishers, before any bridge"
-            yield Finding(f"{text}: {what}", LimitedBy.WINDOW)
 
 
 def _backpressure(measured: Measured) -> Iterable[Finding]:
@@ -435,7 +438,6 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _deliveries,
     _unjudged,
     _unacknowledged,
-    _closed_loops,
     _backpressure,
     _nothing_published,
 )

@@ -24,7 +24,8 @@ def _processors(measured: Measured) -> Iterable[Finding]:
     """A process with no core left to use is at its limit, and so is a publisher with a thread that
     has none; else the host, when it has none left. Who sends as fast as it can always has a full
     thread, which tells nothing of the host."""
-    at_limit = [Finding(text, LimitedBy.BROKER) for text in _processes_at_limit(measured)]
+    texts = processes_at_limit(measured, FULL_SHARE)
+    at_limit = [Finding(text, LimitedBy.BROKER) for text in texts]
     at_limit += _threads_at_limit(measured, closed_loop=False)
     yield from at_limit
     yield from _threads_at_limit(measured, closed_loop=True)
@@ -39,8 +40,9 @@ def _processors(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.HOST)
 
 
-def _processes_at_limit(measured: Measured) -> Iterator[str]:
-    """Brokers that are watched together have a thread each: they are the host's limit."""
+def processes_at_limit(measured: Measured, full_share: float) -> Iterator[str]:
+    """Yields the brokers and services that used `full_share` of their processors, in words. Brokers
+    that are watched together have a thread each: the host is their limit."""
     published = {publisher.name for publisher in measured.publishers}
     others = {"host", *(broker.group for broker in measured.brokers), *published}
     # Redis does all commands in one of its threads.
@@ -50,7 +52,7 @@ def _processes_at_limit(measured: Measured) -> Iterator[str]:
         threads = 1 if source in alone else round(_whole(measured, source, "threads").max)
         cores = min(max(threads, 1), measured.environment.cores)
         for used, span in _busiest(measured, source, "cpu"):
-            if used >= FULL_SHARE * cores:
+            if used >= full_share * cores:
                 of = "a core" if cores == 1 else counted(cores, "core")
                 why = ", and has one thread only" if threads == 1 else ""
                 yield f"{source} used {share_text(used / cores)} of {of} {span}{why}"

@@ -64,6 +64,7 @@ class Tally:
         self._part = part
         self._from_ns = time.monotonic_ns()
         self._cpu_ns = time.process_time_ns()
+        self._run_delay_ns = run_delay_ns()
         self.now = Counts()
         self.snapshots = 0
         """How many were made."""
@@ -77,6 +78,7 @@ class Tally:
         done, self.now = self.now, Counts()
         from_ns, self._from_ns = self._from_ns, time.monotonic_ns()
         cpu_ns, self._cpu_ns = self._cpu_ns, time.process_time_ns()
+        delay_ns, self._run_delay_ns = self._run_delay_ns, run_delay_ns()
         self.snapshots += 1
         own = self._part.place.population
         populations = [IDLE] * len(self._part.plan.populations)
@@ -104,6 +106,7 @@ class Tally:
             engine=EngineLoad(
                 busy_ns=min(done.busy_ns, self._from_ns - from_ns),
                 cpu_ns=self._cpu_ns - cpu_ns,
+                run_delay_ns=_growth(delay_ns, self._run_delay_ns),
                 rss_bytes=rss_bytes(),
                 lateness=done.lateness.value(),
                 blocked=NOTHING,
@@ -116,6 +119,20 @@ class Tally:
 def rss_bytes() -> int:
     """Resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def run_delay_ns() -> int | None:
+    """Time in which this thread could run and had no processor; None if the kernel does not count
+    it."""
+    try:
+        on_cpu_ns, delay_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(delay_ns) if int(on_cpu_ns) else None
+
+
+def _growth(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else max(now - before, 0)
 
 
 def _flow(source: int, to: int, flow: FlowTally) -> FlowSnapshot:

@@ -61,6 +61,7 @@ class Second:
     latency_ms: float = 1.0
     late_ms: float = 0.1
     busy: float = 0.2
+    missing: int = 0
 
 
 GOOD = Second()
@@ -100,7 +101,9 @@ def snapshot(agent: int, n: int, from_ns: int, second: Second, agents: int) -> S
         update={"gauges": gauges, "counters": counters, "ack_intended": latency}
     )
     owed = FlowCounters(
-        expected_total=second.sent // agents, received_total=second.received // agents
+        expected_total=second.sent // agents,
+        received_total=second.received // agents,
+        missing_total=second.missing // agents,
     )
     latencies = {"latency_intended": latency, "latency_actual": latency}
     flow = FlowSnapshot.model_validate({"from": 0, "to": 2, "counters": owed, **latencies})
@@ -346,6 +349,35 @@ def test_a_queue_that_stays_is_never_recovered() -> None:
     assert second.status is PhaseStatus.NEVER_RECOVERED
     assert second.recovered_after_s is None
     assert "5\u202f000 messages were waiting at its end" in second.evidence[0]
+
+
+def test_a_broker_that_goes_on_dropping_has_not_recovered() -> None:
+    lossy, left = replace(LESS, received=970), change(27, "-50", REMOVE)
+    run = [GOOD] * 10 + overloaded(17) + [lossy] * 30
+    growing = Track(list(range(57)), [0.0] * 12 + [30.0 * n for n in range(45)])
+    _, second = judged(run, left, tracks={("broker-0", "$SYS/messages/dropped"): growing})
+    assert (second.status, second.recovered_after_s) == (PhaseStatus.NEVER_RECOVERED, None)
+    assert "the broker still dropped" in second.evidence[-1]
+    stops = Track(growing.at_s, [min(value, 30.0 * 20) for value in growing.values])
+    _, second = judged(run, left, tracks={("broker-0", "$SYS/messages/dropped"): stops})
+    assert second.status is PhaseStatus.RECOVERED
+
+
+def test_receivers_that_go_on_missing_messages_are_no_recovery() -> None:
+    lossy, left = replace(LESS, received=970, missing=30), change(27, "-50", REMOVE)
+    _, second = judged([GOOD] * 10 + overloaded(17) + [lossy] * 30, left)
+    assert second.status is PhaseStatus.NEVER_RECOVERED
+    assert "of about" in second.evidence[-1]
+    assert "were still lost on their way" in second.evidence[-1]
+    at_first = [lossy] * 10 + [LESS] * 20
+    _, second = judged([GOOD] * 10 + overloaded(17) + at_first, left)
+    assert second.status is PhaseStatus.RECOVERED
+
+
+def test_a_collapse_is_not_over_while_the_broker_drops() -> None:
+    again = Second(received=1460, missing=40)
+    (phase,) = judged([GOOD] * 10 + overloaded(10) + [again] * 30)
+    assert (phase.status, phase.recovered_after_s) == (PhaseStatus.COLLAPSED, None)
 
 
 def test_a_load_that_is_still_not_carried_is_never_recovered() -> None:

@@ -293,6 +293,9 @@ class _Stage:
             certain=round(sum(each.amount for each in certain)),
             first_at_ns=started_ns
             + round(min((each.to_s for each in certain), default=to_s) * SECOND_NS),
+            steps=tuple(
+                (started_ns + round(each.from_s * SECOND_NS), each.amount) for each in certain
+            ),
         )
 
     def _since_start_s(self, at_ns: int | None) -> float | None:

@@ -53,6 +53,12 @@ class Drops:
     """Those of them between reports that both lie in the phase."""
     first_at_ns: int
     """The first of these reports with growth."""
+    steps: tuple[tuple[int, float], ...] = ()
+    """The certain ones: the earlier of two reports, and the messages dropped until the later."""
+
+    def after(self, at_ns: int) -> int:
+        """Messages that were certainly dropped after an instant."""
+        return round(sum(count for from_ns, count in self.steps if from_ns >= at_ns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,8 @@ def follow(ticks: Sequence[Tick], due: LoadDue, before: Before, drops: Drops | N
             course.check_queue()
         if drops is not None:
             course.check_drops(drops, may_collapse=held)
+    if course.recovered_at_ns is not None:
+        course.check_recovery(course.recovered_at_ns, drops)
     return Outcome(
         collapsed_at_ns=course.collapsed_at_ns,
         recovered_at_ns=course.recovered_at_ns,
@@ -202,6 +210,29 @@ class _Course:
             f"the broker says it dropped {count_text(drops.certain)} messages, of about "
             f"{count_text(owed)} that it had to deliver"
         )
+
+    def check_recovery(self, recovered_at_ns: int, drops: Drops | None) -> None:
+        """Takes a recovery back if deliveries were still lost in the second half of what followed.
+        Receivers notice a loss with the next message, which can be one window later."""
+        end_ns, width_ns = self.ticks[-1].to_ns, self.ticks[0].to_ns - self.ticks[0].from_ns
+        from_ns = (recovered_at_ns + self._window * width_ns + end_ns) // 2
+        late = [tick for tick in self.ticks if tick.from_ns >= from_ns]
+        if not late:
+            return
+        seconds = (end_ns - late[0].from_ns) / SECOND_NS
+        owed = (self.due.received_per_s or self.due.sent_per_s) * seconds
+        missing = round(sum(tick.missing for tick in late))
+        dropped = 0 if drops is None else drops.after(late[0].from_ns)
+        if max(missing, dropped) <= DROPPED_SHARE * owed:
+            return
+        self.collapsed, self.recovered_at_ns = True, None
+        of = f"of about {count_text(owed)} due in the last {span_text(seconds)}"
+        if dropped >= missing:
+            self.evidence.append(f"the broker still dropped {count_text(dropped)} messages {of}")
+        else:
+            self.evidence.append(
+                f"{count_text(missing)} messages {of} were still lost on their way"
+            )
 
     def _turn(self, tick: Tick, shortfall: _Shortfall | None) -> None:
         """The first tick of a streak begins the other state."""

@@ -1,0 +1,48 @@
+"""The tables of shipped scenarios over measurements of which the right cells are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pubstorm.metrics.table import cells
+from pubstorm.result import Measured, Result
+from pubstorm.scenario import parse_scenario
+from pubstorm.verdict import judge
+
+MeasuredMaker = Callable[..., Measured]
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+
+def test_the_ladder_counts_attempts_clients_and_messages_that_failed(
+    measured: MeasuredMaker,
+) -> None:
+    found = measured(
+        device={
+            "clients": 22_000,
+            "connected_max": 19_992,
+            "ready_max": 19_992,
+            "connect_failed_total": 23_024,
+            "abandoned_total": 17,
+            "skipped_total": 6024,
+        }
+    )
+    run = found.model_copy(update={"populations": {"connection": found.populations["device"]}})
+    source = (SCENARIOS / "connection-ladder.yaml").read_text()
+    scenario = parse_scenario(source, "connection-ladder.yaml")
+    result = Result(**dict(run), verdict=judge(run, scenario.thresholds))
+    shown = cells(scenario.table, result)
+    failed = {heading: cell for heading, cell in shown.items() if "failed" in heading}
+    assert failed == {
+        "failed attempts": "23\u202f024",
+        "failed clients": "2\u202f008",
+        "failed messages": "17",
+    }
+    assert shown["unsent messages"] == "6\u202f024"
+    missed = {outcome.expression for outcome in result.verdict.thresholds if outcome.missed}
+    assert missed >= {
+        "connection.connect_failed == 0",
+        "connection.never_ready == 0",
+        "connection.abandoned == 0",
+        "connection.skipped == 0",
+    }

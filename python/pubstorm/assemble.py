@@ -52,6 +52,7 @@ from pubstorm.result import (
     StageResult,
     ValidityLimits,
 )
+from pubstorm.undelivered import Undelivered
 
 SECOND_NS = 10**9
 STAGE_COUNTERS = (
@@ -104,6 +105,10 @@ class Assembly:
         replaced had two."""
         again = (self.clocks.get(loss.agent) for loss in self.course.losses if loss.back_ns)
         return clock_bound_us([*self.clocks.values(), *again])
+
+    @cached_property
+    def _undelivered(self) -> Undelivered:
+        return Undelivered(self.plan, self.course, self.totals)
 
     @property
     def agents_of_load(self) -> int:
@@ -218,7 +223,8 @@ class Assembly:
         self, indices: Sequence[int], whole: StageTotals, rates: Rates
     ) -> PopulationResult:
         plans, totals = self._plans(indices), whole.together(indices)
-        into = [flow for (_, to), flow in sorted(whole.flows.items()) if to in indices]
+        own = {pair: flow for pair, flow in sorted(whole.flows.items()) if pair[1] in indices}
+        into = list(own.values())
         counts = {
             f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
             for name in ("expected", "received", "duplicate", "reordered", "stale")
@@ -243,7 +249,8 @@ class Assembly:
             in_flight=self._at_ends(publishing[-1:], indices, "in_flight"),
             backlog=self._at_ends(publishing[-1:], indices, "backlog"),
             stalled=self._at_ends(publishing, indices, "stalled"),
-            lost_total=sum(_lost(flow) for flow in into),
+            lost_total=sum(self._undelivered.lost(pair, flow) for pair, flow in own.items()),
+            to_come_total=self._undelivered.in_flight(own),
             outcomes=dict(totals.outcomes),
             rates=rates,
             latency_us=_delivery(into).latency_us(self.clock_bound_us),
@@ -258,7 +265,8 @@ class Assembly:
             **totals.counters,
             source=self.plan.populations[source].name,
             to=self.plan.populations[to].name,
-            lost_total=_lost(totals),
+            lost_total=self._undelivered.lost((source, to), totals),
+            in_flight_total=self._undelivered.in_flight([(source, to)]),
             surplus_total=max(
                 totals.counters["received_total"] - totals.counters["expected_total"], 0
             ),
@@ -299,8 +307,8 @@ class Assembly:
                 if there.intersection(indices)
             },
             flows=tuple(
-                self._stage_flow(source, to, flow)
-                for (source, to), flow in sorted(self.totals.stage(span.index).flows.items())
+                self._stage_flow(span.index, pair, flow)
+                for pair, flow in sorted(self.totals.stage(span.index).flows.items())
             ),
             unjudged=tuple(
                 self.plan.populations[index].name
@@ -308,14 +316,15 @@ class Assembly:
             ),
         )
 
-    def _stage_flow(self, source: int, to: int, totals: FlowTotals) -> StageFlow:
-        publisher, receiver = self.plan.populations[source], self.plan.populations[to]
+    def _stage_flow(self, stage: int, pair: tuple[int, int], totals: FlowTotals) -> StageFlow:
+        publisher, receiver = self._plans(pair)
         return StageFlow(
             **totals.counters,
             source=publisher.name,
             to=receiver.name,
             qos=flow_levels(publisher, receiver),
-            lost_total=_lost(totals),
+            lost_total=self._undelivered.lost(pair, totals, stage),
+            in_flight_total=self._undelivered.in_flight([pair], stage),
         )
 
     def _plans(self, indices: Sequence[int]) -> list[Population]:
@@ -338,12 +347,13 @@ class Assembly:
     ) -> StagePopulation:
         totals = self.totals.stage(span.index)
         publishing = totals.together(indices)
-        into = [flow for (_, to), flow in totals.flows.items() if to in indices]
+        pairs = {pair: flow for pair, flow in totals.flows.items() if pair[1] in indices}
+        into, lost = list(pairs.values()), self._undelivered.lost
         own = {f"{name}_total": publishing.counters[f"{name}_total"] for name in STAGE_COUNTERS}
         return StagePopulation(
             **own,
             received_total=sum(flow.counters["received_total"] for flow in into),
-            lost_total=sum(map(_lost, into)),
+            lost_total=sum(lost(pair, flow, span.index) for pair, flow in pairs.items()),
             **{
                 f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
                 for name in ("expected", "duplicate", "reordered", "stale")
@@ -450,10 +460,6 @@ def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
 
 def _rate(count: int, duration_s: float) -> float:
     return round(max(count, 0) / duration_s, 2) if duration_s else 0.0
-
-
-def _lost(flow: FlowTotals) -> int:
-    return max(flow.counters["expected_total"] - flow.counters["received_total"], 0)
 
 
 def _delivery(flows: Iterable[FlowTotals]) -> HistogramPair:

@@ -172,6 +172,10 @@ def test_an_interrupted_run_keeps_its_result(
     assert f"interrupted by {number.name}" in evidence(result)
     device = result["populations"]["device"]
     assert device["sent_total"] == device["acked_total"] > 0
+    for flow in result["flows"]:
+        found = [flow[f"{name}_total"] for name in ("received", "lost", "in_flight")]
+        assert flow["expected_total"] == sum(found)
+        assert flow["lost_total"] == 0
     gone(children)
 
 

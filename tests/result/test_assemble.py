@@ -165,6 +165,32 @@ def test_more_than_was_owed_is_no_negative_loss() -> None:
     assert run.populations()["backend"].lost_total == 0
 
 
+def test_a_drain_cut_short_leaves_deliveries_in_flight_that_were_not_passed_over() -> None:
+    passed_over = FlowCounters(expected_total=100, received_total=60, missing_total=10)
+    last = flow(0, 0).model_copy(update={"counters": passed_over})
+    run = assembly(snapshot(0, 0, 0, 100, last))
+    assert [f.lost_total for f in run.flows()] == [40]
+    run.course.ended_early = True
+    cut = replace(run)
+    (only,) = cut.flows()
+    assert (only.lost_total, only.in_flight_total) == (10, 30)
+    backend = cut.populations()["backend"]
+    assert (backend.lost_total, backend.to_come_total) == (10, 30)
+    stage = cut.stages()[1]
+    assert [f.lost_total for f in stage.flows] == [10]
+    assert stage.populations["backend"].lost_total == 10
+    assert [f.in_flight_total for f in stage.flows] == [30]
+
+
+def test_a_run_cut_short_after_a_drain_has_lost_what_the_drain_waited_for() -> None:
+    run = assembly(snapshot(0, 0, 0, 100, flow(100, 60)))
+    run.course.ended_early = True
+    first, publish = run.course.spans
+    run.course.spans = [first, publish, replace(first, from_ns=publish.to_ns)]
+    (only,) = replace(run).flows()
+    assert (only.lost_total, only.in_flight_total) == (40, 0)
+
+
 def test_receivers_that_change_are_named_with_their_stage() -> None:
     found = assembly(snapshot(0, 0, 0, 10))
     subscribes = [bool(population.subscriptions) for population in found.plan.populations]

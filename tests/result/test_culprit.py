@@ -64,6 +64,14 @@ def summary(verdict: Verdict) -> tuple[str, str]:
             ("invalid", "unknown"),
             "3 of 1\u202f003 messages due were not sent when the run was interrupted",
         ),
+        (
+            {
+                "flow": {"received_total": 900, "lost_total": 0, "in_flight_total": 100},
+                "events": (Event(at_s=4.0, kind="interrupt", text="it was interrupted"),),
+            },
+            ("invalid", "unknown"),
+            "100 of 1\u202f000 deliveries were in flight when the run ended early",
+        ),
     ],
 )
 def test_each_fact_names_the_culprit(

@@ -57,7 +57,9 @@ class PopulationResult(Counters):
     received_total: int = 0
     """Deliveries seen, each message once for each receiver."""
     lost_total: int = 0
-    """Deliveries owed and not seen."""
+    """Deliveries owed and not seen when the drain was over."""
+    to_come_total: int = 0
+    """Deliveries to its clients that were in flight when the run was cut short."""
     duplicate_total: int = 0
     """Deliveries of a message that the receiver already had."""
     reordered_total: int = 0
@@ -98,7 +100,9 @@ class FlowResult(FlowCounters):
     to: str
     """The receiving population."""
     lost_total: int
-    """Deliveries owed and not seen."""
+    """Deliveries owed and not seen when the drain was over."""
+    in_flight_total: int = 0
+    """Deliveries that were owed and in flight when the run was cut short."""
     surplus_total: int
     """Deliveries seen beyond those owed, which only a ledger cut short makes."""
     latency_us: LatencyPair
@@ -155,7 +159,9 @@ class StageFlow(FlowCounters):
     """Levels at which the clients publish or subscribe, the lower of both; several where they
     differ."""
     lost_total: int
-    """Deliveries owed and not seen."""
+    """Deliveries owed and not seen when the drain was over."""
+    in_flight_total: int = 0
+    """Deliveries that were owed and in flight when the run was cut short."""
 
 
 class StageResult(Value):

@@ -292,6 +292,9 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
             text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
             by_faults = explained_by_faults(measured, flow)
             yield Finding(text, LimitedBy.NONE if by_faults else LimitedBy.BROKER)
+        if flow.in_flight_total:
+            in_flight = count_text(flow.in_flight_total)
+            yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
         facts = (
             (flow.duplicate_total, "duplicates came beside"),
             (flow.reordered_total, "came out of order,"),

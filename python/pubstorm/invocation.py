@@ -21,6 +21,8 @@ class Invocation:
     """`PATH=VALUE` each."""
     target: str | None = None
     """What replaces the scenario's target."""
+    reports: bool = True
+    """Whether files for people and other programs are made of the results."""
 
     def load(self) -> Scenario:
         """The scenario; raises PubstormError."""

@@ -68,12 +68,12 @@ def test_every_wrong_step_is_told_before_the_first_one_starts(
         ),
         (
             ["s.yaml", "--resume", "nowhere"],
-            "error: --resume goes with no SCENARIO, --set, --on, --target or --out\n"
+            "error: --resume goes with no SCENARIO, --set, --on, --target, --out or --no-report\n"
             "  hint: the folder holds them\n",
         ),
         (
             ["--resume", "nowhere", "--set", "seed=1"],
-            "error: --resume goes with no SCENARIO, --set, --on, --target or --out\n"
+            "error: --resume goes with no SCENARIO, --set, --on, --target, --out or --no-report\n"
             "  hint: the folder holds them\n",
         ),
     ],

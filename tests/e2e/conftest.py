@@ -28,6 +28,8 @@ READY_TIMEOUT_S = 20.0
 GONE_TIMEOUT_S = 5.0
 ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%")
 """What a busy machine does to the generator is no matter here: these tests look at counts."""
+DATA_ONLY = ("--no-report",)
+"""Rendering takes a third of the CPU of a short run; tests of reports ask for it."""
 
 
 @dataclass
@@ -194,6 +196,7 @@ def start(tmp_path: Path) -> Iterator[RunMaker]:
         out: Path | None = None,
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        report: bool = False,
     ) -> Run:
         path = scenario
         if isinstance(scenario, str):
@@ -202,7 +205,7 @@ def start(tmp_path: Path) -> Iterator[RunMaker]:
         directory = out or tmp_path / f"run-{len(runs)}"
         program = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
         process = subprocess.Popen(
-            [*prefix, *program, *ANY_SPEED, *arguments],
+            [*prefix, *program, *ANY_SPEED, *(() if report else DATA_ONLY), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -11,6 +11,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from pubstorm import cli
+
 Play = Callable[..., tuple[int, dict[str, Any]]]
 MosquittoMaker = Callable[..., Any]
 REPOSITORY = Path(__file__).parents[2]
@@ -24,10 +26,22 @@ def test_the_quickstart_passes_on_the_embedded_broker(run: Play) -> None:
     assert [broker["kind"] for broker in result["brokers"]] == ["embedded"]
 
 
+def test_a_run_without_a_report_stores_data_of_which_one_can_be_made(
+    run: Play, tmp_path: Path
+) -> None:
+    code, _ = run(ECHO.format(qos=0, topology=EMBEDDED).replace("3s", "300ms"))
+    assert code == 0
+    made = {"report.md", "report.html", "junit.xml", "latencies.hlog"}
+    folder = tmp_path / "run-0"
+    assert not made & {path.name for path in folder.iterdir()}
+    assert cli.main(["report", str(folder)]) == 0
+    assert made <= {path.name for path in folder.iterdir()}
+
+
 def test_a_stored_result_obeys_its_schema_and_its_files_are_there(
     run: Play, tmp_path: Path
 ) -> None:
-    code, result = run(ECHO.format(qos=1, topology=EMBEDDED))
+    code, result = run(ECHO.format(qos=1, topology=EMBEDDED), report=True)
     assert code == 0
     schema = json.loads((REPOSITORY / "contract" / "result.schema.json").read_text())
     jsonschema.validate(result, schema)

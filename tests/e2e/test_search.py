@@ -41,7 +41,7 @@ def resume(directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_search_finds_the_value_at_which_a_threshold_breaks(start: Any) -> None:
-    run = start(f"{LOAD}{SEARCH}, repeat: 2, figure: device.connected}}\n")
+    run = start(f"{LOAD}{SEARCH}, repeat: 2, figure: device.connected}}\n", report=True)
     assert run.finish() == 0
     search = stored(run.directory)
     answer, points = search["answer"], search["points"]
@@ -146,7 +146,7 @@ def test_each_step_of_a_series_can_be_a_search(start: Any) -> None:
         "    - {step: low, thresholds: [device.connected <= 5]}",
         "    - {step: none, thresholds: [device.connected == 0]}",
     )
-    run = start(LOAD + "\n".join(lines) + "\n")
+    run = start(LOAD + "\n".join(lines) + "\n", report=True)
     assert run.finish() == 1
     series = json.loads((run.directory / "series.json").read_text())
     low, none = series["steps"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -40,8 +41,15 @@ EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
     metavar="DIR",
     help="Instead of SCENARIO: continue the series or search in this folder.",
 )
+@click.option(
+    "--no-report",
+    is_flag=True,
+    help="Store data only; `pubstorm report` makes page, tables, JUnit and histograms of it.",
+)
 @click.option("--quiet", is_flag=True, help="Only print the verdict and the run directory.")
-def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -> int:
+def run(
+    asked: Invocation, out: Path | None, resume: Path | None, no_report: bool, quiet: bool
+) -> int:
     """Run SCENARIO, a file or the name of a ready one.
 
     A scenario with a sweep is played as a series, step after step, one with a search until the
@@ -52,10 +60,11 @@ def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -
     """
     console = standard_output()
     live = live_for(console, quiet)
+    asked = replace(asked, reports=not no_report)
     if resume is not None:
         if asked != Invocation("") or out is not None:
             raise UsageError(
-                "--resume goes with no SCENARIO, --set, --on, --target or --out",
+                "--resume goes with no SCENARIO, --set, --on, --target, --out or --no-report",
                 "the folder holds them",
             )
         if (resume / SEARCH_FILE).exists():
@@ -68,7 +77,7 @@ def run(asked: Invocation, out: Path | None, resume: Path | None, quiet: bool) -
         return _told_series(run_series(loaded, asked, out, live), console, quiet)
     if loaded.search is not None:
         return _told_search(run_search(loaded, asked, out, live), console, quiet)
-    result = run_scenario(loaded, RunOptions(out, asked.command()), live)
+    result = run_scenario(loaded, RunOptions(out, asked.command(), reports=asked.reports), live)
     (render_verdict if quiet else render)(result, console)
     return INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict.status]
 

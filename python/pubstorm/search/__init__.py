@@ -153,8 +153,9 @@ class _Playing:
             self._live.note(f"{self._directory.failure}: what is stored is not complete")
         found = self._store()
         self._directory.close()
-        for problem in write_reports(self._directory.path, self._directory.write):
-            self._live.note(problem)
+        if self._options.asked.reports:
+            for problem in write_reports(self._directory.path, self._directory.write):
+                self._live.note(problem)
         self._live.step(found.answer.text)
         return found
 

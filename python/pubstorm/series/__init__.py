@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -173,7 +173,8 @@ class _Series:
             self._put(turn.row.model_copy(update={"unfit": unfit}), None)
             self._live.step(f"  not run: {unfit}")
             return None
-        options = RunOptions(self._directory.path / turn.row.folder, turn.row.command, topology)
+        folder = self._directory.path / turn.row.folder
+        options = RunOptions(folder, turn.row.command, topology, self._asked.reports)
         try:
             result = await play_scenario(turn.step.scenario, options, self._live)
         except PubstormError as error:
@@ -191,7 +192,7 @@ class _Series:
     async def _searched(self, turn: _Turn, topology: Topology | None) -> Result | None:
         """Plays a step that is a search; what its answer showed, None where there is none."""
         source = turn.step.scenario.source
-        asked = Invocation(self._asked.scenario, source.overrides, source.target)
+        asked = replace(self._asked, overrides=source.overrides, target=source.target)
         options = SearchOptions(self._directory.path / turn.row.folder, asked, topology)
         try:
             search = await play_search(turn.step.scenario, options, self._live)
@@ -296,8 +297,9 @@ class _Series:
             text=text_of(rows, self._sweep.is_ladder),
         )
         self._directory.write(SERIES_FILE, series.to_json())
-        for problem in write_reports(self._directory.path, self._directory.write):
-            self._live.note(problem)
+        if self._asked.reports:
+            for problem in write_reports(self._directory.path, self._directory.write):
+                self._live.note(problem)
         return series
 
 

@@ -248,6 +248,17 @@ def test_what_was_retained_tells_nothing_of_growth() -> None:
     assert read_at(reports, 1500) == [(900, 10, False)]
 
 
+def test_a_lost_connection_ends_what_holds_and_keeps_what_was_new() -> None:
+    reports = Reports()
+    report(reports, 900, sent=10)
+    reports.lose()
+    assert read_at(reports, 1000) == [(901, 10, False)]
+    assert read_at(reports, 2000) == []
+    report(reports, 2900, retained=True)
+    assert read_at(reports, 3100) == [], "the broker may have begun anew"
+    assert not reports.is_empty
+
+
 def test_brokers_that_report_otherwise_confirm_nothing() -> None:
     reports = Reports()
     reports.hear(0)

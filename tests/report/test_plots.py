@@ -17,9 +17,13 @@ from pubstorm.report.flame import flame_tree
 from pubstorm.report.panels import PANELS
 from pubstorm.report.percentiles import points
 from pubstorm.report.plot import (
+    DASHES,
     NAME_CHARS_MAX,
     PALETTE,
     POINTS_MAX,
+    START_MS,
+    Plot,
+    looks,
     plotted,
     rounded,
     thinned,
@@ -28,7 +32,7 @@ from pubstorm.report.plot import (
 from pubstorm.report.stored import load_run
 from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
 from pubstorm.result import Event
-from pubstorm.samples import Track
+from pubstorm.samples import Track, Tracks
 from tests.report.example_run import Shape, write_run
 
 STYLE = Path(pubstorm.report.__file__).parent / "templates" / "report.css"
@@ -37,15 +41,15 @@ values = some.lists(some.floats(-1e6, 1e6), min_size=1, max_size=5000)
 
 @given(values)
 def test_a_thinned_track_keeps_its_extremes_and_its_order(track: list[float]) -> None:
-    at_s, kept = thinned(range(len(track)), track)
+    places = thinned(track)
+    kept = [track[place] for place in places]
     assert len(kept) <= POINTS_MAX
     assert (min(kept), max(kept)) == (min(track), max(track))
-    assert [track[int(place)] for place in at_s] == kept
-    assert all(before < after for before, after in pairwise(at_s))
+    assert all(before < after for before, after in pairwise(places))
 
 
 def test_a_short_track_is_kept_whole() -> None:
-    assert thinned([0, 1, 2], [5, 5, 5]) == ([0, 1, 2], [5, 5, 5])
+    assert thinned([5, 5, 5]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,132 @@ def test_a_counter_read_once_says_nothing(tmp_path: Path) -> None:
     assert timeline(result, {("host", "tcp_retransmits"): Track([1.0], [5.0])}) == []
 
 
+def population(name: str, **metrics: dict[int, float]) -> Tracks:
+    """What a population showed in some seconds."""
+    return {
+        (name, metric): Track([float(at_s) for at_s in found], [*found.values()])
+        for metric, found in metrics.items()
+    }
+
+
+def drawn(plot: Plot, number: int = 0) -> list[tuple[float, float | None]]:
+    trace = plot.figure["data"][number]
+    return [((x - START_MS) / 1000, y) for x, y in zip(trace["x"], trace["y"], strict=True)]
+
+
+def test_no_line_is_drawn_through_seconds_without_deliveries(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    tracks = population(
+        "device-0",
+        connected=dict.fromkeys(range(10), 1.0),
+        latency_p99_us={0: 1e3, 1: 2e3, 3: 4e3, 4: 4e3},
+    )
+    plot = next(plot for plot in timeline(result, tracks) if plot.key == "latency")
+    assert [y for _, y in drawn(plot)] == [1, 2, None, 4, 4]
+    assert plot.figure["data"][0]["connectgaps"] is False
+
+
+def test_the_band_of_a_latency_ends_at_its_gaps(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    tracks = population(
+        "device-0",
+        connected=dict.fromkeys(range(10), 1.0),
+        latency_p50_us={0: 1e3, 1: 1e3, 3: 1e3, 4: 1e3},
+        latency_p99_us={0: 2e3, 1: 2e3, 3: 4e3, 4: 4e3},
+    )
+    plot = next(plot for plot in timeline(result, tracks) if plot.key == "latency")
+    (band,) = [trace for trace in plot.figure["data"] if "fill" in trace]
+    assert band["y"] == [2, 2, 1, 1, None, 4, 4, 1, 1, None]
+    assert band["fill"] == "toself"
+
+
+def test_a_point_between_two_gaps_is_a_dot(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    ready, slow = dict.fromkeys(range(10), 1.0), {1: 1e3, 2: 1e3, 4: 5e3, 8: 2e3}
+    tracks = population("device-0", connected=ready, latency_p99_us=slow)
+    plot = next(plot for plot in timeline(result, tracks) if plot.key == "latency")
+    (trace,) = plot.figure["data"]
+    assert trace["mode"] == "lines+markers"
+    dots = dict(zip(trace["y"], trace["marker"]["size"], strict=True))
+    assert (dots[1], dots[5], dots[2]) == (0, 5, 5)
+
+
+def test_what_is_read_rarely_is_a_line_until_its_source_is_away(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=300))
+    reports = [11.0 * n for n in range(8)] + [220.0, 231.0]
+    counts = [float(100 * n) for n in range(10)]
+    tracks = {
+        ("broker-0", "$SYS/messages/received"): Track(reports, counts),
+        ("broker-0", "cpu"): Track([1.0, 2.0, 3.0, 60.0, 61.0], [0.5] * 5),
+    }
+    plots = {plot.key: plot for plot in timeline(result, tracks)}
+    assert [y for _, y in drawn(plots["process-cpu"])] == [50, 50, 50, None, 50, 50]
+    # Growth over the time in which the broker was silent is known, and drawn where it ended.
+    found = [y for _, y in drawn(plots["sys-messages"])]
+    assert found.count(None) == 1
+    assert found[0] == found[6] == pytest.approx(100 / 11, rel=1e-4)
+
+
+def test_each_line_has_a_look_of_its_own(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    names = ("connected", "disconnected", "total", "active", "inactive")
+    for sources in (1, 4):
+        tracks = {
+            (f"broker-{n}", f"$SYS/clients/{name}"): Track([1.0, 2.0], [1.0, 2.0])
+            for n in range(sources)
+            for name in names
+        }
+        (plot,) = timeline(result, tracks)
+        lines = [trace["line"] for trace in plot.figure["data"]]
+        assert len({(line["color"], line["dash"]) for line in lines}) == len(lines) == 5 * sources
+    wanted = [(n // 5, n % 5) for n in range(60)]
+    assert len({*looks(wanted), *looks(wanted)}) == 60
+    assert len({*looks([(0, 0)] * len(PALETTE) * len(DASHES))}) == len(PALETTE) * len(DASHES)
+
+
+def test_the_pointer_shows_the_unit(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    found = {}
+    for key in (
+        ("broker-0", "cpu"),
+        ("host", "memory_used_bytes"),
+        ("host", "tcp_retransmits"),
+        ("device-0", "latency_p99_us"),
+        ("device-0", "connected"),
+    ):
+        (plot,) = timeline(result, {key: Track([1.0, 2.0, 3.0], [5.0, 2e6, 3e6])})
+        found[key[1]] = plot.figure["data"][0]["hovertemplate"].partition("~r}")[2]
+    assert found == {
+        "cpu": " %<extra></extra>",
+        "memory_used_bytes": " MB<extra></extra>",
+        "tcp_retransmits": "/s<extra></extra>",
+        "latency_p99_us": " ms<extra></extra>",
+        "connected": "<extra></extra>",
+    }
+
+
+def test_what_is_zero_throughout_is_named_and_not_drawn(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    tracks = {
+        ("device-0", "sent_per_s"): Track([1.0, 2.0], [5.0, 6.0]),
+        ("backend", "sent_per_s"): Track([1.0, 2.0], [0.0, 0.0]),
+        ("host", "tcp_retransmits"): Track([1.0, 2.0], [7.0, 7.0]),
+    }
+    load, trouble = timeline(result, tracks)
+    assert [trace["name"] for trace in load.figure["data"]] == ["device-0 sent"]
+    assert load.caption.endswith("Zero throughout: backend sent.")
+    assert not load.is_flat
+    assert trouble.is_flat
+
+
+def test_ticks_of_short_runs_have_fractions_of_a_second() -> None:
+    stops = time_axis(5)["tickformatstops"]
+    assert [(*stop["dtickrange"], stop["value"]) for stop in stops] == [
+        (None, 99, "%-M:%S.%3f"),
+        (100, 999, "%-M:%S.%1f"),
+    ]
+
+
 def test_units_are_those_that_the_axis_names(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20))
     found = {}
@@ -111,10 +241,19 @@ def test_what_cannot_stand_on_a_logarithmic_axis_is_a_gap(tmp_path: Path) -> Non
     assert timeline(result, tracks)[0].figure["data"][0]["y"] == [None, 1]
 
 
+def still_lines(caption: str) -> int:
+    """Lines that a caption names in place of drawing them."""
+    found = re.search(r"Zero throughout: ([^.]*)\.", caption)
+    assert found is None or " more" not in found[1]
+    return len(found[1].split(", ")) if found else 0
+
+
 def test_every_track_is_shown_once(failed_run: Path) -> None:
     run = load_run(failed_run)
     plots = [*timeline(run.result, run.tracks), *other_tracks(run.result, run.tracks)]
-    assert sum(len(plot.figure["data"]) for plot in plots) == len(run.tracks)
+    named = sum(still_lines(plot.caption) for plot in plots)
+    lines = [trace for plot in plots for trace in plot.figure["data"] if "fill" not in trace]
+    assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
     missing = {"each", "agent-clock"}
     assert keys == {panel.key for panel in PANELS} - missing, "of publishers, of other hosts"
@@ -122,10 +261,10 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
 
 def test_of_too_many_tracks_the_largest_are_shown(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20))
-    tracks = {(f"broker-{n}", "cpu"): Track([1.0], [n / 1000]) for n in range(1000)}
+    tracks = {(f"broker-{n}", "cpu"): Track([1.0], [n / 1000]) for n in range(1, 1001)}
     (plot,) = timeline(result, tracks)
     assert len(plot.figure["data"]) == LINES_MAX
-    assert plot.figure["data"][-1]["name"] == "broker-999 all"
+    assert plot.figure["data"][-1]["name"] == "broker-1000 all"
     assert f"Shown are the {LINES_MAX} of 1000 tracks" in plot.caption
 
 

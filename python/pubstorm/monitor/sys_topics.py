@@ -57,7 +57,10 @@ class Reports:
     after a subscription, values are known that tell nothing of growth until now."""
 
     def __init__(self) -> None:
-        self.latest: dict[str, Reading] = {}
+        self.is_empty = True
+        """Whether no value ever came."""
+        self._latest: dict[str, Reading] = {}
+        self._left: list[Reading] = []
         self._fresh: set[str] = set()
         self._heard_ns = 0
         self._report_ns: int | None = None
@@ -68,13 +71,21 @@ class Reports:
 
     def take(self, reading: Reading) -> bool:
         """Takes a new value; False if there are too many topics."""
-        if reading.metric not in self.latest and len(self.latest) >= TOPICS_MAX:
+        if reading.metric not in self._latest and len(self._latest) >= TOPICS_MAX:
             return False
-        self.latest[reading.metric] = reading
+        self.is_empty = False
+        self._latest[reading.metric] = reading
         self._fresh.add(reading.metric)
         if reading.metric == REPORT_METRIC and not reading.held:
             self._report_ns = reading.at_ns
         return True
+
+    def lose(self) -> None:
+        """The connection is lost: what was known holds no longer."""
+        self._left += [self._latest[name] for name in self._fresh]
+        self._latest.clear()
+        self._fresh.clear()
+        self._report_ns = None
 
     def read(self, now_ns: int) -> Iterator[Reading]:
         """New values; once a report is complete, the values that it confirms; otherwise repeated
@@ -87,7 +98,9 @@ class Reports:
         )
         if not is_open:
             self._report_ns = None
-        for name, reading in self.latest.items():
+        yield from self._left
+        self._left = []
+        for name, reading in self._latest.items():
             if name in fresh:
                 yield reading
             elif is_open:
@@ -136,7 +149,7 @@ class SysTopicsMonitor:
         yield from with_aliases(readings)
         since_s = self._subscribed_s
         is_silent = since_s is not None and time.monotonic() - since_s > SILENCE_S
-        if not self._reports.latest and is_silent:
+        if self._reports.is_empty and is_silent:
             problems.append(self._silence())
         if problems:
             raise MonitorError("; ".join(dict.fromkeys(problems)))
@@ -146,12 +159,12 @@ class SysTopicsMonitor:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * WAIT_S)
-        if not self._reports.latest and self._first_problem is None:
+        if self._reports.is_empty and self._first_problem is None:
             raise MonitorError(self._silence())
 
     def observer(self) -> Observer:
         """What the result says of it."""
-        silent = None if self._reports.latest else self._silence()
+        silent = self._silence() if self._reports.is_empty else None
         return Observer(
             name=self.source,
             target=str(self._target),
@@ -208,6 +221,8 @@ class SysTopicsMonitor:
     def _on_disconnect(
         self, _: Client, __: Any, ___: DisconnectFlags, code: ReasonCode, ____: Properties | None
     ) -> None:
+        with self._lock:
+            self._reports.lose()
         if code.is_failure and self._subscribed_s is not None:
             self._note(f"{self._target} ended the observer's connection; it is tried again")
 

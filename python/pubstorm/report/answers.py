@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pubstorm.report.plot import (
-    DASHES,
     GRID,
     HOVER,
     NO_MORE,
     Plot,
-    colour,
     figure,
     log_ticks,
+    looks,
     plotted,
     rounded,
     value_axis,
 )
-from pubstorm.report.timeline import AXES, SCALES
+from pubstorm.report.timeline import AXES, SCALES, UNITS
 from pubstorm.result import Estimate, SearchAnswer, Series, SeriesStep
 
 Read = Callable[[SearchAnswer], Estimate | None]
@@ -57,13 +56,20 @@ def _plot(series: Series, named: tuple[str, str], read: Read) -> Iterator[Plot]:
         "gridcolor": GRID,
     }
     key, title = named
-    traces = [_trace(n, name or title, line) for n, (name, line) in enumerate(lines.items())]
+    own = looks((n, n) for n in range(len(lines)))
+    traces = [
+        _trace(name or title, line, look)
+        for (name, line), look in zip(lines.items(), own, strict=True)
+    ]
     values = [value for trace in traces for value in trace["y"]]
     y_axis = value_axis(axis, log=True) | log_ticks(min(values), max(values))
     yield Plot(key, title, CAPTION, figure(traces, x_axis, y_axis))
 
 
-def _trace(number: int, name: str, line: list[tuple[SeriesStep, Estimate]]) -> dict[str, Any]:
+def _trace(
+    name: str, line: list[tuple[SeriesStep, Estimate]], look: tuple[str, str]
+) -> dict[str, Any]:
+    hue, dash = look
     found = [estimate for _, estimate in line]
     return {
         "type": "scatter",
@@ -79,8 +85,8 @@ def _trace(number: int, name: str, line: list[tuple[SeriesStep, Estimate]]) -> d
             "thickness": 1.5,
         },
         "text": [each.text for each in found],
-        "hovertemplate": f"{HOVER} at %{{x}} (%{{text}}){NO_MORE}",
-        "line": {"color": colour(number), "width": 1.5, "dash": DASHES[number % len(DASHES)]},
+        "hovertemplate": f"{HOVER}{UNITS.get(found[0].unit, '')} at %{{x}} (%{{text}}){NO_MORE}",
+        "line": {"color": hue, "width": 1.5, "dash": dash},
         "marker": {
             "size": 9,
             "symbol": ["triangle-up" if each.bound == "at_least" else "circle" for each in found],

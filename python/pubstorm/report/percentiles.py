@@ -8,12 +8,13 @@ from typing import Any
 
 from pubstorm.histogram import Histogram, bucket_upper_ns
 from pubstorm.report.plot import (
+    DASHES,
     GRID,
     HOVER,
     NO_MORE,
     Plot,
-    colour,
     figure,
+    looks,
     plotted,
     rounded,
     value_axis,
@@ -21,23 +22,26 @@ from pubstorm.report.plot import (
 from pubstorm.result import HistogramPair, Result
 
 NS_IN_MS = 1e6
+SOLID, DOT = DASHES.index("solid"), DASHES.index("dot")
 STEP = 1.02
 """Points of a curve lie at least this factor apart on the horizontal axis."""
 
 
 def percentile_plot(result: Result) -> Plot | None:
     """Every latency of the run as a curve; None where none was measured."""
-    curves = [
-        _curve(number, f"{name}, from {since}", histogram, dash)
+    found = [
+        (number, f"{name}, from {since}", histogram, dash)
         for number, (name, pair) in enumerate(_pairs(result))
-        for since, histogram, dash in (
-            ("due", pair.intended, "solid"),
-            ("sent", pair.actual, "dot"),
-        )
+        for since, histogram, dash in (("due", pair.intended, SOLID), ("sent", pair.actual, DOT))
         if histogram.count
     ]
-    if not curves:
+    if not found:
         return None
+    own = looks((number, dash) for number, _, _, dash in found)
+    curves = [
+        _curve(name, histogram, look)
+        for (_, name, histogram, _), look in zip(found, own, strict=True)
+    ]
     furthest = max(curve["x"][-1] for curve in curves)
     return Plot(
         key="percentiles",
@@ -57,7 +61,8 @@ def _pairs(result: Result) -> Iterator[tuple[str, HistogramPair]]:
         yield f"{name} acks", population.ack_histogram_ns
 
 
-def _curve(number: int, name: str, histogram: Histogram, dash: str) -> dict[str, Any]:
+def _curve(name: str, histogram: Histogram, look: tuple[str, str]) -> dict[str, Any]:
+    hue, dash = look
     rarities, latencies = points(histogram)
     return {
         "type": "scatter",
@@ -65,7 +70,7 @@ def _curve(number: int, name: str, histogram: Histogram, dash: str) -> dict[str,
         "name": plotted(name),
         "x": [rounded(each) for each in rarities],
         "y": [rounded(each / NS_IN_MS) for each in latencies],
-        "line": {"color": colour(number), "width": 1.8, "dash": dash, "shape": "vh"},
+        "line": {"color": hue, "width": 1.8, "dash": dash, "shape": "vh"},
         "hovertemplate": f"{HOVER} ms, exceeded by 1 in %{{x:,.4~r}}{NO_MORE}",
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ START_MS = 31 * 24 * 3_600_000
 """Start of every run on the time axis: the first of a month. It cannot be zero, for Plotly takes a
 number of up to four digits for a year."""
 HOVER = "%{fullData.name}: %{y:,.5~r}"
-"""What the pointer shows of a point."""
+"""What the pointer shows of a point, before the unit."""
 NO_MORE = "<extra></extra>"
 """Keeps Plotly from adding a box with the name."""
 GRID = "rgba(128,136,148,0.25)"
@@ -60,6 +60,8 @@ class Plot:
     """`data` and `layout` of Plotly."""
     linked: bool = False
     """Whether its horizontal axis is moved together with those of the other linked plots."""
+    is_flat: bool = False
+    """Whether it shows nothing but zeros."""
 
 
 TIME_FORMATS = (
@@ -93,19 +95,33 @@ def milliseconds(at_s: float) -> int:
     return START_MS + round(at_s * 1000)
 
 
-def thinned(at_s: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """A track with at most POINTS_MAX points: of each bin of neighbours, the smallest and the
-    largest value, so that no spike is lost."""
+def looks(wanted: Iterable[tuple[int, int]]) -> list[tuple[str, str]]:
+    """A colour and a dash for each line, by the numbers that are wanted for both; a pair that
+    another line has is replaced by the next one."""
+    found: dict[tuple[str, str], None] = {}
+    pairs = len(PALETTE) * len(DASHES)
+    for hue, dash in wanted:
+        for step in range(pairs):
+            pair = (colour(hue + step // len(DASHES)), DASHES[(dash + step) % len(DASHES)])
+            if pair not in found:
+                break
+        found[pair] = None
+    return list(found)
+
+
+def thinned(values: Sequence[float]) -> list[int]:
+    """The places of at most POINTS_MAX values: of each bin of neighbours, the smallest and the
+    largest, so that no spike is lost."""
     count = len(values)
     if count <= POINTS_MAX:
-        return list(at_s), list(values)
+        return list(range(count))
     bins = POINTS_MAX // 2
     kept: list[int] = []
     for number in range(bins):
         places = range(number * count // bins, (number + 1) * count // bins)
         ends = (min(places, key=values.__getitem__), max(places, key=values.__getitem__))
         kept += sorted(set(ends))
-    return [at_s[place] for place in kept], [values[place] for place in kept]
+    return kept
 
 
 def time_axis(duration_s: float) -> dict[str, Any]:
@@ -115,6 +131,10 @@ def time_axis(duration_s: float) -> dict[str, Any]:
         "type": "date",
         "range": [milliseconds(0), milliseconds(max(duration_s, 0.001))],
         "tickformat": ticks,
+        "tickformatstops": [
+            {"dtickrange": [None, 99], "value": "%-M:%S.%3f"},
+            {"dtickrange": [100, 999], "value": "%-M:%S.%1f"},
+        ],
         "hoverformat": "%-H:%M:%S.%L",
         "title": {"text": f"time since the start of the run ({words})", "standoff": 8},
         "gridcolor": GRID,

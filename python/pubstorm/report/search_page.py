@@ -24,7 +24,7 @@ from pubstorm.report.plot import (
     value_axis,
 )
 from pubstorm.report.search import answer_facts, facts_of, outcome_text, search_tables, value_of
-from pubstorm.report.timeline import AXES, SCALES
+from pubstorm.report.timeline import AXES, SCALES, UNITS
 from pubstorm.result import Estimate, SearchPoint, SearchResult
 from pubstorm.samples import Unit
 
@@ -180,9 +180,14 @@ def _trace(search: SearchResult, axis: Axis, kind: Kind) -> dict[str, Any] | Non
         "x": [_tried(search, point.value) for point, _ in mine],
         "y": [axis.scaled(value) for _, value in mine],
         "text": [f"point {point.number}, {plotted(point.phase)}" for point, _ in mine],
-        "hovertemplate": f"{HOVER} at %{{x:,.5~r}} (%{{text}}){NO_MORE}",
+        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}{_unit_of(search)} "
+        f"(%{{text}}){NO_MORE}",
         "marker": {"size": 11, "symbol": kind.symbol, "color": kind.hue},
     }
+
+
+def _unit_of(search: SearchResult) -> str:
+    return UNITS.get(search.unit, "")
 
 
 def _tried(search: SearchResult, value: float) -> float | int:

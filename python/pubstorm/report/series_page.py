@@ -11,16 +11,16 @@ from typing import Any
 
 from pubstorm.errors import StoredRunError
 from pubstorm.report.answers import answer_plots
+from pubstorm.report.grid import Grid, grid_of
 from pubstorm.report.page import figures, library, page
 from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.plot import (
-    DASHES,
     GRID,
     HOVER,
     NO_MORE,
     Plot,
-    colour,
     figure,
+    looks,
     plotted,
     rounded,
     value_axis,
@@ -34,12 +34,8 @@ from pubstorm.result import Latency, Result, SearchPoint, Series, SeriesStep, St
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
-SIGNS = {
-    Status.PASS: ("circle", "#2b9a66"),
-    Status.FAIL: ("x", "#d24f57"),
-    Status.INVALID: ("triangle-up", "#cf6d17"),
-}
-"""Shape and colour of a point by the verdict of its step."""
+SIGNS = {Status.PASS: "circle", Status.FAIL: "x", Status.INVALID: "triangle-up-open"}
+"""Shape of a point by the verdict of its step; its colour is that of its line."""
 NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?( ± .+)?")
 """What a cell flush right looks like."""
 LABEL_CHARS_MAX = 100
@@ -85,7 +81,8 @@ class Line:
 class Point:
     """A figure of one step."""
 
-    label: str
+    at: str
+    """Its place on the horizontal axis."""
     status: Status
     """The verdict of the step."""
     value: float
@@ -180,7 +177,7 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
         _over_steps(
             steps,
             Plot("throughput", "Throughput", "Rates over the steady windows of each step.", {}),
-            "messages per second",
+            ("messages per second", "/s"),
             [
                 Line("sent", lambda result: _rate(result, "sent_per_s")),
                 Line("acked", lambda result: _rate(result, "acked_per_s")),
@@ -195,7 +192,7 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
                 "Of all populations the slowest, from the instant a message was due.",
                 {},
             ),
-            "latency p99 (ms)",
+            ("latency p99 (ms)", " ms"),
             [
                 Line("delivery", lambda result: _p99_ms(result, "latency_us")),
                 Line("acknowledgement", lambda result: _p99_ms(result, "ack_latency_us")),
@@ -209,7 +206,7 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
                 f"Means under load. For the {tested} 100 % is one core, for the host all of them.",
                 {},
             ),
-            "CPU (%)",
+            ("CPU (%)", " %"),
             [
                 Line(
                     f"{tested} (of one core)",
@@ -222,54 +219,67 @@ def _overview(steps: Sequence[StepPart]) -> list[Plot]:
     return [plot for plot in plots if plot.figure["data"]]
 
 
-def _over_steps(steps: Sequence[StepPart], plot: Plot, axis: str, lines: Sequence[Line]) -> Plot:
-    traces = [
-        _trace(number, line.name, points)
+def _over_steps(
+    steps: Sequence[StepPart], plot: Plot, axis: tuple[str, str], lines: Sequence[Line]
+) -> Plot:
+    """A plot over the steps; `axis` is what it counts, and the unit behind a value. Of a grid each
+    value of the other variables has a line of its own, and so has each variant."""
+    grid = grid_of([part.step for part in steps])
+    groups = list(dict.fromkeys(grid.group(part.step) for part in steps))
+    found = [
+        (place, number, line.name, group, points)
+        for place, group in enumerate(groups)
         for number, line in enumerate(lines)
-        if (points := list(_points(steps, line)))
+        if (points := list(_points(steps, line, grid, group)))
     ]
+    single = len(groups) == 1
+    own = looks((number, number) if single else (place, number) for place, number, *_ in found)
+    traces = [
+        _trace(" ".join(filter(None, (group, name))), points, look, axis[1])
+        for (_, _, name, group, points), look in zip(found, own, strict=True)
+    ]
+    return replace(plot, figure=figure(traces, _steps_axis(steps, grid), value_axis(axis[0])))
+
+
+def _steps_axis(steps: Sequence[StepPart], grid: Grid) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     for part in steps:
-        numbers.setdefault(plotted(part.step.label), part.step.number)
-    x_axis = {
+        numbers.setdefault(plotted(grid.at(part.step)), part.step.number)
+    axis = {
         "type": "category",
         "categoryorder": "array",
         "categoryarray": list(numbers),
-        "title": {"text": "step"},
+        "title": {"text": plotted(grid.title)},
         "gridcolor": GRID,
     }
-    if sum(map(len, numbers)) > LABEL_CHARS_MAX:
-        x_axis |= {
+    if sum(map(len, numbers)) > LABEL_CHARS_MAX and grid.path is None:
+        axis |= {
             "tickvals": list(numbers),
             "ticktext": [str(number) for number in numbers.values()],
             "title": {"text": "number of the step"},
         }
-    return replace(plot, figure=figure(traces, x_axis, value_axis(axis)))
+    return axis
 
 
-def _points(steps: Sequence[StepPart], line: Line) -> Iterator[Point]:
+def _points(steps: Sequence[StepPart], line: Line, grid: Grid, group: str) -> Iterator[Point]:
     for part in steps:
         value = line.read(part.result) if part.result else None
-        if part.result is not None and value is not None:
-            yield Point(plotted(part.step.label), part.result.verdict.status, rounded(value))
+        if part.result is not None and value is not None and grid.group(part.step) == group:
+            yield Point(plotted(grid.at(part.step)), part.result.verdict.status, rounded(value))
 
 
-def _trace(number: int, name: str, points: Sequence[Point]) -> dict[str, Any]:
-    signs = [SIGNS[point.status] for point in points]
+def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str) -> dict[str, Any]:
+    hue, dash = look
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": name,
-        "x": [point.label for point in points],
+        "name": plotted(name),
+        "x": [point.at for point in points],
         "y": [point.value for point in points],
         "text": [str(point.status).upper() for point in points],
-        "hovertemplate": f"{HOVER} at %{{x}} (%{{text}}){NO_MORE}",
-        "line": {"color": colour(number), "width": 1.5, "dash": DASHES[number]},
-        "marker": {
-            "size": 11,
-            "symbol": [sign for sign, _ in signs],
-            "color": [hue for _, hue in signs],
-        },
+        "hovertemplate": f"{HOVER}{unit} at %{{x}} (%{{text}}){NO_MORE}",
+        "line": {"color": hue, "width": 1.5, "dash": dash},
+        "marker": {"size": 11, "symbol": [SIGNS[point.status] for point in points], "color": hue},
     }
 
 

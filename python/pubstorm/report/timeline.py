@@ -4,19 +4,21 @@ and what happened as numbered lines. It reads samples; which metric is shown whe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from pubstorm.report.backdrop import backdrop
 from pubstorm.report.panels import PANELS, Kind, Panel
 from pubstorm.report.plot import (
-    DASHES,
     HOVER,
     NO_MORE,
     Plot,
-    colour,
     figure,
+    looks,
     milliseconds,
     plotted,
     rounded,
@@ -33,6 +35,10 @@ LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""
 UNIFIED_MAX = 12
 """Lines up to which all values at an instant are shown together under the pointer."""
+STILL_MAX = 12
+"""Names of lines at zero that a caption lists."""
+DOT = 5
+"""Size of a point that stands alone, in pixels."""
 SCALES = {"share": 100.0, "bytes": 1e-6, "bytes_per_s": 1e-6, "us": 1e-3}
 """Factors from the unit of a metric to the one plotted: %, MB, MB/s, ms."""
 AXES = {
@@ -46,21 +52,46 @@ AXES = {
 }
 
 
+UNITS = {
+    "share": " %",
+    "bytes": " MB",
+    "per_s": "/s",
+    "bytes_per_s": " MB/s",
+    "us": " ms",
+    "s": " s",
+}
+"""What the pointer shows behind a value."""
+GAP = 3.5
+"""Times the usual time between two readings after which there is a gap."""
+
+
+Trace = dict[str, Any]
+"""A line of Plotly."""
+
+
 @dataclass(frozen=True)
 class _Line:
     source: str
     pick: int
     label: str
     track: Track
+    unit: Unit
+    gaps: frozenset[int]
+    """Places of points after which nothing was read for a while."""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is zero throughout."""
+        return not any(self.track.values)
 
 
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every panel that has a track to show."""
     tracks = with_each(result, tracks)
-    behind = backdrop(result)
+    rhythm, behind = _Rhythm.of(result, tracks), backdrop(result)
     plots: list[Plot] = []
     for panel in PANELS:
-        lines = list(_lines(panel, result, tracks))
+        lines = list(_lines(panel, result, tracks, rhythm))
         if lines:
             plots.append(_plot(panel, lines, result, behind))
     return plots
@@ -75,12 +106,14 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
         if panel.kind in _kinds(source, result)
         and any(re.fullmatch(pick.pattern, metric) for pick in panel.picks)
     }
+    rhythm = _Rhythm.of(result, tracks)
     groups: dict[tuple[str, Unit], list[_Line]] = {}
     for (source, metric), track in tracks.items():
         if (source, metric) not in shown:
             unit = unit_of(metric)
+            gaps = rhythm.gaps(source, track)
             lines = groups.setdefault((source, unit), [])
-            lines.append(_Line(source, len(lines), metric, _scaled(track, unit)))
+            lines.append(_Line(source, 0, metric, _scaled(track, unit), unit, gaps))
     behind = backdrop(result)
     plots: list[Plot] = []
     for (source, unit), lines in groups.items():
@@ -91,6 +124,42 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
             )
             plots.append(_plot(panel, lines[start : start + UNIFIED_MAX], result, behind))
     return plots
+
+
+@dataclass(frozen=True)
+class _Rhythm:
+    """When things were read, to tell where readings are missing."""
+
+    instants: Mapping[str, Sequence[float]]
+    """Of each source of the load, the ends of its intervals."""
+    usual_s: float
+    """Usual time between two readings."""
+
+    @classmethod
+    def of(cls, result: Result, tracks: Tracks) -> _Rhythm:
+        """The rhythm of a run."""
+        instants: dict[str, set[float]] = {}
+        for (source, _), track in tracks.items():
+            if {"population", "agent"} & {*_kinds(source, result)}:
+                instants.setdefault(source, set()).update(track.at_s)
+        usual = [median(steps) for track in tracks.values() if (steps := _steps_s(track))]
+        every = {source: sorted(found) for source, found in instants.items()}
+        return cls(every, median(usual) if usual else 0.0)
+
+    def gaps(self, source: str, track: Track) -> frozenset[int]:
+        """The points after which readings are missing: those of the load where an interval of the
+        source has none, others where the next one comes much later than usual."""
+        instants = self.instants.get(source)
+        if instants is not None:
+            places = [bisect_left(instants, at_s) for at_s in track.at_s]
+            return frozenset(n for n, (at, next_) in enumerate(pairwise(places)) if next_ - at > 1)
+        steps_s = _steps_s(track)
+        longest_s = GAP * max(self.usual_s, median(steps_s) if steps_s else 0.0)
+        return frozenset(n for n, step_s in enumerate(steps_s) if step_s > longest_s)
+
+
+def _steps_s(track: Track) -> list[float]:
+    return [later - at for at, later in pairwise(track.at_s)]
 
 
 def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
@@ -108,7 +177,7 @@ def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
     return ("agent",) if re.fullmatch(r"agent-\d+", source) else ("watched",)
 
 
-def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
+def _lines(panel: Panel, result: Result, tracks: Tracks, rhythm: _Rhythm) -> Iterator[_Line]:
     """The panel's tracks, source by source in the order of its picks."""
     found = [
         (source, place, metric)
@@ -123,7 +192,9 @@ def _lines(panel: Panel, result: Result, tracks: Tracks) -> Iterator[_Line]:
         unit = pick.unit or unit_of(metric)
         shown = _scaled(_growth(track) if pick.counter else track, unit)
         if shown.values:
-            yield _Line(source, place, pick.label or metric.removeprefix("$SYS/"), shown)
+            label = pick.label or metric.removeprefix("$SYS/")
+            said = "per_s" if pick.counter and not unit else unit
+            yield _Line(source, place, label, shown, said, rhythm.gaps(source, shown))
 
 
 def _scaled(track: Track, unit: Unit) -> Track:
@@ -138,22 +209,36 @@ def _growth(track: Track) -> Track:
 
 
 def _plot(panel: Panel, lines: list[_Line], result: Result, behind: dict[str, Any]) -> Plot:
-    sources = list(dict.fromkeys(line.source for line in lines))
-    shown = _largest(lines)
-    left_out = len(lines) - len(shown)
-    caption = panel.caption + (
-        f" Shown are the {len(shown)} of {len(lines)} tracks with the largest values."
-        if left_out
-        else ""
-    )
-    traces = [_trace(panel, line, sources) for line in shown]
+    is_flat = all(line.is_flat for line in lines)
+    moving = lines if is_flat else [line for line in lines if not line.is_flat]
+    shown = _largest(moving)
+    caption = " ".join(_caption(panel, lines, moving, shown))
     unified = len(shown) <= UNIFIED_MAX
-    for trace in traces:
-        trace["hovertemplate"] = HOVER + ("" if unified else " at %{x}") + NO_MORE
+    where = "" if unified else " at %{x}"
+    traces: list[Trace] = []
+    for line, (hue, dash) in zip(shown, looks(_wanted(shown)), strict=True):
+        trace = _trace(panel, line, hue) | {"line": {"color": hue, "width": 1.5, "dash": dash}}
+        trace["hovertemplate"] = f"{HOVER}{UNITS.get(line.unit, '')}{where}{NO_MORE}"
+        traces.append(trace)
+    traces += _bands(panel, shown, traces)
     axis = value_axis(panel.axis, log=panel.log)
     hover = "x unified" if unified else "closest"
     drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **behind)
-    return Plot(panel.key, panel.title, caption.strip(), drawn, linked=True)
+    return Plot(panel.key, panel.title, caption, drawn, linked=True, is_flat=is_flat)
+
+
+def _caption(
+    panel: Panel, lines: Sequence[_Line], moving: Sequence[_Line], shown: Sequence[_Line]
+) -> Iterator[str]:
+    if panel.caption:
+        yield panel.caption
+    still = [f"{line.source} {line.label}" for line in lines if line not in moving]
+    if still:
+        names = ", ".join(still[:STILL_MAX])
+        more = f" and {len(still) - STILL_MAX} more" if len(still) > STILL_MAX else ""
+        yield f"Zero throughout: {names}{more}."
+    if len(shown) < len(moving):
+        yield f"Shown are the {len(shown)} of {len(moving)} tracks with the largest values."
 
 
 def _largest(lines: list[_Line]) -> list[_Line]:
@@ -162,27 +247,81 @@ def _largest(lines: list[_Line]) -> list[_Line]:
     return [line for line in lines if id(line) in kept]
 
 
-def _trace(panel: Panel, line: _Line, sources: list[str]) -> dict[str, Any]:
-    """Several sources have a colour each and a dash for each metric; one alone has colours."""
-    several = len(sources) > 1
-    hue = colour(sources.index(line.source) if several else line.pick)
-    at_s, values = thinned(line.track.at_s, line.track.values)
-    trace: dict[str, Any] = {
+def _wanted(lines: Sequence[_Line]) -> Iterator[tuple[int, int]]:
+    """Numbers of colour and dash: several sources have a colour each and a dash for each of their
+    metrics, one alone has colours."""
+    sources = list(dict.fromkeys(line.source for line in lines))
+    metrics = list(dict.fromkeys((line.pick, line.label) for line in lines))
+    for line in lines:
+        place = metrics.index((line.pick, line.label))
+        yield (sources.index(line.source), place) if len(sources) > 1 else (place, 0)
+
+
+def _trace(panel: Panel, line: _Line, hue: str) -> Trace:
+    """A line with its gaps; a point between two gaps is a dot."""
+    values = line.track.values
+    places = thinned(values)
+    x: list[int] = []
+    y: list[float | None] = []
+    for at, following in zip(places, [*places[1:], None], strict=True):
+        x.append(milliseconds(line.track.at_s[at]))
+        y.append(None if panel.log and values[at] <= 0 else rounded(values[at]))
+        if following is not None and any(n in line.gaps for n in range(at, following)):
+            x.append(milliseconds(line.track.at_s[at]) + 1)
+            y.append(None)
+    alone = [
+        value is not None and before is None and after is None
+        for before, value, after in zip([None, *y[:-1]], y, [*y[1:], None], strict=True)
+    ]
+    trace: Trace = {
         "type": "scatter",
-        "mode": "lines" if len(values) > 1 else "markers",
+        "mode": "lines+markers" if any(alone) else "lines",
         "name": plotted(f"{line.source} {line.label}"),
-        "x": [milliseconds(each) for each in at_s],
-        "y": [None if panel.log and value <= 0 else rounded(value) for value in values],
-        "line": {
-            "color": hue,
-            "width": 1.5,
-            "dash": DASHES[line.pick % len(DASHES)] if several else "solid",
-        },
+        "x": x,
+        "y": y,
         "connectgaps": False,
     }
-    if panel.picks and panel.picks[line.pick].band:
-        trace |= {"fill": "tonexty", "fillcolor": _faint(hue)}
+    if any(alone):
+        trace["marker"] = {"color": hue, "size": [DOT if each else 0 for each in alone]}
     return trace
+
+
+def _bands(panel: Panel, lines: Sequence[_Line], traces: Sequence[Trace]) -> Iterator[Trace]:
+    """Faint ground from a line down to the one before it, between their gaps."""
+    for lower, upper, line in zip(traces, traces[1:], lines[1:], strict=False):
+        if not panel.picks or not panel.picks[line.pick].band:
+            continue
+        x: list[int | None] = []
+        y: list[float | None] = []
+        for above, below in zip(_unbroken(upper), _unbroken(lower), strict=False):
+            for at, value in (*above, *reversed(below)):
+                x.append(at)
+                y.append(value)
+            x.append(None)
+            y.append(None)
+        yield {
+            "type": "scatter",
+            "mode": "lines",
+            "name": upper["name"],
+            "x": x,
+            "y": y,
+            "line": {"width": 0},
+            "fill": "toself",
+            "fillcolor": _faint(upper["line"]["color"]),
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+
+
+def _unbroken(trace: Trace) -> list[list[tuple[int, float]]]:
+    """The parts of a line between its gaps."""
+    parts: list[list[tuple[int, float]]] = [[]]
+    for at, value in zip(trace["x"], trace["y"], strict=True):
+        if value is None:
+            parts.append([])
+        else:
+            parts[-1].append((at, value))
+    return [part for part in parts if part]
 
 
 def _faint(hue: str) -> str:

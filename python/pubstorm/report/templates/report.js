@@ -46,8 +46,9 @@
   function size(figure, width) {
     const { l, r } = figure.layout.margin;
     const entry = figure.layout.legend.entrywidth + LEGEND_SIGN;
+    const named = figure.data.filter((trace) => trace.showlegend !== false).length;
     const columns = Math.max(Math.floor((width - l - r) / entry), 1);
-    const legend = Math.ceil(figure.data.length / columns) * LEGEND_ROW + 8;
+    const legend = Math.ceil(named / columns) * LEGEND_ROW + 8;
     const margin = { ...figure.layout.margin, b: MARGIN_BELOW + legend };
     return { width, height: PLOT_HEIGHT + margin.t + margin.b, margin };
   }

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "pubstorm"
 FLOW = ("scenario", "plan", "fleet", "merge", "result", "verdict", "report")
 REPORT_KNOWS = {
+    "console",
     "errors",
     "histogram",
     "metrics",
@@ -68,8 +69,8 @@ FOREIGN = {
     },
     "yaml": {"scenario.document"},
     "rich": {
-        "cli.console",
         "cli.run",
+        "console",
         "live",
         "live.terminal",
         "report",

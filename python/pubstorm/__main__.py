@@ -1,7 +1,40 @@
-"""`python -m pubstorm` is `pubstorm`."""
+"""The commands `pubstorm` and `python -m pubstorm`. Signals and streams are in order before the
+rest of the program is imported."""
+
+from __future__ import annotations
 
 import sys
 
-from pubstorm.cli import main
+from pubstorm import output, signals
+from pubstorm.shortage import lack_of, report_lacks
 
-sys.exit(main())
+
+def main() -> None:
+    """Runs the command line of this process."""
+    signals.catch()
+    output.guard()
+    report_lacks()
+    code = _code()
+    if (words := output.finish()) is not None:
+        output.warn(f"warning: {words}")
+    sys.exit(code)
+
+
+def _code() -> int:
+    try:
+        from pubstorm.cli import main as command_line
+
+        return command_line()
+    except KeyboardInterrupt:
+        return signals.INTERRUPTED
+    except Exception as error:
+        if (lack := lack_of(error)) is None:
+            raise
+        output.warn(f"error: {lack[0]}\n  hint: {lack[1]}")
+        return HOST_SHORT
+
+
+HOST_SHORT = 3
+
+if __name__ == "__main__":
+    main()

@@ -53,6 +53,7 @@ from pubstorm.run_directory import RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.target import Target
+from pubstorm.signals import INTERRUPTED, ending_signals
 from pubstorm.staffing import Staff
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
@@ -63,8 +64,6 @@ from pubstorm.watch import Watch
 
 RUNS = Path("runs")
 """Where run directories are made, in the current folder."""
-INTERRUPTED = 130
-"""Exit code of a run that was interrupted before there was anything to measure."""
 
 T = TypeVar("T")
 
@@ -105,8 +104,8 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
 
 @contextmanager
 def caught_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """While it is open, SIGINT and SIGTERM are given to `handle` and end nothing; to the one opened
-    before once it is closed."""
+    """While it is open, SIGINT, SIGTERM and SIGHUP go to `handle` and end nothing; to the one
+    opened before once it is closed."""
     _handlers.append(handle)
     _catch(handle)
     try:
@@ -118,7 +117,7 @@ def caught_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
 
 def _catch(handle: Callable[[signal.Signals], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         if handle is None:
             loop.remove_signal_handler(number)
         else:

@@ -1,10 +1,20 @@
-"""What it says of the host when a process cannot be started: which limit was met, and the fix. It
-starts nothing."""
+"""What it says of the host when a process or a thread cannot be started, or memory is short: which
+limit was met, and the fix. It starts nothing."""
 
 from __future__ import annotations
 
 import errno
+import logging
+import resource
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
+from pubstorm import output
+
+USED_UP = 0.9
+"""Share of a limit from which a failure is put down to it."""
 CANNOT_START = (OSError, RuntimeError)
 """What starting a process raises: the kernel's refusal, or Python's for lack of a thread."""
 
@@ -18,6 +28,81 @@ def start_failure(program: str, error: OSError | RuntimeError) -> tuple[str, str
     return f"cannot start {program}: {reason}{met}", hint
 
 
+def lack_of(error: BaseException) -> tuple[str, str] | None:
+    """Why the host could not go on with this program, and what to do about it; None if the error,
+    and those that it came from, have another cause."""
+    for each in _causes(error):
+        if isinstance(each, RuntimeError) and "start new thread" in str(each):
+            what, hint = _LIMITS[errno.EAGAIN]
+            return f"cannot start a thread: this host met {what}, or a lack of memory", (
+                f"{hint}; ulimit -v unlimited"
+            )
+        if isinstance(each, MemoryError) or _maps_nothing(each):
+            what, hint = _LIMITS[errno.ENOMEM]
+            return f"cannot go on: this process met {what}", f"ulimit -v unlimited; {hint}"
+    if _address_space_is_used_up():
+        what, hint = _LIMITS[errno.ENOMEM]
+        text = f"cannot go on: this process met {what} ({type(error).__name__}: {error})"
+        return text, f"ulimit -v unlimited; {hint}"
+    return None
+
+
+def report_lacks() -> None:
+    """Reports a lack of memory or threads in one line where Python would print a traceback: in
+    threads, in finalizers and in tasks."""
+    thread_hook, finalizer_hook = threading.excepthook, sys.unraisablehook
+
+    def in_thread(arguments: threading.ExceptHookArgs) -> None:
+        if not _reported(arguments.exc_value):
+            thread_hook(arguments)
+
+    def in_finalizer(arguments: sys.UnraisableHookArgs) -> None:
+        if not _reported(arguments.exc_value):
+            finalizer_hook(arguments)
+
+    def in_log(record: logging.LogRecord) -> bool:
+        return record.exc_info is None or not _reported(record.exc_info[1])
+
+    threading.excepthook, sys.unraisablehook = in_thread, in_finalizer
+    logging.getLogger("asyncio").addFilter(in_log)
+
+
+def _reported(error: BaseException | None) -> bool:
+    """Writes a line about a lack; whether there is one."""
+    if error is None or (lack := lack_of(error)) is None:
+        return False
+    if lack[0] not in _told:
+        _told.add(lack[0])
+        output.warn(f"! {lack[0]}")
+    return True
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _address_space_is_used_up() -> bool:
+    """Whether hardly anything is left below `ulimit -v`: libraries then fail in ways of their
+    own."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return False
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize() > USED_UP * limit
+
+
+def _maps_nothing(error: BaseException) -> bool:
+    """Whether a file could not be mapped into memory, such as a library."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    words = ("failed to map segment", "cannot allocate memory")
+    return isinstance(error, ImportError) and any(each in str(error).lower() for each in words)
+
+
+_told: set[str] = set()
+"""Lacks that were reported."""
 _LIMITS: dict[int, tuple[str, str | None]] = {
     errno.EAGAIN: (
         "its limit of processes and threads",

@@ -44,9 +44,10 @@ def test_help_and_version_load_next_to_nothing(argument: str) -> None:
     assert modules & HEAVY == set()
     assert {name for name in modules if name.startswith("pubstorm.")} == {
         "pubstorm.cli",
-        "pubstorm.cli.codes",
         "pubstorm.cli.lazy",
         "pubstorm.errors",
+        "pubstorm.output",
+        "pubstorm.signals",
     }
 
 

@@ -158,18 +158,17 @@ def test_nothing_outlives_a_pubstorm_killed_while_it_starts(
     gone(children)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_keeps_its_result(
-    number: signal.Signals, start: RunMaker, gone: Callable[[Sequence[int]], None]
+    start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:
     run = start(OWN_BROKERS)
     run.wait_for("publish 3")
     children = run.children()
-    run.process.send_signal(number)
+    run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 130
     result = run.result()
     assert result["interrupted"]
-    assert f"interrupted by {number.name}" in evidence(result)
+    assert "interrupted by SIGTERM" in evidence(result)
     device = result["populations"]["device"]
     assert device["sent_total"] == device["acked_total"] > 0
     for flow in result["flows"]:

@@ -3,15 +3,14 @@ A command is imported when it is called, so that each call loads only what it ne
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import click
 
-from pubstorm.cli.codes import BROKEN_PIPE, INTERRUPTED
 from pubstorm.cli.lazy import LazyCommand
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
+from pubstorm.output import say, warn
+from pubstorm.signals import INTERRUPTED
 
 COMMANDS = (
     LazyCommand("run", "pubstorm.cli.run", "Run SCENARIO, a file or the name of a ready one."),
@@ -67,7 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = pubstorm.main(
             None if arguments is None else list(arguments), "pubstorm", standalone_mode=False
         )
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except PubstormError as error:
         _complain(error)
@@ -79,10 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read stdout has seen enough; closing it again must not fail either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return BROKEN_PIPE
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
@@ -90,7 +84,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_asked
     if is_asked and not context.resilient_parsing:
         from pubstorm import __version__
 
-        click.echo(f"pubstorm {__version__}")
+        say(f"pubstorm {__version__}")
         context.exit()
 
 
@@ -111,18 +105,18 @@ def _print_version(context: click.Context, _parameter: click.Parameter, is_asked
 def pubstorm(context: click.Context) -> None:
     """Find out what an MQTT broker can take, in a way that can be trusted."""
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        say(context.get_help())
 
 
 def _complain(error: PubstormError) -> None:
     if isinstance(error, ScenarioError):
         for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
+            warn(f"error: {problem}")
             if problem.hint is not None:
-                click.echo(f"  hint: {problem.hint}", err=True)
+                warn(f"  hint: {problem.hint}")
         if any(problem.hint is None for problem in error.problems):
-            click.echo(f"hint: {REFERENCE_HINT}", err=True)
+            warn(f"hint: {REFERENCE_HINT}")
         return
-    click.echo(f"error: {error.message}", err=True)
+    warn(f"error: {error.message}")
     if error.hint is not None:
-        click.echo(f"  hint: {error.hint}", err=True)
+        warn(f"  hint: {error.hint}")

@@ -8,6 +8,7 @@ from pubstorm.binaries import engine_path
 from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, in_words
 from pubstorm.calibrate import calibrate as measure_host
 from pubstorm.calibrate.calibration import store
+from pubstorm.output import say, warn
 
 
 @click.command()
@@ -30,7 +31,7 @@ def calibrate(seconds: float, clients: int | None, quick: bool) -> None:
     options = CalibrateOptions(seconds, clients)
     if quick:
         options = CalibrateOptions(QUICK_SECONDS, clients or QUICK_CLIENTS, rounds=1)
-    found = measure_host(engine_path(), options, lambda line: click.echo(line, err=True))
+    found = measure_host(engine_path(), options, warn)
     for line in in_words(found):
-        click.echo(line)
-    click.echo(f"stored in {store(found)}", err=True)
+        say(line)
+    warn(f"stored in {store(found)}")

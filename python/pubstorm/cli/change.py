@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pubstorm.control_socket import ask
+from pubstorm.output import say
 
 
 @click.command()
@@ -17,4 +18,4 @@ def change(run_dir: Path, words: tuple[str, ...]) -> None:
 
     CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
     """
-    click.echo(ask(run_dir, " ".join(words)))
+    say(ask(run_dir, " ".join(words)))

@@ -16,6 +16,7 @@ from pubstorm.errors import UsageError
 from pubstorm.host_files import check_host_files
 from pubstorm.invocation import Invocation
 from pubstorm.offered import peak_per_s
+from pubstorm.output import say
 from pubstorm.plan import Plan, provisional_plan
 from pubstorm.preflight import (
     Host,
@@ -75,7 +76,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
         *sweep_in_words(loaded),
         *search_in_words(steps[0], played_times),
     ):
-        click.echo(line)
+        say(line)
     if heaviest.fleet.on != "local":
         return _checked_cluster(heaviest, plan, fixes)
     return _checked_host(heaviest, plan, fixes)
@@ -90,7 +91,7 @@ def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(scenario.topology.networks)
     for line in (*needs_in_words(needed, agents), *_broker_lines(scenario, plan)):
-        click.echo(line)
+        say(line)
     if fixes is not None:
         _write(fixes, script(plan.name, needed))
     return 0 if all(need.is_met for need in needed) else HOST_SHORT
@@ -107,7 +108,7 @@ def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
     ports = Host.here().ports
     sizes = sizes_of(plan, scenario.fleet, Costs.of(*find(here)), ports)
     for line in (*sizes_in_words(sizes, ports), *_broker_lines(scenario, plan)):
-        click.echo(line)
+        say(line)
     return 0
 
 

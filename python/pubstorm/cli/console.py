@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console
+from pubstorm.console import PlainConsole
 
 WIDE_COLUMNS = 140
 
 
-def standard_output() -> Console:
+def standard_output() -> PlainConsole:
     """Standard output; where it is no terminal, wide enough for every table."""
-    return Console(width=None if sys.stdout.isatty() else WIDE_COLUMNS)
+    return PlainConsole(width=None if sys.stdout.isatty() else WIDE_COLUMNS)

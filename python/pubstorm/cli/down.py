@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pubstorm.down import take_down
+from pubstorm.output import say
 
 
 @click.command()
@@ -18,4 +19,4 @@ def down(run_dir: Path, force: bool) -> None:
     That is for runs that were killed or cut off by a power failure: it ends processes that are
     surely theirs, removes network namespaces, and deletes keys and passwords. Results stay.
     """
-    take_down(run_dir, force=force, say=click.echo)
+    take_down(run_dir, force=force, say=say)

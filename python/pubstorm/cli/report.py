@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.console import standard_output
+from pubstorm.output import warn
 from pubstorm.report import render_directory, write_reports
 from pubstorm.run_directory import RunDirectory
 
@@ -18,6 +19,6 @@ def report(run_dir: Path) -> None:
     render_directory(run_dir, standard_output())
     directory = RunDirectory(run_dir)
     for problem in write_reports(run_dir, directory.write):
-        click.echo(f"warning: {problem}", err=True)
+        warn(f"warning: {problem}")
     if directory.failure is not None:
-        click.echo(f"warning: {directory.failure}", err=True)
+        warn(f"warning: {directory.failure}")

@@ -9,19 +9,20 @@ import click
 from rich.console import Console
 
 from pubstorm.cli.asked import asked_for
-from pubstorm.cli.codes import INTERRUPTED
 from pubstorm.cli.console import standard_output
 from pubstorm.errors import UsageError
 from pubstorm.invocation import Invocation
-from pubstorm.live import live_for
+from pubstorm.live import Live, live_for
+from pubstorm.output import never_waiting
 from pubstorm.report import SEARCH_FILE
 from pubstorm.report.search import render_answer, render_search
 from pubstorm.report.series import render_series, render_verdicts
 from pubstorm.report.text import render, render_verdict
-from pubstorm.result import SearchResult, Series, SeriesStep, Status
+from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.search import resume_search, run_search
 from pubstorm.series import resume_series, run_series
+from pubstorm.signals import INTERRUPTED
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
 
@@ -59,8 +60,21 @@ def run(
     counted.
     """
     console = standard_output()
-    live = live_for(console, quiet)
     asked = replace(asked, reports=not no_report)
+    with never_waiting():
+        played = _played(asked, out, resume, live_for(console, quiet))
+    if isinstance(played, Series):
+        return _told_series(played, console, quiet)
+    if isinstance(played, SearchResult):
+        return _told_search(played, console, quiet)
+    (render_verdict if quiet else render)(played, console)
+    return INTERRUPTED if played.interrupted else EXIT_CODES[played.verdict.status]
+
+
+def _played(
+    asked: Invocation, out: Path | None, resume: Path | None, live: Live
+) -> Result | Series | SearchResult:
+    """Plays what is asked for: a run, a series or a search."""
     if resume is not None:
         if asked != Invocation("") or out is not None:
             raise UsageError(
@@ -68,18 +82,16 @@ def run(
                 "the folder holds them",
             )
         if (resume / SEARCH_FILE).exists():
-            return _told_search(resume_search(resume, live), console, quiet)
-        return _told_series(resume_series(resume, live), console, quiet)
+            return resume_search(resume, live)
+        return resume_series(resume, live)
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
     loaded = asked.load()
     if loaded.steps:
-        return _told_series(run_series(loaded, asked, out, live), console, quiet)
+        return run_series(loaded, asked, out, live)
     if loaded.search is not None:
-        return _told_search(run_search(loaded, asked, out, live), console, quiet)
-    result = run_scenario(loaded, RunOptions(out, asked.command(), reports=asked.reports), live)
-    (render_verdict if quiet else render)(result, console)
-    return INTERRUPTED if result.interrupted else EXIT_CODES[result.verdict.status]
+        return run_search(loaded, asked, out, live)
+    return run_scenario(loaded, RunOptions(out, asked.command(), reports=asked.reports), live)
 
 
 def _told_series(series: Series, console: Console, quiet: bool) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pubstorm.output import say
 from pubstorm.shipped import shipped_scenarios
 
 
@@ -13,4 +14,4 @@ def scenarios() -> None:
     ready = shipped_scenarios()
     width = max((len(scenario.name) for scenario in ready), default=0)
     for scenario in ready:
-        click.echo(f"{scenario.name:{width}}  {scenario.description}")
+        say(f"{scenario.name:{width}}  {scenario.description}")

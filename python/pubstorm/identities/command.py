@@ -19,13 +19,15 @@ from pubstorm.identities.scheme import SCHEMES, scheme_of
 from pubstorm.identities.seeding import BATCH_ROWS, Findings, Identities, Meter, Seeding
 from pubstorm.identities.store import Address, Store
 from pubstorm.invocation import Invocation
+from pubstorm.output import redraw, say, warn
 from pubstorm.plan import Population, provisional_plan
 from pubstorm.scenario import Scenario
+from pubstorm.signals import INTERRUPTED
 
 REDIS, FILES = "redis://", "mosquitto:"
 LINE_EVERY_S = 5.0
 """How often a line says how far it is where stderr is no terminal."""
-INTERRUPTED = 130
+
 GOES_ON = "the same command goes on there"
 DEFAULT_SCHEME = "emqx"
 
@@ -111,7 +113,7 @@ def _accounts(scenario: Scenario) -> tuple[Accounts, ...]:
     ]
     found = accounts_of(populations)
     for name in dict.fromkeys(p.name for p in populations if p.username is None):
-        _say(f"population {name} has no user names and is left out")
+        warn(f"population {name} has no user names and is left out")
     return found
 
 
@@ -125,36 +127,36 @@ def _in_redis(seeding: Seeding, identities: Identities, store: Store, asked: Ask
     if asked.remove:
         with _metered(total, 0, GOES_ON) as meter:
             removed = seeding.remove(meter)
-        click.echo(f"{where}: {removed:,} fields removed")
+        say(f"{where}: {removed:,} fields removed")
         return 0
     if asked.restart:
         seeding.forget()
     positions = seeding.positions()
     before = seeding.done_before(positions)
     if before == total:
-        click.echo(f"{where}: all {total:,} rows were written before")
-        _say("--verify reads them back, --restart writes them again")
+        say(f"{where}: all {total:,} rows were written before")
+        warn("--verify reads them back, --restart writes them again")
         return 0
     if before:
-        _say(f"goes on at row {before:,} of {total:,}")
+        warn(f"goes on at row {before:,} of {total:,}")
     with _metered(total, before, GOES_ON) as meter:
         seeding.write(positions, meter)
-    click.echo(f"{where}: {_written(meter, total - before, identities.accounts)}")
+    say(f"{where}: {_written(meter, total - before, identities.accounts)}")
     return 0
 
 
 def _in_files(files: MosquittoFiles, asked: Asked) -> int:
     total, where = sum(accounts.rows for accounts in files.accounts), str(files.folder)
     if asked.remove:
-        click.echo(f"{where}: {files.remove()} files removed")
+        say(f"{where}: {files.remove()} files removed")
         return 0
     with _metered(total, 0, "nothing was written") as meter:
         if asked.verify:
             return _verdict(where, files.verify(meter), "")
         files.write(meter, replace=asked.restart)
-    click.echo(f"{where}: {_written(meter, total, files.accounts)}")
+    say(f"{where}: {_written(meter, total, files.accounts)}")
     for path, word in zip(files.paths, ("password_file", "acl_file"), strict=True):
-        click.echo(f"{word} {path.absolute()}")
+        say(f"{word} {path.absolute()}")
     return 0
 
 
@@ -169,14 +171,14 @@ def _written(meter: Meter, rows: int, accounts: Sequence[Accounts]) -> str:
 def _verdict(where: str, findings: Findings, reached: str) -> int:
     """Says what was found, and gives the exit code."""
     right = findings.rows - findings.missing - findings.wrong
-    click.echo(f"{where}: {right:,} of {findings.rows:,} rows are there and right")
+    say(f"{where}: {right:,} of {findings.rows:,} rows are there and right")
     if findings.is_good:
         return 0
-    click.echo(f"{findings.missing:,} missing, {findings.wrong:,} wrong; the first:")
+    say(f"{findings.missing:,} missing, {findings.wrong:,} wrong; the first:")
     for example in findings.examples:
-        click.echo(f"  {example}")
+        say(f"  {example}")
     if reached:
-        click.echo(reached)
+        say(reached)
     return 1
 
 
@@ -201,10 +203,10 @@ def _metered(total: int, done: int, afterwards: str) -> Iterator[Meter]:
     def tell(text: str) -> None:
         nonlocal next_s
         if is_terminal:
-            click.echo(f"\r{text}\x1b[K", nl=False, err=True)
+            redraw(text)
         elif time.monotonic() >= next_s:
             next_s = time.monotonic() + LINE_EVERY_S
-            _say(text)
+            warn(text)
 
     meter = Meter(total, done, tell)
     try:
@@ -217,8 +219,4 @@ def _metered(total: int, done: int, afterwards: str) -> Iterator[Meter]:
         raise StoreError(f"{error.message}, after {meter.reached}", hints or None) from error
     finally:
         if is_terminal:
-            click.echo("\r\x1b[K", nl=False, err=True)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+            redraw("")

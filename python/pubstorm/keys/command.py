@@ -17,6 +17,7 @@ from pubstorm.keys.clients import Names, Wanted
 from pubstorm.keys.files import NewFile, write_files
 from pubstorm.keys.nodes import ClusterKeys
 from pubstorm.keys.psk import new_keys, psk_text, read_psk, shares
+from pubstorm.output import say
 from pubstorm.scenario.target import DEFAULT_TLS_PORT
 from pubstorm.topology.adapters.mosquitto import lines_of
 
@@ -80,8 +81,8 @@ def psk(wanted: Wanted, out: Path, force: bool) -> None:
         NewFile(lines, lines_of(settings).encode(), private=False),
     )
     write_files(files, force=force)
-    click.echo(f"{out}: {len(made)} keys")
-    click.echo(f"{lines}: lines for mosquitto.conf")
+    say(f"{out}: {len(made)} keys")
+    say(f"{lines}: lines for mosquitto.conf")
 
 
 @keys.command()
@@ -115,11 +116,11 @@ def ca(folder: Path, names: Names, wanted: Wanted, days: int, force: bool) -> No
     lines = lines_of({"listener": DEFAULT_TLS_PORT, **settings})
     files.append(NewFile(folder / "mosquitto.conf", lines.encode(), private=False))
     write_files(files, force=force)
-    click.echo(f"{folder}/ca.crt, ca.key: the authority")
-    click.echo(f"{folder}/server.crt, server.key: the broker, as {', '.join(names)}")
+    say(f"{folder}/ca.crt, ca.key: the authority")
+    say(f"{folder}/server.crt, server.key: the broker, as {', '.join(names)}")
     if subjects:
-        click.echo(f"{folder}/{listener.CLIENTS}: certificates and keys of {len(subjects)} clients")
-    click.echo(f"{folder}/mosquitto.conf: lines for mosquitto.conf")
+        say(f"{folder}/{listener.CLIENTS}: certificates and keys of {len(subjects)} clients")
+    say(f"{folder}/mosquitto.conf: lines for mosquitto.conf")
 
 
 @keys.command()
@@ -148,7 +149,7 @@ def split(file: Path, shards: int, scenario: str | None, force: bool) -> None:
         files.append(NewFile(path, psk_text(lines)))
     write_files(files, force=force)
     for made in files:
-        click.echo(f"{made.path}: {len(made.content.splitlines())} keys")
+        say(f"{made.path}: {len(made.content.splitlines())} keys")
 
 
 @click.command("ray-keys")
@@ -188,10 +189,10 @@ def ray_keys(nodes: Names, folder: Path, at: PurePosixPath, days: int, force: bo
     cluster = ClusterKeys.of(folder, validity)
     write_files(cluster.files(nodes, at, validity), force=force)
     kept = "" if cluster.is_new else ", as before"
-    click.echo(f"{folder}/ca.crt, ca.key: the authority{kept}")
-    click.echo(f"{folder}/token: the token of the cluster{kept}")
+    say(f"{folder}/ca.crt, ca.key: the authority{kept}")
+    say(f"{folder}/token: the token of the cluster{kept}")
     for node in dict.fromkeys(nodes):
-        click.echo(f"{cluster.folder_of(node)}: copy it to {node}, as {at}")
+        say(f"{cluster.folder_of(node)}: copy it to {node}, as {at}")
 
 
 def _credential(folder: Path, stem: str, credential: Credential) -> Iterator[NewFile]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from pubstorm.live import Summary
+from pubstorm.output import warn
 from pubstorm.quantity import count_text, duration_text, rate_text, share_text, span_text
 
 
@@ -13,23 +12,23 @@ class PlainLive:
 
     def begin(self, name: str) -> None:
         """Names the run."""
-        _say(f"run {name}")
+        warn(f"run {name}")
 
     def step(self, text: str) -> None:
         """Prints the line."""
-        _say(text)
+        warn(text)
 
     def starting(self, text: str) -> None:
         """Prints the line."""
-        _say(text)
+        warn(text)
 
     def show(self, summary: Summary) -> None:
         """Prints one line."""
-        _say(line_of(summary))
+        warn(line_of(summary))
 
     def note(self, text: str) -> None:
         """Prints the note."""
-        _say(f"! {text}")
+        warn(f"! {text}")
 
     def end(self) -> None:
         """Nothing is left to take away."""
@@ -56,7 +55,3 @@ def line_of(summary: Summary) -> str:
     parts += [f"{reason} {count_text(count)}" for reason, count in summary.outcomes.items()]
     parts.append(f"busy {share_text(round(summary.busy_share, 2))}")
     return "  ".join(parts)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from pubstorm.console import PlainConsole
 from pubstorm.report.outcomes import mark, word
 from pubstorm.report.table import Table
 from pubstorm.report.tables import facts, tables
@@ -45,7 +46,7 @@ def wide_enough(console: Console) -> Console:
     """A file or a pipe has no width of its own, so nothing needs to be cut there."""
     if console.is_terminal or console.width >= FILE_WIDTH:
         return console
-    return Console(file=console.file, width=FILE_WIDTH)
+    return PlainConsole(file=console.file, width=FILE_WIDTH)
 
 
 def drawn_table(table: Table) -> RichTable:

@@ -21,7 +21,7 @@ from pubstorm.metrics.table import headings
 from pubstorm.quantity import value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search, write_reports
 from pubstorm.result import SearchPoint, SearchResult
-from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
+from pubstorm.run import RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path, set_aside, stored_scenario
 from pubstorm.scenario import Scenario, parse_scenario, searched
 from pubstorm.scenario.load import FOUND
@@ -30,6 +30,7 @@ from pubstorm.search.answer import Terms, answer_of
 from pubstorm.search.point import in_words, judged, outcome_of, unfit, without_measurement
 from pubstorm.search.strategy import Settings, Strategy, Try
 from pubstorm.shared_brokers import shared_brokers
+from pubstorm.signals import INTERRUPTED
 from pubstorm.topology import Topology
 
 POINTS = "points"

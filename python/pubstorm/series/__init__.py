@@ -29,7 +29,7 @@ from pubstorm.report import (
     write_reports,
 )
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
-from pubstorm.run import INTERRUPTED, RUNS, RunOptions, caught_signals, play_scenario
+from pubstorm.run import RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path, set_aside, stored_scenario
 from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
 from pubstorm.scenario.load import ALONE, largest
@@ -41,6 +41,7 @@ from pubstorm.series.pivot import asked_of, pivoted
 from pubstorm.series.row import cells, with_table
 from pubstorm.series.text import text_of
 from pubstorm.shared_brokers import shared_brokers
+from pubstorm.signals import INTERRUPTED
 from pubstorm.topology import Topology
 from pubstorm.units import write_duration
 from pubstorm.verdict import judge_threshold

@@ -8,13 +8,12 @@ mod publish;
 mod receive;
 mod session;
 
-use mio::{Interest, Token};
 use mqtt::KeepAlive;
 use plan::{Random, Reason};
 
 use crate::setup::Setup;
 use crate::shared::Shared;
-use crate::socket::{self, Route};
+use crate::socket::Route;
 use crate::stream::{Halt, Stream};
 use crate::tls::Who;
 
@@ -25,7 +24,7 @@ use session::Session;
 /// 16, two empty buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and
 /// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
-#[cfg(not(debug_assertions))]
+#[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::wheel::Link>() <= 160);
 
 /// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
@@ -176,13 +175,7 @@ impl Client {
         self.phase = Phase::Connecting;
         self.retime = true;
         self.deadline_ns = shared.now_ns + population.connect_timeout_ns;
-        let opened = socket::open(&self.route(shared)).and_then(|mut stream| {
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            let registered =
-                shared.registry.register(&mut stream, Token(self.index as usize), interest);
-            registered.map(|()| stream).map_err(|error| socket::reason(&error, true))
-        });
-        match opened {
+        match shared.host.open(&self.route(shared), self.index) {
             Ok(socket) => self.stream = Some(Stream::Plain(socket)),
             Err(reason) => self.lost(shared, reason),
         }

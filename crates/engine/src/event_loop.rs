@@ -6,13 +6,11 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use agent::pipes::Input;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
 use plan::{Action, ChangeAction, Command, Snapshot};
 
 use crate::changes::{Changes, Step, Waiting};
 use crate::client::{Client, Phase};
-use crate::clock::{Alarm, now_ns};
+use crate::host::{Host, Ready};
 use crate::pause::Pause;
 use crate::pipes;
 use crate::setup::Setup;
@@ -23,8 +21,6 @@ use crate::tally::Moment;
 use crate::told;
 use crate::wheel::Wheel;
 
-const ALARM: Token = Token(usize::MAX - 1);
-const COMMAND: Token = Token(usize::MAX - 2);
 /// Clients started or stopped before sockets have their turn again.
 const RAMP_TURN: usize = 64;
 /// How often an ended publish stage looks whether everything due has been sent.
@@ -32,12 +28,11 @@ const CLOSE_CHECK_NS: u64 = 20_000_000;
 
 /// The loop of one agent.
 pub struct EventLoop {
-    poll: Poll,
-    alarm: Alarm,
     shared: Shared,
     clients: Vec<Client>,
     wheel: Wheel,
     due: Vec<u32>,
+    ready: Vec<Ready>,
     stage: Option<Stage>,
     changes: Changes,
     /// The next stage and when it begins.
@@ -58,24 +53,19 @@ pub struct EventLoop {
     pause: Pause,
     /// Timers wait until then, in nanoseconds.
     timers_ns: u64,
+    /// When the last wait ended, in nanoseconds.
+    busy_since_ns: u64,
 }
 
 impl EventLoop {
-    /// A loop without connections, and what wakes it after an input was sent.
-    ///
-    /// # Errors
-    /// The kernel's, when it has no descriptors left for the poll and the timer.
+    /// A loop without connections on a host; whoever sends an input wakes the host.
     pub fn new(
         setup: Setup,
+        host: Host,
         inputs: Receiver<Input>,
         snapshots: Sender<Snapshot>,
-    ) -> io::Result<(Self, Waker)> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), COMMAND)?;
-        let alarm = Alarm::new()?;
-        let mut source = SourceFd(&alarm.descriptor());
-        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
-        let now_ns = now_ns();
+    ) -> Self {
+        let now_ns = host.now_ns();
         let mut clients = Vec::with_capacity(setup.clients());
         for (p, population) in setup.populations.iter().enumerate() {
             for local in 0..population.share {
@@ -85,14 +75,13 @@ impl EventLoop {
         }
         let wheel = Wheel::new(clients.len(), now_ns);
         let next_snapshot_ns = now_ns + setup.plan.snapshot_interval_ns;
-        let shared = Shared::new(setup, poll.registry().try_clone()?, now_ns);
-        let event_loop = Self {
-            poll,
-            alarm,
+        let shared = Shared::new(setup, host);
+        Self {
             shared,
             clients,
             wheel,
             due: Vec::new(),
+            ready: Vec::new(),
             stage: None,
             changes: Changes::default(),
             pending: None,
@@ -107,8 +96,8 @@ impl EventLoop {
             joins_from_ns: 0,
             pause: Pause::default(),
             timers_ns: 0,
-        };
-        Ok((event_loop, waker))
+            busy_since_ns: now_ns,
+        }
     }
 
     /// Runs until it is told to stop; returns how many snapshots it made.
@@ -116,46 +105,43 @@ impl EventLoop {
     /// # Errors
     /// The poll's, which leave nothing to go on with.
     pub fn run(mut self) -> io::Result<u64> {
-        let mut events = Events::with_capacity(1024);
-        let mut busy_since_ns = now_ns();
-        while self.take_inputs() {
-            let wake_ns = self.wake_ns();
-            let timeout = if wake_ns <= now_ns() {
-                Some(std::time::Duration::ZERO)
-            } else {
-                self.alarm.set(wake_ns)?;
-                None
-            };
-            self.shared.tally.busy_ns += now_ns() - busy_since_ns;
-            match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
-            busy_since_ns = now_ns();
-            self.shared.now_ns = busy_since_ns;
-            // What came behind the beginning of a stage belongs to it.
-            self.enter_pending();
-            for event in &events {
-                let Token(index) = event.token();
-                let Some(client) = self.clients.get_mut(index) else { continue };
-                if event.is_writable() {
-                    client.writable(&mut self.shared);
-                }
-                if event.is_readable() {
-                    let ended = event.is_read_closed();
-                    client.readable(&mut self.shared, ended);
-                }
-                retime(client, index as u32, &mut self.wheel, &mut self.shared);
-            }
-            self.shared.now_ns = now_ns();
-            if self.shared.now_ns >= wake_ns {
-                self.handle_time();
-            } else {
-                self.settle();
-            }
-        }
-        self.stop();
+        while self.turn()? {}
         Ok(self.shared.tally.snapshots())
+    }
+
+    /// Waits once, and does what there is to do then; `false`: the run is over.
+    ///
+    /// # Errors
+    /// The poll's, which leave nothing to go on with.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        if !self.take_inputs() {
+            self.stop();
+            return Ok(false);
+        }
+        let wake_ns = self.wake_ns();
+        self.shared.tally.busy_ns += self.shared.host.now_ns() - self.busy_since_ns;
+        self.shared.host.wait(wake_ns, &mut self.ready)?;
+        self.busy_since_ns = self.shared.host.now_ns();
+        self.shared.now_ns = self.busy_since_ns;
+        // What came behind the beginning of a stage belongs to it.
+        self.enter_pending();
+        for &Ready { client: index, readable, writable, ended } in &self.ready {
+            let Some(client) = self.clients.get_mut(index) else { continue };
+            if writable {
+                client.writable(&mut self.shared);
+            }
+            if readable {
+                client.readable(&mut self.shared, ended);
+            }
+            retime(client, index as u32, &mut self.wheel, &mut self.shared);
+        }
+        self.shared.now_ns = self.shared.host.now_ns();
+        if self.shared.now_ns >= wake_ns {
+            self.handle_time();
+        } else {
+            self.settle();
+        }
+        Ok(true)
     }
 
     /// Takes what has come from outside; `false`: the run is over.
@@ -185,13 +171,13 @@ impl EventLoop {
                 | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
             }
-            self.shared.now_ns = now_ns();
+            self.shared.now_ns = self.shared.host.now_ns();
             self.settle();
         }
     }
 
     /// When the loop has to look at the clock again, in nanoseconds.
-    fn wake_ns(&mut self) -> u64 {
+    pub fn wake_ns(&mut self) -> u64 {
         let mut next_ns = self.next_snapshot_ns.min(self.next_close_check_ns);
         let shared = &self.shared;
         if let Some(stage_ns) = self.stage.as_mut().and_then(|stage| stage.next_ns(shared)) {
@@ -221,7 +207,7 @@ impl EventLoop {
             self.check_close();
         }
         self.settle();
-        self.shared.now_ns = now_ns();
+        self.shared.now_ns = self.shared.host.now_ns();
         if self.shared.now_ns >= self.next_snapshot_ns {
             self.snapshot();
         }
@@ -459,7 +445,7 @@ impl EventLoop {
     }
 
     fn stop(&mut self) {
-        self.shared.now_ns = now_ns();
+        self.shared.now_ns = self.shared.host.now_ns();
         self.close_stage();
         for index in 0..self.clients.len() as u32 {
             self.with_client(index, Client::disconnect);

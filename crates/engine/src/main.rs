@@ -7,11 +7,14 @@ mod changes;
 mod client;
 mod event_loop;
 mod exchange;
+mod host;
 mod lifetimes;
 mod pause;
 mod read_rate;
 mod setup;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod sink;
 mod socket;
 mod stage;
@@ -33,6 +36,7 @@ use plan::{Bye, Hello, Plan, PlanError};
 use arguments::{Part, Role};
 use event_loop::EventLoop;
 use exchange::{ExchangeError, follower, reference};
+use host::Host;
 use setup::{Setup, SetupError};
 
 fn main() -> ExitCode {
@@ -93,7 +97,8 @@ fn play(part: &Part, descriptors: u64) -> Result<()> {
     pipes::write_line(&hello)?;
     let (input_sender, inputs) = mpsc::channel();
     let (snapshot_sender, snapshots) = mpsc::channel();
-    let (event_loop, waker) = EventLoop::new(setup, inputs, snapshot_sender)?;
+    let (host, waker) = Host::machine()?;
+    let event_loop = EventLoop::new(setup, host, inputs, snapshot_sender);
     let waker = Arc::new(waker);
     let wake = move || waker.wake();
     pipes::read_commands(&part.lease, input_sender.clone(), wake.clone())?;

@@ -1,9 +1,9 @@
 //! What the loop lends to each client while it handles it: the setup, the counts, the ledger and
 //! the buffers that all clients share, since only one is handled at a time.
 
-use mio::Registry;
 use plan::{FanOut, Tempo};
 
+use crate::host::Host;
 use crate::ledger::Ledger;
 use crate::lifetimes::Lifetimes;
 use crate::setup::Setup;
@@ -22,8 +22,8 @@ pub struct Shared {
     pub tally: Tally,
     /// What receivers have had.
     pub ledger: Ledger,
-    /// Where sockets are registered.
-    pub registry: Registry,
+    /// The machine that the engine runs on.
+    pub host: Host,
     /// The instant of what is being handled, in nanoseconds.
     pub now_ns: u64,
     /// The publish stage, if one is on.
@@ -85,12 +85,13 @@ pub struct Receivers {
 
 impl Shared {
     /// State at the start, before any stage.
-    pub fn new(setup: Setup, registry: Registry, now_ns: u64) -> Self {
+    pub fn new(setup: Setup, host: Host) -> Self {
+        let now_ns = host.now_ns();
         let populations = setup.populations.len();
         Self {
             tally: Tally::new(populations, setup.targets.len(), now_ns),
             ledger: Ledger::default(),
-            registry,
+            host,
             now_ns,
             publishing: None,
             present: vec![0; populations],

@@ -3,11 +3,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use mio::net::TcpStream;
 use openssl::error::ErrorStack;
 use openssl::ssl::{Error, ErrorCode, Ssl, SslStream};
 use plan::Reason;
 
+use crate::host::Socket;
 use crate::socket;
 
 /// Reason codes of OpenSSL from here to 255 more are the alerts that the peer sent.
@@ -27,13 +27,13 @@ const IP_ADDRESS_MISMATCH: i32 = 64;
 
 /// Memory of a client under TLS on our side of OpenSSL: a box with two pointers and a flag, and the
 /// socket in OpenSSL's care. OpenSSL's own is measured in the bench. (As in `client.rs`.)
-#[cfg(not(debug_assertions))]
+#[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Secured>() <= 24 && size_of::<Wire>() <= 8);
 
 /// A connection.
 pub enum Stream {
     /// As it is.
-    Plain(TcpStream),
+    Plain(Socket),
     /// Under TLS.
     Tls(Box<Secured>),
 }
@@ -56,7 +56,7 @@ pub enum Halt {
 
 /// The socket under TLS. A short read has emptied it, so that the next one need not ask the kernel.
 struct Wire {
-    socket: TcpStream,
+    socket: Socket,
     empty: bool,
     /// The broker has closed its side: only reading on finds it.
     ended: bool,
@@ -64,7 +64,7 @@ struct Wire {
 
 impl Stream {
     /// Puts a socket that stands under TLS; nothing is sent yet.
-    pub fn secure(socket: TcpStream, mut ssl: Ssl) -> Result<Self, ErrorStack> {
+    pub fn secure(socket: Socket, mut ssl: Ssl) -> Result<Self, ErrorStack> {
         ssl.set_connect_state();
         let stream = SslStream::new(ssl, Wire { socket, empty: false, ended: false })?;
         Ok(Self::Tls(Box::new(Secured { stream, reads_when_writable: false })))

@@ -46,9 +46,10 @@ pub enum BrokerError {
     Closed,
 }
 
-/// The broker. Time is of no matter to it: keep-alive is not enforced.
+/// The broker. Time is what [`Broker::set_now`] says.
 #[derive(Debug)]
 pub struct Broker {
+    now_ns: u64,
     script: Script,
     links: BTreeMap<LinkId, Link>,
     clients: BTreeMap<String, ClientState>,
@@ -62,6 +63,9 @@ struct Link {
     /// Known since CONNECT.
     client_id: Option<String>,
     will: Option<Message>,
+    keep_alive_s: u16,
+    /// When the client's last bytes came, in ns.
+    heard_ns: u64,
     input: Vec<u8>,
     output: Vec<u8>,
     /// Acknowledgements with [`Fate::Delay`].
@@ -74,6 +78,7 @@ impl Broker {
     #[must_use]
     pub fn new(script: Script) -> Self {
         Self {
+            now_ns: 0,
             script,
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -81,6 +86,30 @@ impl Broker {
             accepted: Vec::new(),
             links_total: 0,
         }
+    }
+
+    /// The present, in ns; it matters for keep-alive only.
+    pub const fn set_now(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Closes the links of clients that were silent for one and a half times their keep-alive
+    /// `[MQTT-3.1.2-24]`.
+    pub fn expire(&mut self) {
+        let now_ns = self.now_ns;
+        let is_late = |link: &Link| {
+            let silence_ns = now_ns.saturating_sub(link.heard_ns);
+            link.keep_alive_s > 0 && silence_ns > u64::from(link.keep_alive_s) * 1_500_000_000
+        };
+        let late = self.links.iter().filter(|(_, link)| !link.closed && is_late(link));
+        let late: Vec<LinkId> = late.map(|(&id, _)| id).collect();
+        late.into_iter().for_each(|id| self.close(id));
+    }
+
+    /// Forgets the sessions of clients that are not linked, and what is retained.
+    pub fn forget(&mut self) {
+        self.clients.retain(|_, client| client.link.is_some());
+        self.retained.clear();
     }
 
     /// From now on another script.
@@ -119,6 +148,13 @@ impl Broker {
         self.links.get_mut(&id).map(|link| std::mem::take(&mut link.output)).unwrap_or_default()
     }
 
+    /// What the broker has to send, on every link that has something or that it has closed; and
+    /// whether it has not closed the link.
+    pub fn take_outputs(&mut self) -> Vec<(LinkId, Vec<u8>, bool)> {
+        let news = self.links.iter_mut().filter(|(_, link)| link.closed || !link.output.is_empty());
+        news.map(|(&id, link)| (id, std::mem::take(&mut link.output), !link.closed)).collect()
+    }
+
     /// The network connection is gone: its will is published `[MQTT-3.1.2-8]`.
     pub fn cut(&mut self, id: LinkId) {
         self.close(id);
@@ -132,6 +168,7 @@ impl Broker {
     pub fn receive(&mut self, id: LinkId, bytes: &[u8]) -> Result<(), BrokerError> {
         let link = self.links.get_mut(&id).filter(|link| !link.closed);
         let Some(link) = link else { return Err(BrokerError::Closed) };
+        link.heard_ns = self.now_ns;
         let delayed = std::mem::take(&mut link.delayed);
         let mut input = std::mem::take(&mut link.input);
         input.extend_from_slice(bytes);

@@ -6,7 +6,6 @@ use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
 use plan::{INCARNATION_PLACES, Pacer, Payload, Publication, payload_bytes};
 
 use super::{Client, Phase};
-use crate::clock;
 use crate::shared::Shared;
 
 /// Bytes that a client writes in one turn at most, before others have theirs.
@@ -112,7 +111,7 @@ impl Client {
         if !takes_part || self.phase != Phase::Ready || !self.unsent.is_empty() {
             return;
         }
-        shared.now_ns = clock::now_ns();
+        shared.now_ns = shared.host.now_ns();
         shared.out.clear();
         for index in 0..self.publications.len() {
             self.publish_turn(shared, index);

@@ -3,7 +3,6 @@
 use mqtt::Publish;
 
 use super::{Client, Phase, Session};
-use crate::clock;
 use crate::read_rate::ReadRate;
 use crate::shared::Shared;
 use crate::stream::{Halt, Stream};
@@ -32,7 +31,7 @@ impl Client {
             if read == Err(Halt::Later) {
                 break;
             }
-            shared.now_ns = clock::now_ns();
+            shared.now_ns = shared.host.now_ns();
             match read {
                 Ok(count) => {
                     // A short read has emptied the socket; only its end may still be waiting.

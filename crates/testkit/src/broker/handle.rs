@@ -73,6 +73,7 @@ impl Broker {
             retain: will.retain,
         });
         link.client_id = Some(client_id.clone());
+        link.keep_alive_s = connect.keep_alive_s;
         let connack = ConnAck { session_present, code: 0 };
         super::write(&Packet::ConnAck(connack), &mut link.output);
         let client = self.clients.entry(client_id).or_default();

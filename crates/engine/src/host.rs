@@ -1,0 +1,169 @@
+//! The machine under the engine: opens and registers sockets, reads and writes them, tells the time
+//! and waits. The loop and its clients reach the kernel through this file only. A test build can
+//! put a simulated machine in virtual time in its place; a release build has the one variant, which
+//! costs nothing.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+use agent::clock::{self, Alarm};
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use plan::Reason;
+
+use crate::socket::{self, Route};
+
+const ALARM: Token = Token(usize::MAX - 1);
+const COMMAND: Token = Token(usize::MAX - 2);
+/// Events taken from the kernel at once.
+const EVENTS: usize = 1024;
+
+/// The machine that an engine runs on.
+pub enum Host {
+    /// The real one.
+    Machine(Machine),
+    /// A simulated one.
+    #[cfg(test)]
+    Simulated(crate::simulation::Host),
+}
+
+/// A connection in TCP.
+pub enum Socket {
+    /// The kernel's.
+    Tcp(TcpStream),
+    /// A simulated one.
+    #[cfg(test)]
+    Simulated(crate::simulation::Socket),
+}
+
+/// The kernel's poll, timer and clock.
+pub struct Machine {
+    poll: Poll,
+    alarm: Alarm,
+    events: Events,
+}
+
+/// A socket that something has happened to. As with epoll's edges, each news comes once.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// Index of its client in this agent.
+    pub client: usize,
+    /// There may be bytes, or their end.
+    pub readable: bool,
+    /// There may be room for bytes, or the connection has failed.
+    pub writable: bool,
+    /// The peer has closed its side.
+    pub ended: bool,
+}
+
+impl Host {
+    /// The real machine, and a waker that ends its wait.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no descriptors left for the poll and the timer.
+    pub fn machine() -> io::Result<(Self, Waker)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), COMMAND)?;
+        let alarm = Alarm::new()?;
+        let mut source = SourceFd(&alarm.descriptor());
+        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
+        let events = Events::with_capacity(EVENTS);
+        Ok((Self::Machine(Machine { poll, alarm, events }), waker))
+    }
+
+    /// The present, in nanoseconds of the reference clock; it never runs backwards.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        match self {
+            Self::Machine(_) => clock::now_ns(),
+            #[cfg(test)]
+            Self::Simulated(host) => host.now_ns(),
+        }
+    }
+
+    /// Begins a connection of a client; it is writable once it stands or has failed.
+    ///
+    /// # Errors
+    /// The reason to count.
+    pub fn open(&self, route: &Route, client: u32) -> Result<Socket, Reason> {
+        match self {
+            Self::Machine(machine) => machine.open(route, client).map(Socket::Tcp),
+            #[cfg(test)]
+            Self::Simulated(host) => host.open(route, client).map(Socket::Simulated),
+        }
+    }
+
+    /// Waits for news of sockets, a waker or an instant, and replaces `ready` by the news.
+    ///
+    /// # Errors
+    /// The poll's, after which no wait can succeed.
+    pub fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        match self {
+            Self::Machine(machine) => machine.wait(until_ns, ready),
+            #[cfg(test)]
+            Self::Simulated(host) => {
+                host.wait(until_ns, ready);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Machine {
+    fn open(&self, route: &Route, client: u32) -> Result<TcpStream, Reason> {
+        let mut stream = socket::open(route)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered =
+            self.poll.registry().register(&mut stream, Token(client as usize), interest);
+        registered.map(|()| stream).map_err(|error| socket::reason(&error, true))
+    }
+
+    fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
+        let timeout = if until_ns <= clock::now_ns() {
+            Some(Duration::ZERO)
+        } else {
+            self.alarm.set(until_ns)?;
+            None
+        };
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let sockets = self.events.iter().filter(|event| event.token() < COMMAND);
+        ready.extend(sockets.map(|event| Ready {
+            client: event.token().0,
+            readable: event.is_readable(),
+            writable: event.is_writable(),
+            ended: event.is_read_closed(),
+        }));
+        Ok(())
+    }
+}
+
+impl Read for Socket {
+    #[inline]
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            #[cfg(test)]
+            Self::Simulated(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            #[cfg(test)]
+            Self::Simulated(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! The agents of a simulated run: the real loops, each turned when it has news or its time has
+//! come, and what they tell.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use agent::pipes::Input;
+use plan::{Command, Plan, Shard, Snapshot};
+
+use super::network::Network;
+use crate::event_loop::EventLoop;
+use crate::host::Host;
+use crate::setup::Setup;
+
+/// All agents of a run.
+pub struct Agents {
+    /// What they share.
+    pub network: Rc<RefCell<Network>>,
+    agents: Vec<Agent>,
+}
+
+struct Agent {
+    /// `None`: it has ended.
+    event_loop: Option<EventLoop>,
+    inputs: Sender<Input>,
+    snapshots: Receiver<Snapshot>,
+}
+
+impl Agents {
+    /// `count` agents that play a plan together.
+    pub fn new(plan: &Plan, count: u32, network: Network) -> Self {
+        let network = Rc::new(RefCell::new(network));
+        let agent = |index| {
+            let shard = Shard::new(index, count).expect("the index is below the count");
+            let setup = Setup::new(plan.clone(), shard, 0).expect("the plan needs no files");
+            let host = super::Host::new(Rc::clone(&network), index as usize);
+            let (inputs, input_receiver) = mpsc::channel();
+            let (snapshot_sender, snapshots) = mpsc::channel();
+            let host = Host::Simulated(host);
+            let event_loop = EventLoop::new(setup, host, input_receiver, snapshot_sender);
+            Agent { event_loop: Some(event_loop), inputs, snapshots }
+        };
+        let agents = (0..count).map(agent).collect();
+        Self { network, agents }
+    }
+
+    /// The present, in nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        self.network.borrow().now_ns
+    }
+
+    /// Sends every agent a command.
+    pub fn send(&self, command: &Command) {
+        for (index, agent) in self.agents.iter().enumerate() {
+            // An agent that has ended hears nothing.
+            let _ = agent.inputs.send(Input::Command(command.clone()));
+            self.network.borrow_mut().wake(index);
+        }
+    }
+
+    /// Whether all have ended.
+    pub fn have_ended(&self) -> bool {
+        self.agents.iter().all(|agent| agent.event_loop.is_none())
+    }
+
+    /// Plays until there is a snapshot or it is `until_ns`; returns what was told.
+    pub fn play(&mut self, until_ns: u64) -> Vec<Snapshot> {
+        loop {
+            let mut next_ns = until_ns;
+            for index in 0..self.agents.len() {
+                next_ns = next_ns.min(self.turn(index));
+            }
+            let snapshots: Vec<_> =
+                self.agents.iter().flat_map(|agent| agent.snapshots.try_iter()).collect();
+            if !snapshots.is_empty() || self.now_ns() >= until_ns || self.have_ended() {
+                return snapshots;
+            }
+            self.network.borrow_mut().advance(next_ns);
+        }
+    }
+
+    /// Turns a loop if it has something to do; returns when it has next.
+    fn turn(&mut self, index: usize) -> u64 {
+        let agent = &mut self.agents[index];
+        let Some(event_loop) = &mut agent.event_loop else { return u64::MAX };
+        let has_news = self.network.borrow().has_news(index);
+        let now_ns = self.network.borrow().now_ns;
+        if has_news || event_loop.wake_ns() <= now_ns {
+            let goes_on = event_loop.turn().expect("the simulated poll does not fail");
+            if !goes_on {
+                agent.event_loop = None;
+                return u64::MAX;
+            }
+        }
+        event_loop.wake_ns()
+    }
+}

@@ -1,0 +1,180 @@
+//! The other end of the simulated connections: the scripted broker of `testkit`, and what stands
+//! in its place on some connections.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use testkit::{Broker, LinkId};
+
+/// Bytes that are no MQTT: a packet of a type that is reserved.
+const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
+
+/// What arrives at an end.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// The end of the stream.
+    End,
+}
+
+/// What the broker does to a connection.
+#[derive(Debug)]
+pub enum Output {
+    /// Writes bytes.
+    Bytes(Vec<u8>),
+    /// Closes it behind what it has written.
+    End,
+    /// Resets it.
+    Reset,
+}
+
+/// How the broker behaves on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As a broker does.
+    Plain,
+    /// Accepts, and does nothing else.
+    Mute,
+    /// Answers with something that is no MQTT.
+    Garbage,
+    /// Closes at once.
+    End,
+    /// Resets at once.
+    Reset,
+    /// Accepts the client, and closes behind CONNACK.
+    EndBehindConnAck,
+}
+
+/// The broker and its connections.
+pub struct Peer {
+    /// The broker.
+    pub broker: Broker,
+    /// What it does next, in order.
+    pub output: VecDeque<(usize, Output)>,
+    lines: BTreeMap<usize, Line>,
+    connections: BTreeMap<LinkId, usize>,
+}
+
+struct Line {
+    manner: Manner,
+    /// `None`: the broker knows nothing of it.
+    link: Option<LinkId>,
+}
+
+impl Manner {
+    /// Its name in the counts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Mute => "mute broker",
+            Self::Garbage => "garbage instead of CONNACK",
+            Self::End => "end instead of CONNACK",
+            Self::Reset => "reset instead of CONNACK",
+            Self::EndBehindConnAck => "end behind CONNACK",
+        }
+    }
+}
+
+impl Peer {
+    /// A broker without connections.
+    pub fn new(broker: Broker) -> Self {
+        let (lines, connections) = (BTreeMap::new(), BTreeMap::new());
+        Self { broker, output: VecDeque::new(), lines, connections }
+    }
+
+    /// Whether the broker has not closed the connection.
+    pub fn has(&self, connection: usize) -> bool {
+        self.lines.contains_key(&connection)
+    }
+
+    /// A connection is made.
+    pub fn accept(&mut self, connection: usize, manner: Manner, now_ns: u64) {
+        self.broker.set_now(now_ns);
+        let ended = match manner {
+            Manner::End => Some(Output::End),
+            Manner::Reset => Some(Output::Reset),
+            _ => None,
+        };
+        if let Some(ended) = ended {
+            return self.output.push_back((connection, ended));
+        }
+        let is_broker = matches!(manner, Manner::Plain | Manner::EndBehindConnAck);
+        let link = is_broker.then(|| self.broker.open());
+        self.connections.extend(link.map(|link| (link, connection)));
+        self.lines.insert(connection, Line { manner, link });
+    }
+
+    /// Bytes arrive.
+    pub fn receive(&mut self, connection: usize, bytes: &[u8], now_ns: u64) {
+        self.broker.set_now(now_ns);
+        let Some(line) = self.lines.get(&connection) else { return };
+        if let Some(link) = line.link {
+            // A client that breaks the protocol is a failure of the test.
+            self.broker.receive(link, bytes).expect("the engine speaks MQTT");
+            self.collect();
+        } else if line.manner == Manner::Garbage {
+            self.output.push_back((connection, Output::Bytes(GARBAGE.to_vec())));
+        }
+    }
+
+    /// The client has closed the connection.
+    pub fn gone(&mut self, connection: usize) {
+        self.end(connection);
+        self.collect();
+    }
+
+    /// The broker closes the connections of clients that have been silent for too long.
+    pub fn expire(&mut self, now_ns: u64) {
+        self.broker.set_now(now_ns);
+        self.broker.expire();
+        self.collect();
+    }
+
+    /// The broker ends, and everything with it but what it has on disk.
+    pub fn restart(&mut self, forgets: bool) {
+        self.hang_up(Manner::Reset, |_| true);
+        if forgets {
+            self.broker.forget();
+        }
+    }
+
+    /// The broker ends some connections.
+    pub fn hang_up(&mut self, manner: Manner, mut is_chosen: impl FnMut(usize) -> bool) {
+        let chosen: Vec<usize> = self.lines.keys().copied().filter(|&c| is_chosen(c)).collect();
+        for connection in chosen {
+            let output = match manner {
+                Manner::Garbage => Output::Bytes(GARBAGE.to_vec()),
+                Manner::Reset => Output::Reset,
+                _ => Output::End,
+            };
+            self.output.push_back((connection, output));
+            if manner != Manner::Garbage {
+                self.end(connection);
+            }
+        }
+        self.collect();
+    }
+
+    fn end(&mut self, connection: usize) {
+        let Some(line) = self.lines.remove(&connection) else { return };
+        if let Some(link) = line.link {
+            self.connections.remove(&link);
+            self.broker.cut(link);
+        }
+    }
+
+    /// Takes what the broker has written, and the connections that it has closed.
+    fn collect(&mut self) {
+        for (link, bytes, is_open) in self.broker.take_outputs() {
+            let Some(&connection) = self.connections.get(&link) else { continue };
+            let behind_connack = self.lines[&connection].manner == Manner::EndBehindConnAck;
+            if !bytes.is_empty() {
+                self.output.push_back((connection, Output::Bytes(bytes)));
+            }
+            if behind_connack || !is_open {
+                self.output.push_back((connection, Output::End));
+                self.end(connection);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Plans to be played in simulated runs.
+
+use plan::Version;
+use plan::{Action, Attachment, Choice, Plan, Population, Reconnect, Stage, Target, Template};
+
+use super::weather::{MS, S};
+
+/// A plan without populations and stages.
+pub fn empty(seed: u64) -> Plan {
+    Plan {
+        format: Plan::FORMAT,
+        name: "simulation".into(),
+        run_tag: 0x5eed,
+        seed,
+        targets: vec![Target { host: "127.0.0.1".into(), port: 1883, tls: false }],
+        targets_joined: false,
+        bridges: Vec::new(),
+        sources: Vec::new(),
+        snapshot_interval_ns: S,
+        drain_ns: S,
+        stall_ns: None,
+        populations: Vec::new(),
+        stages: Vec::new(),
+    }
+}
+
+/// Clients that only connect.
+pub fn population(name: &str, clients: u32) -> Population {
+    Population {
+        name: name.into(),
+        whole: None,
+        version: Version::Mqtt311,
+        player: plan::Player::Engine,
+        zmq: None,
+        clients,
+        first: 0,
+        at: Attachment { first: 0, count: 1, choice: Choice::Turn, shift: 0 },
+        bridge: false,
+        client_id: template(&format!("{name}-{{n}}")),
+        username: None,
+        password: None,
+        tls: None,
+        keep_alive_s: 0,
+        clean_session: true,
+        will: None,
+        connect_timeout_ns: S,
+        reconnect: Some(Reconnect { min_ns: 10 * MS, max_ns: S }),
+        read_rate_per_s: None,
+        lifetime: None,
+        rows: None,
+        subscriptions: Vec::new(),
+        publications: Vec::new(),
+    }
+}
+
+/// A template that is right.
+pub fn template(source: &str) -> Template {
+    Template::new(source).expect("the tests write templates right")
+}
+
+/// A stage of the populations with these indices.
+pub fn stage(action: Action, populations: &[usize]) -> Stage {
+    Stage { name: "stage".into(), action, populations: populations.to_vec() }
+}

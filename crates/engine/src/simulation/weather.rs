@@ -1,0 +1,170 @@
+//! What may go wrong in a simulated network, drawn from a seed: how connections open, how broker
+//! and kernel behave on them, and faults at an instant. It counts what has gone wrong, so that the
+//! tests can say that a case was reached.
+
+use std::collections::BTreeMap;
+
+use testkit::Rng;
+
+use super::peer::Manner;
+
+/// One millisecond.
+pub const MS: u64 = 1_000_000;
+/// One second.
+pub const S: u64 = 1_000 * MS;
+
+/// Chances in per cent, sizes in bytes, times in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// Most descriptors of an agent.
+    pub descriptors_max: usize,
+    /// Attempts that fail, by kind.
+    pub openings: Vec<(Opening, usize)>,
+    /// Connections on which the broker is none, by kind.
+    pub manners: Vec<(Manner, usize)>,
+    /// Longest way between client and broker.
+    pub latency_max_ns: u64,
+    /// Smallest and largest room of a socket for bytes to send or to read.
+    pub room: (usize, usize),
+    /// Bytes that the broker reads from one client at once, at most; 0: all.
+    pub gulp_max: usize,
+    /// Time between two reads of the broker.
+    pub gulp_ns: u64,
+    /// Time between two looks of the broker for silent clients.
+    pub keep_alive_check_ns: u64,
+    /// What goes wrong, and how long after the beginning.
+    pub faults: Vec<(u64, Fault)>,
+    /// Nothing listens before this instant.
+    pub refuse_until_ns: u64,
+    /// How often each kind of trouble has come.
+    pub seen: BTreeMap<&'static str, u64>,
+}
+
+/// How an attempt to connect ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// It is accepted.
+    Accepted,
+    /// Nothing listens.
+    Refused,
+    /// No route.
+    Unreachable,
+    /// Nothing answers.
+    Silence,
+    /// The kernel has no port left.
+    NoPorts,
+}
+
+/// What goes wrong at an instant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// The broker ends, and is back after a time.
+    Restart {
+        /// That time.
+        down_ns: u64,
+        /// Whether it has forgotten its sessions.
+        forgets: bool,
+    },
+    /// The broker does nothing on some connections for a time.
+    Stall {
+        /// On how many.
+        per_cent: usize,
+        /// That time.
+        ns: u64,
+    },
+    /// The broker ends some connections.
+    Hang {
+        /// How many.
+        per_cent: usize,
+        /// How.
+        manner: Manner,
+    },
+}
+
+impl Fault {
+    /// Its name in the counts.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Restart { forgets: true, .. } => "restart that forgets",
+            Self::Restart { .. } => "restart",
+            Self::Stall { .. } => "stall",
+            Self::Hang { manner: Manner::Reset, .. } => "reset",
+            Self::Hang { manner: Manner::Garbage, .. } => "garbage",
+            Self::Hang { .. } => "end",
+        }
+    }
+}
+
+impl Weather {
+    /// Nothing goes wrong, and everything has room.
+    pub const fn fair() -> Self {
+        Self {
+            descriptors_max: usize::MAX,
+            openings: Vec::new(),
+            manners: Vec::new(),
+            latency_max_ns: MS,
+            room: (1 << 16, 1 << 16),
+            gulp_max: 0,
+            gulp_ns: 0,
+            keep_alive_check_ns: S,
+            faults: Vec::new(),
+            refuse_until_ns: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Notes that a kind of trouble has come.
+    pub fn note(&mut self, kind: &'static str) {
+        *self.seen.entry(kind).or_default() += 1;
+    }
+
+    /// How the next attempt ends.
+    pub fn opening(&mut self, now_ns: u64, rng: &mut Rng) -> Opening {
+        if now_ns < self.refuse_until_ns {
+            return Opening::Refused;
+        }
+        for at in 0..self.openings.len() {
+            let (opening, per_cent) = self.openings[at];
+            if rng.chance(per_cent) {
+                self.note(match opening {
+                    Opening::Accepted => "accepted",
+                    Opening::Refused => "refused",
+                    Opening::Unreachable => "unreachable",
+                    Opening::Silence => "silence",
+                    Opening::NoPorts => "ports ran out",
+                });
+                return opening;
+            }
+        }
+        Opening::Accepted
+    }
+
+    /// How the broker behaves on the next connection.
+    pub fn manner(&mut self, rng: &mut Rng) -> Manner {
+        for at in 0..self.manners.len() {
+            let (manner, per_cent) = self.manners[at];
+            if rng.chance(per_cent) {
+                self.note(manner.name());
+                return manner;
+            }
+        }
+        Manner::Plain
+    }
+
+    /// The latency of a connection.
+    pub fn latency_ns(&self, rng: &mut Rng) -> u64 {
+        rng.bits() % (self.latency_max_ns + 1)
+    }
+
+    /// Room for bytes to send and to read.
+    pub fn rooms(&self, rng: &mut Rng) -> (usize, usize) {
+        let (least, most) = self.room;
+        let mut room = || least + rng.below(most - least + 1);
+        (room(), room())
+    }
+
+    /// How many bytes the broker reads at once.
+    pub fn gulp(&self, rng: &mut Rng) -> usize {
+        if self.gulp_max == 0 { usize::MAX } else { 1 + rng.below(self.gulp_max) }
+    }
+}

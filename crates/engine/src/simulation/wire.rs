@@ -1,0 +1,102 @@
+//! What has gone over the simulated connections, read apart from the engine: the messages that
+//! clients have written and read, each by its stamp.
+
+use std::collections::BTreeMap;
+
+use mqtt::{Decoded, Packet, PacketType, QoS, Version, decode};
+use plan::Stamp;
+use rustc_hash::FxHashMap;
+
+/// A client: its agent and its index there.
+pub type Client = (usize, u32);
+/// A message: its stream and its place there.
+pub type Place = (u64, u32);
+
+/// What has gone over all connections.
+#[derive(Default)]
+pub struct Wire {
+    ways: FxHashMap<(usize, bool), Way>,
+    /// How often clients have written each message in full, and at which QoS.
+    pub sent: BTreeMap<Place, (u64, QoS)>,
+    /// How often each client has read each message in full.
+    pub received: BTreeMap<(Client, Place), u64>,
+    /// Packets that clients have written in full.
+    pub packets_sent: u64,
+    /// Packets that clients have read in full.
+    pub packets_received: u64,
+    /// Bytes that clients have written.
+    pub bytes_sent: u64,
+    /// Bytes that clients have read.
+    pub bytes_received: u64,
+    /// DISCONNECTs that were written in full.
+    pub goodbyes: u64,
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+struct Way {
+    /// The front of a packet.
+    partial: Vec<u8>,
+    /// It is no MQTT any more.
+    is_broken: bool,
+}
+
+impl Wire {
+    /// A client has written bytes.
+    pub fn sent(&mut self, connection: usize, _client: Client, bytes: &[u8]) {
+        self.bytes_sent += bytes.len() as u64;
+        let mut way = self.ways.remove(&(connection, true)).unwrap_or_default();
+        way.take(bytes, |packet| {
+            self.packets_sent += 1;
+            match packet {
+                Packet::Publish(publish) => {
+                    if let Some(stamp) = Stamp::read(publish.payload) {
+                        self.sent.entry(place(&stamp)).or_insert((0, publish.qos)).0 += 1;
+                    }
+                }
+                packet => {
+                    self.goodbyes += u64::from(packet.packet_type() == PacketType::Disconnect);
+                }
+            }
+        });
+        self.ways.insert((connection, true), way);
+    }
+
+    /// A client has read bytes.
+    pub fn received(&mut self, connection: usize, client: Client, bytes: &[u8]) {
+        self.bytes_received += bytes.len() as u64;
+        let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
+        way.take(bytes, |packet| {
+            self.packets_received += 1;
+            if let Packet::Publish(publish) = packet
+                && let Some(stamp) = Stamp::read(publish.payload)
+                && !publish.retain
+            {
+                *self.received.entry((client, place(&stamp))).or_default() += 1;
+            }
+        });
+        self.ways.insert((connection, false), way);
+    }
+}
+
+impl Way {
+    fn take(&mut self, bytes: &[u8], mut act: impl FnMut(&Packet<'_>)) {
+        self.partial.extend_from_slice(bytes);
+        let mut taken = 0;
+        while !self.is_broken {
+            match decode(Version::V311, &self.partial[taken..]) {
+                Ok(Decoded::Packet { packet, len }) => {
+                    act(&packet);
+                    taken += len;
+                }
+                Ok(Decoded::Incomplete { .. }) => break,
+                Err(_) => self.is_broken = true,
+            }
+        }
+        self.partial.drain(..taken);
+    }
+}
+
+fn place(stamp: &Stamp) -> Place {
+    (stamp.stream.key(), stamp.sequence)
+}

@@ -97,3 +97,14 @@ def test_the_limit_of_a_closed_loop_is_a_broker_without_a_free_processor(
     assert summary(verdict) == ("pass", limit)
     said = any("round trips were measured" in fact for fact in verdict.evidence)
     assert said is (limit == "window")
+
+
+@pytest.mark.parametrize(
+    ("busy", "intervals", "status"),
+    [(1, 5, "pass"), (1, 3, "pass"), (1, 2, "invalid"), (1, 1, "invalid"), (2, 5, "invalid")],
+)
+def test_one_busy_interval_of_several_discards_no_run(
+    busy: int, intervals: int, status: str, measured: MeasuredMaker
+) -> None:
+    fleet = {"busy_intervals_total": busy, "load_intervals_total": intervals}
+    assert summary(judge(measured(fleet=fleet), []))[0] == status

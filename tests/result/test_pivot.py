@@ -211,11 +211,21 @@ def test_a_search_says_what_it_found_with_its_interval(search: SearchResult) -> 
     assert found["search.points"].estimate == estimate_of([6], "")
 
 
-@pytest.mark.parametrize(("word", "numbers"), [("search.best", [6]), ("search.most", [2, 4])])
+@pytest.mark.parametrize(("word", "numbers"), [("search.best", [6]), ("search.most", [4])])
 def test_figures_are_asked_at_the_points_that_were_found(
     search: SearchResult, word: str, numbers: list[int]
 ) -> None:
     assert [point.number for point in points_of(search, word)] == numbers
+
+
+def test_a_largest_figure_and_its_columns_come_from_the_same_points(search: SearchResult) -> None:
+    replayed = tuple(point(n, 2000, 1500 + n, phase="most") for n in (7, 8))
+    more = search.model_copy(update={"points": (*search.points, *replayed)})
+    assert [each.number for each in points_of(more, "search.most")] == [4, 7, 8]
+    once = tuple(each for each in search.points if each.phase != "most")
+    answer = search.answer.model_copy(update={"most_point": 2})
+    alone = search.model_copy(update={"points": once, "answer": answer})
+    assert [each.number for each in points_of(alone, "search.most")] == [2]
 
 
 def test_a_largest_figure_that_was_not_counted_is_shown_with_its_limit(

@@ -74,6 +74,37 @@ def test_an_answer_has_its_interval_its_limit_and_what_broke() -> None:
     assert f"/s breaks, limited by broker: {EVIDENCE}; played again, " in answer.text
 
 
+def test_an_answer_that_breaks_again_is_the_value_below_it_that_held() -> None:
+    strategy, points = Strategy(Settings(1000, 1_000_000)), list[SearchPoint]()
+    while (following := strategy.next) is not None:
+        limit = 43_607 if following.phase != "confirm" else 42_700
+        outcome = Outcome("held" if following.value <= limit else "broken")
+        points.append(point(len(points) + 1, following.value, outcome))
+        strategy.take(outcome)
+    answer = answer_of(points, strategy.facts, TERMS)
+    confirmed = points[-1]
+    assert answer.best is not None
+    assert answer.confirmed
+    assert answer.best.value == answer.confirmed_at == confirmed.value
+    assert answer.best_point == confirmed.number
+    assert answer.best.low == confirmed.value < answer.best.high
+    assert answer.best.bound == "none"
+    said = answer.text.replace(THIN_SPACE, " ")
+    assert said.startswith(f"the limit is {answer.best.text}".replace(THIN_SPACE, " "))
+    assert " did not hold and " in said
+
+
+def test_an_answer_that_never_holds_again_is_not_confirmed() -> None:
+    strategy, points = Strategy(Settings(1000, 1_000_000)), list[SearchPoint]()
+    while (following := strategy.next) is not None:
+        held = following.phase != "confirm" and following.value <= 43_607
+        outcome = Outcome("held" if held else "broken")
+        points.append(point(len(points) + 1, following.value, outcome))
+        strategy.take(outcome)
+    answer = answer_of(points, strategy.facts, TERMS)
+    assert (answer.confirmed, answer.confirmed_at) == (False, None)
+
+
 def test_an_answer_looked_for_once_is_a_bracket() -> None:
     answer = answered(Settings(1000, 1_000_000, repeat=1), 43_607)
     assert answer.best is not None

@@ -29,14 +29,13 @@ from pubstorm.plan import ChangeRate, PublishAction, together
 from pubstorm.quantity import count_text, counted, duration_text, share_text
 from pubstorm.readings import Span
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus
+from pubstorm.result.machinery import too_busy
 from pubstorm.samples import Track, Tracks
 from pubstorm.slices import Measure, Series
 
 SECOND_NS = 10**9
 MIN_INTERVALS = 10
 """Intervals that a publish stage without changes must have to be judged as a phase."""
-MAX_BUSY_SHARE = 0.1
-"""Share of a phase's intervals in which a loop may be busier than allowed."""
 DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
 """What brokers call the messages that they dropped."""
 
@@ -273,7 +272,7 @@ class _Stage:
         publishers = self._run.cast.publishers
         inside = [i for i in self._inside(cut) if i.agent not in publishers]
         busy = sum(busy_share([interval]) > limits.busy for interval in inside)
-        if busy > MAX_BUSY_SHARE * len(inside):
+        if too_busy(busy, len(inside)):
             yield (
                 f"an engine's loop was busy for more than {share_text(limits.busy)} of the time "
                 f"in {count_text(busy)} of {counted(len(inside), 'interval')}"

@@ -90,7 +90,9 @@ def estimate_text(search: SearchResult, estimate: Estimate) -> str:
     """An estimate with its interval, and where that comes from."""
     if estimate.bound == "at_least":
         return f"{estimate.text}: beyond it nothing could be counted, or nothing was to be tried"
-    if estimate.bound == "none" or estimate.repeats < 2:
+    if estimate.bound == "none" and estimate.repeats > 1:
+        return f"{estimate.text} (the lower value held again, a larger one did not)"
+    if estimate.repeats < 2:
         return f"{estimate.text} (looked for once)"
     confidence = share_text(search.confidence)
     return f"{estimate.text} (mean of {estimate.repeats} repeats, {confidence} confidence)"

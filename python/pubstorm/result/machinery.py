@@ -6,6 +6,14 @@ from __future__ import annotations
 from pubstorm.result.measures import Latency
 from pubstorm.value import Value
 
+MAX_BUSY_INTERVALS_SHARE = 0.1
+"""Share of the intervals under full load in which a loop may be busier than allowed."""
+
+
+def too_busy(busy: int, intervals: int) -> bool:
+    """Returns whether loops were busy in too many intervals. One of several is chance."""
+    return busy > MAX_BUSY_INTERVALS_SHARE * intervals and (busy > 1 or intervals < 3)
+
 
 class ClockResult(Value):
     """How well an agent knew the reference clock, that of the host the run was started on."""

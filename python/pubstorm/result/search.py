@@ -33,7 +33,7 @@ class Estimate(Value):
     """How often it was looked for."""
     bound: Bound = "exact"
     """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
-    `low` and `high` are no confidence interval."""
+    or only a lower value held again: `low` and `high` are no confidence interval."""
     unit: Unit = ""
     """Of all three."""
 
@@ -108,9 +108,9 @@ class SearchAnswer(Value):
     """Who set the limit at the smallest value beyond the answer; none: the bound of the search was
     reached; null: nothing could be counted."""
     confirmed: bool | None = None
-    """Whether the answer held when it was played again; null: it was not."""
+    """Whether the value of `best` held when it was played again; null: it was not."""
     confirmed_at: float | None = None
-    """The value at which it held then, in the unit of the search: the answer, or one below it."""
+    """The value at which it held then, in the unit of the search, with the digits of a trial."""
     best_point: int | None = None
     """Number of the point that shows the scenario at the answer: the one that confirmed it, or the
     largest that held."""

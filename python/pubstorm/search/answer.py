@@ -35,6 +35,8 @@ def answer_of(points: Sequence[SearchPoint], facts: Facts, terms: Terms) -> Sear
     states = [outcome.state for _, outcome in facts.confirmations]
     again = [value for value, outcome in facts.confirmations if outcome.state == "held"]
     confirmed_at = again[0] / terms.per_unit if again else None
+    if best is not None and confirmed_at is not None and states[0] == "broken":
+        best = _lowered(best, confirmed_at)
     shown = confirmed_at if confirmed_at is not None or best is None else best.value
     most_value = None if facts.most_value is None else facts.most_value / terms.per_unit
     answer = SearchAnswer(
@@ -70,6 +72,15 @@ def _best(facts: Facts, terms: Terms) -> Estimate | None:
         ends = (held[0], held[0], _end(found[0], terms))
         return _estimate(ends, 1, "none", terms.unit)
     return _estimate(interval(held, terms.confidence), len(held), "exact", terms.unit)
+
+
+def _lowered(best: Estimate, confirmed: float) -> Estimate:
+    """Returns the value that held again as the answer, up to what was found before."""
+    bound: Bound = "at_least" if best.bound == "at_least" else "none"
+    high = max(best.high, confirmed)
+    return best.model_copy(
+        update={"value": confirmed, "low": confirmed, "high": high, "bound": bound}
+    )
 
 
 def _end(bracket: Bracket, terms: Terms) -> float:

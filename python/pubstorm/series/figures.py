@@ -41,9 +41,9 @@ def _figure(
 
 
 def points_of(search: SearchResult, word: str) -> list[SearchPoint]:
-    """The points that stand for what a search found: for `search.best` the one that shows its
-    answer, for `search.most` all that were played with the value of the largest figure. Where none
-    of those was counted they are shown all the same, with who set the limit."""
+    """The points that stand for what a search found. For `search.best` this is the one that shows
+    its answer; for `search.most` those that its mean comes from. Where none of those was counted
+    they are shown all the same, with who set the limit."""
     by_number = {point.number: point for point in search.points}
     if word == "search.best":
         shown = by_number.get(search.answer.best_point or 0)
@@ -53,7 +53,11 @@ def points_of(search: SearchResult, word: str) -> list[SearchPoint]:
     largest = shown or max(measured, key=lambda point: point.figure or 0.0, default=None)
     if largest is None:
         return []
-    return [p for p in measured if p.value == largest.value and p.counted == largest.counted]
+    alike = [p for p in measured if p.value == largest.value and p.counted == largest.counted]
+    # A point that was found as the largest of many is larger than it would be alone.
+    return [p for p in alike if p.phase == "most"] or [
+        max(alike, key=lambda point: point.figure or 0.0)
+    ]
 
 
 def _of_search(column: str, search: SearchResult) -> Figure:

@@ -16,10 +16,9 @@ from pubstorm.result import (
     PopulationResult,
     StageResult,
 )
+from pubstorm.result.machinery import too_busy
 from pubstorm.snapshot import STARVED_SHARE, Reason
 
-MAX_BUSY_INTERVALS_SHARE = 0.1
-"""Share of the intervals under full load in which a loop may be busier than allowed."""
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
 MIN_HELD_UP_SHARE = 0.01
@@ -125,7 +124,7 @@ def _saturation(measured: Measured) -> Iterable[Finding]:
         )
         yield _by_host(text, why) if _was_starved(fleet) else _by_generator(text)
     busy, intervals = fleet.busy_intervals_total, fleet.load_intervals_total
-    if busy > MAX_BUSY_INTERVALS_SHARE * intervals:
+    if too_busy(busy, intervals):
         text = (
             f"an engine's loop was busy for more than {share_text(limits.busy)} of the time in "
             f"{count_text(busy)} of {counted(intervals, 'interval')} under load"

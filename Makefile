@@ -4,7 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes
 SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
-	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))))
+	--set populations.$(name).clients=$$(( $(CLIENTS) / 2 ))) $(RAMP))
+# A short ramp needs frequent readings for a line of memory over connections.
+RAMP = $(shell test $(CLIENTS) -gt 100000 || \
+	echo --set monitors.interval=100ms --set snapshot_interval=200ms)
 # Test processes side by side: most of a test is waiting.
 WORKERS ?= 4
 SIDE_BY_SIDE = --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0

@@ -23,7 +23,7 @@ IpExt: 0
 SOCKSTAT = "sockets: used 160\nTCP: inuse 40 orphan 0 tw 3 alloc 50 mem 4\n"
 KERNEL = {
     *("tcp_retransmits", "tcp_listen_overflows", "tcp_sockets", "tcp_buffer_bytes"),
-    *("slab_bytes", "conntrack", "conntrack_max"),
+    *("slab_bytes", "kernel_bytes", "conntrack", "conntrack_max"),
 }
 
 
@@ -53,13 +53,16 @@ def test_the_kernels_counters_are_read_where_they_are(tmp_path: Path) -> None:
         (net / name).write_text(text)
     (net / "sockstat6").write_text("TCP6: inuse 2\nUDP6: inuse 0\n")
     (filters / "nf_conntrack_count").write_text("17\n")
-    (tmp_path / "meminfo").write_text("MemTotal:  24000 kB\nSlab:  500 kB\nSReclaimable:  9 kB\n")
+    meminfo = "MemTotal: 24000 kB\nSlab: 500 kB\nSReclaimable: 400 kB\nSUnreclaim: 100 kB\n"
+    (tmp_path / "meminfo").write_text(meminfo)
     found = read(HostMonitor(tmp_path))
     assert found["tcp_retransmits"] == 1234
     assert found["tcp_listen_overflows"] == 77
     assert found["tcp_sockets"] == 42
     assert found["conntrack"] == 17
     assert found["slab_bytes"] == 512_000
+    # Inodes and directory entries of 160 sockets count as reclaimable, though sockets hold them.
+    assert found["kernel_bytes"] == 102_400 + 160 * 1057
     assert found["tcp_buffer_bytes"] == 4 * PAGE_BYTES
     assert "conntrack_max" not in found
 

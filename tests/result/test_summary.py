@@ -28,6 +28,7 @@ from pubstorm.plan import (
     Stage,
 )
 from pubstorm.plan.model import Lifetime
+from pubstorm.report.summary import memory_table
 from pubstorm.result import (
     BrokerResult,
     Measured,
@@ -353,7 +354,8 @@ def test_memory_is_a_line_over_the_connections_of_each(accounted: Accounted) -> 
     tracks = {
         ("node-0", "rss_bytes"): memory([2 * n for n in EVEN_RAMP]),
         ("agent-0", "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 600),
-        ("host", "slab_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
+        ("host", "kernel_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
+        ("host", "slab_bytes"): memory([4 * n for n in EVEN_RAMP], 9_000),
         ("redis", "rss_bytes"): memory([1.0] * 10),
     }
     found = accounted(assembly(*ramp(EVEN_RAMP)), tracks)
@@ -364,8 +366,18 @@ def test_memory_is_a_line_over_the_connections_of_each(accounted: Accounted) -> 
     assert node.base_bytes == pytest.approx(BASE_BYTES)
     assert (node.r_squared, node.points) == (1, 10)
     assert node.bytes_of_million == pytest.approx(10_050_000_000)
-    assert lines["engines"].bytes_per_connection == pytest.approx(600)
+    assert lines["engines"].bytes_per_connection is None
+    assert lines["engines"].problem == "an engine takes its memory when it starts"
     assert lines["host"].bytes_per_connection == pytest.approx(5_000)
+
+
+def test_the_table_of_memory_has_no_row_without_a_line(accounted: Accounted) -> None:
+    tracks = {
+        ("agent-0", "rss_bytes"): memory([4 * n for n in EVEN_RAMP], 6),
+        ("host", "kernel_bytes"): memory([4 * n for n in EVEN_RAMP], 5_000),
+    }
+    table = memory_table(accounted(assembly(*ramp(EVEN_RAMP)), tracks).memory, "readings")
+    assert [str(row[0]) for row in table.rows] == ["host"]
 
 
 def test_without_connections_by_target_only_a_lone_broker_has_a_line(accounted: Accounted) -> None:
@@ -385,7 +397,7 @@ def test_clients_that_join_a_publish_stage_are_a_ramp_too(accounted: Accounted) 
         [after_s + n for n in range(1, LOAD_S)],
         [BASE_BYTES + 4 * 700.0 * per_second[after_s + n - 1] for n in range(1, LOAD_S)],
     )
-    tracks = {("agent-0", "rss_bytes"): track}
+    tracks = {("host", "kernel_bytes"): track}
     assert accounted(run, tracks).memory[0].problem is not None
     join = AddClients(clients=500, over_ns=LOAD_S * SECOND_NS)
     run.course.changes = [AppliedChange(2, START_NS + after_s * SECOND_NS, "join", REST, join)]

@@ -76,7 +76,7 @@ def test_a_metric_of_a_run_is_written_with_what_it_needs(written: str, allowed: 
 
 @pytest.mark.parametrize(
     "written",
-    ["engines.bytes_per_connection", "balance", "node.balance", "took@load", "connects_per_s"],
+    ["host.bytes_per_connection", "balance", "node.balance", "took@load", "connects_per_s"],
 )
 def test_a_metric_of_a_run_has_a_unit_and_reads_as_what_it_was(written: str) -> None:
     expression = parse_expression(written)

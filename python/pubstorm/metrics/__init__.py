@@ -406,8 +406,9 @@ HOST_METRICS: Mapping[str, str] = {
     "cpu_steal": "Time that the hypervisor gave to others.",
     "memory_used_bytes": "Memory in use.",
     "memory_available_bytes": "Memory that programs can still get.",
-    "slab_bytes": "Memory of the kernel's own objects; with many connections sockets are the most "
-    "of them.",
+    "slab_bytes": "Memory of the kernel's own objects, with caches that it can reclaim.",
+    "kernel_bytes": "The part of it that the kernel cannot reclaim; with many connections sockets "
+    "are the most of it.",
     "load1": "Load average of a minute.",
     "net_sent_bytes_per_s": "Bytes sent over all interfaces.",
     "net_received_bytes_per_s": "Bytes received over all interfaces.",

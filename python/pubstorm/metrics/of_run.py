@@ -29,8 +29,8 @@ class RunMetric:
 
 RUN_METRICS: Mapping[str, RunMetric] = {
     "bytes_per_connection": RunMetric(
-        "Memory that each connection adds, of a broker, of `engines` together, or of the kernel of "
-        "`host`.",
+        "Memory that each connection adds, of a broker, or of the kernel of `host` without caches "
+        "that it can reclaim.",
         "bytes",
         "memory",
         "none",
@@ -66,7 +66,7 @@ def check_run_metric(
     if statistic is not None:
         raise UnfitError(statistic, f"is {name} alone: it is one number")
     if metric.subject == "memory" and subject is None:
-        hint = f"for example broker.{name} or {ENGINES}.{name}"
+        hint = f"for example broker.{name} or host.{name}"
         raise UnfitError(name, f"is SUBJECT.{name}", hint)
     if metric.subject == "none" and subject is not None:
         raise UnfitError(subject, f"is {name} without a subject")

@@ -13,6 +13,9 @@ import psutil
 from pubstorm.monitor import Reading
 
 SOURCE = "host"
+SOCKET_CACHE_BYTES = 862 + 195
+"""Inode and directory entry of an open socket on Linux 6 (`sock_inode_cache` and `dentry`).
+The kernel counts both as reclaimable, though it cannot reclaim them while the socket is open."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PROC = Path("/proc")
 
@@ -67,6 +70,7 @@ class HostMonitor:
             "tcp_sockets": _pair(net / "sockstat", "TCP:", "inuse"),
             "tcp_buffer_bytes": _times(PAGE_BYTES, _pair(net / "sockstat", "TCP:", "mem")),
             "slab_bytes": _times(1024, _pair(self._proc / "meminfo", "Slab:", "Slab:")),
+            "kernel_bytes": self._held_bytes(),
             "conntrack": _number(sys / "nf_conntrack_count"),
             "conntrack_max": _number(sys / "nf_conntrack_max"),
         }
@@ -74,6 +78,15 @@ class HostMonitor:
         if six is not None and found["tcp_sockets"] is not None:
             found["tcp_sockets"] += six
         return {metric: value for metric, value in found.items() if value is not None}
+
+    def _held_bytes(self) -> int | None:
+        """Returns the memory of the kernel's own objects that it cannot reclaim. Caches of files
+        are left out: programs that list /proc fill them with an inode of each descriptor."""
+        held = _pair(self._proc / "meminfo", "SUnreclaim:", "SUnreclaim:")
+        sockets = _pair(self._proc / "net" / "sockstat", "sockets:", "used")
+        if held is None or sockets is None:
+            return None
+        return 1024 * held + SOCKET_CACHE_BYTES * sockets
 
 
 def _cpu_shares(spent: Mapping[str, float]) -> dict[str, float]:

@@ -90,8 +90,7 @@ def memory(result: Result) -> Table:
 
 def memory_table(models: Sequence[MemoryModel], points: str) -> Table:
     """Lines of memory over connections, fitted to some points."""
-    known = any(model.problem is None for model in models)
-    rows = [_memory_cells(model) for model in models] if known else []
+    rows = [_memory_cells(model) for model in models if model.problem is None]
     names = ("base", "per connection", "a million need", "R²", points)
     columns = (Column("memory of", right=False), *map(Column, names))
     missing = [f"{m.subject}: {m.problem}." for m in models if m.problem is not None]

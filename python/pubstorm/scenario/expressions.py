@@ -271,9 +271,9 @@ def _check(path: Path, expression: Expression, subjects: Subjects) -> Iterator[F
 
 
 def _check_memory(path: Path, expression: Expression, subjects: Subjects) -> Iterator[Finding]:
-    """That memory by connections is asked of a broker, the engines together, or the host."""
+    """Checks that memory by connections is asked of a broker or the host."""
     brokers = [name for name, each in subjects.items() if each.is_broker]
-    allowed = [*brokers, ENGINES, *(("host",) if "host" in subjects else ())]
+    allowed = [*brokers, *(("host",) if "host" in subjects else ())]
     name = _group(expression.subject or "", subjects)
     if name not in allowed:
         yield path, *unknown("subject", name, allowed)

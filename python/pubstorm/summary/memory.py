@@ -11,6 +11,7 @@ from statistics import StatisticsError, correlation, fmean, linear_regression
 
 from pubstorm.assemble import SECOND_NS, Assembly
 from pubstorm.merge import Interval
+from pubstorm.metrics.of_run import ENGINES
 from pubstorm.plan import AddClients
 from pubstorm.readings import Span
 from pubstorm.result import BrokerResult, MemoryModel, MemoryPoint, StageResult
@@ -22,8 +23,10 @@ SPREAD_MIN = 200
 """Connections by which the readings must differ."""
 R_SQUARED_MIN = 0.5
 """Share of the scatter that a line must explain."""
-KERNEL_METRIC = "slab_bytes"
-"""Memory of the objects of the host's kernel, of which sockets are most."""
+KERNEL_METRIC = "kernel_bytes"
+"""Memory of the objects of the host's kernel that it cannot reclaim, of which sockets are most."""
+AT_START = "an engine takes its memory when it starts"
+"""Why engines have no line over the ramp of one run."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def _subjects(watched: Watched) -> Iterator[tuple[str, Track, Connections]]:
             yield source, track, _connections(watched.assembly, line, _connected_to(targets))
     engines = _engines(watched.tracks, watched.assembly.agents_of_load)
     if engines.values:
-        yield "engines", engines, everything
+        yield ENGINES, engines, everything
     kernel = watched.tracks.get(("host", KERNEL_METRIC))
     if kernel is not None:
         yield "host", kernel, everything
@@ -196,6 +199,8 @@ def _model(
             connections=fmean(connections(track.at_s[place]) for place in held),
             bytes=fmean(track.values[place] for place in held),
         )
+    if subject == ENGINES:
+        return MemoryModel(subject=subject, points=len(points), problem=AT_START, steady=point)
     return fitted(subject, points, steady=point)
 
 

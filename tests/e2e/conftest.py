@@ -24,8 +24,9 @@ import pytest
 from tests.ports import free_port
 
 RUN_TIMEOUT_S = 180.0
-READY_TIMEOUT_S = 20.0
-GONE_TIMEOUT_S = 5.0
+READY_TIMEOUT_S = 60.0
+GONE_TIMEOUT_S = 30.0
+POLL_S = 0.01
 ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%")
 """What a busy machine does to the generator is no matter here: these tests look at counts."""
 DATA_ONLY = ("--no-report",)
@@ -55,6 +56,7 @@ class Mosquitto:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
+            time.sleep(POLL_S)
         pytest.fail(f"mosquitto does not start: {(self.folder / 'mosquitto.log').read_text()}")
 
     def signal(self, number: signal.Signals) -> None:
@@ -80,16 +82,16 @@ MosquittoMaker = Callable[..., Mosquitto]
 SmallDisk = Callable[[int], Path]
 
 
-@pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[MosquittoMaker]:
-    """Starts brokers with settings; they are gone after the test."""
+@contextlib.contextmanager
+def brokers_in(parent: Path) -> Iterator[MosquittoMaker]:
+    """Starts brokers with settings in a folder; they are gone afterwards."""
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if binary is None:
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
     started: list[Mosquitto] = []
 
     def start(**settings: object) -> Mosquitto:
-        folder = tmp_path / f"mosquitto-{len(started)}"
+        folder = parent / f"mosquitto-{len(started)}"
         folder.mkdir()
         port = free_port()
         defaults: dict[str, object] = {
@@ -106,11 +108,27 @@ def mosquitto(tmp_path: Path) -> Iterator[MosquittoMaker]:
         broker.start()
         return broker
 
-    yield start
-    for broker in started:
-        with contextlib.suppress(ProcessLookupError):
-            broker.signal(signal.SIGCONT)
-        broker.kill()
+    try:
+        yield start
+    finally:
+        for broker in started:
+            with contextlib.suppress(ProcessLookupError):
+                broker.signal(signal.SIGCONT)
+            broker.kill()
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[MosquittoMaker]:
+    """Starts brokers for a test."""
+    with brokers_in(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MosquittoMaker]:
+    """Starts brokers for the tests of a module."""
+    with brokers_in(tmp_path_factory.mktemp("brokers")) as start:
+        yield start
 
 
 @dataclass
@@ -185,9 +203,9 @@ def end_all(runs: Sequence[Run]) -> None:
 RunMaker = Callable[..., Run]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[RunMaker]:
-    """Starts `pubstorm run` on a scenario given as text."""
+@contextlib.contextmanager
+def runs_in(folder: Path) -> Iterator[RunMaker]:
+    """Starts `pubstorm run` on scenarios given as text; all runs are gone afterwards."""
     runs: list[Run] = []
 
     def make(
@@ -200,9 +218,9 @@ def start(tmp_path: Path) -> Iterator[RunMaker]:
     ) -> Run:
         path = scenario
         if isinstance(scenario, str):
-            path = tmp_path / "scenario.yaml"
+            path = folder / "scenario.yaml"
             path.write_text(scenario)
-        directory = out or tmp_path / f"run-{len(runs)}"
+        directory = out or folder / f"run-{len(runs)}"
         program = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
         process = subprocess.Popen(
             [*prefix, *program, *ANY_SPEED, *(() if report else DATA_ONLY), *arguments],
@@ -214,13 +232,24 @@ def start(tmp_path: Path) -> Iterator[RunMaker]:
         runs.append(Run(process, directory))
         return runs[-1]
 
-    yield make
-    end_all(runs)
+    try:
+        yield make
+    finally:
+        end_all(runs)
 
 
 @pytest.fixture
-def run(start: RunMaker) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Plays a scenario to its end; exit code and stored result."""
+def start(tmp_path: Path) -> Iterator[RunMaker]:
+    """Starts runs for a test."""
+    with runs_in(tmp_path) as make:
+        yield make
+
+
+Play = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def to_the_end(start: RunMaker) -> Play:
+    """Plays scenarios to their ends; exit code and stored result."""
 
     def play(*arguments: Any, **options: Any) -> tuple[int, dict[str, Any]]:
         played = start(*arguments, **options)
@@ -229,6 +258,31 @@ def run(start: RunMaker) -> Callable[..., tuple[int, dict[str, Any]]]:
         return code, played.result()
 
     return play
+
+
+@pytest.fixture
+def run(start: RunMaker) -> Play:
+    """Plays a scenario of a test."""
+    return to_the_end(start)
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the scenarios and runs that the tests of a module share."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def shared_start(shared_folder: Path) -> Iterator[RunMaker]:
+    """Starts runs that several tests of a module look at."""
+    with runs_in(shared_folder) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_run(shared_start: RunMaker) -> Play:
+    """Plays a scenario whose result several tests of a module look at."""
+    return to_the_end(shared_start)
 
 
 @pytest.fixture
@@ -241,7 +295,8 @@ def assert_gone(pids: Sequence[int]) -> None:
     """Waits a moment for processes to end; a zombie that nobody reaps has ended."""
     deadline_s = time.monotonic() + GONE_TIMEOUT_S
     while left := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < deadline_s, [psutil.Process(pid) for pid in left]
+        assert time.monotonic() < deadline_s, left
+        time.sleep(POLL_S)
 
 
 def is_alive(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """Whole runs under TLS against mosquitto: keys of the run and of the user, and handshakes that go
-wrong. Each way to fail has its word in the result, and what to look at in the verdict."""
+wrong. Each way to fail has its word in the result, and what to look at in the verdict. Most tests
+look at one population of a run that they share."""
 
 from __future__ import annotations
 
@@ -15,31 +16,39 @@ from pubstorm.keys.files import NewFile, write_files
 from pubstorm.keys.listener import certificate_settings, psk_settings
 from pubstorm.keys.psk import new_keys, psk_text
 
-Play = Callable[..., tuple[int, dict[str, Any]]]
+Played = tuple[int, dict[str, Any]]
+Play = Callable[..., Played]
 MosquittoMaker = Callable[..., Any]
 
+pytestmark = pytest.mark.xdist_group("tls")
+
 CLIENTS = 30
-LOAD = """
-{where}
-populations:
-  device:
+POPULATION = """
+  {name}:
     clients: {clients}
+    client_id: "{ids}-{{n}}"
     reconnect: never
+    at: {at}
     tls: {tls}
-    subscriptions: [{{topic: "up/{{n}}", qos: 1}}]
-    publications: [{{topic: "up/{{n}}", rate: 10/s, qos: 1}}]
+    subscriptions: [{{topic: "{name}/{{n}}", qos: 1}}]
+    publications: [{{topic: "{name}/{{n}}", rate: 10/s, qos: 1}}]"""
+STAGES = """
 stages: [connect, publish: 1s, disconnect]
 drain: 2s
 """
-OURS = "topology: {brokers: {broker: {kind: mosquitto}}}"
+VERSIONS = ("1.2", "1.3")
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 EXPIRED = Validity(NOW - 9 * DAY, NOW - DAY)
 VALID = Validity.of_days(9)
 
 
-def load(where: str, tls: str = "{}", clients: int = CLIENTS) -> str:
-    return LOAD.format(where=where, tls=tls, clients=clients)
+def population(name: str, at: str, tls: str = "{}", ids: str | None = None) -> str:
+    return POPULATION.format(name=name, clients=CLIENTS, ids=ids or name, at=at, tls=tls)
+
+
+def load(where: str, *populations: str) -> str:
+    return "".join((where, "\npopulations:", *populations, STAGES))
 
 
 def verdict(result: dict[str, Any]) -> tuple[str, str]:
@@ -50,168 +59,236 @@ def evidence(result: dict[str, Any]) -> str:
     return "\n".join(result["verdict"]["evidence"])
 
 
-def assert_complete(code: int, result: dict[str, Any], clients: int = CLIENTS) -> None:
-    device = result["populations"]["device"]
+def assert_complete(played: Played, name: str) -> None:
+    code, result = played
+    found = result["populations"][name]
     assert (code, result["verdict"]["status"]) == (0, "pass"), evidence(result)
-    assert (device["connected_max"], device["outcomes"]) == (clients, {})
-    assert device["sent_total"] == device["acked_total"] == clients * 10
-    assert device["received_total"] == device["expected_total"] == clients * 10
-    assert all(target.startswith("mqtts://") for target in result["targets"])
+    assert (found["connected_max"], found["outcomes"]) == (CLIENTS, {})
+    assert found["sent_total"] == found["acked_total"] == CLIENTS * 10
+    assert found["received_total"] == found["expected_total"] == CLIENTS * 10
 
 
-def assert_none_connects(code: int, result: dict[str, Any], reason: str) -> None:
-    device = result["populations"]["device"]
+CERTIFICATES = """
+topology:
+  brokers:
+    plain: embedded
+    by-server: {kind: mosquitto, tls: server}
+    by-mutual: {kind: mosquitto, tls: mutual}"""
+KEYS = "topology: {brokers: {by-psk: {kind: mosquitto, tls: psk}}}"
+
+
+def of_each_version(mode: str) -> list[str]:
+    """A population that says nothing of TLS, and one for each version."""
+    texts = [population(mode, f"by-{mode}").replace("    tls: {}\n", "")]
+    for version in VERSIONS:
+        tls = f'{{min_version: "{version}", max_version: "{version}"}}'
+        texts.append(population(f"{mode}-{version[-1]}", f"by-{mode}", tls))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def certified(shared_run: Play, shared_folder: Path) -> Played:
+    """Brokers and clients with certificates that the run makes, and a broker without TLS."""
+    everywhere = population("everywhere", "all").replace("    at: all\n", "")
+    populations = (everywhere, *of_each_version("server")[:1], *of_each_version("mutual"))
+    return shared_run(load(CERTIFICATES, *populations), out=shared_folder / "certified")
+
+
+@pytest.fixture(scope="module")
+def keyed(shared_run: Play, shared_folder: Path) -> Played:
+    """A broker and clients with keys that the run makes, in the shares of three agents."""
+    text = load(KEYS, *of_each_version("psk"))
+    return shared_run(text, "--set", "fleet.agents=3", out=shared_folder / "keyed")
+
+
+@pytest.mark.parametrize("name", ["server", "mutual", "mutual-2", "mutual-3"])
+def test_one_word_puts_brokers_and_clients_under_tls_of_either_version(
+    certified: Played, name: str
+) -> None:
+    assert_complete(certified, name)
+
+
+@pytest.mark.parametrize("name", ["psk", "psk-2", "psk-3"])
+def test_clients_are_shared_out_with_their_keys(keyed: Played, name: str) -> None:
+    agents = keyed[1]["fleet"]["agents"]
+    assert [agent["clients"] for agent in agents] == [CLIENTS] * 3
+    assert all(target.startswith("mqtts://") for target in keyed[1]["targets"])
+    assert_complete(keyed, name)
+
+
+def test_plain_targets_and_such_under_tls_go_together(certified: Played) -> None:
+    under_tls = [target.startswith("mqtts://") for target in certified[1]["targets"]]
+    assert under_tls == [False, True, True]
+    assert_complete(certified, "everywhere")
+
+
+@pytest.mark.usefixtures("certified", "keyed")
+def test_the_keys_of_a_run_are_gone_after_it(shared_folder: Path) -> None:
+    for name in ("certified", "keyed"):
+        topology = shared_folder / name / "topology"
+        assert not (topology / "keys").exists()
+        assert (topology / "keys-deleted.txt").exists()
+
+
+class Site:
+    """Brokers outside of runs, with keys of the user, as one list of targets."""
+
+    def __init__(self, folder: Path, mosquitto: MosquittoMaker) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self._mosquitto = mosquitto
+        self._targets: list[str] = []
+        authority = Authority.new("ours", VALID)
+        self._authority = authority
+        self.store("ca", authority.credential)
+        self.store("client", authority.client("client", VALID))
+        self.store("stranger", Authority.new("theirs", VALID).credential)
+
+    def store(self, stem: str, credential: Credential, folder: Path | None = None) -> None:
+        files = (("crt", credential.certificate), ("key", credential.key))
+        written = [NewFile((folder or self.folder) / f"{stem}.{end}", text) for end, text in files]
+        write_files(written)
+
+    def keys(self, stem: str, identity: str) -> dict[str, str]:
+        """Makes keys of all clients and stores them."""
+        keys = new_keys(f"{identity}-{n}" for n in range(CLIENTS))
+        write_files([NewFile(self.folder / f"{stem}.txt", psk_text(keys.items()))])
+        return keys
+
+    def broker(self, settings: Mapping[str, object], scheme: str = "mqtts") -> str:
+        """Starts a broker; what a population says in `at` to use it."""
+        words = {k: str(v).lower() if v is True else str(v) for k, v in settings.items()}
+        started = self._mosquitto(**words)
+        self._targets.append(f"{scheme}://127.0.0.1:{started.port}")
+        return f"{{brokers: target, first: {len(self._targets) - 1}, count: 1}}"
+
+    def with_certificate(
+        self, server: Validity = VALID, name: str = "127.0.0.1", mutual: bool = False
+    ) -> str:
+        """Starts a broker with a certificate of the authority `ca.crt`."""
+        own = self.folder / f"broker-{len(self._targets)}"
+        own.mkdir()
+        self.store("ca", self._authority.credential, own)
+        self.store("server", self._authority.server((name,), server), own)
+        return self.broker(certificate_settings(own, require_client=mutual, as_username=True))
+
+    def with_keys(self, stem: str) -> str:
+        """Starts a broker that knows the keys of a file."""
+        return self.broker(psk_settings(self.folder / f"{stem}.txt", as_username=True))
+
+    def scenario(self, *populations: str) -> Path:
+        """Stores a scenario for these brokers beside the keys."""
+        path = self.folder / "scenario.yaml"
+        path.write_text(load(f"target: [{', '.join(self._targets)}]", *populations))
+        return path
+
+
+@pytest.fixture(scope="module")
+def accepted(shared_run: Play, shared_folder: Path, shared_mosquitto: MosquittoMaker) -> Played:
+    """Keys of the user with which everybody connects."""
+    site = Site(shared_folder / "accepted", shared_mosquitto)
+    site.keys("psk", "keyed")
+    elsewhere = site.with_certificate(EXPIRED, "broker.example")
+    named = site.with_certificate(name="broker.example")
+    own = "{ca: ca.crt, certificate: client.crt, key: client.key}"
+    populations = (
+        population("keyed", site.with_keys("psk"), "{psk: {file: psk.txt}}"),
+        population("certified", site.with_certificate(mutual=True), own),
+        population("named", named, "{ca: ca.crt, server_name: broker.example}"),
+        population("trusting", elsewhere, "{verify: false}"),
+    )
+    return shared_run(site.scenario(*populations))
+
+
+@pytest.mark.parametrize("name", ["keyed", "certified"])
+def test_keys_and_a_certificate_of_the_user(accepted: Played, name: str) -> None:
+    assert_complete(accepted, name)
+
+
+def test_a_certificate_may_be_for_a_name_that_the_scenario_says(accepted: Played) -> None:
+    assert_complete(accepted, "named")
+
+
+def test_clients_that_verify_nothing_take_every_certificate(accepted: Played) -> None:
+    assert_complete(accepted, "trusting")
+
+
+@pytest.fixture(scope="module")
+def refused(shared_run: Play, shared_folder: Path, shared_mosquitto: MosquittoMaker) -> Played:
+    """Keys, certificates and brokers with which nobody connects."""
+    site = Site(shared_folder / "refused", shared_mosquitto)
+    site.keys("known", "device")
+    site.keys("other-device", "device")
+    site.keys("other-stranger", "stranger")
+    keyed, mutual = site.with_keys("known"), site.with_certificate(mutual=True)
+    valid, plain = site.with_certificate(), site.broker({})
+    populations = [
+        population("expired", site.with_certificate(EXPIRED), "{ca: ca.crt}"),
+        population("system", valid),
+        population("others", valid, "{ca: stranger.crt}"),
+        population("name", site.with_certificate(name="broker.example"), "{ca: ca.crt}"),
+        population("plain", plain),
+    ]
+    for version in VERSIONS:
+        most = f"max_version: '{version}'"
+        for identity in ("device", "stranger"):
+            psk = f"{{file: other-{identity}.txt, identity: '{identity}-{{n}}'}}"
+            name = f"{identity}-{version[-1]}"
+            populations.append(population(name, keyed, f"{{psk: {psk}, {most}}}"))
+        name = f"certificateless-{version[-1]}"
+        populations.append(population(name, mutual, f"{{ca: ca.crt, {most}}}"))
+    return shared_run(site.scenario(*populations))
+
+
+def test_where_nobody_connects_the_target_makes_the_run_invalid(refused: Played) -> None:
+    code, result = refused
     assert code == 3
     assert verdict(result) == ("invalid", "target"), evidence(result)
-    assert device["outcomes"] == {reason: CLIENTS}
-    assert f"{CLIENTS} × {reason}" in evidence(result)
-    assert f"{reason} ({CLIENTS} ×): " in evidence(result)
 
 
-@pytest.mark.parametrize("mode", ["server", "mutual", "psk"])
-def test_one_word_puts_brokers_and_clients_under_tls(run: Play, tmp_path: Path, mode: str) -> None:
-    plain = load(OURS).replace("    tls: {}\n", "")
-    out = tmp_path / "the run"
-    played = run(plain, "--set", f"topology.brokers.broker.tls={mode}", out=out)
-    assert_complete(*played)
-    assert not (out / "topology" / "keys").exists()
-    assert (out / "topology" / "keys-deleted.txt").exists()
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("device-2", "tls_refused"),
+        ("device-3", "tls_refused"),
+        ("stranger-2", "tls_refused"),
+        ("stranger-3", "tls_refused"),
+        ("certificateless-2", "tls_refused"),
+        ("certificateless-3", "tls_refused"),
+        ("plain", "tls_refused"),
+        ("expired", "certificate_expired"),
+        ("system", "certificate_untrusted"),
+        ("others", "certificate_untrusted"),
+        ("name", "certificate_name"),
+    ],
+)
+def test_each_way_to_fail_has_its_word(refused: Played, name: str, reason: str) -> None:
+    assert refused[1]["populations"][name]["outcomes"] == {reason: CLIENTS}
 
 
-@pytest.mark.parametrize("version", ["1.2", "1.3"])
-@pytest.mark.parametrize("mode", ["mutual", "psk"])
-def test_either_version_will_do(run: Play, mode: str, version: str) -> None:
-    text = load(OURS, f'{{min_version: "{version}", max_version: "{version}"}}')
-    assert_complete(*run(text, "--set", f"topology.brokers.broker.tls={mode}"))
-
-
-def test_clients_are_shared_out_with_their_keys(run: Play) -> None:
-    agents = ("--set", "fleet.agents=3")
-    assert_complete(*run(load(OURS), "--set", "topology.brokers.broker.tls=psk", *agents))
-
-
-def test_plain_targets_and_such_under_tls_go_together(run: Play) -> None:
-    where = "topology: {brokers: {plain: {kind: embedded}, safe: {kind: mosquitto, tls: server}}}"
-    code, result = run(load(where))
-    assert (code, verdict(result)[0]) == (0, "pass"), evidence(result)
-    assert [target.startswith("mqtts://") for target in result["targets"]] == [False, True]
-
-
-@pytest.fixture
-def psk_broker(mosquitto: MosquittoMaker, tmp_path: Path) -> Any:
-    """A broker that knows keys of device-0 and so on, in `psk.txt`."""
-    keys = new_keys(f"device-{n}" for n in range(CLIENTS))
-    write_files([NewFile(tmp_path / "psk.txt", psk_text(keys.items()))])
-    return mosquitto(**written(psk_settings(tmp_path / "psk.txt", as_username=True)))
-
-
-def written(settings: Mapping[str, object]) -> dict[str, str]:
-    return {
-        key: str(value).lower() if value is True else str(value) for key, value in settings.items()
-    }
-
-
-def tls_url(broker: Any) -> str:
-    return f"target: mqtts://127.0.0.1:{broker.port}"
-
-
-def test_keys_of_the_user(run: Play, psk_broker: Any) -> None:
-    assert_complete(*run(load(tls_url(psk_broker), "{psk: {file: psk.txt}}")))
-
-
-@pytest.mark.parametrize("version", ["1.2", "1.3"])
-@pytest.mark.parametrize("identity", ["device", "stranger"])
-def test_a_wrong_key_and_a_wrong_identity_are_refused(
-    run: Play, psk_broker: Any, tmp_path: Path, identity: str, version: str
-) -> None:
-    keys = new_keys(f"{identity}-{n}" for n in range(CLIENTS))
-    write_files([NewFile(tmp_path / "other.txt", psk_text(keys.items()))])
-    psk = f"{{file: other.txt, identity: '{identity}-{{n}}'}}"
-    text = load(tls_url(psk_broker), f"{{psk: {psk}, max_version: '{version}'}}")
-    assert_none_connects(*run(text), "tls_refused")
+def test_each_reason_says_what_to_look_at(refused: Played) -> None:
+    text = evidence(refused[1])
+    for reason, times in (
+        ("tls_refused", 7),
+        ("certificate_untrusted", 2),
+        ("certificate_expired", 1),
+        ("certificate_name", 1),
+    ):
+        assert f"{times * CLIENTS} × {reason}" in text
+        assert f"{reason} ({times * CLIENTS} ×): " in text
+    assert "look whether it speaks TLS at this port" in text
 
 
 def test_some_clients_without_a_key_of_the_broker_are_counted(
-    run: Play, psk_broker: Any, tmp_path: Path
+    run: Play, mosquitto: MosquittoMaker, tmp_path: Path
 ) -> None:
-    broken = (tmp_path / "psk.txt").read_text().splitlines()
-    broken[7] = f"{broken[7].partition(':')[0]}:{'00' * 32}"
-    write_files([NewFile(tmp_path / "other.txt", "\n".join(broken).encode())])
-    code, result = run(load(tls_url(psk_broker), "{psk: {file: other.txt}}"))
+    site = Site(tmp_path / "site", mosquitto)
+    keys = site.keys("psk", "device")
+    at = site.with_keys("psk")
+    broken = {**keys, "device-7": "00" * 32}
+    write_files([NewFile(site.folder / "other.txt", psk_text(broken.items()))])
+    code, result = run(site.scenario(population("device", at, "{psk: {file: other.txt}}")))
     device = result["populations"]["device"]
     assert (code, verdict(result)[0]) == (0, "pass")
     assert (device["connected_max"], device["outcomes"]) == (CLIENTS - 1, {"tls_refused": 1})
     assert f"device: 1 of {CLIENTS} connection attempts failed: 1 × tls_refused" in evidence(result)
-
-
-def store(folder: Path, stem: str, credential: Credential) -> None:
-    files = (("crt", credential.certificate), ("key", credential.key))
-    write_files([NewFile(folder / f"{stem}.{ending}", content) for ending, content in files])
-
-
-@pytest.fixture
-def certificate_broker(mosquitto: MosquittoMaker, tmp_path: Path) -> Callable[..., Any]:
-    """Starts a broker with a certificate of the authority `ca.crt`."""
-
-    def start(
-        server: Validity = VALID, names: tuple[str, ...] = ("127.0.0.1",), mutual: bool = False
-    ) -> Any:
-        authority = Authority.new("ours", VALID)
-        store(tmp_path, "ca", authority.credential)
-        store(tmp_path, "server", authority.server(names, server))
-        store(tmp_path, "client", authority.client("client", VALID))
-        settings = certificate_settings(tmp_path, require_client=mutual, as_username=True)
-        return mosquitto(**written(settings))
-
-    return start
-
-
-def test_a_certificate_of_the_user(run: Play, certificate_broker: Callable[..., Any]) -> None:
-    broker = certificate_broker(mutual=True)
-    tls = "{ca: ca.crt, certificate: client.crt, key: client.key}"
-    assert_complete(*run(load(tls_url(broker), tls)))
-
-
-def test_an_expired_certificate_of_the_broker(
-    run: Play, certificate_broker: Callable[..., Any]
-) -> None:
-    broker = certificate_broker(EXPIRED)
-    assert_none_connects(*run(load(tls_url(broker), "{ca: ca.crt}")), "certificate_expired")
-
-
-def test_an_authority_that_nobody_trusts(
-    run: Play, certificate_broker: Callable[..., Any], tmp_path: Path
-) -> None:
-    broker = certificate_broker()
-    assert_none_connects(*run(load(tls_url(broker))), "certificate_untrusted")
-    store(tmp_path, "other", Authority.new("theirs", VALID).credential)
-    other = run(load(tls_url(broker), "{ca: other.crt}"))
-    assert_none_connects(*other, "certificate_untrusted")
-
-
-def test_a_certificate_for_another_name(run: Play, certificate_broker: Callable[..., Any]) -> None:
-    where = tls_url(certificate_broker(names=("broker.example",)))
-    assert_none_connects(*run(load(where, "{ca: ca.crt}")), "certificate_name")
-    assert_complete(*run(load(where, "{ca: ca.crt, server_name: broker.example}")))
-
-
-def test_clients_that_verify_nothing_take_every_certificate(
-    run: Play, certificate_broker: Callable[..., Any]
-) -> None:
-    broker = certificate_broker(EXPIRED, ("broker.example",))
-    assert_complete(*run(load(tls_url(broker), "{verify: false}")))
-
-
-@pytest.mark.parametrize("version", ["1.2", "1.3"])
-def test_a_client_without_a_certificate_is_refused(
-    run: Play, certificate_broker: Callable[..., Any], version: str
-) -> None:
-    where = tls_url(certificate_broker(mutual=True))
-    played = run(load(where, f"{{ca: ca.crt, max_version: '{version}'}}"))
-    assert_none_connects(*played, "tls_refused")
-
-
-def test_a_broker_that_speaks_no_tls(run: Play, mosquitto: MosquittoMaker) -> None:
-    code, result = run(load(tls_url(mosquitto())))
-    assert_none_connects(code, result, "tls_refused")
-    assert "look whether it speaks TLS at this port" in evidence(result)

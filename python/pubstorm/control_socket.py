@@ -14,9 +14,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pubstorm.errors import PubstormError, UsageError
+from pubstorm.run_directory import CONTROL_FILE
 from pubstorm.value import Value
 
-NAME = "control.sock"
 PATIENCE_S = 10.0
 """How long either side waits for the other."""
 LINE_BYTES_MAX = 4096
@@ -106,7 +106,7 @@ def _short_path(directory: Path) -> Iterator[str]:
     """The socket's path by way of an open descriptor: the kernel takes no more than 108 bytes."""
     descriptor = os.open(directory, os.O_DIRECTORY | os.O_PATH | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{descriptor}/{NAME}"
+        yield f"/proc/self/fd/{descriptor}/{CONTROL_FILE}"
     finally:
         os.close(descriptor)
 

@@ -3,6 +3,7 @@ network namespaces, keys and passwords. Where nothing is left it does nothing.""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -10,18 +11,16 @@ from pathlib import Path
 
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.report import SCENARIO_FILE
+from pubstorm.run_directory import CONTROL_FILE, RESERVE_FILE
 from pubstorm.topology.bridges.network import remove_namespace
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import Leftover, end, leftovers
 from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
 
-TOPOLOGIES = (
-    "topology",
-    "steps/*/topology",
-    "points/*/topology",
-    "steps/*/points/*/topology",
-)
-"""Folders of topologies, in that of a run, a series or a search."""
+STEPS = ("steps/*", "points/*", "steps/*/points/*")
+"""Folders of runs in that of a series or a search."""
+AIDS = (RESERVE_FILE, CONTROL_FILE)
+"""Files that a run needs only while it goes on."""
 RUN_GRACE_S = 30.0
 """How long a run may take to end by itself, brokers and all."""
 NAMED_MAX = 3
@@ -34,7 +33,8 @@ def take_down(path: Path, *, force: bool, say: Callable[[str], None]) -> None:
     if not (path / SCENARIO_FILE).is_file():
         hint = "name a folder that `pubstorm run` has made"
         raise StoredRunError(f"found no run in {path}", hint)
-    folders = sorted(folder for pattern in TOPOLOGIES for folder in path.glob(pattern))
+    runs_in = [path, *sorted(folder for pattern in STEPS for folder in path.glob(pattern))]
+    folders = [folder / "topology" for folder in runs_in if (folder / "topology").is_dir()]
     records = {folder: read_record(folder / STARTED_FILE) for folder in folders}
     runs = {s.pid: s for record in records.values() for s in record if _goes_on(s)}
     if runs and not force:
@@ -47,6 +47,10 @@ def take_down(path: Path, *, force: bool, say: Callable[[str], None]) -> None:
     for folder, record in records.items():
         for words in _taken_down(folder, record):
             say(words)
+    for file in (folder / aid for folder in runs_in for aid in AIDS):
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
+            say(f"deleted {file}")
     say("nothing is left of this run")
 
 

@@ -15,7 +15,7 @@ from pubstorm.live import Live
 from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
 from pubstorm.plan import targets_by_name
-from pubstorm.report import write_reports
+from pubstorm.report import RESULT_FILE, write_reports
 from pubstorm.result import (
     BridgeResult,
     BrokerResult,
@@ -72,10 +72,12 @@ def record(recording: Recording, brought: Brought) -> Result:
     measured = _measured(recording, brought, environment)
     judged = Result.judged(measured, judge(measured, scenario.thresholds))
     result = judged.model_copy(update={"table": cells(scenario.table, judged)})
-    directory.write("result.json", result.to_json())
-    problems = write_reports(directory.path, directory.write) if recording.reports else ()
-    for problem in problems:
-        recording.live.note(problem)
+    reason = directory.write(RESULT_FILE, result.to_json())
+    if reason is not None:
+        recording.live.warn(f"the result is not stored: {reason}")
+    elif recording.reports:
+        for problem in write_reports(directory.path, directory.write):
+            recording.live.warn(problem)
     return result
 
 
@@ -140,5 +142,5 @@ def _storage_event(recording: Recording, at_s: float) -> Iterator[Event]:
     failure = recording.directory.failure
     if failure is not None:
         text = f"{failure}: what is stored of this run is not complete"
-        recording.live.note(text)
+        recording.live.warn(text)
         yield Event(at_s=at_s, kind="storage", text=text)

@@ -95,11 +95,13 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
     check_host_files(scenario, provisional_plan(scenario))
     run = _Run(scenario, options, live)
     live.begin(scenario.name)
-    try:
-        return await run.play()
-    finally:
-        live.end()
-        run.close()
+    # Signals stay caught until the result is stored.
+    with caught_signals(run.interrupt):
+        try:
+            return await run.play()
+        finally:
+            live.end()
+            run.close()
 
 
 @contextmanager
@@ -160,24 +162,23 @@ class _Run:
             cut=faulty_bridges(self._scenario),
         )
         topology.tell(emit)
-        with caught_signals(self._interrupt):
-            try:
-                topology.keys.make(provisional_plan(self._scenario))
-                topology.services.prepare(provisional_plan(self._scenario))
-                await self._unless_interrupted(topology.start(self._live.starting))
-                self._note_bridges(topology)
-                plan = self._compile(topology)
-                observed = self._observed(plan, topology)
-                watch = self._watch(observed, topology)
-                self._faults = Faults(topology, topology.bridges.links, topology.networks)
-                kept = self._older_targets(is_own)
-                residual = topology.keys.observing(observed)
-                clean_start = CleanStart(residual, self._scenario.clean_start, kept)
-                assembly = await self._play_cleanly(plan, watch, clean_start)
-            finally:
-                if is_own:
-                    await topology.stop()
-                    self._residue += await self._clean_outside(topology)
+        try:
+            topology.keys.make(provisional_plan(self._scenario))
+            topology.services.prepare(provisional_plan(self._scenario))
+            await self._unless_interrupted(topology.start(self._live.starting))
+            self._note_bridges(topology)
+            plan = self._compile(topology)
+            observed = self._observed(plan, topology)
+            watch = self._watch(observed, topology)
+            self._faults = Faults(topology, topology.bridges.links, topology.networks)
+            kept = self._older_targets(is_own)
+            residual = topology.keys.observing(observed)
+            clean_start = CleanStart(residual, self._scenario.clean_start, kept)
+            assembly = await self._play_cleanly(plan, watch, clean_start)
+        finally:
+            if is_own:
+                await topology.stop()
+                self._residue += await self._clean_outside(topology)
         return record(
             Recording(
                 scenario=self._scenario,
@@ -295,7 +296,7 @@ class _Run:
         staff = Staff(self._scenario, plan, site)
         fleet = await staff.fleet(self._directory.logs, self._happenings.put_nowait)
         for text in staff.shortages():
-            self._live.note(text)
+            self._live.warn(text)
             self._warnings.append(Event(at_s=0.0, kind="host", text=text))
         return fleet
 
@@ -338,7 +339,7 @@ class _Run:
     def _note_bridges(self, topology: Topology) -> None:
         """Says which bridges are not up; the run goes on, since a part of them is a finding."""
         for text in topology.bridges.missing():
-            self._live.note(text)
+            self._live.warn(text)
             self._warnings.append(Event(at_s=0.0, kind="bridge", text=text))
 
     async def _conduct(self, plan: Plan, fleet: Fleet, watch: Watch) -> Conductor:
@@ -370,7 +371,8 @@ class _Run:
             return None
         return FaultPlay(planned, self._faults, self._happenings.put_nowait)
 
-    def _interrupt(self, number: signal.Signals) -> None:
+    def interrupt(self, number: signal.Signals) -> None:
+        """Ends the run, with what it has measured."""
         self._interrupted.set()
         if self._conducting:
             self._happenings.put_nowait(Interrupt(number.name))

@@ -5,6 +5,7 @@ It knows files and nothing of their content."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import re
@@ -19,6 +20,10 @@ from pubstorm.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 2**20
 """Kept free while a run goes on, so that its result fits on a disk that has filled up meanwhile."""
+
+
+CONTROL_FILE = "control.sock"
+"""The socket that takes changes while a run goes on."""
 
 
 class RunDirectory:
@@ -55,8 +60,9 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             (self.path / RESERVE_FILE).unlink()
 
-    def write(self, file: str, text: str) -> bool:
-        """Puts a file in place as a whole, never half; whether it could."""
+    def write(self, file: str, text: str) -> str | None:
+        """Puts a file in place as a whole, never half. Returns why it could not be written; None
+        if it is in place."""
         target = self.path / file
         temporary = target.with_name(f".{file}.new")
         try:
@@ -69,8 +75,8 @@ class RunDirectory:
             self._failed(file, error)
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            return False
-        return True
+            return self._reason(error)
+        return None
 
     def append_snapshot(self, line: bytes) -> None:
         """Appends a snapshot as it came, until writing fails once."""
@@ -106,7 +112,12 @@ class RunDirectory:
 
     def _failed(self, file: str, error: OSError) -> None:
         if self.failure is None:
-            self.failure = f"cannot write {self.path / file}: {error.strerror}"
+            self.failure = f"cannot write {self.path / file}: {self._reason(error)}"
+
+    def _reason(self, error: OSError) -> str:
+        if error.errno == errno.ENOENT and not self.path.exists():
+            return "the folder of the run was removed or renamed"
+        return error.strerror or str(error)
 
 
 def set_aside(folder: Path) -> None:

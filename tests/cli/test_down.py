@@ -101,6 +101,17 @@ def test_what_a_run_a_series_or_a_search_left_is_taken_down(shell: Shell, folder
     assert shell("down", "run") == (0, NOTHING, "")
 
 
+def test_what_a_run_needs_only_while_it_goes_on_is_deleted(shell: Shell) -> None:
+    for folder in ("run", "run/steps/01-a", "run/points/001-a"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, ".reserve").touch()
+        Path(folder, "control.sock").touch()
+    code, text, _ = shell("down", "run")
+    assert code == 0
+    assert "deleted run/.reserve\ndeleted run/control.sock\n" in text
+    assert not [*Path("run").rglob(".reserve"), *Path("run").rglob("control.sock")]
+
+
 def test_a_network_that_is_left_is_removed(shell: Shell) -> None:
     name = f"pubstorm-{secrets.token_hex(4)}-uplink"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)

@@ -174,6 +174,7 @@ class Run:
         code = self.process.wait(RUN_TIMEOUT_S)
         self._reader.join(RUN_TIMEOUT_S)
         assert "Traceback" not in self.stderr, self.stderr
+        assert not [*self.directory.rglob(".reserve"), *self.directory.rglob("control.sock")]
         return code
 
     @property

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,10 @@ def test_a_full_disk_ends_no_run(
         "--set",
         "snapshot_interval=100ms",
         out=disk / "run",
+        report=True,
     )
     assert run.finish() == 0
+    assert "! there is no report.html: No space left on device" in run.stderr
     assert re.search(r"(snapshots.jsonl|samples.csv): No space left on device", run.stderr)
     assert "PASS" in run.stdout
     assert "6\u202f000" in run.stdout
@@ -225,9 +228,25 @@ def test_a_full_disk_from_the_start_is_an_error(
     disk = small_disk(1280)
     with contextlib.suppress(OSError):
         (disk / "ballast").write_bytes(bytes(1300 << 10))
-    run = start(LOAD.format(target=mosquitto().url, time="2s"), out=disk / "run")
-    assert run.finish() in (0, 2)
+    load = LOAD.format(target=mosquitto().url, time="1s")
+    run = start(load, "--quiet", out=disk / "run")
+    assert run.finish() == 3
     assert "No space left on device" in run.stderr
+    assert "error: " in run.stderr
+
+
+def test_a_run_whose_folder_goes_away_has_no_result_and_ends_with_3(
+    start: RunMaker, mosquitto: MosquittoMaker
+) -> None:
+    run = start(LOAD.format(target=mosquitto().url, time="2s"), "--quiet")
+    while not (run.directory / "snapshots.jsonl").exists():
+        assert run.process.poll() is None
+        time.sleep(0.01)
+    renamed = run.directory.rename(run.directory.with_name("renamed"))
+    assert run.finish() == 3
+    assert "! the result is not stored: the folder of the run was removed or renamed" in run.stderr
+    assert f"error: found no result.json in {run.directory}" in run.stderr
+    assert (renamed / "snapshots.jsonl").stat().st_size > 0
 
 
 def test_a_late_generator_makes_the_run_invalid(run: Play, mosquitto: MosquittoMaker) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.control_socket import LINE_BYTES_MAX, NAME, ask, listening
+from pubstorm.control_socket import LINE_BYTES_MAX, ask, listening
 from pubstorm.errors import UsageError
+from pubstorm.run_directory import CONTROL_FILE
 
 
 async def change(words: str) -> str:
@@ -50,7 +51,7 @@ def test_a_refusal_comes_back_with_its_hint(tmp_path: Path) -> None:
 
 def test_only_the_owner_can_open_it_and_it_is_gone_afterwards(tmp_path: Path) -> None:
     modes: list[int] = []
-    with_a_run(tmp_path, lambda: modes.append((tmp_path / NAME).stat().st_mode))
+    with_a_run(tmp_path, lambda: modes.append((tmp_path / CONTROL_FILE).stat().st_mode))
     assert [stat.S_IMODE(mode) for mode in modes] == [0o600]
     assert list(tmp_path.iterdir()) == []
 
@@ -77,7 +78,7 @@ def test_what_is_no_line_of_words_does_no_harm(tmp_path: Path, garbage: bytes) -
 
     def act() -> None:
         with socket.socket(socket.AF_UNIX) as stream:
-            stream.connect(str(tmp_path / NAME))
+            stream.connect(str(tmp_path / CONTROL_FILE))
             stream.sendall(garbage)
         answers.append(ask(tmp_path, "yes"))
 
@@ -86,12 +87,12 @@ def test_what_is_no_line_of_words_does_no_harm(tmp_path: Path, garbage: bytes) -
 
 
 def test_a_run_that_cannot_listen_goes_on_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("in the way")
+    (tmp_path / CONTROL_FILE).write_text("in the way")
     done: list[bool] = []
     notes = with_a_run(tmp_path, lambda: done.append(True))
     assert done == [True]
     assert notes == ["no change by control is possible: Address already in use"]
-    assert (tmp_path / NAME).read_text() == "in the way"
+    assert (tmp_path / CONTROL_FILE).read_text() == "in the way"
 
 
 @pytest.mark.parametrize("folder", ["", "none", "file"])
@@ -104,6 +105,6 @@ def test_where_no_run_goes_on_is_said(tmp_path: Path, folder: str) -> None:
 
 def test_a_socket_left_by_a_killed_run_is_no_run(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(tmp_path / NAME))
+        stale.bind(str(tmp_path / CONTROL_FILE))
     with pytest.raises(UsageError, match="no run goes on in"):
         ask(tmp_path, "rate 2 device")

@@ -56,17 +56,23 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(
 ) -> None:
     directory = RunDirectory.create(tmp_path / "run")
     directory.release()
-    assert directory.write("result.json", "old")
+    assert directory.write("result.json", "old") is None
 
     def refuse(_descriptor: int) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", refuse)
-    assert not directory.write("result.json", "new and longer")
+    assert directory.write("result.json", "new and longer") == "No space left on device"
     assert (directory.path / "result.json").read_text() == "old"
     assert sorted(path.name for path in directory.path.iterdir()) == ["logs", "result.json"]
     assert directory.failure is not None
     assert directory.failure.endswith("result.json: No space left on device")
+
+
+def test_a_folder_that_is_gone_is_named_as_that(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.path.rename(tmp_path / "renamed")
+    assert directory.write("result.json", "") == "the folder of the run was removed or renamed"
 
 
 def test_after_a_failure_no_snapshot_is_written_half(tmp_path: Path) -> None:

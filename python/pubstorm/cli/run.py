@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from pubstorm.cli.console import standard_output
 from pubstorm.errors import UsageError
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live, live_for
-from pubstorm.output import never_waiting
-from pubstorm.report import SEARCH_FILE
+from pubstorm.output import never_waiting, warn
+from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
 from pubstorm.report.search import render_answer, render_search
 from pubstorm.report.series import render_series, render_verdicts
 from pubstorm.report.text import render, render_verdict
@@ -25,6 +26,8 @@ from pubstorm.series import resume_series, run_series
 from pubstorm.signals import INTERRUPTED
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
+NOT_STORED = 3
+"""Exit code where a result could not be stored."""
 
 
 @click.command()
@@ -57,18 +60,22 @@ def run(
     answer is found. Ends with 0 where it passes, 1 where a threshold fails, 2 on a wrong scenario,
     3 where the run is invalid, 130 when interrupted; a series ends with the highest of its steps, a
     search with 0 where there is an answer, 1 where no value holds, 3 where nothing could be
-    counted.
+    counted. Where a result cannot be stored, it ends with 3.
     """
     console = standard_output()
     asked = replace(asked, reports=not no_report)
     with never_waiting():
         played = _played(asked, out, resume, live_for(console, quiet))
     if isinstance(played, Series):
-        return _told_series(played, console, quiet)
-    if isinstance(played, SearchResult):
-        return _told_search(played, console, quiet)
-    (render_verdict if quiet else render)(played, console)
-    return INTERRUPTED if played.interrupted else EXIT_CODES[played.verdict.status]
+        code, files = _told_series(played, console, quiet), [SERIES_FILE]
+        files += [f"{step.folder}/{_file(step)}" for step in played.steps if step.status]
+    elif isinstance(played, SearchResult):
+        code, files = _told_search(played, console, quiet), [SEARCH_FILE]
+    else:
+        (render_verdict if quiet else render)(played, console)
+        code = INTERRUPTED if played.interrupted else EXIT_CODES[played.verdict.status]
+        files = [RESULT_FILE]
+    return code if _are_stored(Path(played.run_directory), files) else NOT_STORED
 
 
 def _played(
@@ -102,6 +109,21 @@ def _told_series(series: Series, console: Console, quiet: bool) -> int:
 def _told_search(search: SearchResult, console: Console, quiet: bool) -> int:
     (render_answer if quiet else render_search)(search, console)
     return INTERRUPTED if search.interrupted else EXIT_CODES[search.status]
+
+
+def _are_stored(folder: Path, files: Iterable[str]) -> bool:
+    """Whether these results are in the folder; reports the first one that is not."""
+    missing = next((file for file in files if not (folder / file).is_file()), None)
+    if missing is None:
+        return True
+    warn(f"error: found no {missing} in {folder}: the result is not stored")
+    if folder.exists():
+        warn(f"  hint: with room on the disk, pubstorm report {folder} makes it from what was kept")
+    return False
+
+
+def _file(step: SeriesStep) -> str:
+    return RESULT_FILE if step.answer is None else SEARCH_FILE
 
 
 def _code(step: SeriesStep) -> int:

@@ -10,6 +10,7 @@ from typing import Protocol
 from rich.console import Console
 
 from pubstorm.histogram import Histogram
+from pubstorm.output import warn
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class Live(Protocol):
     def note(self, text: str) -> None:
         """One line about something that happened."""
 
+    def warn(self, text: str) -> None:
+        """One line about something that the user has to know, even of a quiet run."""
+
     def end(self) -> None:
         """Nothing more comes; what was drawn is taken away. May be called twice."""
 
@@ -89,8 +93,19 @@ class SilentLive:
     def note(self, text: str) -> None:
         """Ignored."""
 
+    def warn(self, text: str) -> None:
+        """Ignored."""
+
     def end(self) -> None:
         """Ignored."""
+
+
+class QuietLive(SilentLive):
+    """Shows what the user has to know."""
+
+    def warn(self, text: str) -> None:
+        """Prints the line on stderr."""
+        warn(f"! {text}")
 
 
 def live_for(console: Console, quiet: bool) -> Live:
@@ -99,5 +114,5 @@ def live_for(console: Console, quiet: bool) -> Live:
     from pubstorm.live.terminal import TerminalLive
 
     if quiet:
-        return SilentLive()
+        return QuietLive()
     return TerminalLive(console) if console.is_terminal else PlainLive()

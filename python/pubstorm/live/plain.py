@@ -30,6 +30,10 @@ class PlainLive:
         """Prints the note."""
         warn(f"! {text}")
 
+    def warn(self, text: str) -> None:
+        """Prints it as a note."""
+        self.note(text)
+
     def end(self) -> None:
         """Nothing is left to take away."""
 

@@ -56,6 +56,10 @@ class TerminalLive:
         """Prints a line above the display."""
         self._console.print(Text.assemble(("! ", "bold yellow"), text), soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """Prints it as a note."""
+        self.note(text)
+
     def end(self) -> None:
         """Takes the display away."""
         if self._live is not None:

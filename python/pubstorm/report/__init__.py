@@ -11,6 +11,7 @@ from rich.console import Console
 from pubstorm.report.search import render_search
 from pubstorm.report.series import render_series
 from pubstorm.report.stored import (
+    RESULT_FILE,
     SCENARIO_FILE,
     SEARCH_FILE,
     SERIES_FILE,
@@ -22,6 +23,7 @@ from pubstorm.report.stored import (
 from pubstorm.report.text import render
 
 __all__ = [
+    "RESULT_FILE",
     "SCENARIO_FILE",
     "SEARCH_FILE",
     "SERIES_FILE",

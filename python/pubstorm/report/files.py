@@ -77,5 +77,5 @@ def _written(file: str, rendered: Callable[[], str], write: Write) -> Iterator[s
     except Exception as error:  # whatever is wrong with one file must not cost the others
         yield f"there is no {file}: {type(error).__name__}: {error}"
         return
-    if not write(file, text):
-        yield f"there is no {file}: it could not be written"
+    if (reason := write(file, text)) is not None:
+        yield f"there is no {file}: {reason}"

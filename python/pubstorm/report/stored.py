@@ -24,8 +24,8 @@ FOLDED_FILE = "profile/folded.txt"
 
 V = TypeVar("V", bound=Value)
 
-Write = Callable[[str, str], bool]
-"""Puts a file with this name and text in place, and returns True if it could."""
+Write = Callable[[str, str], str | None]
+"""Puts a file with this name and text in place. Returns why it could not; None if it could."""
 
 
 @dataclass(frozen=True)

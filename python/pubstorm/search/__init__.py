@@ -83,7 +83,8 @@ async def play_search(scenario: Scenario, options: SearchOptions, live: Live) ->
     playing = _Playing(scenario, options, directory, live)
     if stored is not None:
         playing.continues(stored)
-    return await playing.play()
+    with contextlib.closing(directory):
+        return await playing.play()
 
 
 def settings_of(search: Search) -> Settings:
@@ -134,9 +135,22 @@ class _Playing:
 
     async def play(self) -> SearchResult:
         """Plays what is next until there is an answer, or the user ends it."""
+        # Signals stay caught until the search is stored.
+        with caught_signals(lambda _: self._interrupted.set()):
+            await self._play()
+            self._directory.release()
+            if self._directory.failure is not None:
+                self._live.warn(f"{self._directory.failure}: what is stored is not complete")
+            found = self._store()
+            if self._options.asked.reports:
+                for problem in write_reports(self._directory.path, self._directory.write):
+                    self._live.warn(problem)
+        self._live.step(found.answer.text)
+        return found
+
+    async def _play(self) -> None:
         self._store()
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(caught_signals(lambda _: self._interrupted.set()))
             topology = self._options.topology
             if topology is None and self._search.broker == "same":
                 ends = [searched(self._scenario, self._search.span.high)]
@@ -150,15 +164,6 @@ class _Playing:
                     self._store()
                 if self._interrupted.is_set():
                     break
-        if self._directory.failure is not None:
-            self._live.note(f"{self._directory.failure}: what is stored is not complete")
-        found = self._store()
-        self._directory.close()
-        if self._options.asked.reports:
-            for problem in write_reports(self._directory.path, self._directory.write):
-                self._live.note(problem)
-        self._live.step(found.answer.text)
-        return found
 
     def _point(self, following: Try) -> SearchPoint:
         """A point before it is played."""

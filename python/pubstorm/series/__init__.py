@@ -59,7 +59,8 @@ def run_series(scenario: Scenario, asked: Invocation, out: Path | None, live: Li
     started = _now()
     directory = RunDirectory.create(out or new_path(RUNS, scenario.name, started), STEPS)
     directory.write(SCENARIO_FILE, scenario.source_text)
-    return asyncio.run(_Series(scenario, asked, directory, live).play(_iso(started)))
+    with contextlib.closing(directory):
+        return asyncio.run(_Series(scenario, asked, directory, live).play(_iso(started)))
 
 
 def resume_series(path: Path, live: Live) -> Series:
@@ -112,10 +113,18 @@ class _Series:
 
     async def play(self, started: str) -> Series:
         """Plays every turn that has no result yet, until the end or what ends the series."""
+        # Signals stay caught until the series is stored.
+        with caught_signals(lambda _: self._interrupted.set()):
+            await self._play(started)
+            self._directory.release()
+            if self._directory.failure is not None:
+                self._live.warn(f"{self._directory.failure}: what is stored is not complete")
+            return self._store(started)
+
+    async def _play(self, started: str) -> None:
         kept = [self._kept(turn) for turn in self._turns]
         self._store(started)
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(caught_signals(lambda _: self._interrupted.set()))
             topology: Topology | None = None
             if self._sweep.broker == "same":
                 scenarios = [largest(turn.step.scenario) for turn in self._turns]
@@ -132,9 +141,6 @@ class _Series:
                 if condition is not None:
                     self._stopped[turn.row.variant] = condition
                 self._store(started)
-        if self._directory.failure is not None:
-            self._live.note(f"{self._directory.failure}: what is stored is not complete")
-        return self._store(started)
 
     def _kept(self, turn: _Turn) -> Result | None:
         """The result of a step that was played to its end before."""
@@ -300,7 +306,7 @@ class _Series:
         self._directory.write(SERIES_FILE, series.to_json())
         if self._asked.reports:
             for problem in write_reports(self._directory.path, self._directory.write):
-                self._live.note(problem)
+                self._live.warn(problem)
         return series
 
 

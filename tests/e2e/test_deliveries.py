@@ -66,7 +66,6 @@ def test_a_stored_result_obeys_its_schema_and_its_files_are_there(
 
 
 EMBEDDED = "{brokers: {main: {kind: embedded}}}"
-MOSQUITTO = "{brokers: {main: {kind: mosquitto, settings: {max_queued_messages: 0}}}}"
 ECHO = """
 topology: {topology}
 populations:
@@ -80,13 +79,43 @@ stages: [connect, publish: 3s, disconnect]
 """
 
 
-@pytest.mark.parametrize("topology", [EMBEDDED, MOSQUITTO], ids=["embedded", "mosquitto"])
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_sent_is_acknowledged_and_received(qos: int, topology: str, run: Play) -> None:
-    code, result = run(ECHO.format(qos=qos, topology=topology))
-    device, backend = result["populations"]["device"], result["populations"]["backend"]
+GRID = [(broker, qos) for broker in ("embedded", "mosquitto") for qos in (0, 1, 2)]
+BOTH = """
+topology:
+  brokers:
+    one: {kind: embedded}
+    other: {kind: mosquitto, settings: {max_queued_messages: 0}}
+populations:"""
+PAIR = """
+  device-{name}:
+    clients: 25
+    at: {at}
+    publications: [{{topic: "up/{name}/{{n}}", rate: 20/s, qos: {qos}}}]
+  backend-{name}:
+    clients: 2
+    at: {at}
+    subscriptions: [{{topic: "up/{name}/#", qos: {qos}}}]"""
+
+
+@pytest.fixture(scope="module")
+def grid(shared_run: Play) -> tuple[int, dict[str, Any]]:
+    """Devices and backends of each QoS at each broker, in one run."""
+    at = {"embedded": "one", "mosquitto": "other"}
+    pairs = [PAIR.format(name=f"{kind}-{qos}", at=at[kind], qos=qos) for kind, qos in GRID]
+    return shared_run("".join((BOTH, *pairs, "\nstages: [connect, publish: 3s, disconnect]\n")))
+
+
+@pytest.mark.xdist_group("grid")
+@pytest.mark.parametrize(("broker", "qos"), GRID)
+def test_what_is_sent_is_acknowledged_and_received(
+    broker: str, qos: int, grid: tuple[int, dict[str, Any]]
+) -> None:
+    code, result = grid
+    device, backend = (
+        result["populations"][f"{name}-{broker}-{qos}"] for name in ("device", "backend")
+    )
     assert code == 0, result["verdict"]
-    assert device["sent_total"] == 50 * 20 * 3
+    assert device["sent_total"] == 25 * 20 * 3
     assert device["acked_total"] == (device["sent_total"] if qos else 0)
     assert backend["expected_total"] == backend["received_total"] == 2 * device["sent_total"]
     for name in ("lost", "duplicate", "reordered", "stale", "foreign"):
@@ -94,7 +123,7 @@ def test_what_is_sent_is_acknowledged_and_received(qos: int, topology: str, run:
     for clock in ("intended", "actual"):
         assert backend["latency_us"][clock]["count"] == backend["received_total"]
         assert device["ack_latency_us"][clock]["count"] == device["acked_total"]
-    assert device["rates"]["sent_per_s"] == pytest.approx(1000, rel=0.02)
+    assert device["rates"]["sent_per_s"] == pytest.approx(500, rel=0.02)
 
 
 def test_agents_share_the_load_exactly(run: Play) -> None:
@@ -135,6 +164,7 @@ drain: 3s
 
 
 @pytest.mark.xdist_group("scale")
+@pytest.mark.slow("10,000 clients connect, 2,000 a second, and publish for 5 s")
 def test_ten_thousand_clients_on_mosquitto_lose_nothing(
     run: Play, mosquitto: MosquittoMaker
 ) -> None:
@@ -149,30 +179,30 @@ populations:
   backend:
     clients: 1
     subscriptions: [{{topic: "up/#", qos: 1}}]
-stages: [connect: {{rate: 2000/s}}, publish: 10s, disconnect: {{rate: 5000/s}}]
+stages: [connect: {{rate: 2000/s}}, publish: 5s, disconnect: {{rate: 5000/s}}]
 thresholds: [device.connected == 10k, backend.lost == 0, backend.duplicate == 0]
 """
     )
     device, backend = result["populations"]["device"], result["populations"]["backend"]
     assert code == 0, result["verdict"]
     assert device["connected_max"] == 10_000
-    assert device["sent_total"] == device["acked_total"] == backend["received_total"] == 20_000
+    assert device["sent_total"] == device["acked_total"] == backend["received_total"] == 10_000
 
 
-@pytest.mark.xdist_group("scale")
-def test_sixty_thousand_clients_take_as_many_engines_as_descriptors_ask_for(run: Play) -> None:
+def test_there_are_as_many_engines_as_descriptors_ask_for(run: Play) -> None:
     code, result = run(
         """
 topology: {brokers: {main: {kind: mosquitto, count: 4}}}
 populations:
   device:
-    clients: 60k
+    clients: 1500
     keep_alive: 10min
     publications: [{topic: "up/{n}", interval: 60s}]
-stages: [connect: {rate: 5000/s}, publish: 3s, disconnect: {rate: 20000/s}]
-thresholds: [device.connected == 60k]
-"""
+stages: [connect: {rate: 5000/s}, publish: 1s, disconnect: {rate: 20000/s}]
+thresholds: [device.connected == 1500]
+""",
+        prefix=("prlimit", "--nofile=600:600"),
     )
     assert code == 0, result["verdict"]
-    assert result["populations"]["device"]["connected_max"] == 60_000
+    assert result["populations"]["device"]["connected_max"] == 1500
     assert len(result["fleet"]["agents"]) >= 3

@@ -38,7 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several processes begin with the slow cases, so none of them ends alone."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         for marker in item.iter_markers("slow"):
             if not (len(marker.args) == 1 and isinstance(marker.args[0], str) and marker.args[0]):

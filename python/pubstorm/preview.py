@@ -68,15 +68,26 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield from _bridge(scenario, name, bridge)
     if plan.sources:
         yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
+    left_out = scenario.source.left_out
     clients = [line for each in plan.populations for line in _population(scenario, plan, each)]
     for title, lines in (
         ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
         ("thresholds", [threshold.source for threshold in scenario.thresholds]),
+        *((("left out with this target", left_out),) if left_out else ()),
     ):
         yield ""
         yield title
         yield from (f"  {line}" for line in lines or ["none"])
+
+
+def brokers_in_words(scenario: Scenario, kind: str) -> str:
+    """The brokers of each step or trial: `kind` is fresh or same."""
+    if not scenario.topology.brokers:
+        return "the same target" if len(scenario.target) == 1 else "the same targets"
+    if scenario.target:
+        return "the same target" + (", and small brokers of its own" if kind == "fresh" else "")
+    return "brokers of its own" if kind == "fresh" else "the same brokers"
 
 
 def sweep_in_words(scenario: Scenario) -> Iterator[str]:
@@ -84,7 +95,7 @@ def sweep_in_words(scenario: Scenario) -> Iterator[str]:
     sweep = scenario.sweep
     if sweep is None:
         return
-    brokers = "brokers of its own" if sweep.broker == "fresh" else "the same brokers"
+    brokers = brokers_in_words(scenario, sweep.broker)
     times = f", {_many(sweep.repeat, 'time')} each" if sweep.repeat > 1 else ""
     yield ""
     yield f"sweep, the plan above is its first step; each step with {brokers}{times}"

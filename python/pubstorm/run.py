@@ -144,7 +144,10 @@ class _Run:
         self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
         self._interrupted = asyncio.Event()
         self._conducting = False
-        self._warnings: list[Event] = []
+        self._warnings = [
+            Event(at_s=0.0, kind="host", text=f"left out with this target: {text}")
+            for text in scenario.source.left_out
+        ]
         self._residue: tuple[Residue, ...] = ()
         self._faults: Faults | None = None
         self._pids: dict[str, int] = {}

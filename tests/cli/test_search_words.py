@@ -38,7 +38,7 @@ def test_check_says_what_is_searched_and_needs_what_the_largest_value_does(
     assert "  device: 20 clients, clean session" in said
     assert (
         """
-search, the plan above is its first point; each point with brokers of its own
+search, the plan above is its first point; each point with the same target
   the largest populations.device.clients at which all thresholds hold,
   from 20 to 10000, times 2 from one to the next
   and on until device.acked_per_s grows by less than 2%

@@ -34,7 +34,7 @@ def test_check_lists_the_steps_and_needs_what_the_largest_does(
     assert "  device: 20 clients, clean session" in said
     assert (
         """
-sweep, the plan above is its first step; each step with brokers of its own, 2 times each
+sweep, the plan above is its first step; each step with the same target, 2 times each
   1. clients 20
   2. clients 30k
   3. clients 10

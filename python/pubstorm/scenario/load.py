@@ -91,6 +91,7 @@ class _Loading:
         self.data = document.data
         self.lines = document.lines
         self.overridden: dict[Path, str] = {}
+        self.left_out: tuple[str, ...] = ()
         self.problems = [
             self._problem(path, "found the same key twice", None, line)
             for path, line in document.duplicates
@@ -117,7 +118,7 @@ class _Loading:
         notes = "".join(f"# with {setting}\n" for setting in settings)
         newline = "" if text.endswith("\n") or not notes else "\n"
         scenario = with_absolute_paths(scenario, self._folder)
-        source = Source(text, self.file, tuple(overrides), target)
+        source = Source(text, self.file, tuple(overrides), target, self.left_out)
         return scenario.read_from(source, text + newline + notes, steps)
 
     def _check_ends(
@@ -195,7 +196,8 @@ class _Loading:
     def _retarget(self, target: str) -> None:
         if not isinstance(self.data, dict):
             return
-        self.data = retargeted(self.data, target)
+        moved = retargeted(self.data, target)
+        self.data, self.left_out = moved.data, moved.left_out
         self.overridden[("target",)] = f"--target {target}"
 
     def _validate(self) -> Scenario | None:

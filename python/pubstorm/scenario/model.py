@@ -156,6 +156,8 @@ class Source:
     """`PATH=VALUE` each."""
     target: str | None = None
     """What replaces the file's target."""
+    left_out: tuple[str, ...] = ()
+    """Keys and conditions of the file that make no sense with that target, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,38 +1,147 @@
-"""A scenario as it was written, played against another target: what it starts itself is left out,
-but for small brokers that are bridged to a main one; then the target is the main one.
-"""
+"""A scenario as it was written, played against another target. What it starts itself is left out,
+but for small brokers that are bridged to a main one; then the target is the main one. Expressions
+that name a broker that is left out name the target's broker instead."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pubstorm.scenario.at import At
+from pubstorm.scenario.target import parse_target
+from pubstorm.units import UnfitError
 
 TARGET = "target"
+BROKER = "broker"
+"""The subject of figures of a broker that the run does not start."""
 
 
-def retargeted(data: Mapping[str, Any], target: str) -> dict[str, Any]:
-    """The file's values with another target."""
+@dataclass(frozen=True, slots=True)
+class Retargeted:
+    """The values of a file with another target."""
+
+    data: dict[str, Any]
+    left_out: tuple[str, ...] = ()
+    """Keys and conditions that make no sense there, each with the reason."""
+
+
+def retargeted(data: Mapping[str, Any], target: str) -> Retargeted:
+    """Returns the file's values with another target."""
+    moved, brokers, services = _moved_to(data, target)
+    expressions = _Expressions(brokers, services)
+    changed = {**moved, **dict(expressions.changed(moved))}
+    if isinstance(changed.get("profile"), Mapping):
+        changed["profile"] = expressions.profile(changed, target)
+    return Retargeted(changed, tuple(expressions.left_out))
+
+
+def _moved_to(data: Mapping[str, Any], target: str) -> tuple[dict[str, Any], set[str], set[str]]:
+    """Returns the values with the target, and the brokers and services that are not started."""
     root = At(data)
     topology, bridges = data.get("topology"), list(root["topology"]["bridges"].entries())
     if not isinstance(topology, Mapping):
-        return {**data, TARGET: target}
-    if not bridges or not isinstance(topology["bridges"], Mapping):
-        own = ("brokers", "services")
-        kept = {key: value for key, value in topology.items() if key not in own}
-        return {**data, TARGET: target, "topology": kept}
-    mains = {bridge["to"].data for bridge in bridges}
-    renamed = {name: TARGET for name in mains if isinstance(name, str)}
-    brokers = topology.get("brokers")
-    if isinstance(brokers, Mapping):
-        brokers = {name: broker for name, broker in brokers.items() if name not in mains}
-    led = {bridge.path[-1]: _with(bridge.data, "to", renamed) for bridge in bridges}
+        return {**data, TARGET: target}, set(), set()
+    if bridges and isinstance(topology["bridges"], Mapping):
+        mains = {bridge["to"].data for bridge in bridges}
+        gone, services = {name for name in mains if isinstance(name, str)}, set[str]()
+    else:
+        gone = {str(each.path[-1]) for each in root["topology"]["brokers"].named()}
+        services = {str(each.path[-1]) for each in root["topology"]["services"].named()}
+    renamed = dict.fromkeys(gone, TARGET)
+    changed = dict(topology)
+    if bridges and isinstance(topology["bridges"], Mapping):
+        brokers = topology.get("brokers")
+        if isinstance(brokers, Mapping):
+            changed["brokers"] = {n: broker for n, broker in brokers.items() if n not in gone}
+        changed["bridges"] = {b.path[-1]: _with(b.data, "to", renamed) for b in bridges}
+    else:
+        changed = {key: each for key, each in topology.items() if key not in OWN}
     populations = data.get("populations")
     if isinstance(populations, Mapping):
         populations = {name: _moved(each, renamed) for name, each in populations.items()}
-    changed = {**topology, "brokers": brokers, "bridges": led}
-    return {**data, TARGET: target, "topology": changed, "populations": populations}
+    moved = {**data, TARGET: target, "topology": changed}
+    return moved | ({"populations": populations} if populations else {}), gone, services
+
+
+@dataclass
+class _Expressions:
+    """Expressions of a file on their way to another target."""
+
+    brokers: set[str]
+    services: set[str]
+    left_out: list[str] = field(default_factory=list)
+
+    def changed(self, data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yields the keys that hold expressions, each with its new value."""
+        if isinstance(data.get("table"), Mapping):
+            yield "table", self._columns("table", data["table"])
+        if isinstance(data.get("tables"), Mapping):
+            tables = data["tables"].items()
+            yield "tables", {n: self._columns(f"tables.{n}", each) for n, each in tables}
+        if isinstance(data.get("thresholds"), list):
+            yield "thresholds", self._conditions(data["thresholds"])
+        for key, inner in (("sweep", "stop_when"), ("search", "figure")):
+            part = data.get(key)
+            if isinstance(part, Mapping) and inner in part:
+                value = part[inner]
+                new = self._conditions(value) if isinstance(value, list) else self._renamed(value)
+                yield key, {**part, inner: new}
+
+    def profile(self, data: Mapping[str, Any], target: str) -> object:
+        """Returns the profile, or None if its broker is not on this machine."""
+        profile = data["profile"]
+        watched = any("process" in each for each in At(data)["monitors"]["sources"].named())
+        try:
+            is_here = parse_target(target).is_loopback
+        except UnfitError:
+            return profile
+        if not is_here and not watched:
+            self.left_out.append("profile: the broker is not on this machine")
+            return None
+        return _with(profile, "broker", dict.fromkeys(self.brokers, BROKER))
+
+    def _columns(self, path: str, columns: object) -> object:
+        if not isinstance(columns, Mapping):
+            return columns
+        changed: dict[object, object] = {}
+        for heading, column in columns.items():
+            asked = column.get("metric") if isinstance(column, Mapping) else column
+            if self._subject(asked) in self.services:
+                self.left_out.append(f"{path}.{heading}: {self._subject(asked)} is not started")
+            elif isinstance(column, Mapping):
+                changed[heading] = {**column, "metric": self._renamed(asked)}
+            else:
+                changed[heading] = self._renamed(asked)
+        return changed
+
+    def _conditions(self, lines: list[object]) -> list[object]:
+        kept = []
+        for line in lines:
+            subject = self._subject(line)
+            if subject in self.services:
+                self.left_out.append(f"{line}: {subject} is not started")
+            elif subject in self.brokers and _BALANCE.search(str(line)):
+                self.left_out.append(f"{line}: one target has no balance")
+            else:
+                kept.append(self._renamed(line))
+        return kept
+
+    def _subject(self, text: object) -> str | None:
+        """Returns the broker or service that an expression begins with."""
+        found = _EXPRESSION.match(text) if isinstance(text, str) else None
+        if found is None:
+            return None
+        group, _, number = found["name"].rpartition("-")
+        name = group if group in self.brokers and number.isdecimal() else found["name"]
+        return name if name in self.brokers | self.services else None
+
+    def _renamed(self, text: object) -> object:
+        if self._subject(text) not in self.brokers or not isinstance(text, str):
+            return text
+        new = TARGET if _BALANCE.search(text) else BROKER
+        return _EXPRESSION.sub(lambda found: f"{found['point'] or ''}{new}.", text, count=1)
 
 
 def _moved(population: object, renamed: Mapping[str, str]) -> object:
@@ -50,3 +159,9 @@ def _with(mapping: object, key: str, renamed: Mapping[str, str]) -> object:
     if not isinstance(mapping, Mapping) or not isinstance(mapping.get(key), str):
         return mapping
     return {**mapping, key: renamed.get(mapping[key], mapping[key])}
+
+
+OWN = ("brokers", "services")
+"""Keys of a topology that the run starts."""
+_EXPRESSION = re.compile(r"\s*(?P<point>search\.\w+:)?(?P<name>[A-Za-z][\w-]*)\.", re.ASCII)
+_BALANCE = re.compile(r"\.balance\b")

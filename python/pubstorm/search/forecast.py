@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pubstorm.plan import ConnectAction, HoldAction, Plan, PublishAction, provisional_plan
+from pubstorm.preview import brokers_in_words
 from pubstorm.quantity import span_text
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import smallest
@@ -23,7 +24,7 @@ def search_in_words(scenario: Scenario, steps: int = 1) -> Iterator[str]:
     few, many = points_expected(settings)
     seconds = least_seconds(provisional_plan(smallest(scenario)))
     seconds += search.pause / 1e9
-    brokers = "brokers of its own" if search.broker == "fresh" else "the same brokers"
+    brokers = brokers_in_words(scenario, search.broker)
     yield ""
     yield f"search, the plan above is its first point; each point with {brokers}"
     yield f"  the largest {search.vary} at which all thresholds hold,"

@@ -450,9 +450,10 @@ def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
     has none."""
     if publisher.version != "mqtt-3.1.1":
         return ()
+    wills = () if publisher.will is None else (publisher.will,)
     levels = {
-        min(publication.qos, subscription.qos)
-        for publication in publisher.publications
+        min(message.qos, subscription.qos)
+        for message in (*publisher.publications, *wills)
         for subscription in receiver.subscriptions
     }
     return tuple(sorted(levels))

@@ -354,10 +354,14 @@ class Conductor:
             await self._until(lambda: not self._losses.under_way, time.monotonic_ns() + SECOND_NS)
 
     async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
-        """Until every client has left."""
+        """Until every client has left, and wills of clients that left without DISCONNECT came."""
         ends = sum(self._plan.populations[index].clients for index in stage.populations)
         scheduled_ns = at_ns + schedule_ns(ends, action.rate_per_s)
         await self._until(self.progress.settled, scheduled_ns + LEAVE_TIMEOUT_NS)
+        leaving = (self._plan.populations[index] for index in stage.populations)
+        if any(each.will is not None and each.end == "abort" for each in leaving):
+            bound_ns = time.monotonic_ns() + DRAINS_MAX * self._patience_ns
+            await self._while_moving(self.progress.balanced, bound_ns)
 
     async def _drain_interrupted(self) -> None:
         """What is under way gets a moment more, if there are agents left to tell of it."""

@@ -214,6 +214,8 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
         last = population.first + population.clients - 1
         clients += f", numbers {population.first:,} to {last:,}"
     line = f"{population.name}: {clients}, {_kind(population)}"
+    if population.end == "abort":
+        line += ", ends its connections without DISCONNECT"
     if population.bridge:
         line += ", connects as a bridge"
     if population.read_rate_per_s is not None:

@@ -7,9 +7,10 @@ mod packets;
 mod publish;
 mod receive;
 mod session;
+mod wills;
 
 use mqtt::KeepAlive;
-use plan::{Random, Reason};
+use plan::{End, Random, Reason};
 
 use crate::setup::Setup;
 use crate::shared::Shared;
@@ -19,6 +20,8 @@ use crate::tls::Who;
 
 pub use publish::{Message, Progress};
 use session::Session;
+use wills::Death;
+pub use wills::Wills;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
 /// 16, two empty buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and
@@ -181,14 +184,40 @@ impl Client {
         }
     }
 
-    /// Says DISCONNECT and closes, as it was told to.
-    pub fn disconnect(&mut self, shared: &mut Shared) {
+    /// Ends the connection in the way of its population, because a stage or a change says so.
+    pub fn end(&mut self, shared: &mut Shared) {
         self.depart(shared, Phase::Idle);
         shared.lifetimes.forget(self.population(), self.local);
     }
 
-    /// Says DISCONNECT and closes.
+    /// Says DISCONNECT and closes, whatever the way of its population: the run is over.
+    pub fn disconnect(&mut self, shared: &mut Shared) {
+        self.say_goodbye(shared, Phase::Idle);
+        shared.lifetimes.forget(self.population(), self.local);
+    }
+
+    /// Ends the connection in the way of its population.
     fn depart(&mut self, shared: &mut Shared, next: Phase) {
+        match shared.setup.plan.populations[self.population()].end {
+            End::Disconnect => self.say_goodbye(shared, next),
+            End::Abort => self.abort(shared, next),
+        }
+    }
+
+    /// Resets the connection.
+    fn abort(&mut self, shared: &mut Shared, next: Phase) {
+        if let Some(stream) = &self.stream {
+            stream.reset_on_close();
+        }
+        if self.phase.is_accepted() {
+            self.expect_will(shared, Death::Chosen);
+        }
+        self.leave_phase(shared, next);
+        self.close(shared);
+    }
+
+    /// Says DISCONNECT and closes.
+    fn say_goodbye(&mut self, shared: &mut Shared, next: Phase) {
         shared.out.clear();
         if self.session.say_goodbye(shared.version(self.population()), &mut shared.out) {
             shared.tally.populations[self.population()].counters.packets_sent_total += 1;
@@ -318,7 +347,10 @@ impl Client {
                 tally.counters.connect_failed_total += 1;
                 shared.tally.targets.failed(self.target(shared));
             }
-            _ => tally.counters.disconnected_total += 1,
+            _ => {
+                tally.counters.disconnected_total += 1;
+                self.expect_will(shared, Death::Noticed);
+            }
         }
         let reconnect = shared.setup.plan.populations[self.population()].reconnect;
         let next = if reconnect.is_some() { Phase::Waiting } else { Phase::GaveUp };

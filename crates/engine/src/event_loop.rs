@@ -352,7 +352,7 @@ impl EventLoop {
                         self.with_client(index, Client::begin);
                     }
                 }
-                Action::Disconnect { .. } => self.with_client(index, Client::disconnect),
+                Action::Disconnect { .. } => self.with_client(index, Client::end),
                 Action::Publish { .. } | Action::Hold { .. } => return,
             }
         }

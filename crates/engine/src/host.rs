@@ -142,6 +142,18 @@ impl Machine {
     }
 }
 
+impl Socket {
+    /// Makes the close a reset, without waiting for bytes that are not sent.
+    pub fn reset_on_close(&self) {
+        match self {
+            Self::Tcp(stream) => socket::reset_on_close(stream),
+            // A simulated close is told from a reset by nothing but the missing DISCONNECT.
+            #[cfg(test)]
+            Self::Simulated(_) => {}
+        }
+    }
+}
+
 impl Read for Socket {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -3,6 +3,7 @@
 
 use plan::{FanOut, Tempo};
 
+use crate::client::Wills;
 use crate::host::Host;
 use crate::ledger::Ledger;
 use crate::lifetimes::Lifetimes;
@@ -52,6 +53,8 @@ pub struct Shared {
     pub receivers: Receivers,
     /// What other programs have sent.
     pub told: Told,
+    /// Wills of clients that ended their connections.
+    pub wills: Wills,
 }
 
 /// A publish stage.
@@ -105,6 +108,7 @@ impl Shared {
             read_buffer: vec![0; READ_BYTES],
             receivers: Receivers::new(FanOut::new(&setup.plan)),
             told: Told::default(),
+            wills: Wills::default(),
             setup,
         }
     }

@@ -43,6 +43,13 @@ pub fn open(route: &Route) -> Result<TcpStream, Reason> {
     }
 }
 
+/// Makes the close of a socket a reset (`SO_LINGER` with a time of 0, see `man 7 socket`).
+pub fn reset_on_close(stream: &TcpStream) {
+    let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    // A socket that is gone already needs no reset.
+    let _ = setsockopt(stream, sockopt::Linger, &at_once);
+}
+
 fn prepare(route: &Route) -> nix::Result<OwnedFd> {
     let family = if route.target.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;

@@ -147,6 +147,14 @@ impl Stream {
         }
     }
 
+    /// Makes the close of the socket a reset: the kernel discards what it has not sent.
+    pub fn reset_on_close(&self) {
+        match self {
+            Self::Plain(socket) => socket.reset_on_close(),
+            Self::Tls(tls) => tls.stream.get_ref().socket.reset_on_close(),
+        }
+    }
+
     /// Tells the broker that nothing more comes: close_notify. What does not go is left.
     pub fn finish(&mut self) {
         if let Self::Tls(tls) = self {

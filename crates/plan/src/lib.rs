@@ -29,9 +29,9 @@ pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello
 pub use fan_out::FanOut;
 pub use histogram::{Batch, Histogram};
 pub use model::{
-    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, Late, Lifetime, Order,
-    Pace, Payload, Phase, Plan, Player, Population, Psk, Publication, Reconnect, Route, Rows,
-    Security, Stage, Subscription, Target, Tls, TlsVersion, Version, Will, Zmq,
+    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Late, Lifetime,
+    Order, Pace, Payload, Phase, Plan, Player, Population, Psk, Publication, Reconnect, Route,
+    Rows, Security, Stage, Subscription, Target, Tls, TlsVersion, Version, Will, Zmq,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};

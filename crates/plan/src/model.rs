@@ -220,6 +220,9 @@ pub struct Population {
     pub clean_session: bool,
     /// Message the broker sends when the client dies.
     pub will: Option<Will>,
+    /// How a client ends its connection when it leaves.
+    #[serde(default)]
+    pub end: End,
     /// Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds.
     pub connect_timeout_ns: u64,
     /// How a lost or refused connection is tried again; `None`: it is not.
@@ -298,6 +301,17 @@ pub struct Will {
     pub qos: u8,
     /// Whether the broker keeps it.
     pub retain: bool,
+}
+
+/// How a client ends its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// With DISCONNECT, after which the broker discards the will.
+    #[default]
+    Disconnect,
+    /// With a reset of the connection, after which the broker publishes the will.
+    Abort,
 }
 
 /// How long clients stay: each draws a time anew whenever it has come, and then disconnects.

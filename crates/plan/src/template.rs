@@ -168,6 +168,12 @@ impl Template {
         self.variables().next().is_none()
     }
 
+    /// Whether the number of a client stands in it, so that no two clients render the same text.
+    #[must_use]
+    pub fn has_number(&self) -> bool {
+        self.variables().any(|variable| matches!(variable, Variable::Number))
+    }
+
     /// Whether its text holds a stamp.
     #[must_use]
     pub fn has_stamp(&self) -> bool {

@@ -153,6 +153,7 @@ def _population(
         keep_alive_s=population.keep_alive // SECOND_NS,
         clean_session=population.session == "clean",
         will=None if will is None else _will(will),
+        end=population.end,
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
         read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,

@@ -271,6 +271,8 @@ class Population(Frozen):
     """Whether each connection starts without session state."""
     will: Will | None
     """Message the broker sends when the client dies."""
+    end: Literal["disconnect", "abort"] = "disconnect"
+    """How a client ends its connection when it leaves."""
     connect_timeout_ns: U64
     """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
     reconnect: Reconnect | None

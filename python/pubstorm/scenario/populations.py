@@ -203,6 +203,7 @@ def _reconnect(value: object) -> object:
 
 OptionalReconnect = Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")]
 Session = Annotated[Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))]
+Ending = Annotated[Literal["disconnect", "abort"], BeforeValidator(one_of("disconnect", "abort"))]
 
 
 class PopulationShare(Part):
@@ -223,6 +224,8 @@ class PopulationShare(Part):
     """Whether the broker forgets a client when it disconnects."""
     will: Will | None = None
     """Message that the broker sends when a client dies."""
+    end: Ending | None = None
+    """How a client ends its connection: see `end` of a population."""
     connect_timeout: PositiveDuration | None = None
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = None
@@ -271,7 +274,11 @@ class Population(Part):
     session: Session = "clean"
     """Whether the broker forgets a client when it disconnects."""
     will: Will | None = None
-    """Message that the broker sends when a client dies."""
+    """Message that the broker sends when a client dies. Subscribers of its topic are expected to
+    receive it whenever a connection ends without DISCONNECT."""
+    end: Ending = "disconnect"
+    """How a client ends its connection when a stage, a change or its lifetime ends it: with
+    DISCONNECT, or with `abort`, a reset of the connection as from a device that loses power."""
     connect_timeout: PositiveDuration = 10 * SECOND_NS
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = Reconnect()

@@ -77,7 +77,7 @@ impl Client {
     /// that is switched off: what is in flight is given up with its session.
     pub fn leave(&mut self, shared: &mut Shared, at_ns: u64) {
         self.end_schedule(shared, at_ns);
-        self.disconnect(shared);
+        self.end(shared);
     }
 
     /// Its life was over at `at_ns`: it leaves, and may come back.

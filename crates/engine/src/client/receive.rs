@@ -81,7 +81,7 @@ impl Client {
 
     pub(super) fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
         let to = usize::from(self.population);
-        let Shared { setup, tally, ledger, judged, stalls, now_ns, .. } = shared;
+        let Shared { setup, tally, ledger, judged, stalls, wills, now_ns, .. } = shared;
         stalls.hear(self.index, *now_ns);
         if publish.retain {
             tally.populations[to].counters.retained_total += 1;
@@ -92,9 +92,14 @@ impl Client {
         let (Some(stamp), Some(&from)) = (stamp, from) else {
             match setup.unstamped_publisher(publish.topic) {
                 Some(from) => {
-                    let counters = &mut tally.flow(from, to).counters;
-                    counters.received_total += 1;
-                    counters.expected_total += i64::from(!judged[to]);
+                    let flow = tally.flow(from, to);
+                    flow.counters.received_total += 1;
+                    flow.counters.expected_total += i64::from(!judged[to]);
+                    if let Some(ended_ns) = wills.ended_ns(publish.topic) {
+                        let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
+                        flow.latency_intended.record(latency_ns);
+                        flow.latency_actual.record(latency_ns);
+                    }
                 }
                 None => tally.populations[to].counters.foreign_total += 1,
             }

@@ -43,6 +43,7 @@ pub fn population(name: &str, clients: u32) -> Population {
         keep_alive_s: 0,
         clean_session: true,
         will: None,
+        end: plan::End::Disconnect,
         connect_timeout_ns: S,
         reconnect: Some(Reconnect { min_ns: 10 * MS, max_ns: S }),
         read_rate_per_s: None,

@@ -21,6 +21,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         keep_alive_s: 60,
         clean_session: true,
         will: None,
+        end: crate::End::Disconnect,
         connect_timeout_ns: 1,
         reconnect: None,
         read_rate_per_s: None,

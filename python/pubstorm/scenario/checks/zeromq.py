@@ -37,6 +37,7 @@ NOT_OF_PUBLISHERS: Mapping[str, str] = {
 """Keys that a population of publishers does not have, and what to do instead."""
 NOT_OF_ZEROMQ: Mapping[str, str] = {
     "will": "wills are MQTT's",
+    "end": "a socket of ZeroMQ always closes in order",
     "tls": "ZeroMQ has security: curve at the publisher",
     "session": "sessions are MQTT's: what a subscriber missed is gone",
     "bridge": "bridges are MQTT's",

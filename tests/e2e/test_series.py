@@ -248,10 +248,10 @@ def test_a_series_with_variants_ends_them_one_by_one_and_fills_its_tables(start:
         "easy: 3 of 3 steps passed",
     ]
     (table,) = series["tables"]
-    assert [[cell["text"] for cell in row] for row in table["rows"]] == [
-        ["4", "4", "4"],
-        ["3", "3", "3"],
-        ["5", "–", "5"],
+    assert [[cell["value"] for cell in row] for row in table["rows"]] == [
+        [4, 4, 4],
+        [3, 3, 3],
+        [5, None, 5],
     ]
     resumed = resume(run.directory)
     assert resumed.returncode == 1

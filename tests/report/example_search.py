@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pubstorm.result import (
+    Cell,
     Estimate,
     LimitedBy,
     SearchAnswer,
@@ -66,7 +67,7 @@ def _point(number: int, phase: str, repetition: int, value: int, loss: float) ->
             "thresholds": (judged,),
             "evidence": () if held else ("feed dropped some at its high-water mark of 1000",),
             "duration_s": 11.2,
-            "cells": (f"{value // 1000}k", f"{30 + number} %"),
+            "cells": (Cell(value=value), Cell(value=(30 + number) / 100, unit="share")),
         }
     )
 

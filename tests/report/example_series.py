@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pubstorm.result import (
+    Cell,
     Estimate,
     LimitedBy,
     Series,
@@ -42,13 +43,14 @@ def write_series(folder: Path, **changes: object) -> Series:
 
 def _table() -> SeriesTable:
     rate = Estimate(value=332, low=330, high=334, repeats=3, unit="per_s")
-    limited = SeriesCell(text="≥ 498/s", remarks=("this host set the limit",))
+    most = Estimate(value=498, low=498, high=498, bound="at_least", unit="per_s")
+    limited = SeriesCell(**dict(Cell.of(most)), remarks=("this host set the limit",))
     return SeriesTable(
         title="Most of all",
         columns=("Client Count", "msg/s (< 0.5 % lost)"),
         rows=(
-            (SeriesCell(text="2\u202f000"), SeriesCell(text=rate.text, estimate=rate)),
-            (SeriesCell(text="3\u202f000"), limited),
+            (SeriesCell(value=2000), SeriesCell(**dict(Cell.of(rate)))),
+            (SeriesCell(value=3000), limited),
         ),
     )
 
@@ -73,9 +75,9 @@ def _step(folder: Path, number: int, clients: int) -> SeriesStep:
         evidence=result.verdict.evidence if result else (),
         problem=None if played else "the host has too few descriptors",
         cells=(
-            f"{clients:,}".replace(",", "\u202f"),
-            f"{clients * 0.166:.0f}" if played else "–",
-            f"{clients / 42:.0f} %" if played else "–",
-            "held" if result and result.verdict.status is Status.PASS else "failed",
+            Cell(value=clients),
+            Cell(value=clients * 0.166, unit="per_s") if played else Cell(),
+            Cell(value=clients / 4200, unit="share") if played else Cell(),
+            Cell(word="held" if result and result.verdict.status is Status.PASS else "failed"),
         ),
     )

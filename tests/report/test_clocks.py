@@ -20,6 +20,7 @@ from pubstorm.report.stored import load_run
 from pubstorm.report.tables import clocks, detail_tables, facts, flows, latencies, phases
 from pubstorm.report.text import render
 from pubstorm.result import (
+    Cell,
     ClockResult,
     LatencyPair,
     LimitedBy,
@@ -215,10 +216,14 @@ def test_a_point_of_a_search_shows_it_in_short(spread: Result) -> None:
     assert "4.00 ms ± 42.5 µs ?" in points_table(search).rows[0]
 
 
+def late(milliseconds: int) -> Cell:
+    return Cell(value=1000 * milliseconds, unit="us", bound=42.5)
+
+
 def test_figures_with_a_bound_are_numbers_in_the_table_of_a_series(tmp_path: Path) -> None:
     series = write_series(tmp_path)
     steps = tuple(
-        step.model_copy(update={"cells": (f"{n}.00 ms ± 42.5 µs",), "label": "same", "number": n})
+        step.model_copy(update={"cells": (late(n),), "label": "same", "number": n})
         for n, step in enumerate(series.steps, 1)
     )
     table = series_table(series.model_copy(update={"columns": ("p99",), "steps": steps}))

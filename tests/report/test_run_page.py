@@ -140,7 +140,7 @@ def _with_evil_names(result: Result) -> Result:
         update={
             "name": EVIL,
             "command": EVIL,
-            "table": {EVIL: EVIL},
+            "table": {EVIL: {"word": EVIL}},
             "events": (Event(at_s=3, kind="change", text=EVIL),),
             "populations": {EVIL: result.populations["device-0"]},
             "stages": stages,

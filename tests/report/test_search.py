@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pubstorm.report import render_directory, write_reports
-from pubstorm.result import Estimate, LimitedBy, SearchAnswer, Series, SeriesStep, Status
+from pubstorm.result import Cell, Estimate, LimitedBy, SearchAnswer, Series, SeriesStep, Status
 from pubstorm.run_directory import RunDirectory
 from tests.report.example_search import points, write_search
 from tests.report.reading import Page
@@ -166,6 +166,6 @@ def _step(folder: Path, number: int, clients: int, variant: str) -> SeriesStep:
         note="",
         status=Status.PASS,
         limited_by=LimitedBy.PUBLISHER,
-        cells=(str(clients),),
+        cells=(Cell(value=clients),),
         answer=answer,
     )

@@ -197,7 +197,10 @@ def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None
         "clients": "populations.device.clients",
         "where": "target",
     }
-    assert cells(columns, result) == {
+    found = cells(columns, result)
+    assert (found["CPU"].value, found["CPU"].unit) == (0.6, "share")
+    assert (found["took"].value, found["took"].unit) == (10.9, "s")
+    assert {heading: cell.text for heading, cell in found.items()} == {
         "CPU": "60 %",
         "lost": "3",
         "result": "pass",

@@ -11,6 +11,7 @@ from rich.console import Console
 from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.series import render_series, series_markdown
 from pubstorm.result import (
+    Cell,
     Estimate,
     Figure,
     LimitedBy,
@@ -51,7 +52,7 @@ def step(clients: int, variant: str, figure: Figure | None, **more: object) -> S
         "command": "pubstorm run s",
         "note": "",
         "figures": {} if figure is None else {asked: figure},
-        "cells": ("a step",),
+        "cells": (Cell(word="a step"),),
         **more,
     }
     return SeriesStep.model_validate(fields)

@@ -41,7 +41,9 @@ def result_of(measured: Any, status: Status, limited_by: LimitedBy, *evidence: s
 def test_a_point_counts_unless_generator_or_host_made_it_fail(
     measured: Any, status: Status, limited_by: LimitedBy, state: str, why: str | None
 ) -> None:
-    result = result_of(measured, status, limited_by, LATE, FULL)
+    # A verdict has the facts about its limit first.
+    facts = (FULL, LATE) if limited_by is LimitedBy.HOST else (LATE, FULL)
+    result = result_of(measured, status, limited_by, *facts)
     point = judged(POINT, result, None)
     assert outcome_of(point).state == state
     assert not outcome_of(point).final

@@ -18,7 +18,7 @@ from pubstorm.report.series import (
     series_markdown,
     series_table,
 )
-from pubstorm.result import LimitedBy, Measured, Result, Series, SeriesStep, Status
+from pubstorm.result import Cell, LimitedBy, Measured, Result, Series, SeriesStep, Status
 from pubstorm.scenario import parse_scenario
 from pubstorm.series.row import cells, with_table
 from pubstorm.verdict import judge
@@ -32,7 +32,7 @@ sweep: {vary: {seed: [1, 2]}}
 """
 
 
-def step(label: str, *row: str, number: int = 1, **more: object) -> SeriesStep:
+def step(label: str, *row: Cell | str, number: int = 1, **more: object) -> SeriesStep:
     fields = {
         "number": number,
         "label": label,
@@ -42,7 +42,7 @@ def step(label: str, *row: str, number: int = 1, **more: object) -> SeriesStep:
         "note": "as it was",
         "status": Status.PASS,
         "limited_by": LimitedBy.NONE,
-        "cells": row,
+        "cells": [Cell(word=cell) if isinstance(cell, str) else cell for cell in row],
         **more,
     }
     return SeriesStep.model_validate(fields)
@@ -75,7 +75,8 @@ def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: Measured
     own = "n: number, s: step, note: note, v: verdict, by: limited_by, c: command, seed: seed"
     table = f"table={{{own}, sent: device.sent, none: device.latency.p99}}"
     scenario = parse_scenario(SCENARIO, "s.yaml", [table])
-    row = cells(scenario.table, step("seed 1", repetitions=2), result)
+    found = cells(scenario.table, step("seed 1", repetitions=2), result)
+    row = tuple(cell.text for cell in found)
     assert row[:7] == (
         "1",
         "seed 1 (1 of 2)",
@@ -92,22 +93,26 @@ def test_a_row_holds_metrics_and_what_the_step_says_of_itself(measured: Measured
 def test_a_step_without_a_result_has_a_row_all_the_same() -> None:
     scenario = with_table(parse_scenario(SCENARIO, "s.yaml"))
     row = step("seed 1", status=None, limited_by=None, problem="the broker exited")
-    assert cells(scenario.table, row, None) == ("seed 1", *("–",) * 7, "no measurement", "–")
+    texts = tuple(cell.text for cell in cells(scenario.table, row, None))
+    assert texts == ("seed 1", *("–",) * 7, "no measurement", "–")
 
 
 def test_repeats_are_summed_up_by_median_and_range() -> None:
     heads = ("step", "p99", "sent", "verdict", "lost")
+    measured = (
+        (Cell(value=1200, unit="us"), Cell(value=1000), "pass"),
+        (Cell(value=950, unit="us"), Cell(value=999), "fail"),
+        (Cell(value=2e6, unit="us"), Cell(), "pass"),
+    )
+    none_lost = Cell(value=0)
     repeats = [
-        step("a", f"a ({n} of 3)", p99, sent, verdict, "0", number=n, repetition=n, repetitions=3)
-        for n, (p99, sent, verdict) in enumerate(
-            [("1.20 ms", "1\u202f000", "pass"), ("950 µs", "999", "fail"), ("2.0 s", "–", "pass")],
-            1,
-        )
+        step("a", f"a ({n} of 3)", *row, none_lost, number=n, repetition=n, repetitions=3)
+        for n, row in enumerate(measured, 1)
     ]
     table = series_table(series(heads, *repeats))
     assert table.rows[3] == (
         "a: 3 repeats",
-        "1.20 ms (950 µs … 2.0 s)",
+        "1.20 ms (950 µs … 2.00 s)",
         "999 … 1\u202f000",
         "",
         "0",
@@ -115,9 +120,30 @@ def test_repeats_are_summed_up_by_median_and_range() -> None:
     assert [column.right for column in table.columns] == [False, True, True, False, True]
 
 
+def test_durations_over_a_minute_are_summed_up_too() -> None:
+    took = (62, 59.5, 3725)
+    repeats = [
+        step("a", "a", Cell(value=s, unit="s"), number=n, repetition=n, repetitions=3)
+        for n, s in enumerate(took, 1)
+    ]
+    table = series_table(series(("step", "duration"), *repeats))
+    assert [row[1] for row in table.rows] == [
+        "1:02",
+        "59.5 s",
+        "1:02:05",
+        "1:02 (59.5 s … 1:02:05)",
+    ]
+    assert table.columns[1].right
+
+
+def test_a_word_that_looks_like_a_number_is_a_word() -> None:
+    table = series_table(series(("step", "file"), step("a", "a", "1.5"), step("b", "b", "v2")))
+    assert not table.columns[1].right
+
+
 def test_a_repeat_without_a_measurement_is_summed_up_with_nothing() -> None:
-    measured = step("a", "a (1 of 2)", "5", repetitions=2)
-    missing = step("a", "a (2 of 2)", "–", number=2, repetition=2, repetitions=2, status=None)
+    measured = step("a", "a (1 of 2)", Cell(value=5), repetitions=2)
+    missing = step("a", "a (2 of 2)", "", number=2, repetition=2, repetitions=2, status=None)
     assert len(series_table(series(("step", "lost"), measured, missing)).rows) == 2
 
 
@@ -139,7 +165,7 @@ def test_the_page_has_table_text_evidence_and_commands() -> None:
     broken = step(
         "seed 2",
         "seed 2",
-        "5",
+        Cell(value=5),
         number=2,
         status=Status.FAIL,
         limited_by=LimitedBy.BROKER,
@@ -148,13 +174,13 @@ def test_the_page_has_table_text_evidence_and_commands() -> None:
     unmeasured = step(
         "seed 3",
         "seed 3",
-        "–",
+        "",
         number=3,
         status=None,
         limited_by=None,
         problem="the broker exited\nno such file",
     )
-    value = series(("step", "lost"), step("seed 1", "seed 1", "0"), broken, unmeasured)
+    value = series(("step", "lost"), step("seed 1", "seed 1", Cell(value=0)), broken, unmeasured)
     assert (
         series_markdown(value)
         == """\

@@ -32,13 +32,13 @@ def test_the_ladder_counts_attempts_clients_and_messages_that_failed(
     scenario = parse_scenario(source, "connection-ladder.yaml")
     result = Result(**dict(run), verdict=judge(run, scenario.thresholds))
     shown = cells(scenario.table, result)
-    failed = {heading: cell for heading, cell in shown.items() if "failed" in heading}
+    failed = {heading: cell.text for heading, cell in shown.items() if "failed" in heading}
     assert failed == {
         "failed attempts": "23\u202f024",
         "failed clients": "2\u202f008",
         "failed messages": "17",
     }
-    assert shown["unsent messages"] == "6\u202f024"
+    assert shown["unsent messages"].text == "6\u202f024"
     missed = {outcome.expression for outcome in result.verdict.thresholds if outcome.missed}
     assert missed >= {
         "connection.connect_failed == 0",

@@ -317,6 +317,7 @@ def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     assert cpp["columns"][1:3] == python["columns"][1:3]
     for table in (python, cpp):
         ((clients, *found),) = table["rows"]
-        assert clients["text"] == "10"
+        assert clients["value"] == 10
         assert all(cell["estimate"]["value"] > 0 for cell in found)
-        assert found[2]["text"] == "≥ 200/s"
+        assert found[2]["estimate"]["bound"] == "at_least"
+        assert (found[2]["value"], found[2]["unit"]) == (200, "per_s")

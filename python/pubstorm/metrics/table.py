@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from pubstorm.metrics import parse_expression
 from pubstorm.metrics.columns import shows_scenario, shows_search
 from pubstorm.metrics.evaluate import Missing, evaluate
-from pubstorm.quantity import NOTHING, span_text
-from pubstorm.result import Result
+from pubstorm.result import Cell, Result
 
 
-def cells(table: Mapping[str, str], result: Result) -> dict[str, str]:
-    """The text of each column that a result alone can tell, by its heading."""
+def cells(table: Mapping[str, str], result: Result) -> dict[str, Cell]:
+    """Each column that a result alone can tell, by its heading."""
     own = {heading: column for heading, column in table.items() if _is_of_result(column)}
     return {heading: _cell(column, result) for heading, column in own.items()}
 
@@ -28,23 +27,25 @@ def _is_of_result(column: str) -> bool:
     return not shows_scenario(column) and not shows_search(column)
 
 
-def word(column: str, result: Result) -> str | None:
-    """What a column shows of a result that is no figure, such as `verdict`; None: it is one."""
+def word(column: str, result: Result) -> Cell | None:
+    """What a column shows of a result that is no metric, such as `verdict`; None: it is one."""
     return _WORDS[column](result) if column in _WORDS else None
 
 
-def _cell(column: str, result: Result) -> str:
+def _cell(column: str, result: Result) -> Cell:
     said = word(column, result)
     if said is not None:
         return said
     found = evaluate(result, parse_expression(column))
-    return NOTHING if isinstance(found, Missing) else str(found)
+    if isinstance(found, Missing):
+        return Cell()
+    return Cell(value=found.value, unit=found.unit, bound=found.bound)
 
 
-_WORDS: Mapping[str, Callable[[Result], str]] = {
-    "verdict": lambda result: str(result.verdict.status),
-    "limited_by": lambda result: str(result.verdict.limited_by),
-    "evidence": lambda result: "; ".join(result.verdict.evidence) or NOTHING,
-    "duration": lambda result: span_text(result.duration_s),
-    "command": lambda result: result.command or NOTHING,
+_WORDS: Mapping[str, Callable[[Result], Cell]] = {
+    "verdict": lambda result: Cell(word=str(result.verdict.status)),
+    "limited_by": lambda result: Cell(word=str(result.verdict.limited_by)),
+    "evidence": lambda result: Cell(word="; ".join(result.verdict.evidence)),
+    "duration": lambda result: Cell(value=result.duration_s, unit="s"),
+    "command": lambda result: Cell(word=result.command),
 }

@@ -3,9 +3,8 @@ with a note where something has to be said of one."""
 
 from __future__ import annotations
 
-from pubstorm.quantity import NOTHING
 from pubstorm.report.table import Column, Table
-from pubstorm.result import Series, SeriesCell, SeriesTable
+from pubstorm.result import Series, SeriesCell, SeriesTable, are_figures
 
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 """Marks of the notes in their order; beyond them the number in brackets."""
@@ -21,7 +20,7 @@ def _drawn(table: SeriesTable) -> Table:
     remarks = list(dict.fromkeys(remark for cell in cells for remark in cell.remarks))
     marks = {remark: _mark(number) for number, remark in enumerate(remarks)}
     columns = tuple(
-        Column(heading, right=_is_of_figures([row[place] for row in table.rows]))
+        Column(heading, right=are_figures([row[place] for row in table.rows]))
         for place, heading in enumerate(table.columns)
     )
     rows = tuple(tuple(_marked(cell, marks) for cell in row) for row in table.rows)
@@ -36,13 +35,3 @@ def _mark(number: int) -> str:
 def _marked(cell: SeriesCell, marks: dict[str, str]) -> str:
     own = "".join(marks[remark] for remark in cell.remarks)
     return f"{cell.text} {own}" if own else cell.text
-
-
-def _is_of_figures(cells: list[SeriesCell]) -> bool:
-    """Whether a column is set flush right: it has figures or whole numbers, and no word."""
-    said = [cell for cell in cells if cell.text != NOTHING]
-    return bool(said) and all(cell.estimate is not None or _is_number(cell.text) for cell in said)
-
-
-def _is_number(text: str) -> bool:
-    return "".join(text.split()).isdecimal()

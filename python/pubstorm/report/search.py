@@ -14,7 +14,7 @@ from pubstorm.report.outcomes import mark
 from pubstorm.report.series import parts_of
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
-from pubstorm.result import Estimate, SearchPoint, SearchResult, ThresholdOutcome
+from pubstorm.result import Estimate, SearchPoint, SearchResult, ThresholdOutcome, are_figures
 
 FACTS_MAX = 3
 """Facts of a point that are shown with it."""
@@ -101,9 +101,16 @@ def estimate_text(search: SearchResult, estimate: Estimate) -> str:
 def search_tables(search: SearchResult) -> list[Table]:
     """The points, and the scenario's own table of them, where there are any."""
     tables = [points_table(search)] if search.points else []
-    own = [(value_of(search, p), *p.cells) for p in search.points if p.cells]
-    if own and search.columns:
-        columns = (Column("value"), *(Column(name, right=False) for name in search.columns))
+    played = [point for point in search.points if point.cells]
+    if played and search.columns:
+        columns = (
+            Column("value"),
+            *(
+                Column(name, right=are_figures([point.cells[place] for point in played]))
+                for place, name in enumerate(search.columns)
+            ),
+        )
+        own = [(value_of(search, p), *(cell.text for cell in p.cells)) for p in played]
         tables.append(Table("The scenario's own table", columns, tuple(own)))
     return tables
 

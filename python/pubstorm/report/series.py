@@ -3,7 +3,6 @@ evidence of each step that did not pass."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -11,13 +10,12 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from pubstorm.quantity import NOTHING
 from pubstorm.report.markdown import escaped, table_lines
 from pubstorm.report.pivot import pivot_tables
 from pubstorm.report.summary import memory_table
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
-from pubstorm.result import Series, SeriesStep, Status
+from pubstorm.result import Cell, Series, SeriesStep, Status, are_figures
 
 
 def render_series(series: Series, console: Console) -> None:
@@ -85,12 +83,12 @@ def series_table(series: Series) -> Table:
     rows: list[tuple[str, ...]] = []
     for _, group in groupby(series.steps, key=lambda step: step.label):
         steps = list(group)
-        rows += [step.cells for step in steps]
+        rows += [tuple(cell.text for cell in step.cells) for step in steps]
         measured = [step for step in steps if step.status is not None]
         if len(measured) > 1:
             rows.append(_summary(measured))
     columns = tuple(
-        Column(name, right=_is_numeric([step.cells[place] for step in series.steps]))
+        Column(name, right=are_figures([step.cells[place] for step in series.steps]))
         for place, name in enumerate(series.columns)
     )
     return Table(series.name, columns, tuple(rows))
@@ -120,37 +118,26 @@ def _part(table: Table, places: Sequence[int], number: int) -> Table:
 
 
 def _summary(steps: Sequence[SeriesStep]) -> tuple[str, ...]:
-    """Of each column that is all numbers its range, and of an odd number of them the median before
+    """Of each column that is all figures its range, and of an odd number of them the median before
     it; of other columns what all repeats agree on."""
     cells: list[str] = []
     for column in zip(*(step.cells for step in steps), strict=True):
-        if len(set(column)) == 1:
-            cells.append(column[0])
-        elif _is_numeric(column):
-            cells.append(_spread(sorted((c for c in column if c != NOTHING), key=_number)))
+        texts = {cell.text for cell in column}
+        if len(texts) == 1:
+            cells.append(texts.pop())
+        elif are_figures(column):
+            cells.append(_spread(column))
         else:
             cells.append("")
     return (cells[0] or f"{steps[0].label}: {len(steps)} repeats", *cells[1:])
 
 
-def _spread(ordered: Sequence[str]) -> str:
+def _spread(column: Sequence[Cell]) -> str:
+    by_value = [(cell.value, cell.text) for cell in column if cell.value is not None]
+    ordered = [text for _, text in sorted(by_value)]
     half, is_odd = divmod(len(ordered), 2)
     span = f"{ordered[0]} … {ordered[-1]}"
     return f"{ordered[half]} ({span})" if is_odd else span
-
-
-def _is_numeric(cells: Sequence[str]) -> bool:
-    """Whether they are numbers with or without a unit, apart from those that are missing."""
-    numbers = [cell for cell in cells if cell not in {NOTHING, ""}]
-    return bool(numbers) and all(_NUMBER.fullmatch(cell) for cell in numbers)
-
-
-def _number(cell: str) -> float:
-    """The value of a cell in the base unit of its kind."""
-    found = _NUMBER.fullmatch(cell)
-    assert found is not None, "only numeric cells are ordered"
-    unit = found[2].removesuffix("/s")
-    return float(re.sub(r"\s", "", found[1])) * FACTORS.get(unit, 1.0)
 
 
 def _conclude(series: Series, console: Console) -> None:
@@ -182,6 +169,3 @@ def _facts(step: SeriesStep) -> tuple[str, ...]:
 
 COLUMN_GAP = 3
 """Characters between two columns on the terminal."""
-FACTORS = {"µs": 1e-6, "ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-"""What a unit stands for, in the base unit of its kind."""
-_NUMBER = re.compile(r"([-+]?\d[\d\s]*(?:\.\d+)?)\s*([a-zA-Zµ/%]*)(?: ± .+)?")

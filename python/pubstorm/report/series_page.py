@@ -3,7 +3,6 @@ step by itself. It reads the series and the folders of its steps."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,14 +29,20 @@ from pubstorm.report.stored import SEARCH_FILE, load_result, load_search, load_t
 from pubstorm.report.summary import memory_table
 from pubstorm.report.timeline import timeline
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Latency, Result, SearchPoint, Series, SeriesStep, Status
+from pubstorm.result import (
+    Latency,
+    Result,
+    SearchPoint,
+    Series,
+    SeriesStep,
+    Status,
+    are_figures,
+)
 
 STEP_PANELS = ("load", "process-cpu")
 """Plots over time that each step shows here; the rest is in its own report."""
 SIGNS = {Status.PASS: "circle", Status.FAIL: "x", Status.INVALID: "triangle-up-open"}
 """Shape of a point by the verdict of its step; its colour is that of its line."""
-NUMBER = re.compile(r"[–+-]?[\d\s.,\u202f]*\s?(%|µs|ms|s|B|kB|MB|GB|TB|/s)?( ± .+)?")
-"""What a cell flush right looks like."""
 LABEL_CHARS_MAX = 100
 """Characters of all labels together that there is room for below a plot."""
 SHOWN_BY_ITSELF = ("step", "verdict")
@@ -163,7 +168,7 @@ def _result_of(folder: Path, point: SearchPoint | None) -> Result | None:
 def _own_columns(series: Series) -> list[OwnColumn]:
     """The columns of the series' table, but for what the page shows of each step by itself."""
     return [
-        OwnColumn(place, name, all(NUMBER.fullmatch(step.cells[place]) for step in series.steps))
+        OwnColumn(place, name, are_figures([step.cells[place] for step in series.steps]))
         for place, name in enumerate(series.columns)
         if name not in SHOWN_BY_ITSELF
     ]

@@ -98,10 +98,11 @@ def tables(result: Result) -> list[Table]:
 def own_table(result: Result) -> Table:
     """The table that the scenario asks for: one row, or a row for each figure where that would be
     too wide."""
-    title, cells = "The scenario's own table", result.table
-    if len(cells) > OWN_COLUMNS_MAX:
-        return Table(title, (Column("figure", right=False), Column("found")), tuple(cells.items()))
-    return Table(title, tuple(map(Column, cells)), (tuple(cells.values()),) * bool(cells))
+    title = "The scenario's own table"
+    found = {heading: cell.text for heading, cell in result.table.items()}
+    if len(found) > OWN_COLUMNS_MAX:
+        return Table(title, (Column("figure", right=False), Column("found")), tuple(found.items()))
+    return Table(title, tuple(map(Column, found)), (tuple(found.values()),) * bool(found))
 
 
 def connections(result: Result) -> Table:

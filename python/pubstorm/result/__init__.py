@@ -1,6 +1,7 @@
 """What a run found, as it is stored in `result.json`. Durations of messages are in microseconds,
 spans in seconds; counters end in `_total`."""
 
+from pubstorm.result.cells import Bound, Cell, Estimate, are_figures
 from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
     AgentLoss,
@@ -44,8 +45,6 @@ from pubstorm.result.populations import (
 )
 from pubstorm.result.publishers import PublisherResult
 from pubstorm.result.search import (
-    Bound,
-    Estimate,
     PointPhase,
     SearchAnswer,
     SearchPoint,
@@ -71,6 +70,7 @@ __all__ = [
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",
+    "Cell",
     "ClockResult",
     "Environment",
     "Estimate",
@@ -124,4 +124,5 @@ __all__ = [
     "ValidityLimits",
     "Verdict",
     "Watched",
+    "are_figures",
 ]

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.result.cells import Cell
 from pubstorm.result.faults import FaultResult
 from pubstorm.result.machinery import (
     BridgeResult,
@@ -136,9 +137,9 @@ class ValidityLimits(Value):
 class Measured(Value):
     """Everything a run measured, before it is judged."""
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     """Version of this format."""
     name: str
     """The scenario's name."""
@@ -202,8 +203,8 @@ class Measured(Value):
     """What was found on the broker before the run, and what the run left and removed."""
     headroom: Headroom | None = None
     """The generator's load against what `pubstorm calibrate` found; null: it was not calibrated."""
-    table: dict[str, str] = Field(default_factory=dict)
-    """The scenario's own table: heading and value."""
+    table: dict[str, Cell] = Field(default_factory=dict)
+    """The scenario's own table, by heading."""
     command: str = ""
     """The command line of the run."""
     events: tuple[Event, ...] = ()

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.quantity import value_text
+from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status, ThresholdOutcome
 from pubstorm.samples import Unit
 from pubstorm.value import Value
@@ -15,39 +15,6 @@ from pubstorm.value import Value
 PointPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
 """What a point was played for: to find where it breaks; to come closer; to look for the answer
 anew; for the largest figure; to see whether the answer holds."""
-
-Bound = Literal["exact", "at_least", "none"]
-
-
-class Estimate(Value):
-    """What a search found, and how surely."""
-
-    value: float
-    """In the unit; of several repeats the mean."""
-    low: float
-    """Lower end of the interval: of the confidence interval, or what held, where it was looked for
-    once."""
-    high: float
-    """Upper end: of the confidence interval, or the smallest value that broke."""
-    repeats: int = 1
-    """How often it was looked for."""
-    bound: Bound = "exact"
-    """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
-    or only a lower value held again: `low` and `high` are no confidence interval."""
-    unit: Unit = ""
-    """Of all three."""
-
-    @property
-    def text(self) -> str:
-        """It in short: 12 300/s ± 150/s, 12 300/s … 12 500/s, ≥ 40 000/s."""
-        shown = value_text(self.value, self.unit)
-        if self.bound == "at_least":
-            return f"≥ {shown}"
-        if self.bound == "none":
-            high = value_text(self.high, self.unit)
-            return shown if high == shown else f"{shown} … {high}"
-        half = (self.high - self.low) / 2
-        return f"{shown} ± {value_text(half, self.unit)}" if half else shown
 
 
 class SearchPoint(Value):
@@ -83,7 +50,7 @@ class SearchPoint(Value):
     """The first facts behind its verdict."""
     duration_s: float = 0.0
     """How long its run took."""
-    cells: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
     """Its row of the scenario's own table."""
 
     @property
@@ -125,9 +92,9 @@ class SearchAnswer(Value):
 class SearchResult(Value):
     """The largest value at which a scenario holds, and every point that says so."""
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     """Version of this format."""
     name: str
     """The scenario's name."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.result.cells import Cell
 from pubstorm.result.model import LimitedBy, Status
 from pubstorm.result.search import SearchAnswer
 from pubstorm.result.summary import MemoryModel, MemoryPoint
@@ -47,7 +48,7 @@ class SeriesStep(Value):
     """Why it came to no measurement."""
     unfit: str | None = None
     """What it needs that this host does not have, so that it was not run."""
-    cells: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = ()
     """Its row of the table."""
     figures: dict[str, Figure] = Field(default_factory=dict)
     """What the tables over the series show of it, by their words for it."""
@@ -76,9 +77,9 @@ class SeriesStep(Value):
 class Series(Value):
     """All steps of a sweep."""
 
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     """Version of this format."""
     name: str
     """The scenario's name."""

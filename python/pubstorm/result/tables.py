@@ -3,8 +3,8 @@ cell a figure with how surely it is known. It draws nothing."""
 
 from __future__ import annotations
 
+from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy
-from pubstorm.result.search import Estimate
 from pubstorm.value import Value
 
 
@@ -21,13 +21,9 @@ class Figure(Value):
     """What has to be said of it besides, or why there is none."""
 
 
-class SeriesCell(Value):
+class SeriesCell(Cell):
     """One cell of such a table."""
 
-    text: str
-    """As it is shown, with its interval, without marks."""
-    estimate: Estimate | None = None
-    """The figure; null: a word, or nothing."""
     remarks: tuple[str, ...] = ()
     """What the table says of it in its notes, such as that this host was the limit."""
 

@@ -66,8 +66,7 @@ def _why_not_counted(result: Result) -> str | None:
     verdict = result.verdict
     fact = next(iter(verdict.evidence), "nothing was measured")
     if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.HOST:
-        of_host = (each for each in verdict.evidence if "the host" in each)
-        return f"this host was the limit: {next(of_host, fact)}"
+        return f"this host was the limit: {fact}"
     if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.GENERATOR:
         return f"the load generator was the limit: {fact}"
     return f"the run is invalid: {fact}" if verdict.status is Status.INVALID else None

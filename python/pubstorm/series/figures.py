@@ -96,7 +96,8 @@ def _of_result(column: str, result: Result) -> Figure:
     said = word(column, result)
     limited_by = result.verdict.limited_by
     if said is not None:
-        return Figure(word=said)
+        estimate = None if said.value is None else estimate_of([said.value], said.unit)
+        return Figure(estimate=estimate, word=said.word)
     found = evaluate(result, parse_expression(column))
     if isinstance(found, Missing):
         return Figure(limited_by=limited_by, remark=found.reason)

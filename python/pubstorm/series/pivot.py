@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from pubstorm.quantity import NOTHING
-from pubstorm.result import Estimate, Figure, LimitedBy, SeriesCell, SeriesStep, SeriesTable
+from pubstorm.result import Cell, Estimate, Figure, LimitedBy, SeriesCell, SeriesStep, SeriesTable
 from pubstorm.scenario.sweep import Sweep
 from pubstorm.scenario.tables import STEP, TableColumn
 from pubstorm.series.interval import estimate_of
@@ -59,18 +58,19 @@ def _table(title: str, columns: Columns, sweep: Sweep, steps: Sequence[SeriesSte
 
 def _cell(column: TableColumn, sweep: Sweep, row: Sequence[SeriesStep]) -> SeriesCell:
     if column.metric == STEP:
-        return SeriesCell(text=row[0].base)
+        return SeriesCell(word=row[0].base)
     if column.shows_step(sweep.names):
         paths = (path for path, name in sweep.names.items() if column.metric in {path, name})
-        return SeriesCell(text=value_cell(row[0].values.get(next(paths), NOTHING)))
+        cell = value_cell(row[0].values.get(next(paths), ""))
+        return SeriesCell(value=cell.value, word=cell.word)
     steps = [step for step in row if step.variant == column.variant]
     figures = [step.figures[column.metric] for step in steps if column.metric in step.figures]
     remarks = [remark for step in steps if (remark := _unmeasured(step)) is not None]
     remarks += [remark for figure in figures for remark in _remarks(figure)]
     estimate = _together([f.estimate for f in figures if f.estimate is not None])
     words = dict.fromkeys(figure.word for figure in figures if figure.word)
-    text = ", ".join(words) or NOTHING if estimate is None else estimate.text
-    return SeriesCell(text=text, estimate=estimate, remarks=tuple(dict.fromkeys(remarks)))
+    cell = Cell.of(estimate, ", ".join(words))
+    return SeriesCell(**dict(cell), remarks=tuple(dict.fromkeys(remarks)))
 
 
 def _unmeasured(step: SeriesStep) -> str | None:

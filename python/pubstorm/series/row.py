@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from pubstorm.metrics.columns import shows_search
 from pubstorm.metrics.table import cells as measured_cells
-from pubstorm.quantity import NOTHING, count_text
-from pubstorm.result import Figure, Result, SeriesStep
+from pubstorm.result import Cell, Result, SeriesStep
 from pubstorm.scenario import Scenario
 
 DEFAULT_TABLE = {
@@ -31,41 +30,38 @@ def with_table(scenario: Scenario) -> Scenario:
     return scenario if scenario.table else scenario.model_copy(update={"table": DEFAULT_TABLE})
 
 
-def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> tuple[str, ...]:
+def cells(table: Mapping[str, str], step: SeriesStep, result: Result | None) -> tuple[Cell, ...]:
     """The cells of a step under the headings of a table."""
     measured = {} if result is None else measured_cells(table, result)
     own = (_own(column, step) for column in table.values())
     return tuple(
-        measured.get(heading, NOTHING) if cell is None else cell
+        measured.get(heading, Cell()) if cell is None else cell
         for heading, cell in zip(table, own, strict=True)
     )
 
 
-def value_cell(value: str) -> str:
+def value_cell(value: str) -> Cell:
     """A value that steps vary, as a cell."""
-    return count_text(int(value)) if value.isascii() and value.isdigit() else value
+    is_count = value.isascii() and value.isdigit()
+    return Cell(value=int(value)) if is_count else Cell(word=value)
 
 
-def _own(column: str, step: SeriesStep) -> str | None:
+def _own(column: str, step: SeriesStep) -> Cell | None:
     """What a step says of itself, with or without a result: one of its words, or a value that it
     changes. None: the column is not its to fill."""
     if column in step.values:
         return value_cell(step.values[column])
     if shows_search(column):
-        return _of_search(step.figures.get(column))
+        figure = step.figures.get(column)
+        return Cell() if figure is None else Cell.of(figure.estimate, figure.word)
     words = {
-        "number": str(step.number),
         "step": step.name,
         "note": step.note,
         "command": step.command,
         "verdict": step.outcome,
         "limited_by": None if step.limited_by is None else str(step.limited_by),
     }
-    return words.get(column)
-
-
-def _of_search(figure: Figure | None) -> str:
-    """What the search of a step found, or a figure at one of its points."""
-    if figure is None:
-        return NOTHING
-    return figure.word or NOTHING if figure.estimate is None else figure.estimate.text
+    if column == "number":
+        return Cell(value=step.number)
+    said = words.get(column)
+    return None if said is None else Cell(word=said)

@@ -1,0 +1,87 @@
+"""Cells of tables as they are stored: a figure with its unit and how surely it is known, or a word.
+What a cell looks like is decided where it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pubstorm.quantity import NOTHING, value_text
+from pubstorm.samples import Unit
+from pubstorm.value import Value
+
+Bound = Literal["exact", "at_least", "none"]
+
+
+class Estimate(Value):
+    """What a search found, and how surely."""
+
+    value: float
+    """In the unit; of several repeats the mean."""
+    low: float
+    """Lower end of the interval: of the confidence interval, or what held, where it was looked for
+    once."""
+    high: float
+    """Upper end: of the confidence interval, or the smallest value that broke."""
+    repeats: int = 1
+    """How often it was looked for."""
+    bound: Bound = "exact"
+    """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
+    or only a lower value held again: `low` and `high` are no confidence interval."""
+    unit: Unit = ""
+    """Of all three."""
+
+    @property
+    def text(self) -> str:
+        """It in short: 12 300/s ± 150/s, 12 300/s … 12 500/s, ≥ 40 000/s."""
+        shown = value_text(self.value, self.unit)
+        if self.bound == "at_least":
+            return f"≥ {shown}"
+        if self.bound == "none":
+            high = value_text(self.high, self.unit)
+            return shown if high == shown else f"{shown} … {high}"
+        half = (self.high - self.low) / 2
+        return f"{shown} ± {value_text(half, self.unit)}" if half else shown
+
+
+class Cell(Value):
+    """One cell of a scenario's own table."""
+
+    value: float | None = None
+    """The figure; null: a word, or nothing was measured."""
+    unit: Unit = ""
+    """Unit of the figure."""
+    bound: float = 0.0
+    """The figure is off by this much at most, since clocks of several hosts made it."""
+    estimate: Estimate | None = None
+    """The figure with its interval, where a search or repeats found it."""
+    word: str = ""
+    """A word in place of a figure, such as a verdict."""
+
+    @classmethod
+    def of(cls, estimate: Estimate | None, word: str = "") -> Cell:
+        """A cell of an estimate, or of a word where there is none."""
+        if estimate is None:
+            return cls(word=word)
+        return cls(value=estimate.value, unit=estimate.unit, estimate=estimate)
+
+    @property
+    def text(self) -> str:
+        """The cell as it is shown."""
+        if self.estimate is not None:
+            return self.estimate.text
+        if self.value is None:
+            return self.word or NOTHING
+        shown = value_text(self.value, self.unit)
+        return f"{shown} ± {value_text(self.bound, self.unit)}" if self.bound else shown
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return self.value is None and not self.word
+
+
+def are_figures(cells: Sequence[Cell]) -> bool:
+    """Whether a column is set flush right: it has figures, and no word."""
+    said = [cell for cell in cells if not cell.is_empty]
+    return bool(said) and all(cell.value is not None for cell in said)

@@ -184,6 +184,9 @@ def _population_metrics() -> Iterator[str]:
         ("statistic", "meaning"), ((f"`.{s}`", _described(Latency, s)) for s in LATENCY_STATISTICS)
     )
     yield ""
+    yield "Any other percentile is `.p` and a number above 0 and below 100, with up to four"
+    yield "decimals, such as `.p95` or `.p99.99`."
+    yield ""
 
 
 def _run_metrics() -> Iterator[str]:

@@ -81,6 +81,8 @@ class Assembly:
     """Where the engines ran."""
     hosts: Mapping[int, str] = field(default_factory=dict)
     """Addresses of the agents' hosts; empty: this one."""
+    percentiles: Mapping[str, float] = field(default_factory=dict)
+    """Percentiles of latencies that are wanted beside the usual ones: shares by name."""
 
     @cached_property
     def cast(self) -> Cast:
@@ -202,7 +204,7 @@ class Assembly:
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
             sent_total=totals.sent_total,
             skipped_total=totals.skipped_total,
-            lateness_us=Latency.of(totals.lateness.value()),
+            lateness_us=Latency.of(totals.lateness.value(), shares=self.percentiles),
             busy_share=round(busy_share(load), 4),
             ending=self.course.endings.get(program.agent, "unknown"),
         )
@@ -253,9 +255,9 @@ class Assembly:
             to_come_total=self._undelivered.in_flight(own),
             outcomes=dict(totals.outcomes),
             rates=rates,
-            latency_us=_delivery(into).latency_us(self.clock_bound_us),
-            ack_latency_us=acks.latency_us(),
-            connect_time_us=Latency.of(totals.connect_time.value()),
+            latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
+            ack_latency_us=acks.latency_us(shares=self.percentiles),
+            connect_time_us=Latency.of(totals.connect_time.value(), shares=self.percentiles),
             ack_histogram_ns=acks,
         )
 
@@ -358,8 +360,8 @@ class Assembly:
                 f"{name}_total": sum(flow.counters[f"{name}_total"] for flow in into)
                 for name in ("expected", "duplicate", "reordered", "stale")
             },
-            latency_us=_delivery(into).latency_us(self.clock_bound_us),
-            ack_latency_us=_acknowledgements(publishing).latency_us(),
+            latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
+            ack_latency_us=_acknowledgements(publishing).latency_us(shares=self.percentiles),
             sent_per_s=rate_per_s(steady, indices, "sent"),
             acked_per_s=rate_per_s(steady, indices, "acked"),
             received_per_s=rate_per_s(steady, indices, "received"),

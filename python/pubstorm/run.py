@@ -32,6 +32,7 @@ from pubstorm.host_files import check_host_files
 from pubstorm.live import Live
 from pubstorm.losses import OnLoss
 from pubstorm.memory import watch_memory
+from pubstorm.metrics.percentiles import percentiles_in
 from pubstorm.monitor.choice import (
     WatchedProcess,
     monitors_for,
@@ -252,6 +253,7 @@ class _Run:
             limits=_limits(self._scenario),
             on=self._scenario.fleet.on,
             hosts=fleet.hosts,
+            percentiles=percentiles_in(self._scenario.source_text),
         )
 
     def _refused(self, plan: Plan) -> Assembly:

@@ -13,7 +13,7 @@ import pytest
 from pubstorm.report import write_reports
 from pubstorm.report.run_page import run_page
 from pubstorm.report.stored import load_run
-from pubstorm.result import Event, Result, Statistics
+from pubstorm.result import Cell, Event, Result, Statistics
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import HEADER, Sample, csv_lines
 from tests.report.example_run import Shape, write_run
@@ -140,7 +140,7 @@ def _with_evil_names(result: Result) -> Result:
         update={
             "name": EVIL,
             "command": EVIL,
-            "table": {EVIL: {"word": EVIL}},
+            "table": {EVIL: Cell(word=EVIL)},
             "events": (Event(at_s=3, kind="change", text=EVIL),),
             "populations": {EVIL: result.populations["device-0"]},
             "stages": stages,

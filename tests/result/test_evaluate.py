@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from pubstorm.histogram import Histogram
 from pubstorm.metrics import parse_expression
 from pubstorm.metrics.evaluate import Found, Missing, evaluate
+from pubstorm.metrics.percentiles import percentiles_in
 from pubstorm.metrics.table import cells
 from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import (
+    HistogramPair,
     Latency,
     LatencyPair,
     Measured,
@@ -242,3 +245,25 @@ def test_metrics_of_a_run_as_a_whole(measured: MeasuredMaker, expression: str, f
 def test_a_run_without_connect_stages_has_no_rate_of_connecting(measured: MeasuredMaker) -> None:
     found = evaluate(measured(stages=()), parse_expression("connects_per_s"))
     assert found == Missing("no connect stage was played")
+
+
+def test_any_percentile_that_the_scenario_names_has_its_value(measured: MeasuredMaker) -> None:
+    histogram = Histogram.of(range(1_000_000, 101_000_000, 1_000_000))
+    shares = percentiles_in("device.latency.p95, p75: latency.p75, x.ack_latency.p99.99")
+    pair = HistogramPair(intended=histogram, actual=histogram)
+    run = measured(
+        device={
+            "ack_latency_us": pair.latency_us(shares=shares),
+            "connect_time_us": Latency.of(histogram, shares=shares),
+        }
+    )
+    for name, expected in (("p75", 75), ("p95", 95), ("p99.99", 100)):
+        for metric in ("ack_latency", "ack_latency.actual", "connect_time"):
+            found = evaluate(run, parse_expression(f"device.{metric}.{name}"))
+            assert isinstance(found, Found)
+            assert found.value == pytest.approx(1000 * expected, rel=1 / 64)
+    stored = Measured.model_validate_json(run.model_dump_json())
+    assert evaluate(stored, parse_expression("device.ack_latency.p95")) == evaluate(
+        run, parse_expression("device.ack_latency.p95")
+    )
+    assert isinstance(evaluate(run, parse_expression("device.ack_latency.p42")), Missing)

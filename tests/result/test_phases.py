@@ -148,7 +148,8 @@ def judged(
         StageSpan(1, START_NS, end_ns, end_ns + SECOND_NS, settled=True),
     ]
     limits = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
-    run = Assembly(plan(scenario), [], course, merge(snapshots(seconds)), limits)
+    totals = merge(snapshots(seconds))
+    run = Assembly(plan(scenario), [], course, totals, limits, percentiles={"p95": 0.95})
     return list(phases(run, tracks or {}))
 
 
@@ -163,6 +164,7 @@ def test_a_steady_stage_is_one_phase_that_held() -> None:
     assert set(phase.populations) == {"device", "backend"}
     assert phase.populations["backend"].latency_us.count == phase.latency_us.count
     assert phase.populations["device"].ack_latency_us.p50 == pytest.approx(1000)
+    assert phase.populations["device"].ack_latency_us.percentiles == {"p95": pytest.approx(1000)}
     assert phase.evidence == ()
 
 

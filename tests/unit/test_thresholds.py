@@ -2,7 +2,13 @@
 
 import pytest
 
-from pubstorm.metrics import Expression
+from pubstorm.metrics import (
+    Expression,
+    check_monitor_metric,
+    check_population_metric,
+    parse_expression,
+)
+from pubstorm.metrics.percentiles import percentiles_in
 from pubstorm.metrics.thresholds import Operator, parse_threshold
 from pubstorm.units import UnfitError
 
@@ -17,6 +23,10 @@ from pubstorm.units import UnfitError
         ("device.latency.actual.p50<1ms", ("device", "latency.actual", "p50"), "<", 1_000),
         ("device.ack_latency.max <= 2s", ("device", "ack_latency", "max"), "<=", 2_000_000),
         ("device.connect_time.p999 != 5us", ("device", "connect_time", "p999"), "!=", 5),
+        ("device.latency.p95 < 1ms", ("device", "latency", "p95"), "<", 1000),
+        ("ack_latency.p99.99 < 1ms", (None, "ack_latency", "p99.99"), "<", 1000),
+        ("a.latency.actual.p99.9@s < 1ms", ("a", "latency.actual", "p99.9", "s"), "<", 1000),
+        ("feed.lateness.p75 < 1ms", ("feed", "lateness", "p75"), "<", 1000),
         ("lost == 0", (None, "lost"), "==", 0),
         ("latency.p99 < 100ms", (None, "latency", "p99"), "<", 100_000),
         (
@@ -59,7 +69,9 @@ def test_a_line_is_a_metric_and_a_value_in_its_unit(
     [
         ("lots == 0", "lost"),
         ("device.latency < 1s", "latency.p99"),
-        ("latency.p98 < 1s", "latency.p99"),
+        ("latency.p100 < 1s", "latency.p99"),
+        ("ack_latency.p0 < 1s", "ack_latency.p99"),
+        ("device.sent.p95 < 1s", None),
         ("device.lost.max == 0", None),
         ("device.latency.p99 < 100", "write 100s"),
         ("device.latency.p99 < soon", "a unit"),
@@ -81,3 +93,28 @@ def test_a_wrong_line_is_explained(line: str, hint: str | None) -> None:
         parse_threshold(line)
     assert (hint is None) == (caught.value.hint is None), caught.value.hint
     assert hint is None or hint in str(caught.value.hint)
+
+
+def test_a_wrong_percentile_names_what_is_allowed() -> None:
+    allowed = r"allowed are latency\.mean, .* and any percentile between p0 and p100 such as \.p95"
+    with pytest.raises(UnfitError, match=allowed):
+        parse_threshold("latency.p123 < 1s")
+    with pytest.raises(UnfitError, match=allowed):
+        check_population_metric(parse_expression("device.latency.p123"))
+    with pytest.raises(UnfitError, match=r"allowed are mean, min, max"):
+        check_monitor_metric(parse_expression("broker.cpu.p95"), ("cpu",))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("thresholds: [device.latency.p95 < 1s, ack_latency.p99.99@load < 1s]", ["p95", "p99.99"]),
+        ("table: {p75: device.latency.p75}\n# with --set table.a=lateness.p5", ["p75", "p5"]),
+        ("latency.p99, latency.p999, cpu.p100, up.p1x, a.p50.5.1", ["p99"]),
+        ("", []),
+    ],
+)
+def test_percentiles_of_a_scenario_are_found_in_its_text(text: str, names: list[str]) -> None:
+    found = percentiles_in(text)
+    assert list(found) == names
+    assert all(share == pytest.approx(float(name[1:]) / 100) for name, share in found.items())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
 
+from pubstorm.metrics import percentiles
 from pubstorm.metrics.of_run import RUN_METRICS, check_run_metric
 from pubstorm.samples import Unit, unit_of
 from pubstorm.units import UnfitError
@@ -194,6 +195,9 @@ def full_names(metric: str) -> tuple[str, ...]:
 def _split_statistic(body: str) -> tuple[str, str | None]:
     """The metric and its statistic, if it ends with one outside labels."""
     labels_end = body.rfind("}") + 1
+    found = percentiles.split_percentile(body[labels_end:])
+    if found is not None:
+        return body[:labels_end] + found[0], found[1]
     metric, dot, statistic = body[labels_end:].rpartition(".")
     if dot and body[:labels_end] + metric and statistic in ALL_STATISTICS:
         return body[:labels_end] + metric, statistic
@@ -218,12 +222,16 @@ def _check_statistic(metric: str, statistic: str | None) -> None:
 def _check_among(metric: str, statistic: str | None, allowed: tuple[str, ...]) -> None:
     if statistic in allowed or (statistic is None and not allowed):
         return
+    has_percentiles = allowed == LATENCY_STATISTICS
+    if has_percentiles and statistic is not None and percentiles.share_of(statistic) is not None:
+        return
     if not allowed:
         raise UnfitError(statistic, f"is {metric} alone: it is one number")
     found = metric if statistic is None else f"{metric}.{statistic}"
     example = "p99" if "p99" in allowed else allowed[0]
+    others = f" and {percentiles.ALLOWED}" if has_percentiles else ""
     raise UnfitError(
-        found, f"are {metric}.{', .'.join(allowed)}", f"for example {metric}.{example}"
+        found, f"are {metric}.{', .'.join(allowed)}{others}", f"for example {metric}.{example}"
     )
 
 

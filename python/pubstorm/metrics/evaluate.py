@@ -180,6 +180,8 @@ def _bound_at(place: object, path: Iterable[str]) -> float:
 
 def _step(place: object, step: str) -> object:
     """A part of a place. Stages and phases are rates themselves, and phases keep one latency."""
+    if isinstance(place, Latency) and step in place.percentiles:
+        return place.percentiles[step]
     return getattr(place, step, place if step in {"rates", "intended"} else None)
 
 

@@ -187,9 +187,8 @@ class _Stage:
         alone = {population.name: (n,) for n, population in enumerate(plan.populations)}
         populations = self._populations(cut, inside, alone)
         everybody = range(len(plan.populations))
-        bound_us = self._run.clock_bound_us
-        delivered = Latency.of(self._together(cut, "delivery", everybody), bound_us)
-        acknowledged = Latency.of(self._together(cut, "acknowledgement", everybody))
+        delivered = self._latency(cut, "delivery", everybody)
+        acknowledged = self._latency(cut, "acknowledgement", everybody)
         return Phase(
             stage=self._run.plan.stages[self._span.index].name,
             name=cut.name,
@@ -223,17 +222,16 @@ class _Stage:
             received_per_s=rate_per_s(inside, indices, "received"),
             bytes_sent_per_s=rate_per_s(inside, indices, "bytes_sent"),
             bytes_received_per_s=rate_per_s(inside, indices, "bytes_received"),
-            latency_us=Latency.of(
-                self._together(cut, "delivery", indices), self._run.clock_bound_us
-            ),
-            ack_latency_us=Latency.of(self._together(cut, "acknowledgement", indices)),
+            latency_us=self._latency(cut, "delivery", indices),
+            ack_latency_us=self._latency(cut, "acknowledgement", indices),
         )
 
-    def _together(self, cut: _Cut, measure: Measure, indices: Iterable[int]) -> Histogram:
+    def _latency(self, cut: _Cut, measure: Measure, indices: Iterable[int]) -> Latency:
         sums = HistogramSum()
         for index in indices:
             sums.add(self._histogram(cut, measure, index))
-        return sums.value()
+        bound_us = self._run.clock_bound_us if measure == "delivery" else 0.0
+        return Latency.of(sums.value(), bound_us, self._run.percentiles)
 
     def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
         series = Series(self._span.index, measure, population)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pydantic import Field
+
 from pubstorm.histogram import Histogram
 from pubstorm.value import Value
+
+NO_OTHERS: Mapping[str, float] = MappingProxyType({})
+"""No percentiles beyond those that are always kept."""
 
 
 class Latency(Value):
@@ -25,6 +33,8 @@ class Latency(Value):
     """99.9 % of the durations are not longer."""
     max: float = 0.0
     """The largest."""
+    percentiles: dict[str, float] = Field(default_factory=dict)
+    """Further percentiles that the scenario names, such as `p95`."""
     negative_total: int = 0
     """Negative durations, which only wrong clocks make. Where there is a bound they count as 0 in
     the other figures, else they are in none of them."""
@@ -33,9 +43,12 @@ class Latency(Value):
     did."""
 
     @classmethod
-    def of(cls, histogram: Histogram, bound_us: float = 0.0) -> Latency:
-        """The summary of a histogram of durations that are off by so much at most. To leave the
-        negative ones out would raise its percentiles by more than that."""
+    def of(
+        cls, histogram: Histogram, bound_us: float = 0.0, shares: Mapping[str, float] = NO_OTHERS
+    ) -> Latency:
+        """The summary of a histogram of durations that are off by so much at most, with the
+        percentiles of some `shares` by name. To leave the negative ones out would raise its
+        percentiles by more than that."""
         negative_total = histogram.negative_total
         if bound_us:
             histogram = histogram.from_zero()
@@ -51,6 +64,11 @@ class Latency(Value):
             p99=us_p99,
             p999=us_p999,
             max=histogram.max_ns / 1000,
+            percentiles={
+                name: histogram.quantile_ns(share) / 1000
+                for name, share in shares.items()
+                if histogram.count
+            },
             negative_total=negative_total,
             bound_us=bound_us if histogram.count else 0.0,
         )
@@ -73,10 +91,13 @@ class HistogramPair(Value):
     actual: Histogram = Histogram()
     """From the instant it was handed to the socket."""
 
-    def latency_us(self, bound_us: float = 0.0) -> LatencyPair:
+    def latency_us(
+        self, bound_us: float = 0.0, shares: Mapping[str, float] = NO_OTHERS
+    ) -> LatencyPair:
         """Both summaries, of durations that are off by so much at most."""
         return LatencyPair(
-            intended=Latency.of(self.intended, bound_us), actual=Latency.of(self.actual, bound_us)
+            intended=Latency.of(self.intended, bound_us, shares),
+            actual=Latency.of(self.actual, bound_us, shares),
         )
 
 

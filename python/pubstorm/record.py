@@ -3,9 +3,10 @@ cut, monitors summed up, the verdict, and the files of the run directory. It pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from pubstorm.assemble import Assembly
 from pubstorm.calibrate.headroom import headroom_of
@@ -15,6 +16,7 @@ from pubstorm.live import Live
 from pubstorm.metrics.table import cells
 from pubstorm.phases import phase_spans, phases
 from pubstorm.plan import targets_by_name
+from pubstorm.readings import Span
 from pubstorm.report import RESULT_FILE, write_reports
 from pubstorm.result import (
     BridgeResult,
@@ -22,16 +24,20 @@ from pubstorm.result import (
     Environment,
     Event,
     Measured,
+    MonitorProblem,
+    Observer,
+    ProfileResult,
     Residue,
     Result,
     ServiceResult,
+    ValidityLimits,
+    Watched,
 )
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
 from pubstorm.summary import Sources, with_summary
 from pubstorm.verdict import judge
-from pubstorm.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,28 @@ class Recording:
     """The command line."""
     reports: bool = True
     """Whether files are made of the result."""
+    ended: datetime | None = None
+    """None: now."""
+    environment: Environment | None = None
+    """None: that of this process."""
+
+
+class Monitored(Protocol):
+    """What was watched beside the clients of a run."""
+
+    @property
+    def profile(self) -> ProfileResult | None:
+        """The profile of a broker, if one was made."""
+
+    @property
+    def problems(self) -> tuple[MonitorProblem, ...]:
+        """What could not be watched."""
+
+    def watched(self, spans: Sequence[Span], load: Sequence[Span]) -> tuple[Watched, ...]:
+        """Each figure over the run and over spans of it."""
+
+    def observers(self) -> tuple[Observer, ...]:
+        """Clients that only watch."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +84,7 @@ class Brought:
     brokers: tuple[BrokerResult, ...]
     services: tuple[ServiceResult, ...]
     bridges: tuple[BridgeResult, ...]
-    watch: Watch
+    watch: Monitored
     residue: tuple[Residue, ...]
     warnings: tuple[Event, ...]
     """What was to be said before the first stage."""
@@ -67,7 +95,9 @@ def record(recording: Recording, brought: Brought) -> Result:
     directory, scenario = recording.directory, recording.scenario
     directory.release()
     hellos = brought.assembly.hellos
-    environment = read_environment(hellos[0].version if hellos else "", brought.brokers)
+    environment = recording.environment
+    if environment is None:
+        environment = read_environment(hellos[0].version if hellos else "", brought.brokers)
     directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
     measured = _measured(recording, brought, environment)
     judged = Result.judged(measured, judge(measured, scenario.thresholds))
@@ -79,6 +109,12 @@ def record(recording: Recording, brought: Brought) -> Result:
         for problem in write_reports(directory.path, directory.write):
             recording.live.warn(problem)
     return result
+
+
+def limits_of(scenario: Scenario) -> ValidityLimits:
+    """When the load generator counts as saturated."""
+    validity = scenario.validity
+    return ValidityLimits(lateness_p99_us=validity.lateness_p99 / 1000, busy=validity.busy)
 
 
 def _measured(recording: Recording, brought: Brought, environment: Environment) -> Measured:
@@ -96,7 +132,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         run_directory=str(recording.directory.path),
         targets=tuple(str(target) for target in assembly.plan.targets),
         started=recording.started.isoformat(timespec="seconds"),
-        ended=datetime.now().astimezone().isoformat(timespec="seconds"),
+        ended=(recording.ended or datetime.now().astimezone()).isoformat(timespec="seconds"),
         duration_s=duration_s,
         interrupted=course.interrupted,
         ended_early=course.ended_early,

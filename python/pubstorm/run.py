@@ -22,7 +22,7 @@ from pubstorm.children import watch_children_by_descriptor
 from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.control_socket import listening
 from pubstorm.course import Course
-from pubstorm.environment import raise_descriptor_limit
+from pubstorm.environment import raise_descriptor_limit, read_environment
 from pubstorm.errors import PubstormError
 from pubstorm.faults.play import FaultPlay
 from pubstorm.fleet import Fleet, Frame
@@ -46,21 +46,23 @@ from pubstorm.monitor.profiling import Profiler
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.progress import Progress
-from pubstorm.record import Brought, Recording, record
+from pubstorm.record import Brought, Recording, limits_of, record
 from pubstorm.residue import CleanStart
 from pubstorm.residue.bridges import remove_bridges
-from pubstorm.result import Event, Residue, Result, ValidityLimits
-from pubstorm.run_directory import RunDirectory, new_path
+from pubstorm.result import Event, Residue, Result
+from pubstorm.run_directory import PLAN_FILE, RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.target import Target
 from pubstorm.signals import INTERRUPTED, ending_signals
 from pubstorm.staffing import Staff
+from pubstorm.start import START_FILE, RunStart
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix
 from pubstorm.topology.faults import Faults
 from pubstorm.topology.ports import free_port
+from pubstorm.topology.started import this_process
 from pubstorm.watch import Watch
 
 RUNS = Path("runs")
@@ -166,6 +168,7 @@ class _Run:
             cut=faulty_bridges(self._scenario),
         )
         topology.tell(emit)
+        self._topology = topology
         try:
             topology.keys.make(provisional_plan(self._scenario))
             topology.services.prepare(provisional_plan(self._scenario))
@@ -250,7 +253,7 @@ class _Run:
             hellos=tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos)),
             course=conductor.course,
             totals=conductor.progress.totals,
-            limits=_limits(self._scenario),
+            limits=limits_of(self._scenario),
             on=self._scenario.fleet.on,
             hosts=fleet.hosts,
             percentiles=percentiles_in(self._scenario.source_text),
@@ -261,7 +264,7 @@ class _Run:
         now_ns = time.monotonic_ns()
         course = Course(now_ns, ended_ns=now_ns, ended_early=True)
         course.note("residue", "nothing was played: clean_start is require")
-        return Assembly(plan, (), course, Progress(plan).totals, _limits(self._scenario))
+        return Assembly(plan, (), course, Progress(plan).totals, limits_of(self._scenario))
 
     async def _clean(self, clean_start: CleanStart) -> None:
         """Removes what the run left, unless a (further) signal says that it is to end now."""
@@ -294,7 +297,7 @@ class _Run:
         targets = (*given, *started, *publishers)
         plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
         plan = topology.keys.equip(plan)
-        self._directory.write("plan.json", plan.model_dump_json(indent=2) + "\n")
+        self._directory.write(PLAN_FILE, plan.model_dump_json(indent=2) + "\n")
         return plan
 
     async def _fleet(self, plan: Plan, site: Site) -> Fleet:
@@ -356,6 +359,7 @@ class _Run:
         conductor = Conductor(plan, fleet, self._happenings, self._live, self._fault_play())
         self._conducting = True
         started_ns = conductor.course.started_ns
+        self._store_start(started_ns, fleet)
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
         memory = asyncio.create_task(watch_memory(self._happenings.put_nowait))
         try:
@@ -368,6 +372,28 @@ class _Run:
             if self._faults is not None and self._options.topology is not None:
                 await self._faults.mend_all()
         return conductor
+
+    def _store_start(self, started_ns: int, fleet: Fleet) -> None:
+        """Keeps what the result needs beside snapshots, should this process be killed."""
+        topology, source = self._topology, self._scenario.source
+        hellos = tuple(hello for _, hello in sorted(fleet.hellos.items()))
+        start = RunStart(
+            process=this_process(),
+            file=str(Path(source.file).absolute()),
+            overrides=source.overrides,
+            target=source.target,
+            command=self._options.command,
+            started=self._started.isoformat(),
+            started_ns=started_ns,
+            hellos=hellos,
+            on=self._scenario.fleet.on,
+            hosts=dict(fleet.hosts),
+            environment=read_environment(hellos[0].version, topology.results()),
+            brokers=topology.results(),
+            services=topology.service_results(),
+            bridges=topology.bridges.results(),
+        )
+        self._directory.write(START_FILE, start.model_dump_json() + "\n")
 
     def _fault_play(self) -> FaultPlay | None:
         """What breaks brokers and bridges meanwhile; None where the scenario asks for nothing."""
@@ -398,8 +424,3 @@ class _Run:
 def _anybody_connected(assembly: Assembly) -> bool:
     everybody = range(len(assembly.plan.populations))
     return assembly.totals.peak(everybody, "connected") > 0
-
-
-def _limits(scenario: Scenario) -> ValidityLimits:
-    validity = scenario.validity
-    return ValidityLimits(lateness_p99_us=validity.lateness_p99 / 1000, busy=validity.busy)

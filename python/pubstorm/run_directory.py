@@ -17,6 +17,8 @@ from typing import BinaryIO
 from pubstorm.errors import StoredRunError
 from pubstorm.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 
+PLAN_FILE = "plan.json"
+SNAPSHOTS_FILE = "snapshots.jsonl"
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 2**20
 """Kept free while a run goes on, so that its result fits on a disk that has filled up meanwhile."""
@@ -80,7 +82,7 @@ class RunDirectory:
 
     def append_snapshot(self, line: bytes) -> None:
         """Appends a snapshot as it came, until writing fails once."""
-        self._append("snapshots.jsonl", line)
+        self._append(SNAPSHOTS_FILE, line)
 
     def append_samples(self, samples: Iterable[Sample]) -> None:
         """Appends samples, until writing fails once."""

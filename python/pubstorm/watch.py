@@ -31,6 +31,11 @@ PROBLEMS_MAX = 100
 """Problems that are kept."""
 
 
+def is_summed_up(sample: Sample) -> bool:
+    """Whether the result sums up a sample of the load: those of populations are too many."""
+    return sample.source.startswith("agent-") or sample.metric in KEPT
+
+
 class Watch:
     """Everything that is watched in one run."""
 
@@ -119,11 +124,7 @@ class Watch:
 
     def _add_load(self, samples: Sequence[Sample]) -> None:
         self._keep(samples)
-        self._readings.add(
-            sample
-            for sample in samples
-            if sample.source.startswith("agent-") or sample.metric in KEPT
-        )
+        self._readings.add(sample for sample in samples if is_summed_up(sample))
 
     def _outbox(self, loop: asyncio.AbstractEventLoop) -> _Outbox:
         """Hands what a reader has over to the loop; nothing happens once that is closed."""

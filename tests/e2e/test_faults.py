@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -138,15 +139,36 @@ def test_a_silent_engine_makes_the_run_invalid(start: RunMaker, mosquitto: Mosqu
     assert "sent no snapshot for 10 s" in evidence(result)
 
 
-def test_nothing_outlives_a_killed_pubstorm(
+def test_nothing_outlives_a_killed_pubstorm_and_its_result_can_be_made(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:
     run = start(OWN_BROKERS, "--set", "fleet.agents=2")
-    run.wait_for("publish ")
+    run.wait_for("publish 3")
     children = run.children()
     assert len(children) == 4
+    report = [sys.executable, "-m", "pubstorm", "report", str(run.directory)]
+    early = subprocess.run(report, capture_output=True, text=True, check=False)
+    assert early.returncode == 2
+    assert f"goes on (pid {run.process.pid})" in early.stderr
     os.kill(run.process.pid, signal.SIGKILL)
+    run.process.wait()
     gone(children)
+    assert (run.directory / ".reserve").exists()
+    made = subprocess.run(report, capture_output=True, text=True, check=True)
+    assert "no result was stored: the controller was killed" in made.stdout
+    result = run.result()
+    assert verdict(result) == ("invalid", "unknown")
+    assert result["interrupted"]
+    assert [stage["name"] for stage in result["stages"]] == ["connect", "publish"]
+    device = result["populations"]["device"]
+    assert 1000 <= device["sent_total"] <= 60_000
+    assert device["acked_total"] > 0
+    assert device["lost_total"] == 0
+    assert [broker["kind"] for broker in result["brokers"]] == ["embedded", "mosquitto"]
+    assert {"agent-0", "agent-1"} <= {each["source"] for each in result["monitors"]}
+    files = {path.name for path in run.directory.iterdir()}
+    assert {"report.html", "report.md", "junit.xml", "latencies.hlog"} <= files
+    assert ".reserve" not in files
 
 
 def test_nothing_outlives_a_pubstorm_killed_while_it_starts(

@@ -28,6 +28,7 @@ __all__ = [
     "SEARCH_FILE",
     "SERIES_FILE",
     "Write",
+    "is_stored",
     "load_result",
     "load_search",
     "load_series",
@@ -44,6 +45,11 @@ def write_reports(directory: Path, write: Write) -> Iterator[str]:
     from pubstorm.report.files import write_files
 
     yield from write_files(directory, write)
+
+
+def is_stored(directory: Path) -> bool:
+    """Whether a directory has the result of a run, a series or a search."""
+    return any((directory / file).exists() for file in (RESULT_FILE, SERIES_FILE, SEARCH_FILE))
 
 
 def render_directory(directory: Path, console: Console) -> None:

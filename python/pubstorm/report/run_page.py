@@ -25,6 +25,7 @@ FILES = {
     "latencies.hlog": "the latency histograms as an HdrHistogram log, in nanoseconds",
     "snapshots.jsonl": "what each engine reported, once an interval",
     "scenario.yaml": "the scenario as it was written",
+    "start.json": "when, where and on which agents it began",
     "plan.json": "the plan, with every choice made",
     "environment.json": "the machine and the programs",
     "profile": "the profile of the broker",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -64,7 +63,7 @@ class StartRecord:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = (self._folder / STARTED_FILE).open("ab", buffering=0)
-            self._add(_process("run", "pubstorm", os.getpid(), sys.argv))
+            self._add(this_process())
         except OSError as error:
             text = f"cannot write {self._folder / STARTED_FILE}: {error.strerror}"
             raise TopologyError(text, "choose another place with --out") from error
@@ -144,6 +143,11 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def this_process() -> Started:
+    """The controller itself."""
+    return _process("run", "pubstorm", os.getpid(), ())
 
 
 def _process(

@@ -32,6 +32,7 @@ from pubstorm.plan import (
 )
 from pubstorm.preflight import Need, queues_bytes
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.defaults import conditions_of
 from pubstorm.scenario.divisions import divisions_of
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.network import Network
@@ -73,7 +74,7 @@ def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
     for title, lines in (
         ("populations", clients),
         ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
-        ("thresholds", [threshold.source for threshold in scenario.thresholds]),
+        ("thresholds", [*_thresholds(scenario)]),
         *((("left out with this target", left_out),) if left_out else ()),
     ):
         yield ""
@@ -88,6 +89,11 @@ def brokers_in_words(scenario: Scenario, kind: str) -> str:
     if scenario.target:
         return "the same target" + (", and small brokers of its own" if kind == "fresh" else "")
     return "brokers of its own" if kind == "fresh" else "the same brokers"
+
+
+def _thresholds(scenario: Scenario) -> Iterator[str]:
+    for threshold in conditions_of(scenario):
+        yield f"{threshold.source} (default)" if threshold.is_default else threshold.source
 
 
 def sweep_in_words(scenario: Scenario) -> Iterator[str]:

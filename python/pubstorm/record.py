@@ -36,6 +36,7 @@ from pubstorm.result import (
 from pubstorm.run_directory import RunDirectory
 from pubstorm.samples import SAMPLES_FILE, Tracks, read_samples
 from pubstorm.scenario import Scenario
+from pubstorm.scenario.defaults import conditions_of
 from pubstorm.summary import Sources, with_summary
 from pubstorm.verdict import judge
 
@@ -100,7 +101,7 @@ def record(recording: Recording, brought: Brought) -> Result:
         environment = read_environment(hellos[0].version if hellos else "", brought.brokers)
     directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
     measured = _measured(recording, brought, environment)
-    judged = Result.judged(measured, judge(measured, scenario.thresholds))
+    judged = Result.judged(measured, judge(measured, conditions_of(scenario)))
     result = judged.model_copy(update={"table": cells(scenario.table, judged)})
     reason = directory.write(RESULT_FILE, result.to_json())
     if reason is not None:

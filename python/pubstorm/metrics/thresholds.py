@@ -24,6 +24,8 @@ class Threshold:
     op: Operator
     value: float
     source: str
+    is_default: bool = False
+    """Whether Pubstorm added it, since the scenario has none about this figure."""
 
 
 @dataclass(frozen=True, slots=True)

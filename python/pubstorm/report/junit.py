@@ -24,7 +24,7 @@ def junit(result: Result) -> str:
     failed_otherwise = _is(result, Status.FAIL) and not missed
     cases.append(_case("target did not fail", _evidence(result) if failed_otherwise else None))
     for threshold in verdict.thresholds:
-        case = _case(threshold.expression, threshold.text if threshold.missed else None)
+        case = _case(threshold.label, threshold.text if threshold.missed else None)
         if threshold.undecided:
             ElementTree.SubElement(case, "skipped", message=_xml(threshold.text))
         cases.append(case)

@@ -23,7 +23,8 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     yield f"**{str(verdict.status).upper()}**, limited by {verdict.limited_by}"
     yield ""
     for threshold in verdict.thresholds:
-        yield f"- {mark(threshold)} `{threshold.expression}`: {threshold.text}"
+        default = " (default)" if threshold.default else ""
+        yield f"- {mark(threshold)} `{threshold.expression}`{default}: {threshold.text}"
     for fact in verdict.evidence:
         yield f"- {escaped(fact)}"
     if verdict.thresholds or verdict.evidence:

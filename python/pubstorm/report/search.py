@@ -69,8 +69,9 @@ def search_markdown(search: SearchResult) -> str:
 def answer_facts(search: SearchResult) -> list[tuple[str, str]]:
     """Name and value of what the search says, and of what it was asked."""
     answer, facts = search.answer, [("varied", search.vary)]
-    if search.thresholds:
-        facts.append(("holds while", "; ".join(search.thresholds)))
+    defaults = tuple(f"{each} (default)" for each in search.defaults)
+    if search.thresholds or defaults:
+        facts.append(("holds while", "; ".join((*search.thresholds, *defaults))))
     if answer.best is not None:
         facts.append(("largest that holds", estimate_text(search, answer.best)))
     if answer.most is not None and search.figure is not None:

@@ -84,7 +84,7 @@ def _verdict(verdict: Verdict) -> Panel:
     ]
     for threshold in verdict.thresholds:
         sign = (f"{mark(threshold)} ", MARK_STYLES[word(threshold)])
-        lines.append(Text.assemble(sign, threshold.expression, (f"   {threshold.text}", "dim")))
+        lines.append(Text.assemble(sign, threshold.label, (f"   {threshold.text}", "dim")))
     if verdict.evidence:
         lines.append(_evidence(verdict))
     return Panel(Group(*lines), border_style=BORDERS[status], title="verdict", title_align="left")

@@ -68,6 +68,13 @@ class ThresholdOutcome(Value):
     """Whether it may hold or not: the clocks of the agents are not good enough to say."""
     text: str
     """What was found, in words."""
+    default: bool = False
+    """Whether Pubstorm added the condition, since the scenario has none about this figure."""
+
+    @property
+    def label(self) -> str:
+        """The condition as reports show it."""
+        return f"{self.expression} (default)" if self.default else self.expression
 
     @property
     def missed(self) -> bool:
@@ -91,7 +98,7 @@ class Verdict(Value):
     def facts(self) -> tuple[str, ...]:
         """The facts behind it, the one that decided it first: what makes a run invalid comes before
         the conditions that it missed, and these before what else was found."""
-        missed = tuple(f"{t.expression}: {t.text}" for t in self.thresholds if t.missed)
+        missed = tuple(f"{t.label}: {t.text}" for t in self.thresholds if t.missed)
         if self.status is Status.INVALID:
             return (*self.evidence, *missed)
         return (*missed, *self.evidence)

@@ -119,7 +119,9 @@ class SearchResult(Value):
     figure_unit: Unit = ""
     """Unit of the points' figures."""
     thresholds: tuple[str, ...] = ()
-    """The conditions that say whether a point holds."""
+    """The scenario's conditions that say whether a point holds."""
+    defaults: tuple[str, ...] = ()
+    """Default conditions beside them."""
     confidence: float = 0.95
     """Of the intervals, from 0 to 1."""
     columns: tuple[str, ...] = ()

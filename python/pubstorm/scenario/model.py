@@ -111,6 +111,11 @@ class Scenario(Part):
     metric, such as `{variant: fast, metric: device.lost}`, or of what varies, such as `clients`."""
     thresholds: tuple[ThresholdLine, ...] = ()
     """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
+    defaults: Annotated[Literal["on", "off"], BeforeValidator(one_of("on", "off"))] = "on"
+    """Default thresholds: `never_ready == 0`, `lost == 0` and `skipped == 0`. A threshold about the
+    same figure of a population replaces the default for that population; `off` removes all. Clients
+    with a `read_rate` or `lifetime` may lose messages; publications with `late: skip` may skip
+    some."""
     validity: Validity = Validity()
     """When the load generator counts as saturated."""
 

@@ -24,6 +24,7 @@ from pubstorm.result import SearchPoint, SearchResult
 from pubstorm.run import RUNS, RunOptions, caught_signals, play_scenario
 from pubstorm.run_directory import RunDirectory, new_path, set_aside, stored_scenario
 from pubstorm.scenario import Scenario, parse_scenario, searched
+from pubstorm.scenario.defaults import default_thresholds
 from pubstorm.scenario.load import FOUND
 from pubstorm.scenario.search import Search
 from pubstorm.search.answer import Terms, answer_of
@@ -253,6 +254,7 @@ class _Playing:
             figure=terms.figure,
             figure_unit=terms.figure_unit,
             thresholds=tuple(threshold.source for threshold in self._scenario.thresholds),
+            defaults=tuple(each.source for each in default_thresholds(self._scenario)),
             confidence=search.confidence,
             columns=headings(self._scenario.table),
             points=tuple(self._points),

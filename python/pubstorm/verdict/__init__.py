@@ -7,6 +7,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
+from pubstorm.metrics.basis import nothing_behind
 from pubstorm.metrics.evaluate import Found, Missing, evaluate
 from pubstorm.metrics.thresholds import Threshold
 from pubstorm.quantity import count_text, counted, duration_text
@@ -63,12 +64,18 @@ def _evidence(findings: Sequence[Finding], limited_by: LimitedBy) -> tuple[str, 
 
 
 def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcome:
-    """One condition, judged. What was never measured fulfils no condition; what is off by a bound
-    must fulfil it all the way to be passed."""
+    """One condition, judged. A condition about nothing is not met; a value that is off by a bound
+    must fulfil the condition all the way to be passed."""
     found = evaluate(measured, threshold.expression)
-    if isinstance(found, Missing):
+    nothing = nothing_behind(measured, threshold.expression)
+    if nothing is not None or isinstance(found, Missing):
+        reason = nothing or (found.reason if isinstance(found, Missing) else "")
         return ThresholdOutcome(
-            expression=threshold.source, found=None, passed=False, text=found.reason
+            expression=threshold.source,
+            found=None,
+            passed=False,
+            text=reason,
+            default=threshold.is_default,
         )
     passed, missed = _holds(threshold, found)
     undecided = not passed and not missed
@@ -79,6 +86,7 @@ def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcom
         passed=passed,
         undecided=undecided,
         text=f"found {found}{doubt if undecided else ''}",
+        default=threshold.is_default,
     )
 
 

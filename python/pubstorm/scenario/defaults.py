@@ -1,0 +1,127 @@
+"""Default thresholds: every client connects, nothing is lost, every scheduled message is sent. Each
+stands for the figures that a scenario has no threshold about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pubstorm.metrics import Expression
+from pubstorm.metrics.thresholds import Threshold
+from pubstorm.scenario.divisions import divisions_of
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Population
+
+
+def conditions_of(scenario: Scenario) -> tuple[Threshold, ...]:
+    """All thresholds of a run: the scenario's own, then the defaults."""
+    return (*scenario.thresholds, *default_thresholds(scenario))
+
+
+def default_thresholds(scenario: Scenario) -> tuple[Threshold, ...]:
+    """The defaults that no threshold of the scenario replaces."""
+    if scenario.defaults == "off":
+        return ()
+    return tuple(
+        Threshold(Expression(name, metric), "==", 0.0, f"{subject}{metric} == 0", is_default=True)
+        for metric, default in DEFAULTS.items()
+        for name in _subjects(scenario, default)
+        for subject in ("" if name is None else f"{name}.",)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A default threshold: its metric has to be 0."""
+
+    replaced_by: frozenset[str]
+    """Metrics about the same figure: a threshold about one of them replaces the default."""
+    concerns: Callable[[Population], bool]
+    """Whether clients of a population or share have the figure at all."""
+    exempts: Callable[[Population], bool]
+    """Whether the figure of these clients is not 0 by design."""
+    publishing: bool = True
+    """Whether the figure needs messages of a publish stage."""
+
+
+def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:
+    """The populations or shares that a default is still needed for; None stands for all of them
+    together."""
+    if default.publishing and not _takes_part(scenario, "publish"):
+        return
+    divisions = divisions_of(scenario)
+    concerned = {n: d for n, d in divisions.items() if default.concerns(d.population)}
+    exempt = {name for name, each in concerned.items() if default.exempts(each.population)}
+    subjects = {None, *divisions, *scenario.populations}
+    own = subjects & {
+        threshold.expression.subject
+        for threshold in scenario.thresholds
+        if _base(threshold.expression.metric) in default.replaced_by
+    }
+    if None in own or not concerned:
+        return
+    if not own and not exempt:
+        yield None
+        return
+    connected = _takes_part(scenario, "connect")
+    wanted = [
+        name
+        for name, each in concerned.items()
+        if name in connected and name not in exempt and not own & {name, each.whole}
+    ]
+    for whole in dict.fromkeys(divisions[name].whole for name in wanted):
+        shares = [name for name, each in divisions.items() if each.whole == whole]
+        yield from [whole] if {*shares} <= {*wanted} else (n for n in shares if n in wanted)
+
+
+def _base(metric: str) -> str:
+    return metric.removesuffix("_total").removesuffix("_max")
+
+
+def _takes_part(scenario: Scenario, verb: Literal["connect", "publish"]) -> frozenset[str]:
+    """The divisions whose clients some stage connects, or lets publish."""
+    divisions = divisions_of(scenario)
+    found = set[str]()
+    for stage in scenario.stages:
+        changes = () if stage.publish is None else stage.publish.changes
+        added = [change.population for change in changes if change.add is not None]
+        for name, each in divisions.items():
+            names, chosen = {name, each.whole}, stage.populations
+            is_chosen = stage.verb == verb and (chosen is None or bool(names & {*chosen}))
+            publishes = verb == "connect" or bool(each.population.publications)
+            if publishes and (is_chosen or names & {*added}):
+                found.add(name)
+    return frozenset(found)
+
+
+def _may_lose(population: Population) -> bool:
+    """Slow readers lose messages by design; the loss of clients with a lifetime is not known."""
+    return population.read_rate is not None or population.lifetime is not None
+
+
+def _has_schedule(population: Population) -> bool:
+    return any(each.rate_per_s is not None for each in population.publications)
+
+
+def _skips_late(population: Population) -> bool:
+    return any(each.late == "skip" for each in population.publications)
+
+
+DEFAULTS: Mapping[str, Default] = {
+    "never_ready": Default(
+        replaced_by=frozenset({"never_ready", "connected", "ready"}),
+        concerns=lambda _: True,
+        exempts=lambda _: False,
+        publishing=False,
+    ),
+    "lost": Default(
+        replaced_by=frozenset({"lost", "loss"}),
+        concerns=lambda population: bool(population.subscriptions),
+        exempts=_may_lose,
+    ),
+    "skipped": Default(
+        replaced_by=frozenset({"skipped"}), concerns=_has_schedule, exempts=_skips_late
+    ),
+}
+"""By metric."""

@@ -17,6 +17,7 @@ from pubstorm.host_files import check_host_files
 from pubstorm.invocation import Invocation
 from pubstorm.offered import peak_per_s
 from pubstorm.output import say
+from pubstorm.oversights import oversights_in_words
 from pubstorm.plan import Plan, provisional_plan
 from pubstorm.preflight import (
     Host,
@@ -75,6 +76,7 @@ def check(asked: Invocation, fixes: Path | None) -> int:
         *plan_in_words(first, provisional_plan(first)),
         *sweep_in_words(loaded),
         *search_in_words(steps[0], played_times),
+        *oversights_in_words(loaded, played),
     ):
         say(line)
     if heaviest.fleet.on != "local":

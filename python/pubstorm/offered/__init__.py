@@ -161,16 +161,21 @@ def deliveries(plan: Plan, population: Population, publication: Publication) -> 
     index = plan.populations.index(population)
     found = []
     for client in _sample(population.clients):
-        target, n = target_of(plan, index, client), population.first + client
         for variant in _sample(template.variants):
-            topic = template.text(n, variant)
-            if population.version == ZMTP:
-                found.append(_subscribed(plan, target, topic))
-                continue
-            places = reached(plan, target, topic)
-            received = (_received(plan, to, place) for to in plan.populations for place in places)
-            found.append(sum(received) - (population.bridge and _has(population, n, topic)))
+            topic = template.text(population.first + client, variant)
+            found.append(receivers(plan, index, client, topic))
     return sum(found) / len(found)
+
+
+def receivers(plan: Plan, index: int, client: int, topic: str) -> float:
+    """Clients that receive a topic which a client of the population with this index publishes."""
+    population, target = plan.populations[index], target_of(plan, index, client)
+    if population.version == ZMTP:
+        return _subscribed(plan, target, topic)
+    places = reached(plan, target, topic)
+    received = (_received(plan, to, place) for to in plan.populations for place in places)
+    own = population.bridge and _has(population, population.first + client, topic)
+    return sum(received) - own
 
 
 def _subscribed(plan: Plan, target: int, topic: str) -> float:

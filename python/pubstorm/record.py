@@ -152,6 +152,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         monitors=watch.watched(spans, load),
         observers=watch.observers(),
         monitor_problems=watch.problems,
+        monitor_gaps=watch.gaps,
         profile=watch.profile,
         residue=brought.residue,
         headroom=headroom,

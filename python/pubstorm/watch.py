@@ -17,7 +17,7 @@ from pubstorm.monitor.bridges import BridgeMonitor
 from pubstorm.monitor.profiling import Profiler
 from pubstorm.monitor.sys_topics import SysTopicsMonitor
 from pubstorm.readings import Readings, Span
-from pubstorm.result import MonitorProblem, Observer, ProfileResult, Watched
+from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult, Watched
 from pubstorm.samples import Sample
 from pubstorm.snapshot import Snapshot
 from pubstorm.timeline import PUBLISHER_FIGURES, LoadTimeline
@@ -27,6 +27,8 @@ STOP_GRACE_S = 3.0
 """How long monitors may take to let go."""
 KEPT = frozenset({*RATES, *PUBLISHER_FIGURES})
 """Figures of populations and publishers that are summed up; all are stored."""
+GAP_NS = 2 * SECOND_NS
+"""Time by which a thread must wake too late for a gap in the readings."""
 PROBLEMS_MAX = 100
 """Problems that are kept."""
 
@@ -57,6 +59,7 @@ class Watch:
         self._readers: list[_Reader] = []
         self._started_ns = 0
         self._problems: list[MonitorProblem] = []
+        self._gaps: list[MonitorGap] = []
         self.profile: ProfileResult | None = None
         """What the profile found, once the run is over."""
 
@@ -70,7 +73,13 @@ class Watch:
         self._timeline = timeline
         self._started_ns = started_ns
         loop = asyncio.get_running_loop()
-        self._readers = [_Reader(m, self._interval_ns, self._outbox(loop)) for m in self._monitors]
+        outbox = self._outbox(loop)
+
+        def on_gap(from_ns: int, to_ns: int) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._add_gap, from_ns, to_ns)
+
+        self._readers = [_Reader(m, self._interval_ns, outbox, on_gap) for m in self._monitors]
         for reader in self._readers:
             reader.start()
 
@@ -122,6 +131,11 @@ class Watch:
         """What could not be watched, each once."""
         return tuple(self._problems)
 
+    @property
+    def gaps(self) -> tuple[MonitorGap, ...]:
+        """Times in which no thread of this process ran, in order."""
+        return tuple(self._gaps)
+
     def _add_load(self, samples: Sequence[Sample]) -> None:
         self._keep(samples)
         self._readings.add(sample for sample in samples if is_summed_up(sample))
@@ -146,6 +160,12 @@ class Watch:
         if problem is not None:
             self._note(source, time.monotonic_ns(), problem)
 
+    def _add_gap(self, from_ns: int, to_ns: int) -> None:
+        """Adds a gap, unless another reader has seen the same one."""
+        gap = MonitorGap(from_s=self._at_s(from_ns), to_s=self._at_s(to_ns))
+        if not self._gaps or self._gaps[-1].to_s <= gap.from_s:
+            self._gaps.append(gap)
+
     def _note(self, source: str, at_ns: int, text: str) -> None:
         known = any((p.source, p.text) == (source, text) for p in self._problems)
         if not known and len(self._problems) < PROBLEMS_MAX:
@@ -160,20 +180,27 @@ class Watch:
 class _Reader(threading.Thread):
     """Reads one monitor until it is stopped. A daemon: one that hangs holds up no exit."""
 
-    def __init__(self, monitor: Monitor, interval_ns: int, hand_over: _Outbox) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        interval_ns: int,
+        hand_over: _Outbox,
+        on_gap: Callable[[int, int], None],
+    ) -> None:
         super().__init__(name=f"monitor {monitor.source}", daemon=True)
         self.monitor = monitor
         self.reading = False
         """Whether the monitor is at work."""
         self._interval_ns = interval_ns
         self._hand_over = hand_over
+        self._on_gap = on_gap
         self._stopping = threading.Event()
         self._started_ns = time.monotonic_ns()
 
     def run(self) -> None:
         """Starts the monitor, reads it at each instant of the schedule, stops it."""
         self._take(self.monitor.start)
-        while not self._stopping.wait(left_s := self._until_next_s()):
+        while not self._waited(left_s := self._until_next_s()):
             self._take(self.monitor.read)
         # Shares and rates of a much shorter time would say little.
         if self._until_next_s() < left_s / 2:
@@ -184,6 +211,15 @@ class _Reader(threading.Thread):
         """After the reading that it is at, one more where half the interval is over, then the
         end."""
         self._stopping.set()
+
+    def _waited(self, for_s: float) -> bool:
+        """Waits; whether the end came meanwhile. A thread that wakes much too late did not run."""
+        due_ns = time.monotonic_ns() + round(for_s * SECOND_NS)
+        is_over = self._stopping.wait(for_s)
+        now_ns = time.monotonic_ns()
+        if now_ns - due_ns >= GAP_NS:
+            self._on_gap(due_ns, now_ns)
+        return is_over
 
     def _until_next_s(self) -> float:
         """Until the next instant of the schedule; those that were missed are left out."""

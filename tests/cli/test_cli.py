@@ -161,6 +161,14 @@ def test_wrong_usage_ends_with_2_and_a_hint(
     assert shell(*arguments) == Outcome(2, "", stderr)
 
 
+def test_check_warns_of_a_filter_that_nothing_matches(shell: Shell) -> None:
+    outcome = shell("check", "good.yaml", "--set", "populations.device.subscriptions.0=b/{n}")
+    assert outcome.code == shell("check", "good.yaml").code
+    _, _, warnings = outcome.stdout.partition("\nwarnings\n")
+    assert "populations.device.subscriptions.0: no publication matches the filter" in warnings
+    assert "populations.device.publications.0: no subscriber receives its messages" in warnings
+
+
 def test_check_tells_the_plan_in_words(shell: Shell) -> None:
     outcome = shell("check", "good.yaml")
     assert outcome.stderr == ""
@@ -185,6 +193,8 @@ the last start
 
 thresholds
   device.lost == 0
+  never_ready == 0 (default)
+  skipped == 0 (default)
 """
     )
     here, _, there = needs.partition("\nthe broker's own host should have")

@@ -60,7 +60,8 @@ def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play, qos: in
     code, result = run(
         load(faults, qos),
         "--set",
-        'thresholds=["clients_back.all@kill cloud < 1min", "drained@kill cloud < 1min"]',
+        'thresholds=["clients_back.all@kill cloud < 1min", "drained@kill cloud < 1min", '
+        '"loss < 50%"]',
     )
     (fault,) = result["faults"]
     assert fault["victims"] == ["cloud-0"]

@@ -440,7 +440,34 @@ def test_a_loss_in_a_stage_with_a_fault_limits_nothing(measured: MeasuredMaker) 
     faults = (fault_result(stage=stage.name, at_s=stage.start_s + 1),)
     broken = judge(lost.model_copy(update={**update, "faults": faults}), [])
     assert broken.limited_by == "none"
-    assert any("were lost" in fact for fact in broken.evidence)
+    (fact,) = broken.evidence
+    assert fact.startswith("kill cloud at ")
+    assert "7 lost, 0 duplicated, 0 out of order of 1\u202f000 deliveries at QoS 0" in fact
+
+
+def test_a_restart_has_one_line_for_connections_and_deliveries(measured: MeasuredMaker) -> None:
+    hurt = {
+        "connect_attempts_total": 160,
+        "connect_failed_total": 40,
+        "connected_total": 120,
+        "disconnected_total": 20,
+        "outcomes": {"connect_refused": 40, "closed_by_broker": 20},
+    }
+    found = measured(device=hurt)
+    parts = {"connect_failed_total": 40, "disconnected_total": 20}
+    stages = tuple(
+        stage.model_copy(
+            update={"populations": {"device": stage.populations["device"].model_copy(update=parts)}}
+        )
+        if stage.kind == "publish"
+        else stage
+        for stage in found.stages
+    )
+    facts = ("100 of 100 clients were lost, all back after 1.5 s",)
+    fault = fault_result(stage="publish", at_s=stages[-1].start_s + 1, evidence=facts)
+    restarted = found.model_copy(update={"stages": stages, "faults": (fault,)})
+    (fact,) = judge(restarted, []).evidence
+    assert "all back after 1.5 s; 20 connections ended and 40 connection attempts failed" in fact
 
 
 def test_stages_of_one_name_are_told_apart_by_their_time() -> None:

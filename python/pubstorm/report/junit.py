@@ -106,7 +106,8 @@ def _evidence(result: Result) -> str:
 
 def _findings(result: Result) -> str:
     verdict = result.verdict
-    lines = [f"{str(verdict.status).upper()}, limited by {verdict.limited_by}", *verdict.evidence]
+    lines = [verdict.headline] if verdict.headline else []
+    lines += [f"{str(verdict.status).upper()}, limited by {verdict.limited_by}", *verdict.evidence]
     lines += [f"{figure.name}: {figure.value} ({figure.note})" for figure in key_figures(result)]
     lines += [f"{problem.kind}: {problem.text}" for problem in result.problems]
     lines += [f"{event.at_s:.1f} s {event.kind}: {event.text}" for event in result.events]

@@ -20,6 +20,8 @@ def markdown(result: Result) -> str:
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
+    if verdict.headline:
+        yield from (escaped(verdict.headline), "")
     yield f"**{str(verdict.status).upper()}**, limited by {verdict.limited_by}"
     yield ""
     for threshold in verdict.thresholds:

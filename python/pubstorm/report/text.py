@@ -82,6 +82,8 @@ def _verdict(verdict: Verdict) -> Panel:
             (str(verdict.limited_by), "bold"),
         )
     ]
+    if verdict.headline:
+        lines.insert(0, Text(verdict.headline, style="bold"))
     for threshold in verdict.thresholds:
         sign = (f"{mark(threshold)} ", MARK_STYLES[word(threshold)])
         lines.append(Text.assemble(sign, threshold.label, (f"   {threshold.text}", "dim")))

@@ -27,6 +27,7 @@ from pubstorm.result.model import (
     Verdict,
 )
 from pubstorm.result.monitors import (
+    MonitorGap,
     MonitorProblem,
     Observer,
     ProfiledSymbol,
@@ -87,6 +88,7 @@ __all__ = [
     "Measured",
     "MemoryModel",
     "MemoryPoint",
+    "MonitorGap",
     "MonitorProblem",
     "Observer",
     "Peak",

@@ -19,7 +19,14 @@ from pubstorm.result.machinery import (
     Headroom,
     ServiceResult,
 )
-from pubstorm.result.monitors import MonitorProblem, Observer, ProfileResult, Residue, Watched
+from pubstorm.result.monitors import (
+    MonitorGap,
+    MonitorProblem,
+    Observer,
+    ProfileResult,
+    Residue,
+    Watched,
+)
 from pubstorm.result.phases import Phase
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
 from pubstorm.result.publishers import PublisherResult
@@ -85,6 +92,8 @@ class ThresholdOutcome(Value):
 class Verdict(Value):
     """What the numbers are worth, and what limited them."""
 
+    headline: str = ""
+    """The outcome in one sentence."""
     status: Status
     """pass; fail: a threshold or broker failed; invalid: the numbers tell nothing of the target."""
     limited_by: LimitedBy
@@ -204,6 +213,8 @@ class Measured(Value):
     """Clients that only watch."""
     monitor_problems: tuple[MonitorProblem, ...] = ()
     """What could not be watched."""
+    monitor_gaps: tuple[MonitorGap, ...] = ()
+    """Times in which no monitor was read, since the controller did not run."""
     profile: ProfileResult | None = None
     """`perf record` of a broker; null: it was not asked for."""
     residue: tuple[Residue, ...] = ()

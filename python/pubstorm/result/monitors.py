@@ -66,6 +66,15 @@ class Observer(Value):
     """What kept it from watching, if anything did."""
 
 
+class MonitorGap(Value):
+    """A time in which the controller did not run: no monitor was read."""
+
+    from_s: float
+    """Its start, after that of the run."""
+    to_s: float
+    """Its end."""
+
+
 class MonitorProblem(Value):
     """Something that could not be watched."""
 

@@ -16,8 +16,10 @@ from pubstorm.verdict.clock_findings import CLOCK_RULES
 from pubstorm.verdict.closed_loop_findings import CLOSED_LOOP_RULES
 from pubstorm.verdict.fault_findings import FAULT_RULES
 from pubstorm.verdict.findings import RULES, Finding, under_test
+from pubstorm.verdict.headline import headline
 from pubstorm.verdict.phase_findings import PHASE_RULES
 from pubstorm.verdict.publisher_findings import PUBLISHER_RULES
+from pubstorm.verdict.reconnect_findings import RECONNECT_RULES
 from pubstorm.verdict.summary_findings import SUMMARY_RULES
 from pubstorm.verdict.watched_findings import WATCHED_RULES
 
@@ -27,6 +29,7 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     outcomes = tuple(judge_threshold(measured, threshold) for threshold in thresholds)
     rules = (
         *RULES,
+        *RECONNECT_RULES,
         *CLOCK_RULES,
         *CLOSED_LOOP_RULES,
         *PUBLISHER_RULES,
@@ -45,7 +48,9 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     if status is Status.FAIL and limited_by is LimitedBy.NONE:
         limited_by = _limit_of_missed(measured, thresholds, outcomes)
         findings.append(Finding(_health(measured)))
+    pairs = tuple(zip(thresholds, outcomes, strict=True))
     return Verdict(
+        headline=headline(measured, (status, limited_by), pairs, findings),
         status=status,
         limited_by=limited_by,
         evidence=_evidence(findings, limited_by),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.quantity import count_text, counted, duration_text, share_text
+from pubstorm.quantity import count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import (
     FleetResult,
     FlowResult,
@@ -102,8 +102,14 @@ def _target(measured: Measured) -> Iterable[Finding]:
     attempts = sum(p.connect_attempts_total for p in populations)
     connected = sum(p.connected_total for p in populations)
     if attempts and not connected:
-        reasons = _reasons_text(_outcomes(measured), frozenset(Reason))
-        text = f"none of {counted(attempts, 'connection attempt')} succeeded: {reasons}"
+        reasons = [_reasons_text(_outcomes(measured), frozenset(Reason), "")]
+        waiting = attempts - sum(p.connect_failed_total for p in populations)
+        stage = next((stage for stage in measured.stages if stage.kind == "connect"), None)
+        if waiting > 0 and stage is not None:
+            text = f"{count_text(waiting)} had no answer from the target when stage {stage.name}"
+            reasons.append(f"{text} ended after {span_text(stage.duration_s)}")
+        text = f"none of {counted(attempts, 'connection attempt')} succeeded: "
+        text += ", ".join(filter(None, reasons)) or "no reason was counted"
         yield Finding(text, LimitedBy.TARGET, invalid=True)
 
 
@@ -208,16 +214,18 @@ def _unready(measured: Measured) -> Iterable[Finding]:
 
 
 def _connections(measured: Measured) -> Iterable[Finding]:
+    """Refused and lost connections; those of stages with faults stand with the faults."""
     anybody_connected = any(p.connected_total for p in measured.populations.values())
     broken = with_faults(measured)
     for name, population in measured.populations.items():
         failed, attempts = population.connect_failed_total, population.connect_attempts_total
-        if failed and anybody_connected:
+        limited_by = _unless_broken(measured, broken, name, "connect_failed_total")
+        if failed and anybody_connected and limited_by is not LimitedBy.NONE:
             reasons = _reasons_text(Counter(population.outcomes), _CONNECT_REASONS)
             yield Finding(
                 f"{name}: {count_text(failed)} of {counted(attempts, 'connection attempt')} "
                 f"failed: {reasons}",
-                _unless_broken(measured, broken, name, "connect_failed_total"),
+                limited_by,
             )
         if population.subscribe_failed_total:
             asked = population.subscribe_failed_total + population.subscribed_total
@@ -226,14 +234,15 @@ def _connections(measured: Measured) -> Iterable[Finding]:
                 f"{counted(asked, 'filter')}",
                 LimitedBy.BROKER,
             )
-        if population.disconnected_total:
+        limited_by = _unless_broken(measured, broken, name, "disconnected_total")
+        if population.disconnected_total and limited_by is not LimitedBy.NONE:
             reasons = _reasons_text(Counter(population.outcomes), _LOSS_REASONS)
             if carrier(population) is LimitedBy.PUBLISHER:
                 reasons = reasons.replace("_by_broker", "_by_publisher")
             yield Finding(
                 f"{name}: {count_text(population.disconnected_total)} of "
                 f"{counted(population.connected_total, 'connection')} were lost: {reasons}",
-                _unless_broken(measured, broken, name, "disconnected_total"),
+                limited_by,
             )
 
 
@@ -267,9 +276,14 @@ def under_test(measured: Measured) -> LimitedBy:
 
 def explained_by_faults(measured: Measured, flow: FlowResult) -> bool:
     """Whether all that a flow lost was lost in stages with faults."""
+    return in_stages_with_faults(measured, flow, "lost_total") >= flow.lost_total
+
+
+def in_stages_with_faults(measured: Measured, flow: FlowResult, counter: str) -> int:
+    """The part of a flow's counter that belongs to stages with faults."""
     pair = (flow.source, flow.to)
     parts = (part for stage in with_faults(measured) for part in stage.flows)
-    return sum(p.lost_total for p in parts if (p.source, p.to) == pair) >= flow.lost_total
+    return sum(getattr(part, counter) for part in parts if (part.source, part.to) == pair)
 
 
 def _advice(measured: Measured) -> Iterable[Finding]:
@@ -287,22 +301,23 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
     for flow in measured.flows:
         name = f"{flow.source} → {flow.to}"
         of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
-        if flow.lost_total and flow.source not in published:
+        if flow.source not in published and not explained_by_faults(measured, flow):
             text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
-            by_faults = explained_by_faults(measured, flow)
-            yield Finding(text, LimitedBy.NONE if by_faults else LimitedBy.BROKER)
+            yield Finding(text, LimitedBy.BROKER)
         if flow.in_flight_total:
             in_flight = count_text(flow.in_flight_total)
             yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
-        facts = (
-            (flow.duplicate_total, "duplicates came beside"),
-            (flow.reordered_total, "came out of order,"),
-            (flow.stale_total, "came too late to be told from duplicates,"),
-            (flow.surplus_total, "came that no agent owned up to, beside"),
-        )
-        for total, what in facts:
-            if total:
-                yield Finding(f"{name}: {count_text(total)} {what} {of.removeprefix('of ')} owed")
+        for counter, text in _ODD_DELIVERIES.items():
+            total = getattr(flow, counter)
+            if total > in_stages_with_faults(measured, flow, counter):
+                expected = counted(flow.expected_total, "expected delivery", "expected deliveries")
+                yield Finding(f"{name}: {text.format(count_text(total))} beside {expected}")
+        if flow.surplus_total:
+            came = counted(flow.surplus_total, "delivery", "deliveries")
+            yield Finding(
+                f"{name}: {came} came that no agent reported as sent, since an agent ended before "
+                f"its last report; {count_text(flow.expected_total)} were expected"
+            )
     unfollowed = measured.fleet.unfollowed_total
     if unfollowed:
         yield Finding(
@@ -362,12 +377,18 @@ def _outcomes(measured: Measured) -> Counter[Reason]:
     return total
 
 
-def _reasons_text(outcomes: Counter[Reason], among: frozenset[Reason]) -> str:
+def _reasons_text(
+    outcomes: Counter[Reason], among: frozenset[Reason], none: str = "no reason was counted"
+) -> str:
     counts = [(reason, count) for reason, count in outcomes.most_common() if reason in among]
-    text = ", ".join(f"{count_text(count)} × {reason}" for reason, count in counts if count)
-    return text or "no reason was counted"
+    return ", ".join(f"{count_text(count)} × {reason}" for reason, count in counts if count) or none
 
 
+_ODD_DELIVERIES = {
+    "duplicate_total": "{} duplicates",
+    "reordered_total": "{} deliveries out of order",
+    "stale_total": "{} deliveries too late to be told from duplicates",
+}
 _LOSS_REASONS = frozenset(
     {
         Reason.CLOSED_BY_BROKER,

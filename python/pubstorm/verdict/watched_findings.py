@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pubstorm.quantity import bytes_text, count_text, counted, share_text
+from pubstorm.quantity import bytes_text, count_text, counted, share_text, span_text
 from pubstorm.result import LimitedBy, Measured, Statistics, Watched
 from pubstorm.verdict.findings import Finding
 
@@ -96,20 +96,23 @@ def _memory(measured: Measured) -> Iterable[Finding]:
 
 
 def _kernel(measured: Measured) -> Iterable[Finding]:
-    """What the kernel dropped, sent again or could not follow."""
+    """Counts of the kernel. Those of TCP are of all programs of the host, so they are evidence only
+    as far as this run can have caused them, and name no culprit."""
+    populations = measured.populations.values()
+    attempts = sum(population.connect_attempts_total for population in populations)
     overflows = _increase(measured, "tcp_listen_overflows")
-    if overflows:
+    if 0 < overflows <= attempts:
         yield Finding(
-            f"{counted(overflows, 'connection attempt')} met a listener's full queue on this "
-            "host: raise net.core.somaxconn and the broker's backlog, or connect more slowly"
+            f"listeners of this host dropped {counted(overflows, 'connection attempt')}, of all "
+            f"programs, while this run made {count_text(attempts)}: if the broker's listener did, "
+            "raise net.core.somaxconn and the broker's backlog, or connect more slowly"
         )
     resent = _increase(measured, "tcp_retransmits")
-    populations = measured.populations.values()
     packets = sum(p.packets_sent_total + p.packets_received_total for p in populations)
-    if resent > RESENT_SHARE * packets:
+    if RESENT_SHARE * packets < resent <= packets:
         yield Finding(
-            f"TCP of this host sent {counted(resent, 'segment')} again, while clients wrote and "
-            f"read {counted(packets, 'packet')}"
+            f"TCP of this host sent {counted(resent, 'segment')} again, of all programs, while "
+            f"clients of this run wrote and read {counted(packets, 'packet')}"
         )
     followed = _whole(measured, "host", "conntrack").max
     limit = _whole(measured, "host", "conntrack_max").max
@@ -150,4 +153,13 @@ def _watched(measured: Measured, source: str, metric: str) -> Watched | None:
     return next(found, None)
 
 
-WATCHED_RULES = (_processors, _memory, _kernel)
+def _gaps(measured: Measured) -> Iterable[Finding]:
+    """Times in which the controller did not run, so that no monitor was read."""
+    for gap in measured.monitor_gaps:
+        yield Finding(
+            f"no monitor was read for {span_text(gap.to_s - gap.from_s)}, from "
+            f"{span_text(gap.from_s)} on: the controller was stopped or got no processor"
+        )
+
+
+WATCHED_RULES = (_processors, _memory, _kernel, _gaps)

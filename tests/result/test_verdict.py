@@ -15,7 +15,6 @@ from pubstorm.result import (
     Latency,
     LatencyPair,
     Measured,
-    MonitorGap,
     Phase,
     PhaseStatus,
     ServiceResult,
@@ -283,59 +282,6 @@ def test_a_missed_latency_of_a_healthy_generator_is_the_brokers(measured: Measur
     assert summary(verdict) == ("fail", "broker")
     assert verdict.thresholds[0].text == "found 9.96 ms"
     assert any("the generator kept up" in fact for fact in verdict.evidence)
-
-
-def test_attempts_without_an_answer_are_the_reason_that_none_succeeded(
-    measured: MeasuredMaker,
-) -> None:
-    silent = {"connected_total": 0, "connected_max": 0, "ready_max": 0}
-    verdict = judged(measured(device=silent, backend=silent))
-    assert summary(verdict) == ("invalid", "target")
-    assert verdict.evidence[0] == (
-        "none of 101 connection attempts succeeded: 101 had no answer from the target when stage "
-        "connect ended after 0.5 s"
-    )
-
-
-def test_deliveries_beyond_the_last_report_of_an_agent_are_told_in_plain_words(
-    measured: MeasuredMaker,
-) -> None:
-    flow = {"expected_total": 0, "received_total": 180, "surplus_total": 180}
-    assert (
-        "device → backend: 180 deliveries came that no agent reported as sent, since an agent "
-        "ended before its last report; 0 were expected"
-    ) in judged(measured(flow=flow)).evidence
-
-
-TAKEN_OVER = {"connected_total": 700, "disconnected_total": 650}
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"outcomes": {"closed_by_broker": 650}}, True),
-        ({"outcomes": {"reset_by_broker": 650}}, True),
-        ({"outcomes": {"keep_alive_timeout": 650}}, False),
-        # Two restarts of a broker.
-        ({"connected_total": 300, "outcomes": {"closed_by_broker": 200}}, False),
-    ],
-)
-def test_client_ids_that_are_taken_over_again_and_again_are_told(
-    measured: MeasuredMaker, changes: dict[str, Any], told: bool
-) -> None:
-    found = measured(device={**TAKEN_OVER, **changes})
-    text = "another program probably uses the same client ids"
-    assert any(text in fact for fact in judged(found).evidence) is told
-    later = found.model_copy(update={"duration_s": 24 * 3600.0})
-    assert not any(text in fact for fact in judged(later).evidence)
-
-
-def test_a_time_without_readings_is_evidence(measured: MeasuredMaker) -> None:
-    found = measured(monitor_gaps=(MonitorGap(from_s=3.25, to_s=13.5),))
-    assert judged(found).evidence == (
-        "no monitor was read for 10.2 s, from 3.2 s on: the controller was stopped or got no "
-        "processor",
-    )
 
 
 def test_a_latency_that_was_never_measured_fulfils_nothing(measured: MeasuredMaker) -> None:

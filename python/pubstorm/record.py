@@ -24,6 +24,7 @@ from pubstorm.result import (
     Environment,
     Event,
     Measured,
+    MonitorGap,
     MonitorProblem,
     Observer,
     ProfileResult,
@@ -69,6 +70,10 @@ class Monitored(Protocol):
     @property
     def problems(self) -> tuple[MonitorProblem, ...]:
         """What could not be watched."""
+
+    @property
+    def gaps(self) -> tuple[MonitorGap, ...]:
+        """Times in which no monitor was read."""
 
     def watched(self, spans: Sequence[Span], load: Sequence[Span]) -> tuple[Watched, ...]:
         """Each figure over the run and over spans of it."""

@@ -23,7 +23,7 @@ from pubstorm.plan import Plan, PublishAction
 from pubstorm.readings import Readings, Span
 from pubstorm.record import Brought, Recording, limits_of, record
 from pubstorm.report import SCENARIO_FILE
-from pubstorm.result import MonitorProblem, Observer, ProfileResult, Watched
+from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult, Watched
 from pubstorm.run_directory import PLAN_FILE, SNAPSHOTS_FILE, RunDirectory, stored_scenario
 from pubstorm.samples import SAMPLES_FILE, Sample, read_samples
 from pubstorm.scenario import parse_scenario
@@ -89,6 +89,7 @@ class _StoredWatch:
     readings: Readings
     profile: ProfileResult | None = None
     problems: tuple[MonitorProblem, ...] = ()
+    gaps: tuple[MonitorGap, ...] = ()
 
     @classmethod
     def of(cls, path: Path) -> _StoredWatch:

@@ -240,6 +240,7 @@ class Assembly:
             player=plans[0].player,
             read_rate_per_s=_read_rate_per_s(plans),
             asked_max=self._asked_max(indices),
+            acknowledged=any(each.qos for plan in plans for each in plan.publications),
             closed_loop=any(map(_is_closed_loop, plans)),
             closed_loop_window=_closed_loop_window(plans),
             lives=any(plan.lifetime is not None for plan in plans),

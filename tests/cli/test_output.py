@@ -3,6 +3,7 @@ because of them."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -94,6 +95,19 @@ def test_control_characters_are_shown_and_not_obeyed(
     assert not set("\x07\x9b\u202e") & set(out)
     assert "stays\ton its\nlines" in out
     assert visible("plain – text") == "plain – text"
+
+
+@pytest.mark.parametrize(("no_color", "styled"), [("", True), ("1", False)])
+def test_without_colours_nothing_is_dim_either(
+    monkeypatch: pytest.MonkeyPatch, no_color: str, styled: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = io.StringIO()
+    console = PlainConsole(file=stream, force_terminal=True, width=80)
+    console.print(Text("limited by", style="dim"), Text("failed", style="bold red"))
+    assert ("\x1b[" in stream.getvalue()) is styled
+    assert "limited by" in stream.getvalue()
 
 
 def test_every_character_of_our_own_has_a_similar_one() -> None:

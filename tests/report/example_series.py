@@ -74,6 +74,7 @@ def _step(folder: Path, number: int, clients: int) -> SeriesStep:
         limited_by=result.verdict.limited_by if result else LimitedBy.NONE,
         evidence=result.verdict.evidence if result else (),
         problem=None if played else "the host has too few descriptors",
+        duration_s=result.duration_s if result else 0.0,
         cells=(
             Cell(value=clients),
             Cell(value=clients * 0.166, unit="per_s") if played else Cell(),

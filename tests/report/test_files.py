@@ -12,10 +12,14 @@ from hdrh.log import HistogramLogReader
 from pubstorm.histogram import MAX_NS, Histogram, bucket_index
 from pubstorm.report import load_result, write_reports
 from pubstorm.report.files import RUN_FILES
-from pubstorm.report.junit import junit
+from pubstorm.report.junit import junit, search_junit, series_junit
+from pubstorm.report.markdown import code_span, markdown
+from pubstorm.report.stored import load_run
 from pubstorm.result import LimitedBy, Status
 from pubstorm.run_directory import RunDirectory
 from tests.report.example_run import Shape, write_run
+from tests.report.example_search import points, write_search
+from tests.report.example_series import write_series
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -40,6 +44,32 @@ def test_thresholds_are_test_cases(failed_run: Path) -> None:
         "backend.lost == 0": "found 412",
         "broker.cpu < 95%": None,
     }
+
+
+def test_a_suite_takes_the_time_of_its_runs(failed_run: Path, tmp_path: Path) -> None:
+    for text, times in (
+        ((failed_run / "junit.xml").read_text(), [load_run(failed_run).result.duration_s, 0]),
+        (series_junit(write_series(tmp_path)), [60, 60, 60, 0]),
+        (search_junit(write_search(tmp_path)), [len(points()) * 11.2, 0]),
+    ):
+        (suite,) = ElementTree.fromstring(text)
+        found = [float(case.attrib["time"]) for case in suite.iter("testcase")]
+        assert found[: len(times)] == pytest.approx(times)
+        assert float(suite.attrib["time"]) == pytest.approx(sum(times))
+
+
+def test_the_command_line_in_markdown_can_be_copied(tmp_path: Path) -> None:
+    command = "pubstorm run s.yaml --set 'thresholds.0=device.never_ready < 3'"
+    result = write_run(tmp_path, Shape(duration_s=20), command=command)
+    assert f"- **command**: `{command}`" in markdown(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [("a", "`a`"), ("a`b", "``a`b``"), ("`a`", "`` `a` ``"), ("a``b", "```a``b```")],
+)
+def test_code_with_backticks_has_a_longer_fence(text: str, span: str) -> None:
+    assert code_span(text) == span
 
 
 def test_findings_are_the_output_of_the_suite(failed_run: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Headroom, Result
+from pubstorm.result import Headroom, Result, Status, ThresholdOutcome
 from tests.report.example_run import Shape, write_run
 
 
@@ -24,6 +24,36 @@ def test_every_figure_says_over_what_it_is(result: Result) -> None:
     assert found["CPU of broker-0"][1].startswith("of one core, mean under load; most ")
     assert found["generator late p99"] == ("140 µs", "limit 10.0 ms")
     assert all(value and note for value, note in found.values())
+
+
+def outcome(expression: str, *, passed: bool) -> ThresholdOutcome:
+    return ThresholdOutcome(expression=expression, found=1, passed=passed, text="found 1")
+
+
+def test_what_is_bad_comes_first_and_says_so(result: Result) -> None:
+    thresholds = (
+        outcome("device-0.ack_latency.p99 < 1s", passed=True),
+        outcome("backend.latency.p99 < 1ms", passed=False),
+        outcome("backend.latency.max < 1h", passed=True),
+    )
+    verdict = result.verdict.model_copy(update={"status": Status.FAIL, "thresholds": thresholds})
+    figures = key_figures(result.model_copy(update={"verdict": verdict}))
+    assert [(each.name, each.status) for each in figures[:3]] == [
+        ("messages lost", Status.FAIL),
+        ("delivery p99", Status.FAIL),
+        ("acknowledgement p99", Status.PASS),
+    ]
+    names = [each.name for each in figures]
+    assert names.index("messages sent") < names.index("generator busy")
+    assert {each.status for each in figures[3:]} == {None}
+
+
+def test_a_generator_that_is_late_is_marked(result: Result) -> None:
+    late = result.fleet.lateness_us.model_copy(update={"p99": 10_001.0})
+    fleet = result.fleet.model_copy(update={"lateness_us": late})
+    found = {f.name: f.status for f in key_figures(result.model_copy(update={"fleet": fleet}))}
+    assert found["generator late p99"] is Status.INVALID
+    assert found["generator busy"] is None
 
 
 def test_what_was_not_measured_is_left_out(result: Result) -> None:

@@ -21,6 +21,7 @@ from pubstorm.result import (
     Phase,
     PhasePopulation,
     PhaseStatus,
+    Rates,
     Result,
     Statistics,
     Watched,
@@ -267,3 +268,32 @@ def test_any_percentile_that_the_scenario_names_has_its_value(measured: Measured
         run, parse_expression("device.ack_latency.p95")
     )
     assert isinstance(evaluate(run, parse_expression("device.ack_latency.p42")), Missing)
+
+
+def test_a_population_whose_messages_have_qos_0_has_no_acknowledgements(
+    measured: MeasuredMaker,
+) -> None:
+    silent = {"acknowledged": False, "acked_total": 0, "rates": Rates(sent_per_s=100)}
+    run = measured(device=silent, backend={"acknowledged": False})
+    for asked in (
+        "device.acked",
+        "device.acked_per_s",
+        "device.acked_per_s.max",
+        "acked_per_s",
+        "acked_per_s@publish",
+    ):
+        found = evaluate(run, parse_expression(asked))
+        assert isinstance(found, Missing), asked
+        assert found.reason == "messages of QoS 0 are not acknowledged"
+    result = Result.judged(run, judge(run, []))
+    shown = cells({"acked/s": "acked_per_s", "sent/s": "device.sent_per_s"}, result)
+    assert [cell.text for cell in shown.values()] == ["–", "100/s"]
+
+
+def test_a_population_that_is_never_answered_has_no_messages_acknowledged(
+    measured: MeasuredMaker,
+) -> None:
+    run = measured(device={"acked_total": 0, "rates": Rates(sent_per_s=100)})
+    found = evaluate(run, parse_expression("device.acked_per_s"))
+    assert isinstance(found, Found)
+    assert found.value == 0

@@ -107,6 +107,11 @@ def test_an_unknown_key_comes_with_what_is_allowed_and_what_was_meant() -> None:
     assert "did you mean 'clients'?" in hints(text)
 
 
+def test_what_is_set_to_null_is_as_if_it_were_not_there() -> None:
+    for key in ("sources", "profile", "sweep", "search"):
+        assert parse_scenario(SMALL, "s.yaml", [f"{key}=null"]) is not None
+
+
 @pytest.mark.parametrize(
     ("change", "to", "message"),
     [

@@ -100,6 +100,8 @@ def test_a_value_is_written_so_that_it_reads_back_the_same(value: object, text: 
 @pytest.mark.parametrize(
     ("sweep", "is_ladder"),
     [
+        ({"vary": {"a": [1]}}, False),
+        ({"variants": {"fast": {"a": 1}}}, False),
         ({"vary": {CLIENTS: [500, "1k", 2000]}}, True),
         ({"vary": {CLIENTS: [500, 300]}}, False),
         ({"vary": {CLIENTS: [500, 500]}}, False),

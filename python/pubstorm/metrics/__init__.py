@@ -53,6 +53,8 @@ class Metric:
     """Whether its readings can be asked for too, with the statistics of monitors."""
     divisor: Divisor | None = None
     """What it is a quotient by; None: it stands in the result as it is."""
+    of_acks: bool = False
+    """Whether only populations have it whose messages are acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,14 +322,16 @@ def _population_metrics() -> dict[str, Metric]:
     metrics: dict[str, Metric] = {}
     for name in COUNTERS:
         spans = in_stages if name in STAGE_COUNTERS else nowhere
-        metric = Metric((f"{name}_total",), spans=spans)
+        metric = Metric((f"{name}_total",), spans=spans, of_acks=name == "acked")
         metrics[name] = metrics[f"{name}_total"] = metric
     for name in STATES:
         metrics[name] = Metric((name,))
     for name in ("connected", "away"):
         metrics[name] = metrics[f"{name}_max"] = Metric((f"{name}_max",))
     for name in RATES:
-        metrics[name] = Metric(("rates", name), "per_s", spans=everywhere, over_time=True)
+        acks = name == "acked_per_s"
+        path = ("rates", name)
+        metrics[name] = Metric(path, "per_s", spans=everywhere, over_time=True, of_acks=acks)
     for name in BYTE_RATES:
         metrics[name] = Metric(("rates", name), "bytes_per_s", spans=everywhere)
     metrics["loss"] = Metric(("lost_total",), "share", spans=in_stages, divisor=_OWED)

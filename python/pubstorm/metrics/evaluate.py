@@ -33,6 +33,7 @@ from pubstorm.result import (
 from pubstorm.samples import Unit, unit_of
 
 NOTHING_MEASURED = "nothing was measured"
+NO_ACKS = "messages of QoS 0 are not acknowledged"
 NO_GROWTH = "the source reported fewer than twice in that time, so there is no rate"
 
 
@@ -83,11 +84,15 @@ def _of_populations(measured: Measured, expression: Expression) -> Found | Missi
     metric = POPULATION_METRICS.get(expression.metric)
     if metric is None:
         return Missing(f"populations have no metric {expression.metric}")
+    silent = _without_acks(measured) if metric.of_acks else frozenset[str]()
     if metric.over_time and expression.statistic is not None:
-        return _of_rates(measured, expression)
-    places = _places(measured, expression)
-    if isinstance(places, Missing):
-        return places
+        return _of_rates(measured, expression, silent)
+    found = _places(measured, expression)
+    if isinstance(found, Missing):
+        return found
+    places = {name: place for name, place in found.items() if name not in silent}
+    if found and not places:
+        return Missing(NO_ACKS)
     if metric.divisor is not None:
         return _quotient(measured, metric, metric.divisor, places)
     values = [
@@ -129,14 +134,25 @@ def _of_publishers(
     return Found(max(values), metric.unit) if values else Missing(NOTHING_MEASURED)
 
 
-def _of_rates(measured: Measured, expression: Expression) -> Found | Missing:
+def _without_acks(measured: Measured) -> frozenset[str]:
+    """Populations whose messages are not acknowledged."""
+    every = {**measured.wholes, **measured.populations}
+    return frozenset(name for name, population in every.items() if not population.acknowledged)
+
+
+def _of_rates(
+    measured: Measured, expression: Expression, silent: frozenset[str]
+) -> Found | Missing:
     """What the readings of a rate over time come to: the subject's, or the sum over all. The
     largest of all together is that of one instant."""
     subject, statistic = expression.subject, expression.statistic or "mean"
     peak = getattr(measured.peaks, expression.metric, Peak())
     if subject is None and expression.span is None and statistic == "max" and peak.at_s is not None:
         return Found(peak.value, "per_s")
-    names = set(measured.populations) if subject is None else {subject}
+    asked = set(measured.populations) if subject is None else {subject}
+    names = asked - silent
+    if not names:
+        return Missing(NO_ACKS)
     watched = [w for w in measured.monitors if w.source in names and w.metric == expression.metric]
     values = _statistics(watched, statistic, expression.span)
     return Found(sum(values), "per_s") if values else Missing(NOTHING_MEASURED)

@@ -4,6 +4,7 @@ each step is a test case, of a search what it has to find."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
@@ -19,7 +20,8 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def junit(result: Result) -> str:
     """The text of `junit.xml`."""
     verdict = result.verdict
-    cases = [_case("run is valid", _evidence(result) if _is(result, Status.INVALID) else None)]
+    invalid = _evidence(result) if _is(result, Status.INVALID) else None
+    cases = [_case("run is valid", invalid, result.duration_s)]
     missed = any(threshold.missed for threshold in verdict.thresholds)
     failed_otherwise = _is(result, Status.FAIL) and not missed
     cases.append(_case("target did not fail", _evidence(result) if failed_otherwise else None))
@@ -28,9 +30,7 @@ def junit(result: Result) -> str:
         if threshold.undecided:
             ElementTree.SubElement(case, "skipped", message=_xml(threshold.text))
         cases.append(case)
-    suite = _suite(result.name, result.started, cases, _findings(result))
-    suite.set("time", f"{result.duration_s:.3f}")
-    return _document(suite)
+    return _document(_suite(result.name, result.started, cases, _findings(result)))
 
 
 def series_junit(series: Series) -> str:
@@ -46,8 +46,9 @@ def search_junit(search: SearchResult) -> str:
     said = [answer.text, *(f"{name}: {value}" for name, value in answer_facts(search))]
     facts = "\n".join(said)
     invalid = status is Status.INVALID
+    took_s = math.fsum(point.duration_s for point in search.points)
     cases = [
-        _case("points could be counted", facts if invalid else None),
+        _case("points could be counted", facts if invalid else None, took_s),
         _case("a value holds", facts if answer.best is None and not invalid else None),
         _case("the answer held again", facts if answer.confirmed is False else None),
     ]
@@ -62,7 +63,7 @@ def _step_case(step: SeriesStep) -> ElementTree.Element:
         ElementTree.SubElement(case, "skipped", message=step.unfit or step.outcome)
         return case
     facts = "\n".join((step.outcome, *((step.problem,) if step.problem else step.evidence)))
-    return _case(name, None if step.status is Status.PASS else facts)
+    return _case(name, None if step.status is Status.PASS else facts, step.duration_s)
 
 
 def _suite(
@@ -80,7 +81,7 @@ def _suite(
         failures=str(failures),
         errors="0",
         skipped=str(skipped),
-        time="0",
+        time=f"{math.fsum(float(case.get('time', 0)) for case in cases):.3f}",
         timestamp=started,
     )
     suite.extend(cases)
@@ -88,8 +89,9 @@ def _suite(
     return suite
 
 
-def _case(name: str, failure: str | None) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", name=_xml(name), time="0")
+def _case(name: str, failure: str | None, took_s: float = 0.0) -> ElementTree.Element:
+    """A test case. A run takes its time for the first of its cases."""
+    case = ElementTree.Element("testcase", name=_xml(name), time=f"{took_s:.3f}")
     if failure is not None:
         element = ElementTree.SubElement(case, "failure", message=_xml(failure.split("\n")[0]))
         element.text = _xml(failure)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.quantity import (
     bytes_text,
     count_text,
@@ -16,7 +17,7 @@ from pubstorm.quantity import (
 )
 from pubstorm.report.summary import disconnect_cpu
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Latency, Result, StageResult, Watched
+from pubstorm.result import Latency, Result, StageResult, Status, Watched
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,54 @@ class KeyFigure:
     value: str
     note: str
     """Over what, or out of how many."""
+    metrics: tuple[str, ...] = ()
+    """Metrics of thresholds that are about it."""
+    status: Status | None = None
+    """Whether it is good or bad; None: nothing says so."""
 
 
 def key_figures(result: Result) -> list[KeyFigure]:
-    """Load, delivery, latency, what is under test, generator; what was not measured is left out."""
-    parts = (_clients, _load, _publishers, _latencies, _brokers, _generator)
-    return [figure for part in parts for figure in part(result)]
+    """The most important first: what is bad, then delivery, latency, load, what is under test,
+    generator, and how clients came and went. What was not measured is left out."""
+    parts = (_losses, _latencies, _load, _present, _publishers, _brokers, _generator, _passing)
+    met = _thresholds_met(result)
+    found = [_judged(figure, met) for part in parts for figure in part(result)]
+    return sorted(found, key=lambda figure: figure.status in {None, Status.PASS})
 
 
-def _clients(result: Result) -> Iterator[KeyFigure]:
+def _thresholds_met(result: Result) -> dict[str, Status]:
+    """The worst outcome of the thresholds about each metric."""
+    worst: dict[str, Status] = {}
+    for outcome in result.verdict.thresholds:
+        try:
+            metric = parse_threshold(outcome.expression).expression.metric.partition(".")[0]
+        except ValueError:
+            continue
+        if outcome.missed or worst.get(metric) is not Status.FAIL:
+            worst[metric] = Status.FAIL if outcome.missed else Status.PASS
+    return worst
+
+
+def _judged(figure: KeyFigure, met: Mapping[str, Status]) -> KeyFigure:
+    """A figure with the worst outcome of its thresholds, unless it is bad by itself."""
+    outcomes = {met[metric] for metric in figure.metrics if metric in met}
+    if figure.status is not None or not outcomes:
+        return figure
+    return replace(figure, status=Status.FAIL if Status.FAIL in outcomes else Status.PASS)
+
+
+def _present(result: Result) -> Iterator[KeyFigure]:
     populations = result.populations.values()
     clients = sum(p.clients for p in populations)
     connected = result.peaks.connected or sum(p.connected_max for p in populations)
-    yield KeyFigure("clients connected", count_text(connected), f"of {count_text(clients)} planned")
+    status = Status.FAIL if any(p.never_ready for p in populations) else None
+    note = f"of {count_text(clients)} planned"
+    metrics = ("connected", "never_ready")
+    yield KeyFigure("clients connected", count_text(connected), note, metrics, status)
+
+
+def _passing(result: Result) -> Iterator[KeyFigure]:
+    """How fast clients came and went."""
     came = [stage for stage in result.stages if stage.connects_per_s]
     if came:
         took_s = sum(stage.duration_s for stage in came)
@@ -62,6 +98,19 @@ def _stages_text(stages: Sequence[StageResult]) -> str:
     return "1 stage" if len(stages) == 1 else f"{len(stages)} stages"
 
 
+def _losses(result: Result) -> Iterator[KeyFigure]:
+    populations = result.populations.values()
+    expected = sum(p.expected_total for p in populations)
+    if not expected and not any(p.received_total for p in populations):
+        return
+    lost = sum(p.lost_total for p in populations)
+    share = lost / expected if expected else 0.0
+    note = f"{share_text(share)} of {count_text(expected)} deliveries owed"
+    # Loss that a threshold allows is as it says.
+    status = Status.FAIL if lost and result.verdict.status is not Status.PASS else None
+    yield KeyFigure("messages lost", count_text(lost), note, ("lost", "loss"), status)
+
+
 def _load(result: Result) -> Iterator[KeyFigure]:
     populations = result.populations.values()
     for name, total_name in (("sent", "sent_total"), ("acked", "acked_total")):
@@ -69,21 +118,17 @@ def _load(result: Result) -> Iterator[KeyFigure]:
         rate = sum(getattr(p.rates, f"{name}_per_s") for p in populations)
         if total:
             note = f"{count_text(total)} in all; rate while steady"
-            yield KeyFigure(f"messages {name}", f"{rate_text(rate)} /s", note)
+            yield KeyFigure(f"messages {name}", f"{rate_text(rate)} /s", note, (f"{name}_per_s",))
     expected = sum(p.expected_total for p in populations)
     received = sum(p.received_total for p in populations)
     if expected or received:
         rate = sum(p.rates.received_per_s for p in populations)
         note = f"{count_text(received)} in all; rate while steady"
-        yield KeyFigure("messages received", f"{rate_text(rate)} /s", note)
+        yield KeyFigure("messages received", f"{rate_text(rate)} /s", note, ("received_per_s",))
         peak = result.peaks.received_per_s
         if peak.at_s is not None:
             note = f"largest rate of an interval, at {span_text(peak.at_s)}"
             yield KeyFigure("peak dispatch rate", f"{rate_text(peak.value)} /s", note)
-        lost = sum(p.lost_total for p in populations)
-        share = lost / expected if expected else 0.0
-        note = f"{share_text(share)} of {count_text(expected)} deliveries owed"
-        yield KeyFigure("messages lost", count_text(lost), note)
 
 
 def _publishers(result: Result) -> Iterator[KeyFigure]:
@@ -126,7 +171,8 @@ def _latencies(result: Result) -> Iterator[KeyFigure]:
             note = f"median {duration_text(latency.p50)}, largest {duration_text(latency.max)}"
             of = f", {worst}" if len(counted) > 1 else ""
             off = f" ± {duration_text(latency.bound_us)}" if latency.bound_us else ""
-            yield KeyFigure(f"{name} p99", duration_text(p99) + off, note + of)
+            metric = field.removesuffix("_us")
+            yield KeyFigure(f"{name} p99", duration_text(p99) + off, note + of, (metric,))
 
 
 def _brokers(result: Result) -> Iterator[KeyFigure]:
@@ -150,11 +196,14 @@ def _generator(result: Result) -> Iterator[KeyFigure]:
     late = result.fleet.lateness_us
     if late.count:
         note = f"limit {duration_text(result.validity.lateness_p99_us)}"
-        yield KeyFigure("generator late p99", duration_text(late.p99), note)
+        is_late = late.p99 > result.validity.lateness_p99_us
+        status = Status.INVALID if is_late else None
+        yield KeyFigure("generator late p99", duration_text(late.p99), note, status=status)
     busiest = max((agent.busy_share for agent in result.fleet.agents), default=None)
     if busiest is not None:
+        status = Status.INVALID if busiest > result.validity.busy else None
         note = "time in which the busiest engine was at work"
-        yield KeyFigure("generator busy", share_text(busiest), note)
+        yield KeyFigure("generator busy", share_text(busiest), note, status=status)
     if result.headroom is not None:
         headroom = result.headroom
         note = f"of its calibrated ceiling in messages; {share_text(headroom.clients)} in clients"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pubstorm.report.outcomes import mark
 from pubstorm.report.table import Table
-from pubstorm.report.tables import detail_tables, facts, tables
+from pubstorm.report.tables import COMMAND, detail_tables, facts, tables
 from pubstorm.result import Result, Verdict
 
 
 def markdown(result: Result) -> str:
     """The text of `report.md`."""
     lines = [f"# {escaped(result.name)}", "", *_verdict(result.verdict)]
-    lines += ["## Run", "", *(f"- **{name}**: {escaped(value)}" for name, value in facts(result))]
+    lines += ["## Run", "", *(_fact(name, value) for name, value in facts(result))]
     for table in (*tables(result), *detail_tables(result)):
         lines += ["", f"## {table.title}", "", *table_lines(table)]
     return "\n".join(lines) + "\n"
+
+
+def _fact(name: str, value: str) -> str:
+    return f"- **{name}**: {code_span(value) if name == COMMAND else escaped(value)}"
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
@@ -41,6 +46,14 @@ def table_lines(table: Table) -> Iterator[str]:
         yield _row(map(escaped, row))
     if table.note:
         yield from ("", escaped(table.note))
+
+
+def code_span(text: str) -> str:
+    """Text as code, which can be copied as it is."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if text[:1] == "`" or text[-1:] == "`" else ""
+    return f"{fence}{space}{text}{space}{fence}"
 
 
 def _row(cells: Iterator[str]) -> str:

@@ -56,6 +56,8 @@ TARGETS_MAX = 4
 """Targets that are named one by one."""
 HERE = "this host"
 """What a host without an address is called."""
+COMMAND = "command"
+"""Name of the command line among the facts of a run."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
 
@@ -195,7 +197,8 @@ def phases(result: Result) -> Table:
     """The phases of publish stages, each with its verdict. What the broker dropped has a column
     only where it tells."""
     with_dropped = any(phase.dropped_total is not None for phase in result.phases)
-    rows = [_phase_cells(phase, with_dropped) for phase in result.phases]
+    with_acks = any(population.acknowledged for population in result.populations.values())
+    rows = [_phase_cells(phase, with_acks, with_dropped) for phase in result.phases]
     names = ["start", "clients", "due/s", "acked/s", "received/s", "queue/s", "p99"]
     names += ["dropped"] if with_dropped else []
     table = _table("Phases", "phase", names, rows)
@@ -330,7 +333,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else "")),
         ("started", f"{result.started}, took {span_text(result.duration_s)}"),
         *([("balance", shares)] if (shares := balance_text(result)) else []),
-        *([("command", result.command)] if result.command else []),
+        *([(COMMAND, result.command)] if result.command else []),
         *([] if result.publishers and not late.count else [("engine late", _late_text(late))]),
         *([("engine load", used)] if used else []),
         *([("clocks", _clocks_text(result))] if result.fleet.clock_bound_us else []),
@@ -396,8 +399,7 @@ def _latency_cells(pair: LatencyPair, with_negative: bool) -> tuple[str, ...]:
 
 
 def _of_senders(population: PopulationResult, count: int) -> str:
-    has_answers = population.version == "mqtt-3.1.1"
-    return count_text(count) if population.sent_total and has_answers else NOTHING
+    return count_text(count) if population.sent_total and population.acknowledged else NOTHING
 
 
 def _of_receivers(population: PopulationResult, count: int) -> str:
@@ -418,13 +420,13 @@ def _signed(rate_per_s: float) -> str:
     return f"{'+' if rate_per_s > 0 else ''}{rate_text(rate_per_s)}"
 
 
-def _phase_cells(phase: Phase, with_dropped: bool) -> tuple[str, ...]:
+def _phase_cells(phase: Phase, with_acks: bool, with_dropped: bool) -> tuple[str, ...]:
     cells = (
         phase.name,
         span_text(phase.start_s),
         count_text(phase.clients),
         rate_text(phase.due_per_s),
-        rate_text(phase.acked_per_s) if phase.acked_per_s else NOTHING,
+        rate_text(phase.acked_per_s) if with_acks else NOTHING,
         rate_text(phase.received_per_s) if phase.received_per_s else NOTHING,
         _signed(phase.queue_growth_per_s),
         _time(phase.latency_us.p99, phase.latency_us.count),

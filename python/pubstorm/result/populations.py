@@ -30,6 +30,8 @@ class PopulationResult(Counters):
     comes."""
     asked_max: int | None = None
     """Most clients that were to be there at once; null: all that were planned."""
+    acknowledged: bool = True
+    """Whether it publishes anything that is acknowledged: with QoS 1 or 2."""
     lives: bool = False
     """Whether clients leave by themselves when their time is over."""
     connected_max: int = 0

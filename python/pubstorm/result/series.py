@@ -48,6 +48,8 @@ class SeriesStep(Value):
     """Why it came to no measurement."""
     unfit: str | None = None
     """What it needs that this host does not have, so that it was not run."""
+    duration_s: float = 0.0
+    """Duration of its run, or of the runs of its search; 0: it came to no measurement."""
     cells: tuple[Cell, ...] = ()
     """Its row of the table."""
     figures: dict[str, Figure] = Field(default_factory=dict)

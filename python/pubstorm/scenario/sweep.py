@@ -112,11 +112,13 @@ class Sweep(Part):
     def is_ladder(self) -> bool:
         """Whether the load grows from each step to the next: every value that varies is a quantity
         that never falls. Then the steps up to some point hold and those beyond do not. A grid of
-        several paths has no such order. With variants it is so for each of them."""
+        several paths has no such order, nor has a single step. With variants it is so for each of
+        them."""
         changes = self._changes()
         paths = {path for change in changes for path in change}
         rises = all(_rises([change.get(path) for change in changes]) for path in paths)
-        return rises and all(low != high for low, high in itertools.pairwise(changes))
+        differ = all(low != high for low, high in itertools.pairwise(changes))
+        return len(changes) > 1 and rises and differ
 
     def _changes(self) -> list[Mapping[str, Any]]:
         if not self.vary:

@@ -73,8 +73,8 @@ def parse_targets(value: object) -> tuple[Target, ...]:
 
 
 def parse_sources(value: object) -> tuple[str, ...] | None:
-    """Source addresses in addresses and ranges; `auto` is `None`."""
-    if value == "auto":
+    """Source addresses in addresses and ranges; `auto` is `None`, and so is nothing at all."""
+    if value is None or value == "auto":
         return None
     items = value if isinstance(value, (list, tuple)) else [value]
     addresses: list[str] = []

@@ -226,6 +226,7 @@ class _Series:
             "status": verdict.status,
             "limited_by": verdict.limited_by,
             "evidence": verdict.facts,
+            "duration_s": result.duration_s,
             "memory": steady_memory(result),
         }
         self._put(turn.row.model_copy(update=judged), result)
@@ -241,6 +242,7 @@ class _Series:
             "status": search.status,
             "limited_by": search.answer.limited_by,
             "evidence": (search.answer.text,),
+            "duration_s": round(sum(point.duration_s for point in search.points), 3),
             "answer": search.answer,
         }
         self._put(turn.row.model_copy(update=judged), result, search)

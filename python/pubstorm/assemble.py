@@ -289,6 +289,7 @@ class Assembly:
         before, after = map(self.totals.connected_at, (span.from_ns, span.to_ns))
         accepted = self.totals.stage(span.index).sum_of("connected_total")
         kind = stage.action.kind
+        arrived_s, arrivals = self._arrivals(span) if kind == "publish" else (0.0, 0)
         return StageResult(
             name=stage.name,
             kind=kind,
@@ -297,6 +298,8 @@ class Assembly:
             steady_s=round(max(spans_ns.values(), default=0) / SECOND_NS, 3),
             settled=span.settled,
             connected=after,
+            arrived_s=round(arrived_s, 3),
+            arrivals_per_s=_rate(arrivals, arrived_s),
             connects_per_s=_rate(accepted, duration_s) if kind == "connect" else 0.0,
             disconnects_per_s=_rate(before - after, duration_s) if kind == "disconnect" else 0.0,
             populations={
@@ -318,6 +321,18 @@ class Assembly:
                 for index in self.course.unjudged(self.plan, span.index)
             ),
         )
+
+    def _arrivals(self, span: StageSpan) -> tuple[float, int]:
+        """Returns the time from the start of a stage until its last message came, and how many did.
+        Agents know it as well as the end of an interval."""
+        came = [
+            interval
+            for interval in self.totals.time_line()
+            if interval.stage == span.index and any(p.received for p in interval.populations)
+        ]
+        last_ns = max((interval.to_ns for interval in came), default=span.from_ns)
+        received = sum(each.received for interval in came for each in interval.populations)
+        return max(last_ns - span.from_ns, 0) / SECOND_NS, received
 
     def _stage_flow(self, stage: int, pair: tuple[int, int], totals: FlowTotals) -> StageFlow:
         publisher, receiver = self._plans(pair)

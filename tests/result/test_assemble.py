@@ -139,6 +139,19 @@ def test_rates_are_taken_over_the_publishing_time_only() -> None:
     assert device.sent_total == 1000 + 305 + 150
 
 
+def test_arrivals_are_taken_until_the_last_message_of_a_stage_came() -> None:
+    run = assembly(
+        snapshot(0, 0, -1, sent=1000),
+        snapshot(0, 1, 0, 100, flow(200, 90)),
+        snapshot(1, 0, 1, 50, flow(0, 200)),
+        snapshot(0, 2, 3, 0, flow(10, 20)),
+        snapshot(1, 1, 4, 0, flow(0, 0)),
+    )
+    before, load = run.stages()
+    assert (load.arrived_s, load.arrivals_per_s) == (4, 77.5)
+    assert (before.arrived_s, before.arrivals_per_s) == (0, 0)
+
+
 def test_a_population_has_the_deliveries_of_all_flows_into_it() -> None:
     run = assembly(
         snapshot(0, 0, 0, 1, flow(expected=10)),

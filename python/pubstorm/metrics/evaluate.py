@@ -242,12 +242,13 @@ def _of_stages(measured: Measured, expression: Expression) -> float | Missing:
         if stage is None:
             return Missing(f"{span} was not played")
         return float(getattr(stage, _STAGE_FIELDS.get(metric, metric)))
-    kind = metric.partition("s_per_s")[0]
+    kind, took = _KINDS[metric]
     stages = [stage for stage in measured.stages if stage.kind == kind]
-    took_s = sum(stage.duration_s for stage in stages)
+    took_s = sum(getattr(stage, took) for stage in stages)
     if not took_s:
-        return Missing(f"no {kind} stage was played")
-    total = math.fsum(getattr(stage, metric) * stage.duration_s for stage in stages)
+        nothing = "nothing arrived" if stages else f"no {kind} stage was played"
+        return Missing(nothing)
+    total = math.fsum(getattr(stage, metric) * getattr(stage, took) for stage in stages)
     return round(total / took_s, 2)
 
 
@@ -317,6 +318,12 @@ def _unwatched(measured: Measured, subject: str) -> str:
     return f"{subject} is not watched"
 
 
+_KINDS = {
+    "arrivals_per_s": ("publish", "arrived_s"),
+    "connects_per_s": ("connect", "duration_s"),
+    "disconnects_per_s": ("disconnect", "duration_s"),
+}
+"""The kind of stages that a rate is of, and the time that it is over."""
 _STAGE_FIELDS = {"connected_after": "connected", "took": "duration_s"}
 """What metrics of stages are called in a result, where that is something else."""
 STATISTICS: dict[str, Callable[[Statistics], float | None]] = {

@@ -42,6 +42,13 @@ RUN_METRICS: Mapping[str, RunMetric] = {
         "broker",
         "none",
     ),
+    "arrivals_per_s": RunMetric(
+        "Messages received a second in publish stages, until the last of a stage has come: what "
+        "queues carry in the drain counts too.",
+        "per_s",
+        "none",
+        "any stage",
+    ),
     "connects_per_s": RunMetric(
         "Connections accepted a second in connect stages.", "per_s", "none", "any stage"
     ),

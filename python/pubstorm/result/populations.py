@@ -183,6 +183,10 @@ class StageResult(Value):
     """Whether every agent had done all that it could."""
     connected: int = 0
     """Clients of all populations that were connected when it ended."""
+    arrived_s: float = 0.0
+    """Time from its start until the last message of it arrived: of publish stages."""
+    arrivals_per_s: float = 0.0
+    """Messages received a second in that time."""
     connects_per_s: float = 0.0
     """Connections accepted a second, of a connect stage."""
     disconnects_per_s: float = 0.0

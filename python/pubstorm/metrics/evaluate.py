@@ -244,10 +244,9 @@ def _of_stages(measured: Measured, expression: Expression) -> float | Missing:
         return float(getattr(stage, _STAGE_FIELDS.get(metric, metric)))
     kind, took = _KINDS[metric]
     stages = [stage for stage in measured.stages if stage.kind == kind]
-    took_s = sum(getattr(stage, took) for stage in stages)
+    took_s = math.fsum(getattr(stage, took) for stage in stages)
     if not took_s:
-        nothing = "nothing arrived" if stages else f"no {kind} stage was played"
-        return Missing(nothing)
+        return Missing("nothing arrived" if stages else f"no {kind} stage was played")
     total = math.fsum(getattr(stage, metric) * getattr(stage, took) for stage in stages)
     return round(total / took_s, 2)
 

@@ -10,6 +10,8 @@ from pubstorm.plan import PublishAction, compile_plan, planned_targets
 from pubstorm.plan.faults import PlannedFault, faulty_bridges, planned_faults
 from pubstorm.preview import plan_in_words
 from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.base import default_of
+from pubstorm.scenario.faults import Fault
 
 SECOND_NS = 10**9
 SCENARIO = """\
@@ -223,3 +225,11 @@ def test_check_hints_at_clients_that_will_not_come_back() -> None:
     plan = compile_plan(found, planned_targets(found), run_tag=0)
     hints = [line.strip() for line in plan_in_words(found, plan) if "hint" in line]
     assert hints == ["hint: clients of device do not come back: their reconnect is never"]
+
+
+def test_the_default_time_of_a_fault_can_be_written_as_the_reference_shows_it() -> None:
+    shown = default_of(Fault.model_fields["lasts"])
+    assert shown == "1s"
+    (by_default,) = planned("{at: 1s, kill: cloud}")
+    (written,) = planned(f"{{at: 1s, kill: cloud, for: {shown}}}")
+    assert written == by_default

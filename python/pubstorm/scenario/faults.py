@@ -6,11 +6,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from pubstorm.scenario.base import OrWord, Part
-from pubstorm.scenario.fields import Duration, PositiveDuration, SmallCount, Text, one_of
-from pubstorm.units import UnfitError, duration_ns
+from pubstorm.scenario.fields import (
+    CENTURY_NS,
+    Duration,
+    PositiveDuration,
+    SmallCount,
+    Text,
+    one_of,
+)
+from pubstorm.units import Quantity, UnfitError, duration_ns
 
 FaultKind = Literal["stop", "kill", "freeze", "cut", "delay"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("stop", "kill", "freeze", "cut", "delay")
@@ -18,15 +25,15 @@ BROKER_FAULTS = frozenset[FaultKind]({"stop", "kill", "freeze"})
 """Kinds that hit brokers; the others hit bridges."""
 
 
-def _lasts(value: object) -> object:
-    if value == "ever":
+def _lasts(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    if value is None or value == "ever":
         return None
     try:
         duration_ns(value)
     except UnfitError as unfit:
         message = str(unfit).partition(", allowed ")[2]
         raise UnfitError(value, f'{message}, or "ever"', unfit.hint) from None
-    return value
+    return handler(value)
 
 
 class Fault(Part):
@@ -51,9 +58,12 @@ class Fault(Part):
     time, in both directions."""
     count: SmallCount | None = None
     """How many of them, chosen at random. Default: all."""
-    lasts: Annotated[PositiveDuration | None, BeforeValidator(_lasts), OrWord("ever")] = Field(
-        10**9, alias="for"
-    )
+    lasts: Annotated[
+        int | None,
+        Quantity(duration_ns, 0, CENTURY_NS, above_low=True),
+        WrapValidator(_lasts),
+        OrWord("ever"),
+    ] = Field(10**9, alias="for")
     """How long, or `ever`: it is not mended in this run."""
     how: Annotated[
         Literal["close", "stall", "unplug"], BeforeValidator(one_of("close", "stall", "unplug"))

@@ -18,4 +18,4 @@ def test_a_step_that_needs_more_memory_than_there_is_says_so() -> None:
     scenario, host = parse_scenario(MILLION, "s.yaml"), replace(Host.here(), descriptors=20_000)
     assert unfit_here(scenario, replace(host, memory_bytes=20 * 10**9)) is None
     words = unfit_here(scenario, replace(host, memory_bytes=8 * 10**9))
-    assert words == "it needs about 12.3 GB of memory, 8.00 GB are there"
+    assert words == "it needs about 10.9 GB of memory, 8.00 GB are there"

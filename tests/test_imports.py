@@ -67,7 +67,7 @@ FOREIGN = {
         "fleet.ray.slot",
         "fleet.ray.words",
     },
-    "yaml": {"scenario.document"},
+    "yaml": {"scenario.document", "scenario.secrets"},
     "rich": {
         "cli.run",
         "console",

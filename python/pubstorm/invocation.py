@@ -3,11 +3,17 @@ line that asks for the same or a part of it again. It reads the scenario and pla
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from pubstorm.scenario import Scenario, load_scenario
+from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.redact import REDACTED
+from pubstorm.run_directory import stored_scenario
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from pubstorm.scenario.secrets import redacted_override, redacted_text
 from pubstorm.shipped import find_scenario
 
 
@@ -24,12 +30,17 @@ class Invocation:
     reports: bool = True
     """Whether files for people and other programs are made of the results."""
 
+    @property
+    def stored_overrides(self) -> tuple[str, ...]:
+        """The overrides, without secrets."""
+        return tuple(map(redacted_override, self.overrides))
+
     def load(self) -> Scenario:
         """The scenario; raises PubstormError."""
         return load_scenario(find_scenario(self.scenario), self.overrides, self.target)
 
     def command(self) -> str:
-        """The command line, for a shell."""
+        """The command line, for a shell, without secrets."""
         return self._command(self.overrides)
 
     def step_command(self, alone: str, changes: Iterable[str]) -> str:
@@ -41,5 +52,31 @@ class Invocation:
     def _command(self, overrides: Iterable[str]) -> str:
         words = ["pubstorm", "run", self.scenario]
         words += [] if self.target is None else ["--target", self.target]
-        words += [word for override in overrides for word in ("--set", override)]
+        shown = map(redacted_override, overrides)
+        words += [word for override in shown for word in ("--set", override)]
         return shlex.join(words)
+
+
+def again(asked: Invocation, path: Path) -> Scenario:
+    """The scenario that was stored at a path. Secrets that were left out there come from the file
+    that it was read from; raises StoredRunError if they cannot."""
+    text = stored_scenario(path)
+    lost = next((each for each in asked.overrides if each.endswith(f"={REDACTED}")), None)
+    if lost is not None:
+        key = lost.partition("=")[0]
+        hint = f"start anew with --set '{key}=${{env:NAME}}', which is stored as it stands"
+        raise StoredRunError(f"the secret given by --set {key} was not stored", hint)
+    if f'"{REDACTED}"' in text:
+        text = _with_secrets(asked, text, path)
+    return parse_scenario(text, asked.scenario, asked.overrides, asked.target)
+
+
+def _with_secrets(asked: Invocation, stored: str, path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError, PubstormError):
+        text = find_scenario(asked.scenario).read_text(encoding="utf-8-sig")
+        if redacted_text(text) == stored:
+            return text
+    raise StoredRunError(
+        f"{path} has no secrets, and {asked.scenario} is not the file that it was read from",
+        "put that file back as it was, or write ${env:NAME} for secrets and start anew",
+    )

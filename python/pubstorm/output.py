@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from pubstorm.redact import without_credentials
+
 PIPE_BYTES = 4096
 """Bytes that a pipe takes at once when it is ready (PIPE_BUF)."""
 ASCII_ERRORS = "pubstorm-ascii"
@@ -66,8 +68,9 @@ def redraw(text: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Text without characters that a terminal obeys or that change the direction of writing."""
-    return _CONTROL.sub(REPLACEMENT, text)
+    """Text without characters that a terminal obeys or that change the direction of writing, and
+    without passwords in URLs."""
+    return without_credentials(_CONTROL.sub(REPLACEMENT, text))
 
 
 def finish() -> str | None:

@@ -53,6 +53,7 @@ from pubstorm.result import Event, Residue, Result
 from pubstorm.run_directory import PLAN_FILE, RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
+from pubstorm.scenario.secrets import redacted_override
 from pubstorm.scenario.target import Target
 from pubstorm.signals import INTERRUPTED, ending_signals
 from pubstorm.staffing import Staff
@@ -297,7 +298,7 @@ class _Run:
         targets = (*given, *started, *publishers)
         plan = compile_plan(self._scenario, targets, run_tag=secrets.randbits(32))
         plan = topology.keys.equip(plan)
-        self._directory.write(PLAN_FILE, plan.model_dump_json(indent=2) + "\n")
+        self._directory.write(PLAN_FILE, plan.without_secrets().model_dump_json(indent=2) + "\n")
         return plan
 
     async def _fleet(self, plan: Plan, site: Site) -> Fleet:
@@ -380,7 +381,7 @@ class _Run:
         start = RunStart(
             process=this_process(),
             file=str(Path(source.file).absolute()),
-            overrides=source.overrides,
+            overrides=tuple(map(redacted_override, source.overrides)),
             target=source.target,
             command=self._options.command,
             started=self._started.isoformat(),

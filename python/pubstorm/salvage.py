@@ -46,7 +46,7 @@ def salvage(path: Path, live: Live) -> None:
         raise UsageError(f"the run in {path} goes on (pid {start.process.pid})", hint)
     plan = _read(path / PLAN_FILE, Plan)
     text = stored_scenario(path / SCENARIO_FILE)
-    scenario = parse_scenario(text, start.file, start.overrides, start.target)
+    scenario = parse_scenario(text, start.file, start.overrides, start.target, lenient=True)
     snapshots = list(_snapshots(path / SNAPSHOTS_FILE))
     course = _course(start, plan, snapshots)
     assembly = Assembly(

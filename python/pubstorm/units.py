@@ -14,6 +14,8 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from pubstorm.redact import without_credentials
+
 Number = int | float
 
 
@@ -167,8 +169,8 @@ def describe(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            text = value if len(value) <= 60 else f"{value[:57]}..."
-            return repr(text)
+            text = without_credentials(value)
+            return repr(text if len(text) <= 60 else f"{text[:57]}...")
         case int() | float():
             return str(value) if abs(value) < 10**18 else f"{value:.3g}"
         case list() | tuple():

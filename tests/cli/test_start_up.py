@@ -47,6 +47,7 @@ def test_help_and_version_load_next_to_nothing(argument: str) -> None:
         "pubstorm.cli.lazy",
         "pubstorm.errors",
         "pubstorm.output",
+        "pubstorm.redact",
         "pubstorm.signals",
     }
 

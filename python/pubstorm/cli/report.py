@@ -28,5 +28,3 @@ def report(run_dir: Path) -> None:
     directory = RunDirectory(run_dir)
     for problem in write_reports(run_dir, directory.write):
         warn(f"warning: {problem}")
-    if directory.failure is not None:
-        warn(f"warning: {directory.failure}")

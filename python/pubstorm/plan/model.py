@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pubstorm.redact import REDACTED
 from pubstorm.scenario.target import Target as Target
 
 ZMTP: Literal["zmtp-3.1"] = "zmtp-3.1"
@@ -478,6 +479,14 @@ class Plan(Frozen):
     def at_targets(self, targets: Sequence[Target]) -> Plan:
         """The same plan elsewhere, as observers see it; itself where there are no such targets."""
         return self.model_copy(update={"targets": tuple(targets)}) if targets else self
+
+    def without_secrets(self) -> Plan:
+        """The same without passwords, to be stored."""
+        populations = tuple(
+            each if each.password is None else each.model_copy(update={"password": REDACTED})
+            for each in self.populations
+        )
+        return self.model_copy(update={"populations": populations})
 
     def to_line(self) -> str:
         """The plan as the one line of JSON that an agent reads first, with its newline."""

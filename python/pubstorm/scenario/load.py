@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from pubstorm.descriptors import allowed_descriptors
 from pubstorm.errors import Problem, ScenarioError
+from pubstorm.redact import is_secret
 from pubstorm.scenario.at import At, Finding
 from pubstorm.scenario.checks import check_keys, check_rows, check_values
 from pubstorm.scenario.counts import counted
@@ -24,9 +25,10 @@ from pubstorm.scenario.problems import explain
 from pubstorm.scenario.retarget import retargeted
 from pubstorm.scenario.scale import scaled
 from pubstorm.scenario.search import Search
+from pubstorm.scenario.secrets import References, redacted_override, redacted_text
 from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.sweep import Sweep, Variation, written
-from pubstorm.units import UnfitError
+from pubstorm.scenario.sweep import Sweep, Variation, shown
+from pubstorm.units import UnfitError, describe
 
 
 def load_scenario(
@@ -41,9 +43,15 @@ def load_scenario(
 
 
 def parse_scenario(
-    text: str, file: str, overrides: Sequence[str] = (), target: str | None = None
+    text: str,
+    file: str,
+    overrides: Sequence[str] = (),
+    target: str | None = None,
+    *,
+    lenient: bool = False,
 ) -> Scenario:
-    """Reads a scenario from text that came from `file`."""
+    """Reads a scenario from text that came from `file`. If `lenient`, secrets that it refers to
+    need not be there."""
     try:
         document = read_document(text)
     except DocumentError as error:
@@ -54,7 +62,9 @@ def parse_scenario(
     if not isinstance(document.data, dict):
         message = f"found no mapping, allowed are the keys {', '.join(shape_of(Scenario).keys)}"
         raise ScenarioError([Problem(f"{file}:1", "", message, EXAMPLE_HINT)])
-    return _Loading(file, document).scenario(text, overrides, target)
+    loading = _Loading(file, document)
+    loading.lenient = lenient
+    return loading.scenario(text, overrides, target)
 
 
 def varied(scenario: Scenario, *overrides: str) -> Scenario:
@@ -90,6 +100,9 @@ class _Loading:
         self.document = document
         self.data = document.data
         self.lines = document.lines
+        self.lenient = False
+        self.resolved_at: set[Path] = set()
+        """Where secrets stand that the scenario refers to."""
         self.overridden: dict[Path, str] = {}
         self.left_out: tuple[str, ...] = ()
         self.problems = [
@@ -102,6 +115,7 @@ class _Loading:
             self._override(override)
         if target is not None:
             self._retarget(target)
+        self._resolve()
         if isinstance(self.data, dict):
             named = {"name": _name_of(self.file), **self.data}
             self.data = counted(named, allowed_descriptors())
@@ -113,13 +127,23 @@ class _Loading:
             steps = self._steps(scenario.sweep, text, (overrides, target))
         if scenario is None or self.problems:
             raise ScenarioError(sorted(self.problems, key=self._order))
-        settings = [f"--set {override}" for override in overrides]
+        settings = [f"--set {redacted_override(override)}" for override in overrides]
         settings += [f"--target {target}"] if target is not None else []
         notes = "".join(f"# with {setting}\n" for setting in settings)
-        newline = "" if text.endswith("\n") or not notes else "\n"
+        stored = redacted_text(text)
+        newline = "" if stored.endswith("\n") or not notes else "\n"
         scenario = with_absolute_paths(scenario, self._folder)
         source = Source(text, self.file, tuple(overrides), target, self.left_out)
-        return scenario.read_from(source, text + newline + notes, steps)
+        return scenario.read_from(source, stored + newline + notes, steps)
+
+    def _resolve(self) -> None:
+        """Puts secrets in the places of the references to them."""
+        references = References(self._folder, lenient=self.lenient)
+        self.data = references.resolved(self.data)
+        self.resolved_at = references.paths
+        if references.problems:
+            self._add(references.problems)
+            raise ScenarioError(sorted(self.problems, key=self._order))
 
     def _check_ends(
         self, search: Search, text: str, settings: tuple[Sequence[str], str | None]
@@ -133,6 +157,7 @@ class _Loading:
             try:
                 apply_override(self.data, shape_of(Scenario), parse_override(own))
                 loading = _Loading(self.file, self.document)
+                loading.lenient = self.lenient
                 loading.scenario(text, (*overrides, ALONE, FOUND, own), target)
             except UnfitError as unfit:
                 self._add([(("search", "vary"), str(unfit), unfit.hint)])
@@ -153,6 +178,7 @@ class _Loading:
         for variation in sweep.variations():
             own, variant = variation.overrides, variation.variant
             loading = _Loading(self.file, self.document)
+            loading.lenient = self.lenient
             try:
                 scenario = loading.scenario(text, (*overrides, ALONE, *own.values()), target)
             except ScenarioError as error:
@@ -170,14 +196,15 @@ class _Loading:
         return tuple(steps)
 
     def _add_of_step(self, variation: Variation, problems: Sequence[Problem]) -> None:
-        paths = {f"--set {setting}": path for path, setting in variation.overrides.items()}
+        overrides = variation.overrides.items()
+        paths = {f"--set {redacted_override(setting)}": path for path, setting in overrides}
         for problem in problems:
             path = paths.get(problem.place)
             if path is None:
                 place: Path = ("sweep",)
                 words = f"step {variation.label!r}: {problem.path}: {problem.message}"
             else:
-                place, value = variation.places[path], written(variation.values[path])
+                place, value = variation.places[path], shown(path, variation.values[path])
                 named = value in problem.message
                 words = problem.message if named else f"{value}: {problem.message}"
             found = self._problem(place, words, problem.hint)
@@ -188,10 +215,12 @@ class _Loading:
         try:
             override = parse_override(text)
             self.data = apply_override(self.data, shape_of(Scenario), override)
-            self.overridden[override.path] = f"--set {text}"
+            self.overridden[override.path] = f"--set {redacted_override(text)}"
         except UnfitError as unfit:
             path = text.partition("=")[0]
-            self.problems.append(Problem(f"--set {text}", path, str(unfit), unfit.hint))
+            place = f"--set {redacted_override(text)}"
+            message = UNFIT_SECRET if is_secret((path,)) else str(unfit)
+            self.problems.append(Problem(place, path, message, unfit.hint))
 
     def _retarget(self, target: str) -> None:
         if not isinstance(self.data, dict):
@@ -225,6 +254,8 @@ class _Loading:
         self, path: Path, message: str, hint: str | None, line: int | None = None
     ) -> Problem:
         """A problem at the closest place that the user wrote."""
+        if self._quotes_a_secret(path, message):
+            message, hint = UNFIT_SECRET, SECRET_HINT
         shown = path
         while shown and shown not in self.lines and shown not in self.overridden:
             shown = shown[:-1]
@@ -234,6 +265,18 @@ class _Loading:
             if path[:end] in self.overridden:
                 return Problem(self.overridden[path[:end]], written, message, hint)
         return Problem(f"{self.file}:{line or self.lines.get(shown, 1)}", written, message, hint)
+
+    def _quotes_a_secret(self, path: Path, message: str) -> bool:
+        """Whether a message names what it found, which is a secret."""
+        if not is_secret(path) and path not in self.resolved_at:
+            return False
+        value: object = self.data
+        for step in path:
+            if isinstance(value, dict):
+                value = value.get(step)
+            elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+                value = value[step]
+        return message.startswith(f"found {describe(value)}")
 
     def _order(self, problem: Problem) -> tuple[int, str]:
         line = problem.place.removeprefix(f"{self.file}:")
@@ -270,6 +313,8 @@ def _name_of(file: str) -> str:
     return stem if stem[:1].isalpha() else f"run-{stem}".rstrip("-")
 
 
+UNFIT_SECRET = "found a secret that does not fit here"
+SECRET_HINT = "a secret is text in quotes; {n} and {row.NAME} are replaced, {{ and }} are braces"
 ALONE = "sweep=null"
 """The override that makes a scenario with a sweep one of its steps."""
 FOUND = "search=null"

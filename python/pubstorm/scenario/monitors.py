@@ -59,7 +59,7 @@ class SysTopics(Part):
     username: Text | None = None
     """User name of the observer."""
     password: Text | None = None
-    """Password of the observer."""
+    """Password of the observer, such as `${env:NAME}`."""
 
     @field_validator("url")
     @classmethod

@@ -264,7 +264,7 @@ class Population(Part):
     username: ClientText | None = None
     """User name."""
     password: ClientText | None = None
-    """Password."""
+    """Password; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
     rows: Rows | None = None
     """A file with a row for each client; `{row.NAME}` is what it has in the column of that name."""
     tls: Tls | None = None

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from pubstorm.redact import REDACTED, has_reference, is_secret
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import DocumentError, Path, read_document
 from pubstorm.scenario.fields import Duration, SmallCount, StopLine, Text, one_of, text
@@ -183,6 +184,12 @@ def written(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def shown(path: str, value: object) -> str:
+    """The same, and a mark for a secret."""
+    text = written(value)
+    return REDACTED if is_secret((path,)) and not has_reference(text) else text
+
+
 def _base(values: Mapping[str, Any], places: Mapping[str, Path], label: str) -> Variation:
     return Variation(values, places, label, label)
 
@@ -218,7 +225,7 @@ def _names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _label(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    parts = (f"{names[path]} {_short(written(value))}" for path, value in values.items())
+    parts = (f"{names[path]} {_short(shown(path, value))}" for path, value in values.items())
     return ", ".join(parts) or AS_WRITTEN
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 from pubstorm.binaries import engine_path
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.fit import unfit_here
-from pubstorm.invocation import Invocation
+from pubstorm.invocation import Invocation, again
 from pubstorm.live import Live
 from pubstorm.metrics.table import headings
 from pubstorm.quantity import value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search, write_reports
 from pubstorm.result import SearchPoint, SearchResult
 from pubstorm.run import RUNS, RunOptions, caught_signals, play_scenario
-from pubstorm.run_directory import RunDirectory, new_path, set_aside, stored_scenario
-from pubstorm.scenario import Scenario, parse_scenario, searched
+from pubstorm.run_directory import RunDirectory, new_path, set_aside
+from pubstorm.scenario import Scenario, searched
 from pubstorm.scenario.defaults import default_thresholds
 from pubstorm.scenario.load import FOUND
 from pubstorm.scenario.search import Search
@@ -61,8 +61,7 @@ def resume_search(path: Path, live: Live) -> SearchResult:
     """Goes on with the search in a folder. Raises StoredRunError where that is none."""
     stored = load_search(path)
     asked = Invocation(stored.scenario, stored.overrides, stored.target)
-    text = stored_scenario(path / SCENARIO_FILE)
-    scenario = parse_scenario(text, asked.scenario, asked.overrides, asked.target)
+    scenario = again(asked, path / SCENARIO_FILE)
     if scenario.search is None:
         raise StoredRunError(
             f"{path / SCENARIO_FILE} has no search any more",
@@ -248,7 +247,7 @@ class _Playing:
             run_directory=str(self._directory.path),
             started=self._started,
             ended=_now(),
-            overrides=asked.overrides,
+            overrides=asked.stored_overrides,
             vary=search.vary,
             unit=terms.unit,
             figure=terms.figure,

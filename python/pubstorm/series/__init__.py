@@ -16,7 +16,7 @@ from pathlib import Path
 from pubstorm.binaries import engine_path
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.fit import unfit_here
-from pubstorm.invocation import Invocation
+from pubstorm.invocation import Invocation, again
 from pubstorm.live import Live
 from pubstorm.metrics.columns import shows_search
 from pubstorm.report import (
@@ -30,10 +30,10 @@ from pubstorm.report import (
 )
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RUNS, RunOptions, caught_signals, play_scenario
-from pubstorm.run_directory import RunDirectory, new_path, set_aside, stored_scenario
-from pubstorm.scenario import Scenario, Step, Sweep, Threshold, parse_scenario
+from pubstorm.run_directory import RunDirectory, new_path, set_aside
+from pubstorm.scenario import Scenario, Step, Sweep, Threshold
 from pubstorm.scenario.load import ALONE, largest
-from pubstorm.scenario.sweep import written
+from pubstorm.scenario.sweep import shown
 from pubstorm.search import SearchOptions, play_search
 from pubstorm.series.figures import figures
 from pubstorm.series.memory import memory_of_steps, steady_memory
@@ -68,8 +68,7 @@ def resume_series(path: Path, live: Live) -> Series:
     a folder without one is set aside. Raises StoredRunError where that is no series."""
     stored = load_series(path)
     asked = Invocation(stored.scenario, stored.overrides, stored.target)
-    text = stored_scenario(path / SCENARIO_FILE)
-    scenario = parse_scenario(text, asked.scenario, asked.overrides, asked.target)
+    scenario = again(asked, path / SCENARIO_FILE)
     series = _Series(scenario, asked, RunDirectory(path), live)
     if not series.continues(stored):
         raise StoredRunError(
@@ -292,7 +291,7 @@ class _Series:
             name=self._scenario.name,
             scenario=self._asked.scenario,
             target=self._asked.target,
-            overrides=self._asked.overrides,
+            overrides=self._asked.stored_overrides,
             run_directory=str(self._directory.path),
             started=started,
             ended=_iso(_now()),
@@ -328,7 +327,7 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
             label=label,
             base=step.variation.base,
             variant=step.variation.variant,
-            values={path: written(value) for path, value in values.items()},
+            values={path: shown(path, value) for path, value in values.items()},
             repetition=repetition,
             repetitions=repeat,
             folder=f"{STEPS}/{number:0{digits}}-{stem}{suffix}",

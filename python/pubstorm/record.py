@@ -14,7 +14,7 @@ from pubstorm.environment import read_environment
 from pubstorm.faults.results import fault_results, fault_spans
 from pubstorm.live import Live
 from pubstorm.metrics.table import cells
-from pubstorm.phases import phase_spans, phases
+from pubstorm.phases import phase_spans, phases, short_stages
 from pubstorm.plan import targets_by_name
 from pubstorm.readings import Span
 from pubstorm.report import RESULT_FILE, write_reports
@@ -149,6 +149,7 @@ def _measured(recording: Recording, brought: Brought, environment: Environment) 
         fleet=assembly.fleet(),
         faults=faults,
         phases=found,
+        short_stages=short_stages(assembly),
         brokers=brought.brokers,
         publishers=assembly.publishers(),
         services=brought.services,

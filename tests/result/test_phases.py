@@ -13,10 +13,10 @@ from pubstorm.changes import AppliedChange
 from pubstorm.course import Course, StageSpan
 from pubstorm.histogram import Histogram
 from pubstorm.merge import merge
-from pubstorm.phases import phases
+from pubstorm.phases import phases, short_stages
 from pubstorm.phases.collapse import CONSECUTIVE_TICKS
 from pubstorm.plan import AddClients, ChangeRate, Plan, RemoveClients, compile_plan
-from pubstorm.result import Phase, PhaseStatus, ValidityLimits
+from pubstorm.result import Phase, PhaseStatus, ShortStage, ValidityLimits
 from pubstorm.samples import Track, Tracks
 from pubstorm.scenario import parse_scenario
 from pubstorm.snapshot import (
@@ -135,12 +135,9 @@ def change(
     return AppliedChange(1, START_NS + second * SECOND_NS, name, 0, action)
 
 
-def judged(
-    seconds: Sequence[Second],
-    *changes: AppliedChange,
-    tracks: Tracks | None = None,
-    scenario: str = SCENARIO,
-) -> list[Phase]:
+def assembly(
+    seconds: Sequence[Second], *changes: AppliedChange, scenario: str = SCENARIO
+) -> Assembly:
     end_ns = START_NS + len(seconds) * SECOND_NS
     course = Course(START_NS, end_ns, changes=list(changes))
     course.spans = [
@@ -149,8 +146,16 @@ def judged(
     ]
     limits = ValidityLimits(lateness_p99_us=10_000, busy=0.9)
     totals = merge(snapshots(seconds))
-    run = Assembly(plan(scenario), [], course, totals, limits, percentiles={"p95": 0.95})
-    return list(phases(run, tracks or {}))
+    return Assembly(plan(scenario), [], course, totals, limits, percentiles={"p95": 0.95})
+
+
+def judged(
+    seconds: Sequence[Second],
+    *changes: AppliedChange,
+    tracks: Tracks | None = None,
+    scenario: str = SCENARIO,
+) -> list[Phase]:
+    return list(phases(assembly(seconds, *changes, scenario=scenario), tracks or {}))
 
 
 def test_a_steady_stage_is_one_phase_that_held() -> None:
@@ -171,10 +176,20 @@ def test_a_steady_stage_is_one_phase_that_held() -> None:
 @pytest.mark.parametrize("seconds", [0, 1, 9])
 def test_a_short_stage_without_changes_is_no_phase(seconds: int) -> None:
     assert judged([GOOD] * seconds) == []
+    (short,) = short_stages(assembly([GOOD] * seconds))
+    assert short == ShortStage(stage="load", intervals=seconds, needed=10)
 
 
 def test_a_closed_loop_is_no_phase() -> None:
-    assert judged([GOOD] * 20, scenario=SCENARIO.replace("rate: 10/s", "rate: max")) == []
+    closed = SCENARIO.replace("rate: 10/s", "rate: max")
+    assert judged([GOOD] * 20, scenario=closed) == []
+    assert short_stages(assembly([GOOD] * 5, scenario=closed)) == ()
+
+
+def test_a_stage_that_is_a_phase_is_not_short() -> None:
+    rate = change(3, "faster", ChangeRate(factor=2))
+    assert short_stages(assembly([GOOD] * 10)) == ()
+    assert short_stages(assembly([GOOD] * 5, rate)) == ()
 
 
 @pytest.mark.parametrize(

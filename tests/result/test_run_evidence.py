@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.result import Measured, MonitorGap
+from pubstorm.result import Measured, MonitorGap, ShortStage
 from pubstorm.verdict import judge
 
 MeasuredMaker = Callable[..., Measured]
@@ -64,4 +64,12 @@ def test_a_time_without_readings_is_evidence(measured: MeasuredMaker) -> None:
     assert judge(found, []).evidence == (
         "no monitor was read for 10.2 s, from 3.2 s on: the controller was stopped or got no "
         "processor",
+    )
+
+
+def test_a_stage_too_short_to_see_a_collapse_is_evidence(measured: MeasuredMaker) -> None:
+    found = measured(short_stages=(ShortStage(stage="publish", intervals=4, needed=10),))
+    assert judge(found, []).evidence == (
+        "stage publish was too short to see a collapse: it has 4 intervals, 10 are needed (a "
+        "longer stage, or a shorter snapshot_interval)",
     )

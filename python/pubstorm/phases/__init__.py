@@ -28,7 +28,7 @@ from pubstorm.phases.ticks import Frame, Tick, ticks
 from pubstorm.plan import ChangeRate, PublishAction, together
 from pubstorm.quantity import count_text, counted, duration_text, share_text
 from pubstorm.readings import Span
-from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus
+from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.machinery import too_busy
 from pubstorm.samples import Track, Tracks
 from pubstorm.slices import Measure, Series
@@ -43,12 +43,22 @@ DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
 def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:
     """The phases of every publish stage, in the order of time; `tracks` are the readings of the
     monitors."""
-    found: list[Phase] = []
+    drop_tracks = _drop_tracks(tracks)
+    return tuple(
+        phase for span in _publish_spans(run) for phase in _Stage(run, span, drop_tracks).phases()
+    )
+
+
+def short_stages(run: Assembly) -> tuple[ShortStage, ...]:
+    """The publish stages with too few intervals for a phase."""
+    found = (_Stage(run, span, ()).short() for span in _publish_spans(run))
+    return tuple(stage for stage in found if stage is not None)
+
+
+def _publish_spans(run: Assembly) -> Iterator[StageSpan]:
     for span in run.course.spans:
         if isinstance(run.plan.stages[span.index].action, PublishAction):
-            stage = _Stage(run, span, _drop_tracks(tracks))
-            found.extend(stage.phases())
-    return tuple(found)
+            yield span
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +121,20 @@ class _Stage:
     def phases(self) -> Iterator[Phase]:
         """Each phase, judged; none where the stage is one short or closed loop."""
         cuts = list(self._cuts())
-        intervals = (self._end_ns - self._span.from_ns) // self._width_ns
-        if not self._beginnings and (intervals < MIN_INTERVALS or not cuts[0].due.is_open):
+        if self.short() is not None or not (self._beginnings or cuts[0].due.is_open):
             return
         before = Before()
         for cut in cuts:
             phase, before = self._phase(cut, before)
             yield phase
+
+    def short(self) -> ShortStage | None:
+        """The stage, if it has an open loop, no change or fault, and too few intervals."""
+        intervals = (self._end_ns - self._span.from_ns) // self._width_ns
+        if self._beginnings or intervals >= MIN_INTERVALS or not next(self._cuts()).due.is_open:
+            return None
+        name = self._run.plan.stages[self._span.index].name
+        return ShortStage(stage=name, intervals=intervals, needed=MIN_INTERVALS)
 
     def _all_beginnings(self) -> list[_Beginning]:
         """The changes and faults of the stage, in the order of time. The mending of a fault is none

@@ -36,7 +36,7 @@ from pubstorm.result.monitors import (
     Statistics,
     Watched,
 )
-from pubstorm.result.phases import Phase, PhasePopulation, PhaseStatus
+from pubstorm.result.phases import Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.populations import (
     FlowResult,
     PopulationResult,
@@ -115,6 +115,7 @@ __all__ = [
     "SeriesStep",
     "SeriesTable",
     "ServiceResult",
+    "ShortStage",
     "StageFlow",
     "StagePopulation",
     "StageResult",

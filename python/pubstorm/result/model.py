@@ -27,7 +27,7 @@ from pubstorm.result.monitors import (
     Residue,
     Watched,
 )
-from pubstorm.result.phases import Phase
+from pubstorm.result.phases import Phase, ShortStage
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
 from pubstorm.result.publishers import PublisherResult
 from pubstorm.result.summary import (
@@ -207,6 +207,8 @@ class Measured(Value):
     """What was broken on purpose, in the order of time."""
     phases: tuple[Phase, ...] = ()
     """Spans of publish stages that have changes or faults."""
+    short_stages: tuple[ShortStage, ...] = ()
+    """Publish stages with too few intervals for a phase: no collapse was looked for in them."""
     monitors: tuple[Watched, ...] = ()
     """What was watched beside the clients."""
     observers: tuple[Observer, ...] = ()

@@ -70,3 +70,14 @@ class Phase(Value):
     again; null: it was not, or there was no collapse."""
     evidence: tuple[str, ...] = ()
     """The facts, each with its numerators."""
+
+
+class ShortStage(Value):
+    """A publish stage with too few intervals for a collapse to be seen."""
+
+    stage: str
+    """Name of the stage."""
+    intervals: int
+    """Intervals between snapshots that it has."""
+    needed: int
+    """Intervals that a phase needs."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubstorm.quantity import span_text
+from pubstorm.quantity import count_text, counted, span_text
 from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
 from pubstorm.verdict.findings import Finding, under_test
 
@@ -53,4 +53,16 @@ _WORDS = {
     PhaseStatus.NEVER_RECOVERED: "never recovered",
     PhaseStatus.UNKNOWN: "tells nothing of the target",
 }
-PHASE_RULES = (_phases,)
+
+
+def _short(measured: Measured) -> Iterable[Finding]:
+    """Stages in which no collapse was looked for. Their loss is evaluated by thresholds."""
+    for each in measured.short_stages:
+        yield Finding(
+            f"stage {each.stage} was too short to see a collapse: it has "
+            f"{counted(each.intervals, 'interval')}, {count_text(each.needed)} are needed "
+            "(a longer stage, or a shorter snapshot_interval)"
+        )
+
+
+PHASE_RULES = (_phases, _short)

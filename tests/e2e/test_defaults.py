@@ -30,7 +30,7 @@ def run(mosquitto: MosquittoMaker, start: RunMaker, tmp_path: Path) -> Run:
     rights = tmp_path / "acl"
     rights.write_text("topic write data/#\n")
     broker = mosquitto(acl_file=rights, max_connections=6)
-    return start(SCENARIO.format(url=broker.url))
+    return start(SCENARIO.format(url=broker.url), report=True)
 
 
 def test_loss_and_clients_that_never_connect_fail_a_run_without_thresholds(run: Run) -> None:

@@ -77,7 +77,7 @@ def test_a_connect_stage_ends_though_every_connection_is_accepted_and_closed(
 def test_two_runs_with_the_same_client_ids_end_and_say_so(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
-    scenario = SCENARIO.format(url=mosquitto().url).replace("publish: 1s", "publish: 4s")
+    scenario = SCENARIO.format(url=mosquitto().url).replace("publish: 1s", "publish: 2s")
     first, second = start(scenario), start(scenario)
     codes = (first.finish(), second.finish())
     results = [run.result() for run in (first, second)]

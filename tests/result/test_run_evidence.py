@@ -46,7 +46,7 @@ TAKEN_OVER = {"connected_total": 700, "disconnected_total": 650}
         ({"outcomes": {"reset_by_broker": 650}}, True),
         ({"outcomes": {"keep_alive_timeout": 650}}, False),
         # Two restarts of a broker.
-        ({"connected_total": 300, "outcomes": {"closed_by_broker": 200}}, False),
+        ({"connected_total": 300, "disconnected_total": 200}, False),
     ],
 )
 def test_client_ids_that_are_taken_over_again_and_again_are_told(

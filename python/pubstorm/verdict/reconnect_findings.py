@@ -14,7 +14,8 @@ ENDED_EACH = 3
 """Connections of each client, in the mean, that a broker must have ended."""
 SHORT_S = 15.0
 """Mean time between two connections of a client up to which they count as short."""
-ENDED = (Reason.CLOSED_BY_BROKER, Reason.RESET_BY_BROKER)
+OTHERWISE = (Reason.KEEP_ALIVE_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR)
+"""Ends of connections that the broker did not ask for."""
 
 
 def _taken_over(measured: Measured) -> Iterable[Finding]:
@@ -23,7 +24,8 @@ def _taken_over(measured: Measured) -> Iterable[Finding]:
     if measured.faults or any(event.kind in {"broker", "restart"} for event in measured.events):
         return
     for name, population in measured.populations.items():
-        ended = sum(population.outcomes.get(reason, 0) for reason in ENDED)
+        otherwise = sum(population.outcomes.get(reason, 0) for reason in OTHERWISE)
+        ended = population.disconnected_total - otherwise
         if not population.asked or ended < ENDED_EACH * population.asked:
             continue
         between_s = measured.duration_s * population.asked / max(population.connected_total, 1)

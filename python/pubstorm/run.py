@@ -43,6 +43,7 @@ from pubstorm.monitor.choice import (
 from pubstorm.monitor.perf import Perf
 from pubstorm.monitor.profiling import FOLDER as PROFILE_FOLDER
 from pubstorm.monitor.profiling import Profiler
+from pubstorm.oversights import oversights
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.progress import Progress
@@ -175,6 +176,7 @@ class _Run:
             topology.services.prepare(provisional_plan(self._scenario))
             await self._unless_interrupted(topology.start(self._live.starting))
             self._note_bridges(topology)
+            self._note_oversights()
             plan = self._compile(topology)
             observed = self._observed(plan, topology)
             watch = self._watch(observed, topology)
@@ -350,6 +352,13 @@ class _Run:
         for text in topology.bridges.missing():
             self._live.warn(text)
             self._warnings.append(Event(at_s=0.0, kind="bridge", text=text))
+
+    def _note_oversights(self) -> None:
+        """Reports topics that lead nowhere and populations that no stage connects."""
+        for oversight in oversights(self._scenario):
+            text = f"{'.'.join(map(str, oversight.path))}: {oversight.text}"
+            self._live.warn(text)
+            self._warnings.append(Event(at_s=0.0, kind="scenario", text=text))
 
     async def _conduct(self, plan: Plan, fleet: Fleet, watch: Watch) -> Conductor:
         def keep(frame: Frame) -> None:

@@ -33,6 +33,22 @@ def run(mosquitto: MosquittoMaker, start: RunMaker, tmp_path: Path) -> Run:
     return start(SCENARIO.format(url=broker.url), report=True)
 
 
+def test_topics_that_lead_nowhere_are_evidence_and_fail_thresholds_about_them(
+    start: RunMaker, mosquitto: MosquittoMaker
+) -> None:
+    typo = SCENARIO.format(url=mosquitto().url).replace("data/#", "date/#")
+    run = start(typo, "--set", "thresholds=[backend.lost == 0]")
+    assert run.finish() == 1
+    verdict = run.result()["verdict"]
+    (own, *_) = verdict["thresholds"]
+    assert (own["passed"], own["found"]) == (False, None)
+    assert "no publication matches the filters of backend" in own["text"]
+    assert (
+        "populations.backend.subscriptions.0: no publication matches the filter 'date/#'"
+        in (verdict["evidence"])
+    )
+
+
 def test_loss_and_clients_that_never_connect_fail_a_run_without_thresholds(run: Run) -> None:
     assert run.finish() == 1, run.stdout
     result = run.result()

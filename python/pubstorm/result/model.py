@@ -135,6 +135,7 @@ class Event(Value):
         "host",
         "memory",
         "residue",
+        "scenario",
     ]
     """What it happened to."""
     text: str

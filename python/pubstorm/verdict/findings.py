@@ -48,7 +48,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield Finding(text, LimitedBy.BROKER, failed=True)
         elif event.kind == "publisher":
             yield Finding(text, LimitedBy.PUBLISHER, failed=True)
-        elif event.kind in {"host", "bridge"}:
+        elif event.kind in {"host", "bridge", "scenario"}:
             yield Finding(event.text)
         elif event.kind == "residue":
             yield Finding(event.text, LimitedBy.TARGET, invalid=True)

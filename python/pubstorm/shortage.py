@@ -28,6 +28,15 @@ def start_failure(program: str, error: OSError | RuntimeError) -> tuple[str, str
     return f"cannot start {program}: {reason}{met}", hint
 
 
+def thread_lack(words: str) -> str | None:
+    """The limit that a program met, from what it said of a thread that did not start, and what to
+    do about it; None if it said something else."""
+    if "thread" not in words or "Resource temporarily unavailable" not in words:
+        return None
+    what, hint = _LIMITS[errno.EAGAIN]
+    return f"cannot start a thread: this host met {what}\n{hint}"
+
+
 def lack_of(error: BaseException) -> tuple[str, str] | None:
     """Why the host could not go on with this program, and what to do about it; None if the error,
     and those that it came from, have another cause."""

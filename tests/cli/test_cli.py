@@ -84,13 +84,13 @@ error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a c
 1000, 10k or 1.5M
 error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
 clients, first, at, publisher, subscriber, high_water_mark, bridge, client_id, username, password, \
-rows, tls, keep_alive, session, will, connect_timeout, reconnect, read_rate, subscriptions, \
+rows, tls, keep_alive, session, will, end, connect_timeout, reconnect, read_rate, subscriptions, \
 publications, lifetime, shares
   hint: did you mean 'keep_alive'?
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
 1/6 Hz
   hint: write 10/s
-hint: every key, with its kind and default, is in docs/reference/scenario.md
+hint: every key, with its kind and default, is on the page "scenario" of the reference
 """,
     )
 
@@ -354,7 +354,7 @@ table:
 error: asks.yaml:11: thresholds.1: found the unknown population 'devise', allowed are device
   hint: did you mean device?
 error: asks.yaml:12: thresholds.2: found 'latency', allowed are latency.mean, .min, .p50, .p90, \
-.p99, .p999, .max
+.p99, .p999, .max and any percentile between p0 and p100 such as .p95 or .p99.99
   hint: for example latency.p99
 error: asks.yaml:13: thresholds.3: found '80ms', allowed is a share such as 80% or 0.8
 error: asks.yaml:14: thresholds.4: found 'rsss', allowed are the metrics of the reference
@@ -362,7 +362,7 @@ error: asks.yaml:14: thresholds.4: found 'rsss', allowed are the metrics of the 
 error: asks.yaml:17: table.CPU: found the unknown subject 'boker', allowed are device, host, \
 broker, agent
   hint: did you mean broker?
-hint: every key, with its kind and default, is in docs/reference/scenario.md
+hint: every key, with its kind and default, is on the page "scenario" of the reference
 """,
     )
 
@@ -395,7 +395,7 @@ allowed are device, device/rest, device/brief, device/sure
 error: fleet.yaml:12: thresholds.0: found the unknown population 'device/sur', allowed are \
 device, device/rest, device/brief, device/sure
   hint: did you mean device/sure?
-hint: every key, with its kind and default, is in docs/reference/scenario.md
+hint: every key, with its kind and default, is on the page "scenario" of the reference
 """
     )
 

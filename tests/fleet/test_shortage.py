@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pubstorm.log_tail import last_lines
 from pubstorm.shortage import start_failure
 
 START = """
@@ -48,6 +50,32 @@ NO_FILES = """
     used = len(os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used, used))
 """
+
+
+PANIC = """\
+thread 'main' panicked at /build/tokio/src/runtime/blocking/pool.rs:317:9:
+{message}
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+   1: core::panicking::panic_fmt
+   2: tokio::runtime::blocking::pool::Spawner::spawn_task
+   3: tokio::runtime::scheduler::multi_thread::worker::Launch::launch
+   4: pubstorm_broker::main
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
+"""
+
+
+def test_a_panic_is_quoted_without_its_backtrace(tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    reason = "Resource temporarily unavailable (os error 11)"
+    log.write_text(PANIC.format(message=f"OS can't spawn worker thread: {reason}"))
+    found = last_lines(log)
+    assert found.startswith("cannot start a thread: this host met its limit of processes")
+    assert "ulimit -u unlimited" in found
+    log.write_text(PANIC.format(message="index out of bounds"))
+    assert last_lines(log) == "internal error: index out of bounds"
+    log.write_text("one\n\ntwo\n")
+    assert last_lines(log) == "one\ntwo"
 
 
 def start_under(limit: str) -> list[str]:

@@ -42,6 +42,11 @@ def test_scenarios_and_adapters_agree_about_the_kinds() -> None:
 @pytest.mark.parametrize(
     ("broker", "problem"),
     [
+        (
+            "{kind: embedded, settings: {max-quued: 5}}",
+            "settings.max-quued: found the unknown setting 'max-quued', allowed are "
+            "max-connections, max-queued,",
+        ),
         ("{kind: nats, tls: psk}", "tls: found tls with kind nats, allowed with mosquitto alone"),
         ("{kind: nats, passwords: true}", "passwords: found passwords with kind nats"),
         (

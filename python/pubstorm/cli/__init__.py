@@ -57,7 +57,7 @@ COMMANDS = (
         "Write the users of SCENARIO, their passwords and their rights to TARGET.",
     ),
 )
-REFERENCE_HINT = "every key, with its kind and default, is in docs/reference/scenario.md"
+REFERENCE_HINT = 'every key, with its kind and default, is on the page "scenario" of the reference'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,7 +31,9 @@ def site_of(fleet: Fleet, logs: Path) -> Site:
         if error.name != "ray":
             raise
         text = f"found fleet.on {fleet.on}, and the package ray is not installed"
-        raise FleetError(text, "pip install 'pubstorm[ray]'") from error
+        raise FleetError(
+            text, "install the wheel of Pubstorm with its extra: pip install 'WHEEL[ray]'"
+        ) from error
     address = fleet.on.removeprefix(RAY_SCHEME) if fleet.on.startswith(RAY_SCHEME) else None
     return RaySite(address, fleet.spread, logs)
 

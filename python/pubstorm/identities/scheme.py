@@ -168,7 +168,7 @@ def _check(scheme: Scheme, path: Path) -> None:
 
 
 SALT_CHARS = 16
-SCHEME_HINT = "docs/guide/users.md shows what a scheme looks like"
+SCHEME_HINT = 'the page "users" of the guide shows a scheme'
 
 SCHEMES: Mapping[str, Scheme] = {
     # EMQ 2 to 4: the password as it is; 1 subscribe, 2 publish, 3 both.

@@ -145,7 +145,7 @@ class Broker(Part):
     """Whether one that ends unasked is started again. Default: never, and the run fails."""
     settings: Settings = Field(default_factory=dict)
     """Settings in the broker's own words: lines of `mosquitto.conf`, of `rabbitmq.conf` or of
-    NATS' configuration, or long options of `pubstorm broker` such as `max-queued`."""
+    NATS' configuration, or options of the embedded broker such as `max-queued`."""
 
 
 class Service(Part):

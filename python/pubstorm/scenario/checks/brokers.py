@@ -5,6 +5,7 @@ program and starts nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
@@ -45,6 +46,17 @@ HINTS: Mapping[str, str] = {
 }
 
 
+EMBEDDED_OPTIONS = (
+    "max-connections",
+    "max-queued",
+    "max-inflight",
+    "max-packet-size",
+    "listen",
+    "log",
+)
+"""Settings of the embedded broker; the run itself gives the other options."""
+
+
 def check_brokers(scenario: Scenario) -> Iterator[Finding]:
     """What does not fit together."""
     for name, broker in scenario.topology.brokers.items():
@@ -57,6 +69,8 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             yield from _check_cluster(path, broker, scenario)
         if broker.kind == "command":
             yield from _check_command((*path, "command"), broker)
+        if broker.kind == "embedded":
+            yield from _check_options((*path, "settings"), broker.settings)
         if broker.kind == "nats":
             yield from _check_blocks((*path, "settings"), broker.settings)
     for name, population in scenario.populations.items():
@@ -79,6 +93,16 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
         if main is not None and main.kind == "nats":
             path = ("topology", "bridges", name, "topics")
             yield from _no_qos_2(((*path, n), each.qos) for n, each in enumerate(bridge.topics))
+
+
+def _check_options(path: Path, settings: Mapping[str, object]) -> Iterator[Finding]:
+    for key in settings:
+        name = key.replace("_", "-")
+        if name not in EMBEDDED_OPTIONS:
+            close = get_close_matches(name, EMBEDDED_OPTIONS, n=1)
+            hint = f"did you mean {close[0]}?" if close else None
+            allowed = ", ".join(EMBEDDED_OPTIONS)
+            yield (*path, key), f"found the unknown setting {key!r}, allowed are {allowed}", hint
 
 
 def _check_kind(path: Path, broker: Broker) -> Iterator[Finding]:

@@ -81,9 +81,13 @@ Tracks = dict[tuple[str, str], Track]
 """Tracks by source and metric."""
 
 
+SHARES = frozenset({"busy", "memory", "run_delay", "thread_cpu_max"})
+"""Metrics beside those of CPU that are shares."""
+
+
 def unit_of(metric: str) -> Unit:
     """The unit that a metric's name ends with; shares of CPU are of one core, except for `host`."""
-    if metric.startswith("cpu") or metric in {"busy", "memory", "thread_cpu_max"}:
+    if metric.startswith("cpu") or metric in SHARES:
         return "share"
     for suffix in _SUFFIXES:
         if metric.endswith(f"_{suffix}"):

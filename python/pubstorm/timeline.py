@@ -34,6 +34,8 @@ class _AgentPart:
     """Messages by population and kind."""
     cpu_ns: float = 0.0
     busy_ns: float = 0.0
+    run_delay_ns: float | None = None
+    """Time without a processor; None if the agents do not know."""
     lateness: HistogramSum = field(default_factory=HistogramSum)
 
 
@@ -122,6 +124,9 @@ class LoadTimeline:
             part.covered_ns += covered_ns
             part.cpu_ns += snapshot.engine.cpu_ns * share
             part.busy_ns += snapshot.engine.busy_ns * share
+            if snapshot.engine.run_delay_ns is not None:
+                waited_ns = snapshot.engine.run_delay_ns * share
+                part.run_delay_ns = (part.run_delay_ns or 0.0) + waited_ns
             for key, count in counts.items():
                 part.counts[key] += count * share
 
@@ -285,6 +290,8 @@ def _agent_figures(part: _AgentPart, state: _AgentState) -> dict[str, float]:
         "busy": round(part.busy_ns / part.covered_ns, 4),
         "rss_bytes": state.rss_bytes,
     }
+    if part.run_delay_ns is not None:
+        figures["run_delay"] = round(part.run_delay_ns / part.covered_ns, 4)
     lateness = part.lateness.value()
     if lateness.count:
         figures["lateness_p99_us"] = lateness.quantile_ns(0.99) / 1000

@@ -35,7 +35,7 @@ OWN = "topology: {brokers: {broker: {kind: mosquitto}}}"
 FIGURES = {
     "device": {"connected", "sent_per_s", "acked_per_s", "due_per_s", "latency_p99_us"},
     "backend": {"received_per_s", "missing", "latency_p50_us", "latency_max_us"},
-    "agent-0": {"cpu", "busy", "rss_bytes", "lateness_p99_us"},
+    "agent-0": {"cpu", "busy", "run_delay", "rss_bytes", "lateness_p99_us"},
     "broker-0": {"cpu", "rss_bytes", "descriptors", "$SYS/clients/connected"},
     "host": {"cpu", "memory_used_bytes", "load1"},
 }

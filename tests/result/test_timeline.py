@@ -20,7 +20,7 @@ from pubstorm.plan import (
     Publication,
     Target,
 )
-from pubstorm.samples import Sample
+from pubstorm.samples import Sample, unit_of
 from pubstorm.snapshot import (
     Counters,
     EngineLoad,
@@ -121,6 +121,7 @@ def snapshot(agent: int, from_s: float, to_s: float, **told: Any) -> Snapshot:
         engine=EngineLoad(
             busy_ns=round(told.get("busy", 0) * span_ns),
             cpu_ns=span_ns // 10,
+            run_delay_ns=told.get("run_delay_ns"),
             rss_bytes=1000 + agent,
             lateness=Histogram.of(told.get("late", ())),
             blocked=empty,
@@ -216,10 +217,18 @@ def test_missing_messages_are_counted_from_the_start() -> None:
     assert [value for _, value in track(samples(told), "backend", "missing")] == [3, 7, 2]
 
 
+def test_agents_tell_how_long_they_waited_for_a_processor() -> None:
+    waited = SECOND_NS // 5
+    told = [snapshot(0, n, n + 1, run_delay_ns=each) for n, each in enumerate((waited, 0))]
+    assert track(samples(told), "agent-0", "run_delay") == [(1.0, 0.2), (2.0, 0.0)]
+    assert unit_of("run_delay") == "share"
+
+
 def test_agents_tell_of_themselves() -> None:
     found = samples([snapshot(0, 0, 1, busy=0.25, late=[7000]), snapshot(0, 1, 2, busy=0.5)])
     assert track(found, "agent-0", "busy") == [(1.0, 0.25), (2.0, 0.5)]
     assert track(found, "agent-0", "cpu") == [(1.0, 0.1), (2.0, 0.1)]
+    assert track(found, "agent-0", "run_delay") == []
     assert track(found, "agent-0", "rss_bytes") == [(1.0, 1000), (2.0, 1000)]
     assert track(found, "agent-0", "lateness_p99_us") == [(1.0, 7.0)]
 

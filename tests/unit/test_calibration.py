@@ -13,6 +13,7 @@ from pubstorm.calibrate.calibration import (
     store,
 )
 from pubstorm.calibrate.headroom import shares_of_ceilings
+from pubstorm.calibrate.measure import in_use
 from pubstorm.errors import StoredRunError
 from pubstorm.merge import Interval, PopulationInterval
 from pubstorm.plan import Plan, compile_plan, planned_targets
@@ -147,3 +148,17 @@ def test_a_moment_is_too_short_for_a_rate() -> None:
 def test_a_run_without_intervals_used_nothing() -> None:
     found = shares_of_ceilings(plan_of(0), [], [], calibration())
     assert (found.rate, found.clients) == (0, 0)
+
+
+SLABINFO = """\
+slabinfo - version: 2.1
+# name            <active_objs> <num_objs> <objsize> <objperslab> <pagesperslab> : tunables
+TCP                   100    110   2368   13    8 : tunables    0    0    0 : slabdata
+sock_inode_cache      110    120    832   19    4 : tunables    0    0    0 : slabdata
+proc_inode_cache   300000 300000    680   12    2 : tunables    0    0    0 : slabdata
+dentry             621653 621663    192   21    1 : tunables    0    0    0 : slabdata
+"""
+
+
+def test_what_a_connection_takes_leaves_out_what_was_looked_at() -> None:
+    assert in_use(SLABINFO) == 100 * 2368 + 110 * (832 + 192)

@@ -58,6 +58,10 @@ class NullSink(EmbeddedBroker):
         return (program, "--sink")
 
 
+CACHES = frozenset({"dentry", "inode_cache", "proc_inode_cache", "ext4_inode_cache"})
+"""Slabs of objects that the kernel keeps for files that were looked at, and can reclaim."""
+
+
 async def measure(load: Load, engine: Path, folder: Path) -> Measurement:
     """Plays the load once."""
     snapshots: list[Snapshot] = []
@@ -81,9 +85,19 @@ def slab_bytes() -> int:
     """Memory of the kernel for its own objects that are in use, sockets among them; 0 where it does
     not tell: only root may read it. What it keeps for later ones is not in it."""
     with suppress(OSError):
-        rows = (line.split() for line in Path("/proc/slabinfo").read_text().splitlines()[2:])
-        return sum(int(row[1]) * int(row[3]) for row in rows)
+        return in_use(Path("/proc/slabinfo").read_text())
     return 0
+
+
+def in_use(slabinfo: str) -> int:
+    """Returns the bytes of objects in use without caches of files, which other programs fill. The
+    directory entries of sockets are no such cache: each socket has one."""
+    rows = (line.split() for line in slabinfo.splitlines()[2:])
+    objects = {row[0]: (int(row[1]), int(row[3])) for row in rows}
+    found = sum(count * size for name, (count, size) in objects.items() if name not in CACHES)
+    sockets, _ = objects.get("sock_inode_cache", (0, 0))
+    _, entry_bytes = objects.get("dentry", (0, 0))
+    return found + sockets * entry_bytes
 
 
 def _broker(folder: Path) -> EmbeddedBroker:

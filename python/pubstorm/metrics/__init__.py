@@ -435,6 +435,8 @@ AGENT_METRICS: Mapping[str, str] = {
     "cpu": "CPU time of the engine, as a share of one core.",
     "rss_bytes": "Resident memory of the engine.",
     "busy": "Share of the time that its loop was not waiting.",
+    "run_delay": "Share of the time that its loop could run and had no processor, since other "
+    "programs of its host had them.",
     "lateness_p99_us": "99th percentile of how late it wrote messages by its own fault.",
     "clock_bound_us": "How far its time was off at most, on a host other than the one that the run "
     "was started on.",

@@ -250,10 +250,11 @@ PANELS = (
         "agent-load",
         "Load of the generator's engines",
         "Busy: time in which the loop was at work. 100 % CPU is one core, and each engine has one "
-        "loop: near 100 % the generator sets the limit, not the broker.",
+        "loop: near 100 % the generator sets the limit, not the broker. No processor: other "
+        "programs had them, though the loop could run.",
         "share (% of one core)",
         "agent",
-        (Pick("busy", "busy"), Pick("cpu", "CPU")),
+        (Pick("busy", "busy"), Pick("cpu", "CPU"), Pick("run_delay", "no processor")),
     ),
     Panel(
         "agent-late",

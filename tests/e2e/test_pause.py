@@ -7,7 +7,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,69 +23,79 @@ RunMaker = Callable[..., Any]
 
 RATE_PER_S = 1000
 PAUSE_S = 5
-STAGE_S = 20
+STAGE_S = 14
 SECOND_NS = 10**9
-SCENARIO = """
-target: {target}
-populations:
-  device:
+PAIR = """
+  device-{name}:
     clients: 100
-    publications: [{{topic: "up/{{n}}", rate: 10/s, qos: {qos}, window: {window}}}]
-  backend:
+    at: {at}
+    publications: [{{topic: "up/{{n}}", rate: 10/s, qos: 1, window: {window}}}]
+  backend-{name}:
     clients: 1
-    subscriptions: [{{topic: "up/#", qos: {qos}}}]
-stages: [connect, publish: {time}s]
-drain: 5s
-"""
+    at: {at}
+    subscriptions: [{{topic: "up/#", qos: 1}}]"""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """How long a broker stood still, by a clock that was read outside of it."""
+    """How long brokers stood still, by a clock that was read outside of them."""
 
     least_s: float
     most_s: float
 
 
-def stand_still(broker: Any) -> Pause:
+def stand_still(brokers: Sequence[Any]) -> Pause:
     before_ns = time.monotonic_ns()
-    broker.signal(signal.SIGSTOP)
-    while psutil.Process(broker.process.pid).status() != psutil.STATUS_STOPPED:
-        pass
+    for broker in brokers:
+        broker.signal(signal.SIGSTOP)
+        while psutil.Process(broker.process.pid).status() != psutil.STATUS_STOPPED:
+            pass
     stopped_ns = time.monotonic_ns()
     threading.Event().wait(PAUSE_S)
     continued_ns = time.monotonic_ns()
-    broker.signal(signal.SIGCONT)
+    for broker in brokers:
+        broker.signal(signal.SIGCONT)
     after_ns = time.monotonic_ns()
     return Pause((continued_ns - stopped_ns) / SECOND_NS, (after_ns - before_ns) / SECOND_NS)
 
 
-def played_with_a_pause(start: RunMaker, broker: Any, **load: int) -> tuple[dict[str, Any], Pause]:
-    """The result of a run whose broker stood still, and for how long it did."""
-    run = start(SCENARIO.format(target=broker.url, **load))
+@pytest.fixture(scope="module")
+def played(
+    shared_start: RunMaker, shared_mosquitto: MosquittoMaker
+) -> tuple[dict[str, Any], Pause]:
+    """The result of a run whose brokers stood still, and for how long they did. Clients of one have
+    a wide window, those of the other a window of one message."""
+    brokers = [shared_mosquitto(max_queued_messages=0, max_inflight_messages=0) for _ in range(2)]
+    pairs = (
+        PAIR.format(name=name, window=window, at=f"{{brokers: target, first: {n}, count: 1}}")
+        for n, (name, window) in enumerate((("wide", 65535), ("narrow", 1)))
+    )
+    targets = ", ".join(broker.url for broker in brokers)
+    stages = f"stages: [connect, publish: {STAGE_S}s]\ndrain: 5s\n"
+    run = shared_start(f"target: [{targets}]\npopulations:{''.join(pairs)}\n{stages}")
     run.wait_for("publish 1")
-    pause = stand_still(broker)
+    pause = stand_still(brokers)
     assert run.finish() == 0, run.stdout
     return run.result(), pause
 
 
-def flow_histogram(result: dict[str, Any], clock: str) -> Histogram:
-    (flow,) = result["flows"]
+def flow_histogram(result: dict[str, Any], source: str, clock: str) -> Histogram:
+    (flow,) = (flow for flow in result["flows"] if flow["source"] == source)
     return Histogram.model_validate_json(json.dumps(flow["histogram_ns"][clock]))
 
 
+@pytest.mark.slow("a broker stands still for 5 s")
 def test_the_intended_time_shows_a_pause_as_arithmetic_says(
-    start: RunMaker, mosquitto: MosquittoMaker
+    played: tuple[dict[str, Any], Pause],
 ) -> None:
-    broker = mosquitto(max_queued_messages=0, max_inflight_messages=0)
-    result, pause = played_with_a_pause(start, broker, qos=1, window=65535, time=STAGE_S)
-    device, backend = result["populations"]["device"], result["populations"]["backend"]
+    result, pause = played
+    device, backend = (result["populations"][f"{name}-wide"] for name in ("device", "backend"))
     assert device["sent_total"] == device["acked_total"] == STAGE_S * RATE_PER_S
     assert backend["received_total"] == backend["expected_total"] == STAGE_S * RATE_PER_S
     assert backend["lost_total"] == 0
     assert result["verdict"]["status"] == "pass"
 
-    histogram = flow_histogram(result, "intended")
+    histogram = flow_histogram(result, "device-wide", "intended")
     assert histogram.count == STAGE_S * RATE_PER_S
     slack = 10
     # What was due in the pause and more than `late_s` before its end came at least that late:
@@ -113,16 +123,18 @@ CATCH_UP_S = 1.0
 a tenth of it."""
 
 
+@pytest.mark.slow("a broker stands still for 5 s")
 def test_a_window_of_one_hides_the_pause_from_the_actual_time_only(
-    start: RunMaker, mosquitto: MosquittoMaker
+    played: tuple[dict[str, Any], Pause],
 ) -> None:
-    broker = mosquitto(max_queued_messages=0, max_inflight_messages=0)
-    result, pause = played_with_a_pause(start, broker, qos=1, window=1, time=STAGE_S)
+    result, pause = played
     half_s = PAUSE_S // 2 * SECOND_NS
-    intended, actual = (flow_histogram(result, clock) for clock in ("intended", "actual"))
+    intended, actual = (
+        flow_histogram(result, "device-narrow", clock) for clock in ("intended", "actual")
+    )
     assert intended.count == actual.count == STAGE_S * RATE_PER_S
     # One message of each of the 100 clients was on its way, the others waited for it.
     assert actual.count_above(half_s) <= 100
     assert intended.count_above(half_s) >= (pause.least_s - 2.1) * RATE_PER_S
     assert result["fleet"]["blocked_us"]["count"] > 4 * RATE_PER_S
-    assert result["populations"]["backend"]["lost_total"] == 0
+    assert result["populations"]["backend-narrow"]["lost_total"] == 0

@@ -66,6 +66,7 @@ def assert_all_arrived(result: dict[str, Any], qos: int = 1) -> None:
     assert flow["duplicate_total"] == 0 or qos == 1
 
 
+@pytest.mark.slow("a broker is killed and all bridges have to be back; at QoS 2 some is lost")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_bridges_keep_what_comes_while_their_main_broker_is_dead(run: Play, qos: int) -> None:
     # What a bridge loses at QoS 2 is counted below.
@@ -82,8 +83,9 @@ def test_bridges_keep_what_comes_while_their_main_broker_is_dead(run: Play, qos:
     assert result["verdict"]["status"] == "pass", result["verdict"]
 
 
+@pytest.mark.slow("bridges are cut, and have to be back while the load goes on")
 def test_bridges_that_are_cut_come_back_with_what_they_kept(run: Play) -> None:
-    _, result = run(load("{at: 2s, cut: up, count: 2, for: 2s}"))
+    _, result = run(load("{at: 2s, cut: up, count: 2, for: 2s}", time="10s"))
     (fault,) = result["faults"]
     assert len(fault["victims"]) == 2
     assert fault["clients"] is None
@@ -94,6 +96,7 @@ def test_bridges_that_are_cut_come_back_with_what_they_kept(run: Play) -> None:
     assert result["verdict"]["status"] == "pass", result["verdict"]
 
 
+@pytest.mark.slow("mosquitto allows no keep-alive below 5 s")
 def test_a_bridge_that_stalls_is_lost_when_its_keep_alive_is_over(run: Play) -> None:
     faults = "{at: 2s, cut: up-1, how: stall, for: 10s}"
     _, result = run(load(faults, time="18s"))

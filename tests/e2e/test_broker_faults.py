@@ -54,11 +54,29 @@ def phase(result: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play, qos: int) -> None:
-    faults = "{at: 2s, kill: cloud, for: 1500ms}"
+TWICE = """\
+  device-2:
+    clients: 20
+    at: cloud
+    session: persistent
+    reconnect: {after: 200ms, up_to: 400ms}
+    publications: [{topic: "down/{n}", rate: 20/s, qos: 2}]
+  backend-2:
+    clients: 1
+    at: cloud
+    session: persistent
+    reconnect: {after: 200ms, up_to: 400ms}
+    subscriptions: [{topic: "down/#", qos: 2}]
+stages:
+"""
+
+
+@pytest.mark.slow("a broker is killed, started again, and everybody has to be back")
+def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play) -> None:
+    """The same load at QoS 1 and at QoS 2."""
+    clients = 2 * (CLIENTS + 1)
     code, result = run(
-        load(faults, qos),
+        load("{at: 2s, kill: cloud, for: 1500ms}").replace("stages:\n", TWICE),
         "--set",
         'thresholds=["clients_back.all@kill cloud < 1min", "drained@kill cloud < 1min", '
         '"loss < 50%"]',
@@ -66,20 +84,23 @@ def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play, qos: in
     (fault,) = result["faults"]
     assert fault["victims"] == ["cloud-0"]
     assert fault["mended_at_s"] >= fault["at_s"] + 1.5
-    assert fault["clients"]["before"] == CLIENTS + 1
+    assert fault["clients"]["before"] == clients
     assert fault["clients"]["lowest"] == 0
     assert fault["clients"]["first_s"] <= fault["clients"]["most_s"] <= fault["clients"]["all_s"]
     assert fault["bridges"] is None
     assert fault["backlog_peak"] > 0
     assert fault["drained_s"] is not None
-    assert "21 of 21 clients were lost" in fault["evidence"][0]
+    assert f"{clients} of {clients} clients were lost" in fault["evidence"][0]
     assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
     assert result["verdict"]["limited_by"] == "none"
     stage = next(stage for stage in result["stages"] if stage["name"] == "load")
-    (flow,) = stage["flows"]
-    assert (flow["source"], flow["to"], flow["qos"]) == ("device", "backend", [qos])
-    assert flow["expected_total"] == result["populations"]["device"]["sent_total"] > 0
-    assert any(f"deliveries at QoS {qos}" in fact for fact in result["verdict"]["evidence"])
+    flows = [(flow["source"], flow["to"], flow["qos"]) for flow in stage["flows"]]
+    assert flows == [("device", "backend", [1]), ("device-2", "backend-2", [2])]
+    for flow in stage["flows"]:
+        sent = result["populations"][flow["source"]]["sent_total"]
+        assert flow["expected_total"] == sent > 0
+    for qos in (1, 2):
+        assert any(f"deliveries at QoS {qos}" in fact for fact in result["verdict"]["evidence"])
     assert phase(result, "kill cloud")["status"] in {"held", "collapsed"}
     kinds = [event["kind"] for event in result["events"]]
     assert kinds.count("fault") == 2
@@ -89,7 +110,7 @@ def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play, qos: in
 
 
 def test_a_broker_that_is_frozen_makes_messages_wait(run: Play) -> None:
-    _, result = run(load("{at: 2s, freeze: cloud, for: 2s}"))
+    _, result = run(load("{at: 1s, freeze: cloud, for: 2s}", time="5s"))
     (fault,) = result["faults"]
     assert fault["clients"] is None
     assert fault["backlog_peak"] >= CLIENTS * 20
@@ -100,7 +121,7 @@ def test_a_broker_that_is_frozen_makes_messages_wait(run: Play) -> None:
 
 
 def test_a_broker_that_stays_dead_fails_what_depends_on_it(run: Play) -> None:
-    code, result = run(load("{at: 3s, kill: cloud, for: ever}"))
+    code, result = run(load("{at: 2s, kill: cloud, for: ever}", time="6s"))
     (fault,) = result["faults"]
     assert fault["mended_at_s"] is None
     assert fault["clients"] == {

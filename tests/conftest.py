@@ -48,6 +48,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 raise pytest.UsageError(f"{item.nodeid}: the slow marker needs a reason")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Holds that groups have an effect: pytest-xdist appends them to the names of tests."""
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError("this pytest-xdist makes no groups with this pytest")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     return fail_if_missing((yield))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -166,6 +167,19 @@ class Run:
                 lambda: is_said() or not self._reader.is_alive(), RUN_TIMEOUT_S
             )
             assert heard and is_said(), "".join(self.said)
+
+    def wait_for_stage(self, name: str, percent: int = 1) -> None:
+        """Waits until a stage is played to this share or beyond; a slow display skips numbers."""
+
+        def is_there() -> bool:
+            found = (re.search(rf"  {name} (\d+) %", line) for line in self.said)
+            return any(match is not None and int(match[1]) >= percent for match in found)
+
+        with self._heard:
+            heard = self._heard.wait_for(
+                lambda: is_there() or not self._reader.is_alive(), RUN_TIMEOUT_S
+            )
+            assert heard and is_there(), "".join(self.said)
 
     def finish(self) -> int:
         """Waits for the end; the exit code."""

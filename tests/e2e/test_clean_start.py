@@ -200,7 +200,7 @@ def test_brokers_of_the_run_need_no_look(run: Play) -> None:
 def test_an_interrupted_run_removes_its_own_too(start: RunMaker, mosquitto: MosquittoMaker) -> None:
     broker = mosquitto()
     run = start(load(broker, retain="true"), "--set", "stages=[connect, publish: 60s]")
-    run.wait_for("publish 1")
+    run.wait_for_stage("publish")
     run.process.send_signal(signal.SIGINT)
     run.wait_for("removing what this run left on the broker")
     assert run.finish() == 130
@@ -213,7 +213,7 @@ def test_a_broker_that_is_gone_afterwards_leaves_it_unknown(
 ) -> None:
     broker = mosquitto()
     run = start(load(broker, retain="true"), "--set", "stages=[connect, publish: 3s]")
-    run.wait_for("publish 3")
+    run.wait_for_stage("publish", 3)
     broker.kill()
     run.finish()
     assert residue(run.result()) == [("after", "unknown", 0)]

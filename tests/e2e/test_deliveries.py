@@ -152,6 +152,7 @@ populations:
     subscriptions: [{{topic: "up/#", qos: 1}}]
 stages: [connect, publish: 5s]
 drain: 3s
+monitors: {{host: false}}
 """
     )
     slow = result["populations"]["slow"]

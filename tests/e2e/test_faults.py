@@ -84,7 +84,7 @@ def test_a_broker_that_is_killed_and_comes_back(start: RunMaker, mosquitto: Mosq
     broker = mosquitto()
     # Messages that the killed broker held are lost.
     run = start(LOAD.format(target=broker.url, time="8s"), "--set", "thresholds=[loss < 50%]")
-    run.wait_for("publish 2")
+    run.wait_for_stage("publish", 2)
     broker.kill()
     run.wait_for("connected 0/51")
     broker.start()
@@ -103,7 +103,7 @@ def test_a_broker_that_is_killed_and_comes_back(start: RunMaker, mosquitto: Mosq
 
 def test_an_own_broker_that_is_killed_fails_the_run(start: RunMaker) -> None:
     run = start(OWN_BROKERS.replace("60s", "6s"))
-    run.wait_for("publish 1")
+    run.wait_for_stage("publish")
     plan = json.loads((run.directory / "plan.json").read_text())
     assert len(plan["targets"]) == 2
     os.kill(pid_of(run, "mosquitto"), signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_a_killed_engine_makes_the_run_invalid_and_keeps_the_rest(
     start: RunMaker, mosquitto: MosquittoMaker
 ) -> None:
     run = start(LOAD.format(target=mosquitto().url, time="60s"), "--set", "fleet.agents=2")
-    run.wait_for("publish 3")
+    run.wait_for_stage("publish", 3)
     victim = pid_of(run, "pubstorm-engine")
     os.kill(victim, signal.SIGKILL)
     assert run.finish() == 3
@@ -132,7 +132,7 @@ def test_a_killed_engine_makes_the_run_invalid_and_keeps_the_rest(
 
 def test_a_silent_engine_makes_the_run_invalid(start: RunMaker, mosquitto: MosquittoMaker) -> None:
     run = start(LOAD.format(target=mosquitto().url, time="60s"))
-    run.wait_for("publish 3")
+    run.wait_for_stage("publish", 3)
     os.kill(pid_of(run, "pubstorm-engine"), signal.SIGSTOP)
     assert run.finish() == 3
     result = run.result()
@@ -144,7 +144,7 @@ def test_nothing_outlives_a_killed_pubstorm_and_its_result_can_be_made(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:
     run = start(OWN_BROKERS, "--set", "fleet.agents=2")
-    run.wait_for("publish 3")
+    run.wait_for_stage("publish", 3)
     children = run.children()
     assert len(children) == 4
     report = [sys.executable, "-m", "pubstorm", "report", str(run.directory)]
@@ -186,7 +186,7 @@ def test_an_interrupted_run_keeps_its_result(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:
     run = start(OWN_BROKERS)
-    run.wait_for("publish 3")
+    run.wait_for_stage("publish", 3)
     children = run.children()
     run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 130
@@ -216,7 +216,7 @@ def test_an_interrupt_before_the_first_stage_leaves_nothing(
 def test_a_second_interrupt_ends_at_once(start: RunMaker, mosquitto: MosquittoMaker) -> None:
     broker = mosquitto()
     run = start(LOAD.format(target=broker.url, time="60s"))
-    run.wait_for("publish 3")
+    run.wait_for_stage("publish", 3)
     broker.signal(signal.SIGSTOP)
     run.process.send_signal(signal.SIGINT)
     run.wait_for("interrupted by SIGINT")
@@ -276,7 +276,8 @@ def test_a_late_generator_makes_the_run_invalid(run: Play, mosquitto: MosquittoM
     load = LOAD.format(target=mosquitto().url, time="1s")
     code, result = run(load, "--set", "validity.lateness_p99=1us")
     assert code == 3
-    assert verdict(result) == ("invalid", "generator")
+    # Which of the two depends on what else this machine does.
+    assert verdict(result) in {("invalid", "generator"), ("invalid", "host")}
     assert "the generator was late: p99 " in evidence(result)
 
 

@@ -73,7 +73,7 @@ def played(
     targets = ", ".join(broker.url for broker in brokers)
     stages = f"stages: [connect, publish: {STAGE_S}s]\ndrain: 5s\n"
     run = shared_start(f"target: [{targets}]\npopulations:{''.join(pairs)}\n{stages}")
-    run.wait_for("publish 1")
+    run.wait_for_stage("publish")
     pause = stand_still(brokers)
     assert run.finish() == 0, run.stdout
     return run.result(), pause

@@ -32,7 +32,7 @@ def test_a_subscriber_that_the_broker_forgets_is_named_with_the_time(
     rights.write_text(EVERYTHING)
     broker = mosquitto(acl_file=rights)
     run = start(LOAD.format(target=broker.url))
-    run.wait_for("publish 1")
+    run.wait_for_stage("publish")
     # It stays connected, its subscription stands, and nothing comes any more.
     rights.write_text(f"user mobile-3\ntopic deny state/3\n{EVERYTHING}")
     broker.signal(signal.SIGHUP)

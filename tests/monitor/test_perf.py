@@ -57,8 +57,9 @@ def plan(*actions: PublishAction | HoldAction) -> Plan:
 
 
 def profiled(folder: Path, pid: int, *stages: int, after_ns: int = 0) -> ProfileResult:
-    """The profile of stage 1 of two, of which some are entered."""
-    played = plan(HoldAction(duration_ns=SECOND_NS), PublishAction(duration_ns=SECOND_NS))
+    """The profile of stage 1 of two, of which some are entered. On a busy machine perf takes a
+    second until it samples."""
+    played = plan(HoldAction(duration_ns=SECOND_NS), PublishAction(duration_ns=3 * SECOND_NS))
     spec = ProfileSpec(
         broker="broker-0",
         process=Process(pid=pid),
@@ -153,7 +154,7 @@ def test_a_process_that_is_gone_is_told(tmp_path: Path) -> None:
 def test_a_stage_that_is_not_reached_or_too_short_is_told(tmp_path: Path) -> None:
     needs_perf()
     assert profiled(tmp_path, 1, 0).text == "the run ended before stage publish"
-    found = profiled(tmp_path, 1, 0, 1, after_ns=2 * SECOND_NS)
+    found = profiled(tmp_path, 1, 0, 1, after_ns=4 * SECOND_NS)
     assert "the stage was over before the profile was to begin" in found.text
 
 

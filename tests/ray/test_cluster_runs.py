@@ -150,7 +150,7 @@ def test_a_terminated_run_drains_and_has_told_no_secret(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
     run = start(LITTLE.format(broker=broker), "--set", "fleet.agents=2")
-    run.wait_for("publish 1")
+    run.wait_for_stage("publish")
     agents = [psutil.Process(pid) for pids in cluster.engines().values() for pid in pids]
     (clock_key,) = {agent.environ()["PUBSTORM_CLOCK_KEY"] for agent in agents}
     processes = [each for host in cluster.hosts for each in host.processes()]

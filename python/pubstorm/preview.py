@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
+from pubstorm.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
 from pubstorm.identities.accounts import accounts_of
 from pubstorm.offered import stage_load
 from pubstorm.plan import (
@@ -453,11 +454,16 @@ def _action(plan: Plan, stage: Stage) -> str:
             clients = sum(plan.populations[index].clients for index in stage.populations)
             words = _many(clients, "client")
             if stage.action.clients is not None:
-                words = f"{sum(stage.action.clients):,} of {words}"
+                clients = sum(stage.action.clients)
+                words = f"{clients:,} of {words}"
             words += f", {write_rate(rate_per_s)}" if rate_per_s is not None else ""
             words += f", {parallelism} at once" if parallelism is not None else ""
             wait = write_duration(timeout_ns)
-            return f"{words}; goes on when all are subscribed, or {wait} after the last start"
+            longest_ns = schedule_ns(clients, rate_per_s) + connect_bound_ns(clients, timeout_ns)
+            return (
+                f"{words}; goes on when all are subscribed, {wait} after the last start, or at "
+                f"most after {write_duration(longest_ns)}"
+            )
         case DisconnectAction(rate_per_s=rate_per_s):
             return "all at once" if rate_per_s is None else write_rate(rate_per_s)
         case HoldAction(duration_ns=duration_ns):
@@ -465,7 +471,11 @@ def _action(plan: Plan, stage: Stage) -> str:
         case action:
             words = write_duration(action.duration_ns)
             drain = write_duration(plan.drain_ns)
-            return f"{words}; goes on when all has arrived, or after {drain} without progress"
+            longest = write_duration(DRAINS_MAX * plan.drain_ns)
+            return (
+                f"{words}; goes on when all has arrived, after {drain} without progress, or at "
+                f"most {longest} later"
+            )
 
 
 def _amount(number: int, unit: str) -> str:

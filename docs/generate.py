@@ -290,7 +290,11 @@ def cli_reference() -> Iterator[str]:
             ("0", "the run passed"),
             ("1", "a threshold failed, or the broker did"),
             ("2", "wrong usage or a wrong scenario"),
-            ("3", "the run is invalid or could not start; for `check`: the host has too little"),
+            (
+                "3",
+                "the run is invalid, could not start, or its result could not be stored; for "
+                "`check`: the host has too little",
+            ),
             ("130", "interrupted"),
         ),
     )

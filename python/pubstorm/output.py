@@ -28,7 +28,6 @@ REPLACEMENT = "�"
 def guard() -> None:
     """Puts streams that never raise in the place of stdout and stderr. A closed descriptor becomes
     /dev/null, so that no file or socket of the run gets its number."""
-    codecs.register_error(ASCII_ERRORS, _similar)
     stdout, stderr = _DESCRIPTORS
     for descriptor in (0, stdout, stderr):
         _fill(descriptor)
@@ -193,3 +192,4 @@ _ASCII = {
     "╺": "-",
     "╸": "-",
 }
+codecs.register_error(ASCII_ERRORS, _similar)

@@ -81,7 +81,10 @@ class Watch:
 
         self._readers = [_Reader(m, self._interval_ns, outbox, on_gap) for m in self._monitors]
         for reader in self._readers:
-            reader.start()
+            try:
+                reader.start()
+            except RuntimeError as error:
+                self._note(reader.monitor.source, started_ns, f"is not watched: {error}")
 
     def enter_stage(self, index: int, at_ns: int) -> None:
         """A stage begins."""

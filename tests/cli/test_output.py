@@ -17,6 +17,7 @@ from pubstorm import output
 from pubstorm.console import PlainConsole
 from pubstorm.output import ASCII_ERRORS, guard, visible
 from pubstorm.shortage import lack_of
+from pubstorm.signals import ending_signals
 
 PROGRAM = (sys.executable, "-m", "pubstorm")
 BROKEN = {
@@ -135,6 +136,15 @@ def test_a_signal_during_imports_ends_with_130_and_no_word(
         timeout=60,
     )
     assert (outcome.returncode, outcome.stdout, outcome.stderr) == (130, "", "")
+
+
+def test_a_signal_that_is_ignored_from_the_start_stays_ignored() -> None:
+    assert signal.SIGHUP in ending_signals()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert ending_signals() == (signal.SIGINT, signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("mebibytes", [60, 120])

@@ -130,6 +130,25 @@ def test_a_failure_is_told_once_and_tried_again(error: Exception, text: str) -> 
     assert len(kept) == monitor.reads >= 3
 
 
+def test_a_host_without_another_thread_costs_a_monitor_and_not_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "monitor two":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    one, two = Counting("one"), Counting("two")
+    found, _ = watched((one, two), told("one", 2))
+    assert [(p.source, p.text) for p in found.problems] == [
+        ("two", "is not watched: can't start new thread")
+    ]
+    assert two.calls == []
+
+
 def test_a_monitor_that_hangs_holds_up_neither_the_others_nor_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path as FilePath
 from re import Match
 
@@ -62,6 +63,7 @@ class References:
         return text.replace("{", "{{").replace("}", "}}") if is_template else text
 
 
+@lru_cache(maxsize=8)
 def redacted_text(text: str) -> str:
     """The text of a scenario, or of a value of it, without the secrets that it holds."""
     root = yaml.compose(text, Loader=Loader)

@@ -13,6 +13,7 @@ from typing import BinaryIO, Literal
 from pydantic import ValidationError
 
 from pubstorm.errors import TopologyError
+from pubstorm.keys.files import PRIVATE_MODE
 from pubstorm.scenario.target import Target
 from pubstorm.value import Value
 
@@ -46,7 +47,8 @@ class Started(Value):
 
 
 class StartRecord:
-    """The record while its run goes on; every line is written as a whole."""
+    """The record while its run goes on; every line is written as a whole. It is for its owner only,
+    since commands of the scenario may hold secrets."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,7 +64,9 @@ class StartRecord:
         be written."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = (self._folder / STARTED_FILE).open("ab", buffering=0)
+            path = self._folder / STARTED_FILE
+            path.touch(mode=PRIVATE_MODE)
+            self._file = path.open("ab", buffering=0)
             self._add(this_process())
         except OSError as error:
             text = f"cannot write {self._folder / STARTED_FILE}: {error.strerror}"

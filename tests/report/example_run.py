@@ -306,7 +306,11 @@ def _verdict(shape: Shape, lost: int) -> Verdict:
             expression="backend.lost == 0", found=lost, passed=lost == 0, text=f"found {lost}"
         ),
         ThresholdOutcome(
-            expression="broker.cpu < 95%", found=0.71, passed=True, text="found 71.0 %"
+            expression="broker.cpu < 95%",
+            found=0.71,
+            unit="share",
+            passed=True,
+            text="found 71.0 %",
         ),
     )
     if shape.carries:

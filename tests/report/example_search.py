@@ -51,7 +51,11 @@ def points() -> tuple[SearchPoint, ...]:
 def _point(number: int, phase: str, repetition: int, value: int, loss: float) -> SearchPoint:
     held = loss < 0.005
     judged = ThresholdOutcome(
-        expression=CONDITION, found=loss, passed=held, text=f"found {100 * loss:.2f} %"
+        expression=CONDITION,
+        found=loss,
+        unit="share",
+        passed=held,
+        text=f"found {100 * loss:.2f} %",
     )
     return SearchPoint.model_validate(
         {

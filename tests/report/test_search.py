@@ -11,7 +11,17 @@ import pytest
 from rich.console import Console
 
 from pubstorm.report import render_directory, write_reports
-from pubstorm.result import Cell, Estimate, LimitedBy, SearchAnswer, Series, SeriesStep, Status
+from pubstorm.report.search import points_table
+from pubstorm.result import (
+    Cell,
+    Estimate,
+    LimitedBy,
+    SearchAnswer,
+    Series,
+    SeriesStep,
+    Status,
+    ThresholdOutcome,
+)
 from pubstorm.run_directory import RunDirectory
 from tests.report.example_search import points, write_search
 from tests.report.reading import Page
@@ -43,7 +53,7 @@ def test_every_point_has_a_row_with_what_it_is_worth(folder: Path) -> None:
     text = printed(folder)
     rows = [line.split() for line in text.splitlines() if line.endswith(" 11.2 s")]
     assert [row[0] for row in rows] == [str(number) for number in range(1, 14)]
-    assert " ".join(rows[4]) == ("5 grow 160 000/s 134 400/s 16.00 % ✗ fail publisher yes 11.2 s")
+    assert " ".join(rows[4]) == ("5 grow 160 000/s 134 400/s 16 % ✗ fail publisher yes 11.2 s")
     assert " ".join(rows[12][-5:]) == "fail host no 11.2 s"
     assert " ".join(rows[8][1:3]) == "repeat 2"
 
@@ -169,3 +179,16 @@ def _step(folder: Path, number: int, clients: int, variant: str) -> SeriesStep:
         cells=(Cell(value=clients),),
         answer=answer,
     )
+
+
+def test_a_condition_in_the_table_of_points_is_its_figure_and_no_text(tmp_path: Path) -> None:
+    judged = ThresholdOutcome(
+        expression="took < 5min", found=62.0, unit="s", passed=True, text="found: whatever"
+    )
+    point = points()[0].model_copy(update={"thresholds": (judged,)})
+    search = write_search(tmp_path, points=(point,), thresholds=("took < 5min",))
+    assert "1:02 ✓" in points_table(search).rows[0]
+    nothing = judged.model_copy(update={"found": None, "passed": False, "text": "not played"})
+    point = point.model_copy(update={"thresholds": (nothing,)})
+    search = search.model_copy(update={"points": (point,)})
+    assert "not played ✗" in points_table(search).rows[0]

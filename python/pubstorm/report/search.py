@@ -14,7 +14,7 @@ from pubstorm.report.outcomes import mark
 from pubstorm.report.series import parts_of
 from pubstorm.report.table import Column, Table
 from pubstorm.report.text import STYLES, drawn_table, wide_enough
-from pubstorm.result import Estimate, SearchPoint, SearchResult, ThresholdOutcome, are_figures
+from pubstorm.result import Cell, Estimate, SearchPoint, SearchResult, ThresholdOutcome, are_figures
 
 FACTS_MAX = 3
 """Facts of a point that are shown with it."""
@@ -185,9 +185,9 @@ def _purpose(point: SearchPoint) -> str:
 def _condition(outcome: ThresholdOutcome | None) -> str:
     if outcome is None:
         return NOTHING
-    found = outcome.text.removeprefix("found ")
-    if outcome.undecided:
-        found = found.partition(":")[0]
+    found = outcome.text
+    if outcome.found is not None:
+        found = Cell(value=outcome.found, unit=outcome.unit, bound=outcome.bound).text
     return f"{found} {mark(outcome)}"
 
 

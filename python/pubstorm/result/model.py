@@ -38,6 +38,7 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
+from pubstorm.samples import Unit
 from pubstorm.value import Value
 
 
@@ -68,7 +69,11 @@ class ThresholdOutcome(Value):
     expression: str
     """The condition as written."""
     found: float | None
-    """The value found, in the unit of the result (microseconds for times); null: no data."""
+    """The value found, in its unit; null: no data."""
+    unit: Unit = ""
+    """Unit of the value."""
+    bound: float = 0.0
+    """The value is off by this much at most, since clocks of several hosts made it."""
     passed: bool
     """Whether the condition surely holds."""
     undecided: bool = False

@@ -88,6 +88,8 @@ def judge_threshold(measured: Measured, threshold: Threshold) -> ThresholdOutcom
     return ThresholdOutcome(
         expression=threshold.source,
         found=found.value,
+        unit=found.unit,
+        bound=found.bound,
         passed=passed,
         undecided=undecided,
         text=f"found {found}{doubt if undecided else ''}",

@@ -276,9 +276,12 @@ def test_a_late_generator_makes_the_run_invalid(run: Play, mosquitto: MosquittoM
     load = LOAD.format(target=mosquitto().url, time="1s")
     code, result = run(load, "--set", "validity.lateness_p99=1us")
     assert code == 3
-    # Which of the two depends on what else this machine does.
-    assert verdict(result) in {("invalid", "generator"), ("invalid", "host")}
     assert "the generator was late: p99 " in evidence(result)
+    # Beside other work on this host the engine has to wait for a processor.
+    fleet = result["fleet"]
+    is_starved = 2 * fleet["late_starved_total"] > fleet["late_total"] > 0
+    assert verdict(result) == ("invalid", "host" if is_starved else "generator")
+    assert ("host gave an engine no processor" in evidence(result)) is is_starved
 
 
 def test_too_few_descriptors_are_named_with_the_fix(run: Play, mosquitto: MosquittoMaker) -> None:

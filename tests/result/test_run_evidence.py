@@ -73,3 +73,22 @@ def test_a_stage_too_short_to_see_a_collapse_is_evidence(measured: MeasuredMaker
         "stage publish was too short to see a collapse: it has 4 intervals, 10 are needed (a "
         "longer stage, or a shorter snapshot_interval)",
     )
+
+
+def test_a_restart_that_no_fault_explains_has_a_line_for_all_populations(
+    measured: MeasuredMaker,
+) -> None:
+    def hurt(attempts: int, failed: int, lost: int) -> dict[str, Any]:
+        return {
+            "connect_attempts_total": attempts + failed + lost,
+            "connect_failed_total": failed,
+            "connected_total": attempts + lost,
+            "disconnected_total": lost,
+            "outcomes": {"connect_refused": failed, "closed_by_broker": lost},
+        }
+
+    found = measured(device=hurt(100, 40, 100), backend=hurt(1, 3, 1))
+    assert judge(found, []).evidence == (
+        "device, backend: 43 of 245 connection attempts failed: 43 × connect_refused",
+        "device, backend: 101 of 202 connections were lost: 101 × closed_by_broker",
+    )

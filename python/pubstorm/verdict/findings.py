@@ -214,19 +214,14 @@ def _unready(measured: Measured) -> Iterable[Finding]:
 
 
 def _connections(measured: Measured) -> Iterable[Finding]:
-    """Refused and lost connections; those of stages with faults stand with the faults."""
-    anybody_connected = any(p.connected_total for p in measured.populations.values())
-    broken = with_faults(measured)
+    """Refused and lost connections, of all populations that they happened to; those of stages with
+    faults stand with the faults."""
+    if any(population.connected_total for population in measured.populations.values()):
+        for carried_by, names in _touched(measured, "connect_failed_total"):
+            text = _sums_text(measured, names, ("connect_failed_total", "connect_attempts_total"))
+            reasons = _reasons_text(_outcomes(measured, names), _CONNECT_REASONS)
+            yield Finding(f"{text} connection attempts failed: {reasons}", carried_by)
     for name, population in measured.populations.items():
-        failed, attempts = population.connect_failed_total, population.connect_attempts_total
-        limited_by = _unless_broken(measured, broken, name, "connect_failed_total")
-        if failed and anybody_connected and limited_by is not LimitedBy.NONE:
-            reasons = _reasons_text(Counter(population.outcomes), _CONNECT_REASONS)
-            yield Finding(
-                f"{name}: {count_text(failed)} of {counted(attempts, 'connection attempt')} "
-                f"failed: {reasons}",
-                limited_by,
-            )
         if population.subscribe_failed_total:
             asked = population.subscribe_failed_total + population.subscribed_total
             yield Finding(
@@ -234,16 +229,29 @@ def _connections(measured: Measured) -> Iterable[Finding]:
                 f"{counted(asked, 'filter')}",
                 LimitedBy.BROKER,
             )
-        limited_by = _unless_broken(measured, broken, name, "disconnected_total")
-        if population.disconnected_total and limited_by is not LimitedBy.NONE:
-            reasons = _reasons_text(Counter(population.outcomes), _LOSS_REASONS)
-            if carrier(population) is LimitedBy.PUBLISHER:
-                reasons = reasons.replace("_by_broker", "_by_publisher")
-            yield Finding(
-                f"{name}: {count_text(population.disconnected_total)} of "
-                f"{counted(population.connected_total, 'connection')} were lost: {reasons}",
-                limited_by,
-            )
+    for carried_by, names in _touched(measured, "disconnected_total"):
+        text = _sums_text(measured, names, ("disconnected_total", "connected_total"))
+        reasons = _reasons_text(_outcomes(measured, names), _LOSS_REASONS)
+        if carried_by is LimitedBy.PUBLISHER:
+            reasons = reasons.replace("_by_broker", "_by_publisher")
+        yield Finding(f"{text} connections were lost: {reasons}", carried_by)
+
+
+def _touched(measured: Measured, counter: str) -> Iterable[tuple[LimitedBy, list[str]]]:
+    """The populations with a counter that faults do not explain, by what carries their messages."""
+    broken, found = with_faults(measured), dict[LimitedBy, list[str]]()
+    for name, population in measured.populations.items():
+        carried_by = _unless_broken(measured, broken, name, counter)
+        if getattr(population, counter) and carried_by is not LimitedBy.NONE:
+            found.setdefault(carried_by, []).append(name)
+    return found.items()
+
+
+def _sums_text(measured: Measured, names: Iterable[str], counters: tuple[str, str]) -> str:
+    """The sums of two counters over populations: how many of how many."""
+    populations = [measured.populations[name] for name in names]
+    count, of = (sum(getattr(each, counter) for each in populations) for counter in counters)
+    return f"{', '.join(names)}: {count_text(count)} of {count_text(of)}"
 
 
 def with_faults(measured: Measured) -> list[StageResult]:
@@ -370,10 +378,10 @@ def _nothing_published(measured: Measured) -> Iterable[Finding]:
             yield Finding(f"stage {stage.name}: no message was sent in {stage.duration_s:.1f} s")
 
 
-def _outcomes(measured: Measured) -> Counter[Reason]:
+def _outcomes(measured: Measured, names: Iterable[str] | None = None) -> Counter[Reason]:
     total = Counter[Reason]()
-    for population in measured.populations.values():
-        total.update(population.outcomes)
+    for name in measured.populations if names is None else names:
+        total.update(measured.populations[name].outcomes)
     return total
 
 

@@ -51,14 +51,14 @@ from pubstorm.record import Brought, Recording, limits_of, record
 from pubstorm.residue import CleanStart
 from pubstorm.residue.bridges import remove_bridges
 from pubstorm.result import Event, Residue, Result
-from pubstorm.run_directory import PLAN_FILE, RunDirectory, new_path
+from pubstorm.run_directory import PLAN_FILE, START_FILE, RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
 from pubstorm.scenario.secrets import redacted_override
 from pubstorm.scenario.target import Target
 from pubstorm.signals import INTERRUPTED, ending_signals
 from pubstorm.staffing import Staff
-from pubstorm.start import START_FILE, RunStart
+from pubstorm.start import RunStart
 from pubstorm.timeline import LoadTimeline
 from pubstorm.topology import Topology
 from pubstorm.topology.broker import parent_death_prefix

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from pubstorm.errors import StoredRunError
 from pubstorm.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 
+START_FILE = "start.json"
 PLAN_FILE = "plan.json"
 SNAPSHOTS_FILE = "snapshots.jsonl"
 RESERVE_FILE = ".reserve"

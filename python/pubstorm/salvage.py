@@ -24,11 +24,17 @@ from pubstorm.readings import Readings, Span
 from pubstorm.record import Brought, Recording, limits_of, record
 from pubstorm.report import SCENARIO_FILE
 from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult, Watched
-from pubstorm.run_directory import PLAN_FILE, SNAPSHOTS_FILE, RunDirectory, stored_scenario
+from pubstorm.run_directory import (
+    PLAN_FILE,
+    SNAPSHOTS_FILE,
+    START_FILE,
+    RunDirectory,
+    stored_scenario,
+)
 from pubstorm.samples import SAMPLES_FILE, Sample, read_samples
 from pubstorm.scenario import parse_scenario
 from pubstorm.snapshot import Snapshot
-from pubstorm.start import START_FILE, RunStart
+from pubstorm.start import RunStart
 from pubstorm.topology.started import is_alive
 from pubstorm.watch import is_summed_up
 

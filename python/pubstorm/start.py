@@ -8,8 +8,6 @@ from pubstorm.result import BridgeResult, BrokerResult, Environment, ServiceResu
 from pubstorm.topology.started import Started
 from pubstorm.value import Value
 
-START_FILE = "start.json"
-
 
 class RunStart(Value):
     """The beginning of a run."""

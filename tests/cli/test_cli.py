@@ -443,6 +443,16 @@ def test_a_stored_series_is_rendered_again(shell: Shell) -> None:
     assert "It held up to 3000 clients." in (shell.folder / "series/report.html").read_text()
 
 
+def test_a_run_that_measured_nothing_cannot_be_rendered(shell: Shell) -> None:
+    (shell.folder / "run").mkdir()
+    (shell.folder / "run" / "scenario.yaml").touch()
+    outcome = shell("report", "run")
+    assert outcome.code == 2
+    assert outcome.stderr.startswith(
+        "error: found no measurement in run: the run ended before its first stage\n  hint: "
+    )
+
+
 def test_a_report_that_cannot_be_written_is_a_warning(shell: Shell) -> None:
     write_run(shell.folder / "run", Shape(duration_s=20))
     (shell.folder / "run" / "junit.xml").mkdir()

@@ -104,7 +104,7 @@ def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
     if fixes is not None:
         raise UsageError(
             "--fixes is for engines on this host, and fleet.on names a cluster",
-            "leave it out; deploy/README.md has the settings of a cluster's hosts",
+            'leave it out; the page "clusters" of the guide has the settings of its hosts',
         )
     here = Fingerprint.of(read_environment(__version__, ()))
     ports = Host.here().ports

@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.console import standard_output
+from pubstorm.errors import StoredRunError
 from pubstorm.live import QuietLive
 from pubstorm.output import warn
-from pubstorm.report import is_stored, render_directory, write_reports
-from pubstorm.run_directory import RunDirectory
-from pubstorm.salvage import salvage
-from pubstorm.start import START_FILE
+from pubstorm.report import SCENARIO_FILE, is_stored, render_directory, write_reports
+from pubstorm.run_directory import START_FILE, RunDirectory
 
 
 @click.command()
@@ -22,9 +21,20 @@ def report(run_dir: Path) -> None:
 
     Of a run whose controller was killed, it makes the result from what was kept, marked invalid.
     """
-    if not is_stored(run_dir) and (run_dir / START_FILE).exists():
-        salvage(run_dir, QuietLive())
+    if not is_stored(run_dir) and (run_dir / SCENARIO_FILE).exists():
+        _salvage(run_dir)
     render_directory(run_dir, standard_output())
     directory = RunDirectory(run_dir)
     for problem in write_reports(run_dir, directory.write):
         warn(f"warning: {problem}")
+
+
+def _salvage(run_dir: Path) -> None:
+    """Makes the result of a run that has none. Imports what that takes here, since a stored result
+    needs none of it."""
+    if not (run_dir / START_FILE).exists():
+        text = f"found no measurement in {run_dir}: the run ended before its first stage"
+        raise StoredRunError(text, "its logs are in the folder; run it again")
+    from pubstorm.salvage import salvage
+
+    salvage(run_dir, QuietLive())

@@ -66,6 +66,15 @@ def summary(verdict: Verdict) -> tuple[str, str]:
         ),
         (
             {
+                "device": {"connected_total": 0, "connected_max": 0, "connect_failed_total": 0},
+                "backend": {"connected_total": 0},
+                "events": (Event(at_s=0.2, kind="interrupt", text="it was interrupted"),),
+            },
+            ("invalid", "unknown"),
+            "none of 101 connection attempts succeeded: 101 had no answer from the target",
+        ),
+        (
+            {
                 "flow": {"received_total": 900, "lost_total": 0, "in_flight_total": 100},
                 "events": (Event(at_s=4.0, kind="interrupt", text="it was interrupted"),),
             },

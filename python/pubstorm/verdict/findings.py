@@ -110,7 +110,14 @@ def _target(measured: Measured) -> Iterable[Finding]:
             reasons.append(f"{text} ended after {span_text(stage.duration_s)}")
         text = f"none of {counted(attempts, 'connection attempt')} succeeded: "
         text += ", ".join(filter(None, reasons)) or "no reason was counted"
-        yield Finding(text, LimitedBy.TARGET, invalid=True)
+        # A run that was interrupted may not have given the target the time to answer.
+        cut_short = waiting == attempts and _was_interrupted(measured)
+        limited_by = LimitedBy.NONE if cut_short else LimitedBy.TARGET
+        yield Finding(text, limited_by, invalid=not cut_short)
+
+
+def _was_interrupted(measured: Measured) -> bool:
+    return any(event.kind == "interrupt" for event in measured.events)
 
 
 def _saturation(measured: Measured) -> Iterable[Finding]:
@@ -172,7 +179,7 @@ def _headroom(measured: Measured) -> Iterable[Finding]:
 def _skipped(measured: Measured) -> Iterable[Finding]:
     """Messages that the engines did not send; publishers under test have rules of their own."""
     published = of_publishers(measured)
-    interrupted = any(event.kind == "interrupt" for event in measured.events)
+    interrupted = _was_interrupted(measured)
     for name, population in measured.populations.items():
         skipped = population.skipped_total
         if not skipped or name in published:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,12 @@ def test_load_broker_host_and_agents_lie_on_one_axis(run: Play, tmp_path: Path) 
     rates = {w["metric"] for w in result["monitors"] if w["source"] in ("device", "backend")}
     assert rates == {"sent_per_s", "acked_per_s", "received_per_s"}
     assert statistics(result, "broker-0", "cpu")["group"] == "broker"
+    # Repeated values of $SYS are marked, and the rate is growth between the others.
+    for (source, metric), track in tracks.items():
+        if source == "broker-0" and metric.startswith("$SYS/"):
+            news = [at_s for n, at_s in enumerate(track.at_s) if n not in track.held]
+            assert all(after - at > 0.5 for at, after in pairwise(news)), metric
+            assert len(news) < len(track.at_s), metric
     # The observer is one more client of the broker, and of no population.
     assert max(tracks["broker-0", "$SYS/clients/connected"].values) == 22
     assert max(tracks["device", "connected"].values) == 20

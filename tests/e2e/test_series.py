@@ -24,7 +24,7 @@ stages: [connect, {publish: 500ms}]
 thresholds: [device.connected == 4]
 """
 CLIENTS = "populations.device.clients"
-NO_THRESHOLD = ("--set", "thresholds=[device.lost == 0]")
+NO_THRESHOLD = ("--set", "thresholds=[device.connect_failed == 0]")
 Gone = Callable[[Sequence[int]], None]
 
 

@@ -74,6 +74,7 @@ impl EventLoop {
             }
         }
         let wheel = Wheel::new(clients.len(), now_ns);
+        let pause = Pause::new(setup.coalescing_ns(), setup.shard.count());
         let next_snapshot_ns = now_ns + setup.plan.snapshot_interval_ns;
         let shared = Shared::new(setup, host);
         Self {
@@ -94,7 +95,7 @@ impl EventLoop {
             settled: false,
             since_ns: now_ns,
             joins_from_ns: 0,
-            pause: Pause::default(),
+            pause,
             timers_ns: 0,
             busy_since_ns: now_ns,
         }

@@ -179,6 +179,15 @@ impl Setup {
         first.or_else(|| in_text().filter(is_ours))
     }
 
+    /// Longest time that timers wait for each other, in nanoseconds: short enough that no message
+    /// is left out as too late because of it.
+    pub fn coalescing_ns(&self) -> u64 {
+        let publications = self.populations.iter().flat_map(|p| &p.publications);
+        let skipping = publications.filter(|p| p.skips_late).filter_map(|p| p.pacer.as_ref());
+        let periods_ns = skipping.map(|pacer| (pacer.shortest_ns() / 4.0) as u64);
+        periods_ns.fold(self.plan.coalescing_ns, u64::min)
+    }
+
     /// Clients of this agent.
     pub fn clients(&self) -> usize {
         self.populations.iter().map(|p| p.share as usize).sum()

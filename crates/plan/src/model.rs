@@ -30,6 +30,10 @@ pub struct Plan {
     pub snapshot_interval_ns: u64,
     /// How long without progress the drain after a publish stage waits, in nanoseconds.
     pub drain_ns: u64,
+    /// Longest time that timers of clients wait to be handled together, in nanoseconds: the
+    /// lateness that an agent adds by itself. 0: each timer is handled by itself.
+    #[serde(default)]
+    pub coalescing_ns: u64,
     /// A subscriber that gets nothing for so long though messages are due to it has stalled, in
     /// nanoseconds; `None`: nobody looks.
     #[serde(default)]

@@ -34,6 +34,12 @@ impl Pacer {
         }
     }
 
+    /// The shortest period that any client has, in nanoseconds.
+    #[must_use]
+    pub const fn shortest_ns(&self) -> f64 {
+        self.period_ns * (1.0 - self.spread)
+    }
+
     /// The period of `client` (its index over all agents), in nanoseconds.
     #[must_use]
     pub fn period_ns(&self, client: u32) -> f64 {

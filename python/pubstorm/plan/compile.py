@@ -21,6 +21,9 @@ from pubstorm.scenario.target import SOURCES_MAX, Target
 from pubstorm.scenario.tls import Tls
 from pubstorm.units import PartOf
 
+COALESCING_PART, COALESCING_MAX_NS = 10, 1_000_000
+"""Timers wait for each other for this part of the lateness that counts as valid, up to 1 ms."""
+
 
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
@@ -35,6 +38,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         sources=_sources(scenario, targets),
         snapshot_interval_ns=scenario.snapshot_interval,
         drain_ns=scenario.drain,
+        coalescing_ns=_coalescing_ns(scenario),
         stall_ns=None if scenario.topology.bridges else scenario.stall_after,
         populations=tuple(_population(scenario, division, targets) for division in divisions),
         stages=tuple(planned_stages(scenario)),
@@ -43,6 +47,14 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         slowed(compiled, index, division) for index, division in enumerate(divisions)
     )
     return compiled.model_copy(update={"populations": populations})
+
+
+def _coalescing_ns(scenario: Scenario) -> int:
+    """Returns how long timers wait for each other: by default a small part of the lateness that
+    counts as valid."""
+    if scenario.fleet.coalescing is not None:
+        return scenario.fleet.coalescing
+    return min(scenario.validity.lateness_p99 // COALESCING_PART, COALESCING_MAX_NS)
 
 
 def provisional_plan(scenario: Scenario) -> plan.Plan:

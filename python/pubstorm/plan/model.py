@@ -454,6 +454,9 @@ class Plan(Frozen):
     """Time between two snapshots, in nanoseconds."""
     drain_ns: U64
     """How long without progress the drain after a publish stage waits, in nanoseconds."""
+    coalescing_ns: U64 = 0
+    """Longest time that timers of clients wait to be handled together, in nanoseconds: the lateness
+    that an agent adds by itself. 0: each timer is handled by itself."""
     stall_ns: PositiveU64 | None = None
     """A subscriber that gets nothing for so long though messages are due to it has stalled, in
     nanoseconds; null: nobody looks."""

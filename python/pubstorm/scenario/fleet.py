@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, WithJsonSchema
 
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import Bandwidth, SmallCount, one_of
+from pubstorm.scenario.fields import Bandwidth, Duration, SmallCount, one_of
 from pubstorm.units import Quantity, UnfitError, count, factor, size_bytes
 
 
@@ -68,5 +68,10 @@ class Fleet(Part):
     ] = "fail"
     """What becomes of a run that loses an engine: it ends and is invalid; it goes on without the
     clients of that one; or another engine plays them from then on."""
+    coalescing: Duration | None = None
+    """Longest time that timers of clients wait to be handled together, which makes messages late by
+    as much: latencies from the intended send contain it, those from the actual send do not. `0s`
+    handles each timer by itself, and takes up to three times the CPU. Default: a tenth of
+    `validity.lateness_p99`, at most 1 ms."""
     host: FleetHost = FleetHost()
     """A host of the cluster, for `pubstorm check --on ray`."""

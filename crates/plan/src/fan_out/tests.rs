@@ -47,6 +47,7 @@ pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: b
         sources: Vec::new(),
         snapshot_interval_ns: 1,
         drain_ns: 1,
+        coalescing_ns: 0,
         populations,
         stages: Vec::new(),
     }

@@ -55,7 +55,7 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff check --fix .
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
-	cargo build --locked --release -p pubstorm-engine -p pubstorm-zmq -p pubstorm-floor
+	cargo build --locked --release $(PROGRAMS) -p pubstorm-floor
 	$(BIN)/python -m benches.bench && $(BIN)/python -m benches.publisher
 	$(BIN)/python -m benches.report && $(BIN)/python -m benches.seeding
 

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benches import machine, table
+from benches.agents import AGENT_CASES
 from benches.cases import CASES, Case, Scale
+from benches.controller import CONTROLLER_CASES
 from benches.programs import ProgramError, Programs
 from benches.table import Row
 
 ROOT = Path(__file__).parent.parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 FULL = Scale(seconds=5.0, blast_messages=20_000_000, blast_seconds=3.0)
+ALL_CASES = (*CASES, *AGENT_CASES, *CONTROLLER_CASES)
 QUICK = Scale(seconds=2.0, blast_messages=5_000_000, blast_seconds=1.0)
 
 
@@ -28,7 +31,10 @@ def main(arguments: Sequence[str]) -> int:
     programs = Programs(options.programs)
     if missing := programs.missing():
         print(f"error: not built: {', '.join(missing)} in {options.programs}", file=sys.stderr)
-        print("hint: cargo build --release -p pubstorm-engine -p pubstorm-floor", file=sys.stderr)
+        print(
+            "hint: cargo build --release -p pubstorm-engine -p pubstorm-floor -p pubstorm-broker",
+            file=sys.stderr,
+        )
         return 2
     scale = QUICK if options.quick else FULL
     rounds = options.rounds or (2 if options.quick else 5)
@@ -37,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{rounds} rounds, payloads of 100 bytes, loopback; median (least–most)\n", flush=True)
     rows = []
     try:
-        for case in CASES:
+        for case in ALL_CASES:
             if not options.only or case.name in options.only:
                 rows.append(_measure(case, programs, scale, rounds))
     except ProgramError as error:
@@ -57,7 +63,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="2 short rounds")
     parser.add_argument("--rounds", type=_positive, help="pairs of runs of each case (default 5)")
-    names = [case.name for case in CASES]
+    names = [case.name for case in ALL_CASES]
     parser.add_argument("--only", action="append", choices=names, help="this case; repeatable")
     parser.add_argument("--programs", type=Path, default=BUILT, help="where they were built")
     return parser.parse_args(arguments)

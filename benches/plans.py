@@ -11,6 +11,8 @@ from typing import Any
 Json = dict[str, Any]
 
 SECOND_NS = 1_000_000_000
+COALESCING_NS = 1_000_000
+"""What a scenario has by default."""
 FIRST_CLIENT = 10_000
 PAYLOAD_BYTES = 100
 STAMP_BYTES = 32
@@ -34,6 +36,7 @@ def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json
         "sources": [],
         "snapshot_interval_ns": SECOND_NS,
         "drain_ns": 2 * SECOND_NS,
+        "coalescing_ns": COALESCING_NS,
         "populations": list(populations),
         "stages": list(stages),
     }
@@ -44,6 +47,7 @@ def population(
     *,
     first: int = FIRST_CLIENT,
     filters: Sequence[str] = (),
+    qos: int = 0,
     publications: Sequence[Json] = (),
 ) -> Json:
     """Clients that do not connect again: a lost connection is to show."""
@@ -64,7 +68,7 @@ def population(
         "connect_timeout_ns": 10 * SECOND_NS,
         "reconnect": None,
         "read_rate_per_s": None,
-        "subscriptions": [{"filter": text, "qos": 0} for text in filters],
+        "subscriptions": [{"filter": text, "qos": qos} for text in filters],
         "publications": list(publications),
     }
 

@@ -44,6 +44,11 @@ class Programs:
         return self.directory / "pubstorm-engine"
 
     @property
+    def broker(self) -> Path:
+        """The embedded broker."""
+        return self.directory / "pubstorm-broker"
+
+    @property
     def proxy(self) -> Path:
         """The proxy between brokers."""
         return self.directory / "pubstorm-proxy"
@@ -55,7 +60,7 @@ class Programs:
 
     def missing(self) -> list[str]:
         """Names of the programs that are not built."""
-        return [path.name for path in (self.floor, self.engine) if not path.is_file()]
+        return [path.name for path in (self.floor, self.engine, self.broker) if not path.is_file()]
 
 
 class Child:
@@ -272,6 +277,32 @@ def run_engine(
     return run
 
 
+def run_engines(programs: Programs, plan: Json, agents: int) -> list[EngineRun]:
+    """Plays a plan on so many agents, stage by stage, each as soon as all have settled."""
+    runs = [EngineRun() for _ in range(agents)]
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(Child(programs.engine, "--shard", f"{index}/{agents}"))
+            for index in range(agents)
+        ]
+        for child in children:
+            child.write(plan)
+        for child in children:
+            child.read("hello")
+        for index in range(len(plan["stages"])):
+            at_ns = time.monotonic_ns() + STAGE_DELAY_NS
+            for child in children:
+                child.write({"command": "stage", "index": index, "at_ns": at_ns})
+            for child, run in zip(children, runs, strict=True):
+                settle(child, index, run)
+        for child, run in zip(children, runs, strict=True):
+            child.write({"command": "stop"})
+            while (last := child.read("snapshot", "bye"))["kind"] == "snapshot":
+                run.add(last)
+            run.kernel_cpu_ns = child.wait()
+    return runs
+
+
 def play_stage(
     child: Child, index: int, run: EngineRun, told: Callable[[], Json] | None = None
 ) -> Json:
@@ -282,6 +313,11 @@ def play_stage(
     if told:
         time.sleep(2 * STAGE_DELAY_NS / 1e9)  # the stage has begun
         child.write(told())
+    return settle(child, index, run)
+
+
+def settle(child: Child, index: int, run: EngineRun) -> Json:
+    """Reads what an agent says until it has settled in a stage; returns its last snapshot."""
     snapshot: Json = {"stage": None, "settled": False}
     while not (snapshot["stage"] == index and snapshot["settled"]):
         snapshot = child.read("snapshot")

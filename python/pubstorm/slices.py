@@ -4,17 +4,20 @@ knows neither plan nor phase."""
 
 from __future__ import annotations
 
+import marshal
+import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from pubstorm.histogram import Histogram, HistogramSum
 
 SECOND_NS = 10**9
 SLICES_MAX = 512
-"""Slices of a series at most: an hour has 450 of 8 s. One of 400 buckets takes 4 kB, so that ten
-series of an hour take 18 MB."""
+"""Slices of a series at most: an hour has 450 of 8 s. One of 400 buckets takes half a kB, so that
+ten series take 3 MB."""
 
 Measure = Literal["delivery", "acknowledgement", "lateness"]
 
@@ -29,40 +32,21 @@ class Series:
     """Index of the population; 0 for lateness, which is the engine's."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A histogram in ten bytes a bucket."""
+def _packed(histogram: Histogram) -> bytes:
+    """A histogram in one or two bytes a bucket: neighbours are alike, and compress well."""
+    indices = [index for index, _ in histogram.buckets]
+    steps = array("H", (high - low for low, high in pairwise([0, *indices])))
+    numbers = array("Q", (number for _, number in histogram.buckets))
+    sums = histogram.model_copy(update={"buckets": ()}).model_dump()
+    return zlib.compress(marshal.dumps((sums, steps.tobytes(), numbers.tobytes())), 1)
 
-    counts: tuple[int, int, int, int, int, int]
-    indices: array[int]
-    numbers: array[int]
 
-    @classmethod
-    def of(cls, histogram: Histogram) -> _Packed:
-        return cls(
-            (
-                histogram.count,
-                histogram.sum_ns,
-                histogram.min_ns,
-                histogram.max_ns,
-                histogram.negative_total,
-                histogram.negative_min_ns,
-            ),
-            array("H", (index for index, _ in histogram.buckets)),
-            array("Q", (number for _, number in histogram.buckets)),
-        )
-
-    def histogram(self) -> Histogram:
-        count, sum_ns, min_ns, max_ns, negative_total, negative_min_ns = self.counts
-        return Histogram.model_construct(
-            count=count,
-            sum_ns=sum_ns,
-            min_ns=min_ns,
-            max_ns=max_ns,
-            negative_total=negative_total,
-            negative_min_ns=negative_min_ns,
-            buckets=tuple(zip(self.indices, self.numbers, strict=True)),
-        )
+def _unpacked(packed: bytes) -> Histogram:
+    sums, steps, numbers = marshal.loads(zlib.decompress(packed))
+    indices = accumulate(array("H", steps))
+    return Histogram.model_construct(
+        **{**sums, "buckets": tuple(zip(indices, array("Q", numbers), strict=True))}
+    )
 
 
 class Slices:
@@ -75,7 +59,7 @@ class Slices:
         self._first_ns: int | None = None
         self._last_ns = 0
         self._growing: dict[_Key, HistogramSum] = {}
-        self._packed: dict[_Key, _Packed] = {}
+        self._packed: dict[_Key, bytes] = {}
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Slices):
@@ -118,25 +102,25 @@ class Slices:
             growing = self._growing[key] = HistogramSum()
             packed = self._packed.pop(key, None)
             if packed is not None:
-                growing.add(packed.histogram())
+                growing.add(_unpacked(packed))
         growing.add(histogram)
 
     def _pack(self, before: int) -> None:
         """Packs the slices before a place: only late intervals still come to them."""
         for key in [key for key in self._growing if key[1] < before]:
-            self._packed[key] = _Packed.of(self._growing.pop(key).value())
+            self._packed[key] = _packed(self._growing.pop(key).value())
 
     def _histogram(self, key: _Key) -> Histogram | None:
         growing, packed = self._growing.get(key), self._packed.get(key)
         if growing is not None:
             return growing.value()
-        return None if packed is None else packed.histogram()
+        return None if packed is None else _unpacked(packed)
 
     def _histograms(self) -> Iterator[tuple[_Key, Histogram]]:
         for key, growing in self._growing.items():
             yield key, growing.value()
         for key, packed in self._packed.items():
-            yield key, packed.histogram()
+            yield key, _unpacked(packed)
 
     def _stretch(self, first_ns: int, last_ns: int) -> None:
         """Makes room for a span, in wider slices where it takes too many."""
@@ -151,7 +135,7 @@ class Slices:
         narrow, narrow_ns = self._packed, self.width_ns
         self._packed, self.width_ns = {}, width_ns
         for series, place in sorted(narrow, key=lambda key: key[1]):
-            histogram = narrow.pop((series, place)).histogram()
+            histogram = _unpacked(narrow.pop((series, place)))
             self._put((series, place * narrow_ns // width_ns), histogram)
 
 

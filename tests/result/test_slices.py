@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,3 +70,18 @@ def test_a_span_shorter_than_a_slice_has_those_that_begin_in_it() -> None:
     slices.add_interval(series, 10 * SECOND_NS, Histogram.of([7]))
     assert slices.between(series, 10 * SECOND_NS, 10 * SECOND_NS + 5).count == 1
     assert slices.between(series, 20 * SECOND_NS, 30 * SECOND_NS).count == 0
+
+
+def test_a_slice_takes_a_small_part_of_what_its_buckets_take() -> None:
+    buckets = tuple((1000 + index, 1 + index % 50) for index in range(400))
+    histogram = Histogram(count=1, sum_ns=1, min_ns=1, max_ns=1, buckets=buckets)
+    slices, series = Slices(), Series(0, "delivery", 0)
+    tracemalloc.start()
+    try:
+        for second in range(300):
+            slices.add_interval(series, second * SECOND_NS, histogram)
+        bytes_each = tracemalloc.get_traced_memory()[0] / 300
+    finally:
+        tracemalloc.stop()
+    assert bytes_each < 1200
+    assert slices.between(series, 0, 2 * SECOND_NS).buckets[0] == (1000, 2)

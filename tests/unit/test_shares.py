@@ -392,6 +392,14 @@ def test_values_out_of_range_are_told(override: str, problem: str) -> None:
     assert any(each.startswith(problem) for each in found), found
 
 
+def test_timers_wait_for_each_other_a_small_part_of_the_lateness_that_is_valid() -> None:
+    assert plan().coalescing_ns == 1_000_000
+    assert plan("", "validity.lateness_p99=1ms").coalescing_ns == 100_000
+    assert plan("", "validity.lateness_p99=1s").coalescing_ns == 1_000_000
+    assert plan("", "fleet.coalescing=0s").coalescing_ns == 0
+    assert plan("", "fleet.coalescing=3ms").coalescing_ns == 3_000_000
+
+
 def test_nobody_looks_for_stalls_over_bridges_or_where_it_is_not_asked() -> None:
     assert plan().stall_ns == 10 * SECOND_NS
     assert plan("", "stall_after=never").stall_ns is None

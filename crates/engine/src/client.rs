@@ -12,6 +12,7 @@ mod wills;
 use mqtt::KeepAlive;
 use plan::{End, Random, Reason};
 
+use crate::pause;
 use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::socket::Route;
@@ -146,15 +147,22 @@ impl Client {
             return None;
         }
         let mut deadline_ns = u64::MAX;
+        let population = &shared.setup.plan.populations[self.population()];
+        let together = |at_ns, span_ns| pause::together(at_ns, span_ns, shared.setup.shard);
         match self.phase {
             Phase::Idle | Phase::GaveUp | Phase::Away => {}
-            Phase::Connecting | Phase::Greeting | Phase::Subscribing | Phase::Waiting => {
-                deadline_ns = self.deadline_ns;
+            Phase::Connecting | Phase::Greeting | Phase::Subscribing => {
+                deadline_ns = together(self.deadline_ns, population.connect_timeout_ns);
+            }
+            Phase::Waiting => {
+                let wait_ns = population.reconnect.map_or(0, |reconnect| reconnect.min_ns);
+                deadline_ns = together(self.deadline_ns, wait_ns);
             }
             Phase::Ready => {
-                let keep_alive_s = shared.setup.plan.populations[self.population()].keep_alive_s;
-                let keep_alive_ns = self.session.keep_alive_deadline(keep_alive_s);
-                deadline_ns = self.next_due_ns.min(keep_alive_ns.unwrap_or(u64::MAX));
+                let keep_alive_ns = self.session.keep_alive_deadline(population.keep_alive_s);
+                let span_ns = u64::from(population.keep_alive_s) * plan::SECOND_NS;
+                let ping_ns = keep_alive_ns.map_or(u64::MAX, |at_ns| together(at_ns, span_ns));
+                deadline_ns = self.next_due_ns.min(ping_ns);
                 if self.paused {
                     deadline_ns = deadline_ns.min(self.resume_ns(shared));
                 }

@@ -2,11 +2,27 @@
 //! exact and dear, to wake now and then is cheap and late. The more timers fire in the whole
 //! fleet, the longer they wait, up to the bound of the plan.
 
+use plan::Shard;
+
 /// Time over which timers are counted, in nanoseconds.
 const SPAN_NS: u64 = 10_000_000;
 /// Pause for each timer a second of the whole fleet, in nanoseconds: 1 ms at 4000 a second. Below
 /// that a pause is shorter than the time between two timers, and makes few of them late.
 const PAUSE_NS_PER_RATE: u64 = 250;
+
+/// Timers that may be late fire together, at instants so far apart at most, in nanoseconds.
+const TOGETHER_NS: u64 = 100_000_000;
+/// Such a timer is late by this part of its span at most.
+const TOGETHER_PART: u64 = 16;
+
+/// The instant at which a timer fires that may be late: a keep-alive, a timeout or a back-off of a
+/// span, due at `at_ns`. Timers of one agent fire together, those of different agents do not.
+pub fn together(at_ns: u64, span_ns: u64, shard: Shard) -> u64 {
+    let grid_ns = (span_ns / TOGETHER_PART).min(TOGETHER_NS);
+    let shift_ns = grid_ns * u64::from(shard.index()) / u64::from(shard.count());
+    let shifted_ns = at_ns.saturating_add(shift_ns);
+    shifted_ns.checked_next_multiple_of(grid_ns).map_or(at_ns, |next_ns| next_ns - shift_ns)
+}
 
 /// The pause after handling timers, by how many have fired lately.
 pub struct Pause {
@@ -41,6 +57,8 @@ impl Pause {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const MAX_NS: u64 = 1_000_000;
@@ -63,6 +81,28 @@ mod tests {
         let shares: Vec<u64> =
             [1, 2, 4].map(|n| pause_ns_at(2000 / n, Pause::new(MAX_NS, n as u32))).to_vec();
         assert!(shares.iter().all(|pause| (450_000..550_000).contains(pause)), "{shares:?}");
+    }
+
+    #[test]
+    fn timers_that_may_be_late_fire_together() {
+        const MINUTE_NS: u64 = 60 * plan::SECOND_NS;
+        let shards = [Shard::WHOLE, Shard::new(1, 2).unwrap()];
+        let instants = shards.map(|shard| {
+            let due = (0..1000).map(|k| MINUTE_NS + k * 1_000_000);
+            let fired = due.clone().map(|at_ns| together(at_ns, MINUTE_NS, shard));
+            assert!(fired.clone().zip(due).all(|(fired, due)| fired - due < TOGETHER_NS));
+            fired.collect::<BTreeSet<u64>>()
+        });
+        assert!(instants.iter().all(|each| (10..=11).contains(&each.len())), "{instants:?}");
+        assert!(instants[0].is_disjoint(&instants[1]), "each agent has instants of its own");
+    }
+
+    #[test]
+    fn a_short_span_is_late_by_a_small_part_of_it() {
+        let fired = |span_ns| together(123_456_789, span_ns, Shard::WHOLE) - 123_456_789;
+        assert!(fired(1_000_000) < 1_000_000 / TOGETHER_PART);
+        assert_eq!((fired(0), fired(15)), (0, 0));
+        assert_eq!(together(u64::MAX, plan::SECOND_NS, Shard::new(1, 2).unwrap()), u64::MAX);
     }
 
     #[test]

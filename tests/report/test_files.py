@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -184,3 +185,12 @@ def test_markdown_has_the_tables_of_the_page(failed_run: Path) -> None:
     ):
         assert f"## {title}\n" in text
     assert "Everything watched" in text
+
+
+def test_reports_that_cannot_be_loaded_cost_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pubstorm.report.files", None)
+    problems = list(write_reports(tmp_path, lambda _name, _text: True))
+    assert len(problems) == 1
+    assert problems[0].startswith("there are no reports: ModuleNotFoundError")

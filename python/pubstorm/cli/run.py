@@ -16,13 +16,9 @@ from pubstorm.invocation import Invocation
 from pubstorm.live import Live, live_for
 from pubstorm.output import never_waiting, warn
 from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
-from pubstorm.report.search import render_answer, render_search
-from pubstorm.report.series import render_series, render_verdicts
 from pubstorm.report.text import render, render_verdict
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
-from pubstorm.search import resume_search, run_search
-from pubstorm.series import resume_series, run_series
 from pubstorm.signals import INTERRUPTED
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
@@ -89,24 +85,36 @@ def _played(
                 "the folder holds them",
             )
         if (resume / SEARCH_FILE).exists():
+            from pubstorm.search import resume_search
+
             return resume_search(resume, live)
+        from pubstorm.series import resume_series
+
         return resume_series(resume, live)
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
     loaded = asked.load()
     if loaded.steps:
+        from pubstorm.series import run_series
+
         return run_series(loaded, asked, out, live)
     if loaded.search is not None:
+        from pubstorm.search import run_search
+
         return run_search(loaded, asked, out, live)
     return run_scenario(loaded, RunOptions(out, asked.command(), reports=asked.reports), live)
 
 
 def _told_series(series: Series, console: Console, quiet: bool) -> int:
+    from pubstorm.report.series import render_series, render_verdicts
+
     (render_verdicts if quiet else render_series)(series, console)
     return INTERRUPTED if series.interrupted else max(map(_code, series.steps))
 
 
 def _told_search(search: SearchResult, console: Console, quiet: bool) -> int:
+    from pubstorm.report.search import render_answer, render_search
+
     (render_answer if quiet else render_search)(search, console)
     return INTERRUPTED if search.interrupted else EXIT_CODES[search.status]
 

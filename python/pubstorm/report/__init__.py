@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pubstorm.report.search import render_search
-from pubstorm.report.series import render_series
 from pubstorm.report.stored import (
     RESULT_FILE,
     SCENARIO_FILE,
@@ -42,8 +40,11 @@ def write_reports(directory: Path, write: Write) -> Iterator[str]:
 
     Imports what makes pages here, since a run needs none of it before its end.
     """
-    from pubstorm.report.files import write_files
-
+    try:
+        from pubstorm.report.files import write_files
+    except (OSError, ImportError, MemoryError) as error:
+        yield f"there are no reports: {type(error).__name__}: {error}"
+        return
     yield from write_files(directory, write)
 
 
@@ -56,8 +57,12 @@ def render_directory(directory: Path, console: Console) -> None:
     """Renders what is stored in a directory, a run, a series or a search, on the terminal again."""
     where = {"run_directory": str(directory)}
     if (directory / SERIES_FILE).exists():
+        from pubstorm.report.series import render_series
+
         render_series(load_series(directory).model_copy(update=where), console)
     elif (directory / SEARCH_FILE).exists():
+        from pubstorm.report.search import render_search
+
         render_search(load_search(directory).model_copy(update=where), console)
     else:
         render(load_result(directory).model_copy(update=where), console)

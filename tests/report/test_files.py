@@ -191,6 +191,6 @@ def test_reports_that_cannot_be_loaded_cost_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pubstorm.report.files", None)
-    problems = list(write_reports(tmp_path, lambda _name, _text: True))
+    problems = list(write_reports(tmp_path, lambda _name, _text: None))
     assert len(problems) == 1
     assert problems[0].startswith("there are no reports: ModuleNotFoundError")

@@ -18,6 +18,7 @@ pub fn empty(seed: u64) -> Plan {
         sources: Vec::new(),
         snapshot_interval_ns: S,
         drain_ns: S,
+        coalescing_ns: 1_000_000,
         stall_ns: None,
         populations: Vec::new(),
         stages: Vec::new(),

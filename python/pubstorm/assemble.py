@@ -464,14 +464,15 @@ class Assembly:
 
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
-    """Levels at which messages from one population may reach another: the lower of both. ZeroMQ
-    has none."""
+    """Levels at which messages of one population, or the wills of one that publishes nothing, may
+    reach another: the lower of both. ZeroMQ has none."""
     if publisher.version != "mqtt-3.1.1":
         return ()
     wills = () if publisher.will is None else (publisher.will,)
+    messages = publisher.publications or wills
     levels = {
         min(message.qos, subscription.qos)
-        for message in (*publisher.publications, *wills)
+        for message in messages
         for subscription in receiver.subscriptions
     }
     return tuple(sorted(levels))

@@ -130,7 +130,7 @@ class _Stage:
 
     def short(self) -> ShortStage | None:
         """The stage, if it has an open loop, no change or fault, and too few intervals."""
-        intervals = (self._end_ns - self._span.from_ns) // self._width_ns
+        intervals = max(self._end_ns - self._span.from_ns, 0) // self._width_ns
         if self._beginnings or intervals >= MIN_INTERVALS or not next(self._cuts()).due.is_open:
             return None
         name = self._run.plan.stages[self._span.index].name

@@ -21,7 +21,7 @@ FILES = {
     "result.json": "the whole result: figures, histograms, verdict",
     "report.md": "the tables of this page as Markdown",
     "junit.xml": "thresholds and validity as test cases, for CI systems",
-    "samples.csv": "every reading over time: seconds, source, metric, value",
+    "samples.csv": "every reading over time: seconds, source, metric, value, repeated or not",
     "latencies.hlog": "the latency histograms as an HdrHistogram log, in nanoseconds",
     "snapshots.jsonl": "what each engine reported, once an interval",
     "scenario.yaml": "the scenario as it was written",

@@ -99,6 +99,8 @@ populations:
     publications: [{{topic: down/a, rate: 20/s, qos: 1}}]
   backend: {{clients: 1, username: backend, password: all, subscriptions: ["#"]}}
 stages: [connect, {{publish: 1s}}, {{hold: 500ms}}]
+# What the broker refuses never arrives.
+thresholds: [wrong.never_ready == 2, nobody.never_ready == 1, curious.lost > 0, backend.lost > 0]
 """
 
 
@@ -171,6 +173,8 @@ populations:
     publications: [{{topic: "up/{{n}}", rate: 20/s, qos: 1, retain: true}}]
 stages: [connect, {{publish: 300ms}}]
 sweep: {{pause: 0s, vary: {{seed: [1, 2]}}, broker: same}}
+# Nothing is published to the subscribers: they are sessions to be removed.
+defaults: off
 """
 
 

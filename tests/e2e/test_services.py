@@ -33,7 +33,11 @@ populations:
     password: "secret-{{n}}"
     reconnect: never
 stages: [connect, {{publish: {time}}}]
-thresholds: [device.lost == 0, device.connected == 50, redis.keys == 100]
+thresholds:
+  - device.lost == 0
+  - device.connected == 50
+  - stranger.never_ready == 7
+  - redis.keys == 100
 """
 
 

@@ -1,12 +1,15 @@
-//! One timer for each client: a hierarchical wheel of four levels of 256 slots (Varghese and
+//! One timer for each client: a hierarchical wheel of six levels of 256 slots (Varghese and
 //! Lauck, 1987), its lists threaded through one array, so that setting and cancelling are a few
-//! writes and nothing is allocated. A timer never fires early and at most one tick late. It knows
-//! clients by index only.
+//! writes and nothing is allocated. A timer never fires early and at most one tick late. Ticks
+//! have 48 bits, which reach as far as nanoseconds do in 64. It knows clients by index only.
 
 /// Length of a tick as a power of two: 65.5 µs.
 const TICK_SHIFT: u32 = 16;
 const SLOTS: usize = 256;
-const LEVELS: usize = 4;
+const LEVELS: usize = 6;
+/// The last tick, which is never reached.
+const TICK_MAX: u64 = (1 << (8 * LEVELS)) - 1;
+const _: () = assert!(TICK_MAX == u64::MAX >> TICK_SHIFT);
 const NONE: u32 = u32::MAX;
 /// Where a client without a timer points.
 const IDLE: u16 = u16::MAX;
@@ -16,16 +19,19 @@ const IDLE: u16 = u16::MAX;
 pub struct Link {
     next: u32,
     previous: u32,
-    tick: u32,
+    tick_low: u32,
+    tick_high: u16,
     slot: u16,
 }
+
+const _: () = assert!(size_of::<Link>() == 16);
 
 /// The wheel.
 pub struct Wheel {
     /// Instant of tick 0, in nanoseconds.
     origin_ns: u64,
     /// Last tick whose timers have fired.
-    current: u32,
+    current: u64,
     heads: Box<[u32; SLOTS * LEVELS]>,
     /// One bit for each slot that is not empty.
     occupied: [[u64; SLOTS / 64]; LEVELS],
@@ -35,7 +41,7 @@ pub struct Wheel {
 impl Wheel {
     /// A wheel without timers, for `clients` clients, that starts at `now_ns`.
     pub fn new(clients: usize, now_ns: u64) -> Self {
-        let idle = Link { next: NONE, previous: NONE, tick: 0, slot: IDLE };
+        let idle = Link { next: NONE, previous: NONE, tick_low: 0, tick_high: 0, slot: IDLE };
         Self {
             origin_ns: now_ns,
             current: 0,
@@ -49,7 +55,7 @@ impl Wheel {
     pub fn set(&mut self, client: u32, deadline_ns: u64) {
         self.cancel(client);
         let elapsed = deadline_ns.saturating_sub(self.origin_ns);
-        let tick = elapsed.div_ceil(1 << TICK_SHIFT).min(u64::from(u32::MAX)) as u32;
+        let tick = elapsed.div_ceil(1 << TICK_SHIFT).min(TICK_MAX);
         self.insert(client, tick.max(self.current + 1));
     }
 
@@ -75,50 +81,41 @@ impl Wheel {
     /// Moves to `now_ns` and appends the clients whose timers fired to `due`.
     pub fn advance(&mut self, now_ns: u64, due: &mut Vec<u32>) {
         let elapsed = now_ns.saturating_sub(self.origin_ns) >> TICK_SHIFT;
-        let target = elapsed.min(u64::from(u32::MAX - 1)) as u32;
+        let target = elapsed.min(TICK_MAX - 1);
         while self.current < target {
-            let block_end = self.current | 0xff;
-            match self.next_slot(0, (self.current & 0xff) as usize + 1) {
-                Some(slot) => {
-                    let tick = (self.current & !0xff) + slot as u32;
-                    if tick > target {
-                        self.current = target;
-                        return;
-                    }
-                    self.current = tick;
-                    self.fire(slot, due);
-                }
-                None if block_end >= target => self.current = target,
-                None => {
-                    self.current = block_end + 1;
-                    self.cascade();
-                    self.fire(0, due);
-                }
-            }
+            self.current = self.next_tick().map_or(target, |tick| tick.min(target));
+            self.cascade();
+            self.fire((self.current & 0xff) as usize, due);
         }
     }
 
     /// An instant not after the next timer, in nanoseconds; `None` without timers.
     pub fn next_ns(&self) -> Option<u64> {
+        self.next_tick().map(|tick| self.origin_ns.saturating_add(tick << TICK_SHIFT))
+    }
+
+    /// The first tick of the next occupied slot.
+    fn next_tick(&self) -> Option<u64> {
         (0..LEVELS).find_map(|level| {
             let shift = 8 * level as u32;
             let digit = (self.current >> shift & 0xff) as usize;
             self.next_slot(level, digit + 1).map(|slot| {
-                let above = u64::from(self.current) >> shift >> 8 << 8 << shift;
-                let tick = above + ((slot as u64) << shift);
-                self.origin_ns + (tick << TICK_SHIFT)
+                let above = self.current >> shift >> 8 << 8 << shift;
+                above + ((slot as u64) << shift)
             })
         })
     }
 
-    fn insert(&mut self, client: u32, tick: u32) {
-        let level = (31 - (tick ^ self.current).max(1).leading_zeros()) as usize / 8;
+    fn insert(&mut self, client: u32, tick: u64) {
+        let level = (63 - (tick ^ self.current).max(1).leading_zeros()) as usize / 8;
         let slot = level * SLOTS + (tick >> (8 * level as u32) & 0xff) as usize;
         let next = std::mem::replace(&mut self.heads[slot], client);
         if next != NONE {
             self.links[next as usize].previous = client;
         }
-        self.links[client as usize] = Link { next, previous: NONE, tick, slot: slot as u16 };
+        let (tick_low, tick_high, slot_id) = (tick as u32, (tick >> 32) as u16, slot as u16);
+        self.links[client as usize] =
+            Link { next, previous: NONE, tick_low, tick_high, slot: slot_id };
         self.mark(slot, true);
     }
 
@@ -137,14 +134,14 @@ impl Wheel {
     fn cascade(&mut self) {
         for level in (1..LEVELS).rev() {
             let shift = 8 * level as u32;
-            if self.current & ((1 << shift) - 1) != 0 {
+            if self.current & ((1u64 << shift) - 1) != 0 {
                 continue;
             }
             let mut client = self.empty(level * SLOTS + (self.current >> shift & 0xff) as usize);
             while client != NONE {
-                let Link { next, tick, .. } = self.links[client as usize];
-                self.insert(client, tick);
-                client = next;
+                let link = self.links[client as usize];
+                self.insert(client, link.tick());
+                client = link.next;
             }
         }
     }
@@ -171,6 +168,12 @@ impl Wheel {
     }
 }
 
+impl Link {
+    fn tick(&self) -> u64 {
+        u64::from(self.tick_high) << 32 | u64::from(self.tick_low)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,30 +181,40 @@ mod tests {
 
     const TICK_NS: u64 = 1 << TICK_SHIFT;
 
+    /// Up to 2^`bits` - 1 nanoseconds, so that each level of the wheel is as likely as the others.
+    fn up_to(bits: std::ops::RangeInclusive<u32>) -> impl Strategy<Value = u64> {
+        bits.prop_flat_map(|bits| 0..1u64 << bits)
+    }
+
     proptest! {
+        /// 2^33 ticks are 2^49 ns, 6.5 days; deadlines and steps reach up to 100 days.
         #[test]
         fn timers_fire_never_early_and_at_most_a_tick_late(
-            deadlines in prop::collection::vec(0u64..40_000_000_000, 1..100),
-            steps in prop::collection::vec(1u64..3_000_000_000, 1..60),
+            start in up_to(0..=53),
+            age in up_to(0..=53),
+            deadlines in prop::collection::vec(up_to(0..=53), 1..100),
+            steps in prop::collection::vec((up_to(0..=50), 0usize..100, up_to(0..=53)), 1..60),
             cancelled in prop::collection::hash_set(0u32..100, 0..20),
         ) {
-            let start = 12_345;
             let mut wheel = Wheel::new(deadlines.len(), start);
+            let (mut now, mut due) = (start + age, Vec::new());
+            wheel.advance(now, &mut due);
+            prop_assert!(due.is_empty());
             for (client, &deadline) in deadlines.iter().enumerate() {
-                wheel.set(client as u32, start + deadline / 2);
-                wheel.set(client as u32, start + deadline);
+                wheel.set(client as u32, now + deadline / 2);
+                wheel.set(client as u32, now + deadline);
             }
             let known = |c: &&u32| (**c as usize) < deadlines.len();
             cancelled.iter().filter(known).for_each(|&c| wheel.cancel(c));
             let mut waiting: std::collections::BTreeMap<u32, u64> = (0u32..)
-                .zip(deadlines.iter().map(|d| start + d))
+                .zip(deadlines.iter().map(|d| now + d))
                 .filter(|(client, _)| !cancelled.contains(client))
                 .collect();
-            let (mut now, mut due) = (start, Vec::new());
-            for step in steps {
+            for (step, client, deadline) in steps {
                 if let Some(next) = wheel.next_ns() {
                     let earliest = waiting.values().min().copied().unwrap();
-                    prop_assert!(next <= earliest + TICK_NS, "{next} after {earliest}");
+                    prop_assert!(next <= earliest.max(now) + TICK_NS, "{next} after {earliest}");
+                    prop_assert!(next + TICK_NS > now, "the loop would spin");
                 } else {
                     prop_assert!(waiting.is_empty());
                 }
@@ -212,8 +225,44 @@ mod tests {
                     prop_assert!(deadline <= now);
                 }
                 prop_assert!(waiting.values().all(|&deadline| deadline + 2 * TICK_NS > now));
+                let client = (client % deadlines.len()) as u32;
+                wheel.set(client, now + deadline);
+                waiting.insert(client, now + deadline);
             }
         }
+    }
+
+    /// Sets each timer again when it fires, as a keep-alive does, and sleeps in between.
+    #[test]
+    fn timers_of_a_run_of_thirty_days_all_fire_and_the_loop_never_spins() {
+        const PERIODS_S: [u64; 4] = [60, 300, 86_400, 14 * 86_400];
+        const DAYS_30_NS: u64 = 30 * 86_400 * 1_000_000_000;
+        let mut wheel = Wheel::new(PERIODS_S.len(), 0);
+        let mut due = Vec::new();
+        let mut fired = [0; PERIODS_S.len()];
+        (0u32..).zip(PERIODS_S).for_each(|(c, period)| wheel.set(c, period * 1_000_000_000));
+        let mut wakes = 0u64;
+        while let Some(now) = wheel.next_ns().filter(|&now| now <= DAYS_30_NS) {
+            wheel.advance(now, &mut due);
+            wakes += 1;
+            for client in due.drain(..) {
+                fired[client as usize] += 1;
+                let period_ns = PERIODS_S[client as usize] * 1_000_000_000;
+                wheel.set(client, (fired[client as usize] + 1) * period_ns);
+            }
+            assert!(wakes < 10 * 30 * 86_400 / 60, "{wakes} wakes, {fired:?}");
+        }
+        assert_eq!(fired, PERIODS_S.map(|period| 30 * 86_400 / period));
+    }
+
+    #[test]
+    fn the_end_of_time_is_a_deadline_like_others() {
+        let mut wheel = Wheel::new(1, 1 << 63);
+        let mut due = Vec::new();
+        wheel.set(0, u64::MAX);
+        wheel.advance(u64::MAX - 10 * TICK_NS, &mut due);
+        assert!(due.is_empty());
+        assert!(wheel.next_ns().is_some());
     }
 
     #[test]

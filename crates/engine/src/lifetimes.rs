@@ -37,7 +37,7 @@ struct Life {
     state: State,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// Has not been ready since it was told to come.
     #[default]
@@ -136,7 +136,8 @@ impl Lifetimes {
             let population = usize::from(population);
             let Some(lives) = &mut self.populations[population] else { continue };
             let life = &mut lives.clients[local as usize];
-            if std::mem::take(&mut life.turn_ns) == at_ns {
+            if life.turn_ns == at_ns {
+                life.turn_ns = 0;
                 let returns = life.state == State::Away;
                 return Some(Turn { population, local, at_ns, returns });
             }
@@ -148,8 +149,89 @@ impl Lifetimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const AGAIN_NS: u64 = 7;
+
+    /// A step of the property below; instants move by the number.
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        Arrive(u32),
+        Forget(u32),
+        Go(u32),
+        End,
+        Wait(u64),
+    }
+
+    /// A life in the naive model: state, next instant, lives begun.
+    type Model = (State, Option<u64>, u32);
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            3 => (0u32..4).prop_map(Act::Arrive),
+            2 => (0u32..4).prop_map(Act::Forget),
+            1 => (0u32..4).prop_map(Act::Go),
+            1 => Just(Act::End),
+            3 => (0u64..400).prop_map(Act::Wait),
+        ]
+    }
+
+    /// The earliest instant of the model that has come, with its client.
+    fn earliest(model: &[Model], now_ns: u64) -> Option<(u64, u32)> {
+        let turns = (0u32..).zip(model).filter_map(|(local, life)| Some((life.1?, local)));
+        turns.min().filter(|&(at_ns, _)| at_ns <= now_ns)
+    }
+
+    proptest! {
+        /// Each client has at most one instant to come: the last that was set and not taken back.
+        #[test]
+        fn lives_are_those_of_a_list_of_instants(acts in prop::collection::vec(act(), 1..200)) {
+            let mut lifetimes = lifetimes(Shard::WHOLE, 4);
+            let lifetime = lifetimes.populations[1].as_ref().unwrap().lifetime;
+            let mut model: [Model; 4] = Default::default();
+            let mut now_ns = 1;
+            for act in acts {
+                match act {
+                    Act::Arrive(local) => {
+                        lifetimes.arrive(1, local, now_ns);
+                        let (state, at_ns, begun) = &mut model[local as usize];
+                        if *state != State::On {
+                            let stay_ns = lifetime.stay_ns(5, 1, local, *begun);
+                            (*state, *at_ns) = (State::On, Some(now_ns + stay_ns));
+                            *begun += 1;
+                        }
+                    }
+                    Act::Forget(local) => {
+                        lifetimes.forget(1, local);
+                        (model[local as usize].0, model[local as usize].1) = (State::None, None);
+                    }
+                    Act::Go(local) => {
+                        lifetimes.go(1, local, now_ns);
+                        let (state, at_ns, _) = &mut model[local as usize];
+                        (*state, *at_ns) = (State::Away, Some(now_ns + AGAIN_NS));
+                    }
+                    Act::End => {
+                        lifetimes.end(1);
+                        model.iter_mut().for_each(|life| life.1 = None);
+                    }
+                    Act::Wait(ns) => now_ns += ns,
+                }
+                while let Some((at_ns, local)) = earliest(&model, now_ns) {
+                    let life = &mut model[local as usize];
+                    let returns = life.0 == State::Away;
+                    life.1 = None;
+                    let turn = Turn { population: 1, local, at_ns, returns };
+                    prop_assert_eq!(lifetimes.next(now_ns), Some(turn));
+                }
+                prop_assert_eq!(lifetimes.next(now_ns), None);
+                let arrived = model.iter().filter(|life| life.0 != State::None).count();
+                prop_assert_eq!(lifetimes.arrived(1), Some(arrived as u32));
+                if let Some((at_ns, _)) = earliest(&model, u64::MAX) {
+                    prop_assert!(lifetimes.next_ns().is_some_and(|next_ns| next_ns <= at_ns));
+                }
+            }
+        }
+    }
 
     fn lifetimes(shard: Shard, clients: u32) -> Lifetimes {
         let lifetime = Lifetime { min_ns: 100, max_ns: 900, again_ns: Some(AGAIN_NS) };

@@ -7,7 +7,8 @@ use std::cmp::Reverse;
 
 use plan::{Action, ChangeAction, Shard};
 
-use crate::shared::Shared;
+use crate::setup::Setup;
+use crate::shared::{Publishing, Shared};
 
 /// The changes of a stage that are not done yet.
 #[derive(Default)]
@@ -57,12 +58,23 @@ pub enum Step {
     },
 }
 
+/// The part of the loop's state that changes read and move.
+pub struct Crowd<'a> {
+    setup: &'a Setup,
+    present: &'a mut [u32],
+    publishing: Option<&'a mut Publishing>,
+    now_ns: u64,
+}
+
 /// Walks through the clients that join or leave, each with its instant on the schedule of all
 /// agents together.
 #[derive(Clone, Copy)]
 struct Walk {
     population: usize,
     joins: bool,
+    /// Only clients below this index join, and only the others leave: a later change has made the
+    /// other turns void.
+    limit: u32,
     /// First client that joins or leaves, over all agents.
     first: u32,
     clients: u32,
@@ -88,10 +100,10 @@ impl Changes {
 
     /// Begins everything whose time has come before anybody joins or leaves, so that who has left
     /// by now does not come first; returns the rates.
-    pub fn begin_due(&mut self, shared: &mut Shared) -> Vec<Step> {
+    pub fn begin_due(&mut self, crowd: &mut Crowd<'_>) -> Vec<Step> {
         let mut rates = Vec::new();
-        while self.waiting.last().is_some_and(|waiting| waiting.at_ns <= shared.now_ns) {
-            rates.extend(self.begin(shared));
+        while self.waiting.last().is_some_and(|waiting| waiting.at_ns <= crowd.now_ns) {
+            rates.extend(self.begin(crowd));
         }
         rates
     }
@@ -116,15 +128,17 @@ impl Changes {
 
     /// The next thing to do whose time has come. A turn that a later change has made void, such as
     /// that of a client which is to leave before it has joined, is passed over.
-    pub fn next(&mut self, shared: &mut Shared) -> Option<Step> {
+    ///
+    /// A client that was to leave and is kept by a later change has a turn to join too: the client
+    /// itself ignores the turn of what it is already.
+    pub fn next(&mut self, crowd: &mut Crowd<'_>) -> Option<Step> {
         loop {
-            let now_ns = shared.now_ns;
-            self.next_ns().filter(|&next_ns| next_ns <= now_ns)?;
+            self.next_ns().filter(|&next_ns| next_ns <= crowd.now_ns)?;
             let turn = (0..self.walks.len()).min_by_key(|&walk| self.walks[walk].turn_ns());
             let waiting_ns = self.waiting.last().map_or(u64::MAX, |waiting| waiting.at_ns);
             let step = match turn.filter(|&walk| self.walks[walk].turn_ns() <= waiting_ns) {
-                Some(walk) => self.turn(walk, shared),
-                None => self.begin(shared),
+                Some(walk) => self.turn(walk, crowd.setup),
+                None => self.begin(crowd),
             };
             if step.is_some() {
                 return step;
@@ -133,45 +147,55 @@ impl Changes {
     }
 
     /// Begins the next change.
-    fn begin(&mut self, shared: &mut Shared) -> Option<Step> {
+    fn begin(&mut self, crowd: &mut Crowd<'_>) -> Option<Step> {
         let Waiting { at_ns, population, action } = self.waiting.pop()?;
         let (joins, clients, over_ns) = match action {
             ChangeAction::Rate { factor } => return Some(Step::Rate { population, at_ns, factor }),
             ChangeAction::Add { clients, over_ns } => (true, clients, over_ns),
             ChangeAction::Remove { clients, over_ns } => (false, clients, over_ns),
         };
-        let all = shared.setup.plan.populations[population].clients;
-        let present = &mut shared.present[population];
+        let (plan, shard) = (&crowd.setup.plan.populations[population], crowd.setup.shard);
+        let (all, present) = (plan.clients, &mut crowd.present[population]);
         let (first, clients) = if joins {
             (*present, clients.min(all - *present))
         } else {
             (present.saturating_sub(1), clients.min(*present))
         };
         *present = if joins { first + clients } else { *present - clients };
-        if let Some(publishing) = &mut shared.publishing {
+        let limit = *present;
+        if let Some(publishing) = &mut crowd.publishing {
             publishing.complete_ns[population] = at_ns.saturating_add(over_ns);
         }
-        let walk = Walk { population, joins, first, clients, position: 0, at_ns, over_ns };
-        if shared.setup.plan.populations[population].is_engines() {
-            self.walks.extend(walk.of_shard(shared.setup.shard));
+        let earlier = self.walks.iter_mut().filter(|walk| walk.population == population);
+        earlier.for_each(|walk| walk.narrow(limit));
+        let walk = Walk { population, joins, limit, first, clients, position: 0, at_ns, over_ns };
+        if plan.is_engines() {
+            self.walks.extend(walk.of_shard(shard));
         }
         None
     }
 
     /// Takes the next turn of a walk.
-    fn turn(&mut self, index: usize, shared: &Shared) -> Option<Step> {
-        let (walk, shard) = (self.walks[index], shared.setup.shard);
+    fn turn(&mut self, index: usize, setup: &Setup) -> Option<Step> {
+        let (walk, shard) = (self.walks[index], setup.shard);
         match walk.after(shard) {
             Some(next) => self.walks[index] = next,
             None => drop(self.walks.swap_remove(index)),
         }
         let (global, at_ns) = (walk.client(), walk.turn_ns());
-        if walk.joins != (global < shared.present[walk.population]) {
+        if walk.joins != (global < walk.limit) {
             return None;
         }
-        let first_client = shared.setup.populations[walk.population].first_client;
-        let client = first_client + global / shard.count();
+        let client = setup.populations[walk.population].first_client + global / shard.count();
         Some(if walk.joins { Step::Join { client, at_ns } } else { Step::Leave { client, at_ns } })
+    }
+}
+
+impl<'a> Crowd<'a> {
+    /// The part of `shared` that changes read and move.
+    pub fn of(shared: &'a mut Shared) -> Self {
+        let Shared { setup, present, publishing, now_ns, .. } = shared;
+        Self { setup, present, publishing: publishing.as_mut(), now_ns: *now_ns }
     }
 }
 
@@ -188,6 +212,13 @@ impl Walk {
     fn after(self, shard: Shard) -> Option<Self> {
         let position = self.position.saturating_add(shard.count());
         Some(Self { position, ..self }).filter(Self::goes_on)
+    }
+
+    /// A later change leaves only the first `present` clients: turns against it are void from here
+    /// on, also where a change after that one wants the same again, at its own instants.
+    fn narrow(&mut self, present: u32) {
+        let (joins, limit) = (self.joins, self.limit);
+        self.limit = if joins { limit.min(present) } else { limit.max(present) };
     }
 
     const fn goes_on(&self) -> bool {
@@ -207,66 +238,4 @@ impl Walk {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn turns(walk: Walk, shard: Shard) -> Vec<(u64, u32)> {
-        let walks = std::iter::successors(walk.of_shard(shard), |walk| walk.after(shard));
-        walks.map(|walk| (walk.turn_ns(), walk.client())).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn shards_walk_together_through_exactly_the_whole(
-            joins: bool, from in 0u32..500, clients in 0u32..300, over_ns in 0u64..1_000_000,
-            count in 1u32..9,
-        ) {
-            let first = if joins { from } else { from + clients };
-            let at_ns = 7;
-            let walk = Walk { population: 0, joins, first, clients, position: 0, at_ns, over_ns };
-            let whole = turns(walk, Shard::WHOLE);
-            prop_assert_eq!(whole.len(), clients as usize);
-            let shards = (0..count).map(|index| Shard::new(index, count).unwrap());
-            let mut parts: Vec<_> = shards.clone().flat_map(|shard| turns(walk, shard)).collect();
-            for shard in shards {
-                let own = |&(_, client): &(u64, u32)| client % count == shard.index();
-                prop_assert!(turns(walk, shard).iter().all(own));
-            }
-            parts.sort_by_key(|&(at_ns, client)| (at_ns, if joins { client } else { !client }));
-            prop_assert_eq!(parts, whole);
-        }
-    }
-
-    #[test]
-    fn starts_are_spread_over_the_time_and_those_that_leave_come_from_the_end() {
-        let walk = Walk {
-            population: 0,
-            joins: false,
-            first: 9,
-            clients: 4,
-            position: 0,
-            at_ns: 100,
-            over_ns: 40,
-        };
-        assert_eq!(turns(walk, Shard::WHOLE), [(100, 9), (110, 8), (120, 7), (130, 6)]);
-        let walk = Walk { joins: true, over_ns: 0, ..walk };
-        assert_eq!(turns(walk, Shard::WHOLE), [(100, 9), (100, 10), (100, 11), (100, 12)]);
-    }
-
-    #[test]
-    fn changes_come_in_the_order_of_time_and_then_of_saying() {
-        let mut changes = Changes::default();
-        for (at_ns, clients) in [(5, 1), (3, 2), (5, 3), (4, 4)] {
-            let action = ChangeAction::Add { clients, over_ns: 0 };
-            changes.push(Waiting { at_ns, population: 0, action });
-        }
-        assert_eq!(changes.next_ns(), Some(3));
-        let order = std::iter::from_fn(|| changes.waiting.pop().map(|waiting| waiting.action));
-        let clients = order.map(|action| match action {
-            ChangeAction::Add { clients, .. } => clients,
-            _ => 0,
-        });
-        assert_eq!(clients.collect::<Vec<_>>(), [2, 4, 1, 3]);
-    }
-}
+mod tests;

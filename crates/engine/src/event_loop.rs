@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use agent::pipes::Input;
 use plan::{Action, ChangeAction, Command, Snapshot};
 
-use crate::changes::{Changes, Step, Waiting};
+use crate::changes::{Changes, Crowd, Step, Waiting};
 use crate::client::{Client, Phase};
 use crate::host::{Host, Ready};
 use crate::pause::Pause;
@@ -254,7 +254,7 @@ impl EventLoop {
     /// nobody sends what was due before.
     fn catch_up(&mut self) {
         self.joins_from_ns = self.shared.now_ns;
-        for step in self.changes.begin_due(&mut self.shared) {
+        for step in self.changes.begin_due(&mut Crowd::of(&mut self.shared)) {
             self.step(step);
         }
     }
@@ -300,7 +300,8 @@ impl EventLoop {
     /// Does what changes now.
     fn walk_changes(&mut self) {
         for _ in 0..RAMP_TURN {
-            let Some(step) = self.changes.next(&mut self.shared) else { return };
+            let mut crowd = Crowd::of(&mut self.shared);
+            let Some(step) = self.changes.next(&mut crowd) else { return };
             self.step(step);
         }
     }

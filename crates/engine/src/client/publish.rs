@@ -59,8 +59,11 @@ impl Client {
     }
 
     /// Starts its life and its schedule in the middle of a publish stage: what was due before
-    /// `at_ns` is not its own.
+    /// `at_ns` is not its own. A client that is connected, or tries to be, stays as it is.
     pub fn join(&mut self, shared: &mut Shared, at_ns: u64) {
+        if !self.phase.is_gone() {
+            return;
+        }
         if let Some(publishing) = &shared.publishing {
             let passed_ns = publishing.schedule_before(self.population(), at_ns);
             let client = self.global(shared);

@@ -98,6 +98,19 @@ fn a_change_takes_back_what_one_before_has_not_done_yet() {
 }
 
 #[test]
+fn clients_that_were_to_leave_and_are_added_again_keep_their_connection() {
+    let totals =
+        play(connect(&[0, 1]), changing(400, &[(0, 0, remove(10, 400)), (200, 0, add(10, 0))]));
+    // Client 19 - k leaves after 40 k ms. Six have left when ten are added, and these six join.
+    let counters = &totals.populations[0].0;
+    assert_eq!((counters.connect_attempts_total, counters.connected_total), (26, 26));
+    assert_eq!((counters.disconnected_total, counters.skipped_total), (0, 0));
+    let left: u64 = (0..6).map(|k| 4 * k + 20).sum();
+    assert_eq!(counters.sent_total, 14 * 40 + left);
+    assert_eq!(totals.last.unwrap().populations[0].gauges.in_flight, 0);
+}
+
+#[test]
 fn shards_change_together_exactly_as_one_agent() {
     let changes =
         [(0, 0, add(17, 100)), (100, 0, rate(3.0)), (200, 0, remove(9, 50)), (300, 0, add(4, 0))];

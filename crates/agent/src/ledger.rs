@@ -1,17 +1,33 @@
-//! What each receiver has had of each stream: a window over the last 128 places, from which every
-//! delivery is a first one, a duplicate, or one out of order. Bounded; what does not fit is said
-//! to be unfollowed. It knows neither how many were sent nor to whom: that is the fan-out's.
+//! The deliveries of each stream to each receiver: a window over the last 128 places, from which
+//! every delivery is a first one, a duplicate, or one out of order. Places that were passed over
+//! and that the window has left behind are listed apart. Bounded: deliveries that do not fit are
+//! counted as unfollowed.
 
-use plan::{INCARNATION_PLACES, StreamId};
+use std::collections::BTreeMap;
+
+use plan::{INCARNATION_PLACES, StreamId, Ways};
 use rustc_hash::FxHashMap;
 
-/// Pairs of stream and receiver that are followed at most. The table grows by doubling and is
-/// filled to seven eighths: these fill 2^22 places of 49 bytes, 206 MB; one more would double that.
-const PAIRS_MAX: usize = (1 << 22) / 8 * 7;
-const _: () = assert!(size_of::<((u32, u64), Window)>() == 48, "and a byte of the table's own");
+/// The table of pairs is divided, so that no insertion moves more than this part of it.
+const PARTS: usize = 1 << u8::BITS;
+/// Pairs of stream and receiver in one part. A part grows by doubling and is filled to seven
+/// eighths: all parts together fill 2^22 places of 49 bytes, 206 MB; one more pair in each would
+/// double that.
+const PART_PAIRS_MAX: usize = (1 << 22) / PARTS / 8 * 7;
+const _: () = assert!(size_of::<(Key, Window)>() == 48, "and a byte of the table's own");
+/// Ranges of places that were passed over and not filled: some 30 bytes each, 16 MB.
+const GAPS_MAX: usize = 1 << 19;
 const WINDOW: u32 = u128::BITS;
+/// Within an incarnation places are numbers modulo [`INCARNATION_PLACES`]: a longer stream begins
+/// at its first place again.
+const PLACE: u32 = INCARNATION_PLACES - 1;
+/// Places behind the next one that count as earlier; the others are later ones.
+const BEHIND: u32 = INCARNATION_PLACES / 2;
 
-/// What a delivery was.
+/// Receiver, stream, and number of the copy.
+type Key = (u64, u32, u8);
+
+/// Classes of deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// The first of its message, after this many places that were passed over.
@@ -34,25 +50,70 @@ pub enum Delivery {
 }
 
 /// The windows of all pairs.
-#[derive(Default)]
 pub struct Ledger {
-    windows: FxHashMap<(u32, u64), Window>,
+    parts: Vec<FxHashMap<Key, Window>>,
+    gaps: Gaps,
+    pairs: u64,
 }
 
-/// What a receiver has had of a stream.
+/// Places of one stream that one receiver has seen.
 pub struct Window {
     /// One bit for each of the last places before `next`, the latest lowest.
     seen: u128,
     next: u32,
-    first: u32,
+    /// Places from the first delivery of the stream to `next`; `u32::MAX` stands for more too.
+    length: u32,
+    ways: Ways,
+}
+
+/// Ranges of places that were passed over and not filled since.
+#[derive(Default)]
+struct Gaps {
+    /// The place behind a range, by stream, receiver, and its first place.
+    ranges: BTreeMap<(u64, u32, u32), u32>,
+    /// Some did not fit.
+    overflowed: bool,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        let parts = (0..PARTS).map(|_| FxHashMap::default()).collect();
+        Self { parts, gaps: Gaps::default(), pairs: 0 }
+    }
 }
 
 impl Ledger {
     /// Notes the delivery of place `sequence` of a stream to a receiver.
     #[inline]
     pub fn note(&mut self, receiver: u32, stream: StreamId, sequence: u32) -> Delivery {
-        let window = self.follow(receiver, stream, sequence);
-        window.map_or(Delivery::Unfollowed, |window| window.note(sequence))
+        self.note_ways(receiver, stream, sequence, || Ways::ONE).0
+    }
+
+    /// Notes the delivery of place `sequence` of a stream to a receiver that may get it in several
+    /// `ways`. Returns whether the delivery is one of those expected by arithmetic too; the others
+    /// are expected as received.
+    #[inline]
+    pub fn note_ways(
+        &mut self,
+        receiver: u32,
+        stream: StreamId,
+        sequence: u32,
+        ways: impl FnOnce() -> Ways,
+    ) -> (Delivery, bool) {
+        let key = (stream.key(), receiver, 0);
+        let Some(window) = entry(&mut self.parts, &mut self.pairs, key, sequence, ways) else {
+            return (Delivery::Unfollowed, true);
+        };
+        let (noted, ways) = (window.note(sequence), window.ways);
+        if noted == (Delivery::First { passed_over: 0 }) {
+            return (noted, ways.expected);
+        }
+        let known = window.covers(sequence);
+        let noted = self.gaps.settle((key.0, receiver), sequence, noted, known && ways.every);
+        if ways.more > 0 && matches!(noted, Delivery::Duplicate | Delivery::Stale) {
+            return self.note_copy(key, sequence, ways).unwrap_or((noted, ways.expected));
+        }
+        (if ways.every { noted } else { noted.without_gaps() }, ways.expected)
     }
 
     /// The window of a stream at a receiver, to note several deliveries in it, of which the first
@@ -64,16 +125,65 @@ impl Ledger {
         stream: StreamId,
         sequence: u32,
     ) -> Option<&mut Window> {
-        let key = (receiver, stream.key());
-        if self.windows.len() >= PAIRS_MAX {
-            return self.windows.get_mut(&key);
-        }
-        Some(self.windows.entry(key).or_insert(Window { seen: 0, next: sequence, first: sequence }))
+        let key = (stream.key(), receiver, 0);
+        entry(&mut self.parts, &mut self.pairs, key, sequence, || Ways::ONE)
     }
 
     /// Pairs followed.
-    pub fn pairs(&self) -> u64 {
-        self.windows.len() as u64
+    pub const fn pairs(&self) -> u64 {
+        self.pairs
+    }
+
+    /// Notes the delivery of a message that came before as one more copy of it; `None`: as many as
+    /// there are ways have come.
+    #[cold]
+    fn note_copy(&mut self, key: Key, sequence: u32, ways: Ways) -> Option<(Delivery, bool)> {
+        let copies = u8::from(ways.expected) + ways.more;
+        for copy in 1..copies {
+            let key = (key.0, key.1, copy);
+            let Some(window) = entry(&mut self.parts, &mut self.pairs, key, sequence, || ways)
+            else {
+                return Some((Delivery::Unfollowed, false));
+            };
+            let noted = window.note(sequence);
+            if !matches!(noted, Delivery::Duplicate | Delivery::Stale) {
+                return Some((noted.without_gaps(), false));
+            }
+        }
+        None
+    }
+}
+
+/// The window of a key, made with `sequence` as its next place if there is none; `None`: there is
+/// none and its part is full.
+#[inline]
+fn entry<'a>(
+    parts: &'a mut [FxHashMap<Key, Window>],
+    pairs: &mut u64,
+    key: Key,
+    sequence: u32,
+    ways: impl FnOnce() -> Ways,
+) -> Option<&'a mut Window> {
+    // Clients and receivers are numbered in a row, often both at once: the multiplication mixes.
+    let mixed = (key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9);
+    let part = &mut parts[(mixed >> 24) as usize];
+    if part.len() >= PART_PAIRS_MAX {
+        return part.get_mut(&key);
+    }
+    Some(part.entry(key).or_insert_with(|| {
+        *pairs += 1;
+        Window { seen: 0, next: sequence, length: 0, ways: ways() }
+    }))
+}
+
+impl Delivery {
+    /// The same for a receiver that gets some messages of a stream only.
+    const fn without_gaps(self) -> Self {
+        match self {
+            Self::First { .. } => Self::First { passed_over: 0 },
+            Self::Reordered { .. } => Self::Reordered { filled: false },
+            other => other,
+        }
     }
 }
 
@@ -81,22 +191,28 @@ impl Window {
     /// Notes the delivery of place `sequence`.
     #[inline]
     pub fn note(&mut self, sequence: u32) -> Delivery {
-        let ahead = sequence.wrapping_sub(self.next);
-        if ahead == 0 {
+        if sequence == self.next {
             self.seen = self.seen << 1 | 1;
-            self.next = sequence.wrapping_add(1);
+            self.next = following(sequence);
+            self.length = self.length.saturating_add(1);
             return Delivery::First { passed_over: 0 };
         }
-        if ahead < u32::MAX / 2 {
-            if sequence / INCARNATION_PLACES != self.next / INCARNATION_PLACES {
-                *self = Self { seen: 1, next: sequence.wrapping_add(1), first: sequence };
-                return Delivery::First { passed_over: 0 };
-            }
+        let (incarnation, current) = (sequence & !PLACE, self.next & !PLACE);
+        if incarnation < current {
+            return Delivery::Stale;
+        }
+        if incarnation > current {
+            (self.seen, self.next, self.length) = (1, following(sequence), 1);
+            return Delivery::First { passed_over: 0 };
+        }
+        let age = self.age(sequence);
+        if age >= BEHIND {
+            let ahead = PLACE - age;
             self.seen = if ahead + 1 < WINDOW { self.seen << (ahead + 1) } else { 0 } | 1;
-            self.next = sequence.wrapping_add(1);
+            self.next = following(sequence);
+            self.length = self.length.saturating_add(ahead + 1);
             return Delivery::First { passed_over: ahead };
         }
-        let age = self.next.wrapping_sub(sequence).wrapping_sub(1);
         if age >= WINDOW {
             return Delivery::Stale;
         }
@@ -105,65 +221,94 @@ impl Window {
             return Delivery::Duplicate;
         }
         self.seen |= bit;
-        Delivery::Reordered { filled: sequence.wrapping_sub(self.first) < u32::MAX / 2 }
+        Delivery::Reordered { filled: age < self.length }
+    }
+
+    /// Whether a place lies behind the first delivery of the stream and before the next one.
+    fn covers(&self, sequence: u32) -> bool {
+        let age = self.age(sequence);
+        (sequence ^ self.next) & !PLACE == 0 && age < BEHIND && age < self.length
+    }
+
+    /// Places between this one and the last.
+    const fn age(&self, sequence: u32) -> u32 {
+        self.next.wrapping_sub(sequence).wrapping_sub(1) & PLACE
+    }
+}
+
+/// The place after this one in the same incarnation.
+const fn following(sequence: u32) -> u32 {
+    sequence & !PLACE | (sequence.wrapping_add(1) & PLACE)
+}
+
+impl Gaps {
+    /// Notes what was passed over and what is filled, and looks up what the window has forgotten.
+    /// `known` says that the stream has covered this place.
+    #[cold]
+    fn settle(
+        &mut self,
+        pair: (u64, u32),
+        sequence: u32,
+        noted: Delivery,
+        known: bool,
+    ) -> Delivery {
+        match noted {
+            Delivery::First { passed_over } if known && passed_over > 0 => {
+                self.open(pair, sequence, passed_over);
+            }
+            Delivery::Reordered { filled: true } => {
+                self.fill(pair, sequence);
+            }
+            Delivery::Stale if self.fill(pair, sequence) => {
+                return Delivery::Reordered { filled: true };
+            }
+            Delivery::Stale if known && !self.overflowed => return Delivery::Duplicate,
+            _ => {}
+        }
+        noted
+    }
+
+    /// Adds the `count` places before `sequence`.
+    fn open(&mut self, (stream, receiver): (u64, u32), sequence: u32, count: u32) {
+        let place = sequence & PLACE;
+        let start = sequence & !PLACE;
+        // A stream that has begun at its first place again may have passed over the end of it.
+        let wrapped = count.saturating_sub(place);
+        for (from, to) in [
+            (start + (place - (count - wrapped)), sequence),
+            (start + (INCARNATION_PLACES - wrapped), start.wrapping_add(INCARNATION_PLACES)),
+        ] {
+            if from < to {
+                self.insert((stream, receiver, from), to);
+            }
+        }
+    }
+
+    fn insert(&mut self, key: (u64, u32, u32), to: u32) {
+        if self.ranges.len() < GAPS_MAX {
+            self.ranges.insert(key, to);
+        } else {
+            self.overflowed = true;
+        }
+    }
+
+    /// Takes a place out; `false`: it is in no range.
+    fn fill(&mut self, (stream, receiver): (u64, u32), place: u32) -> bool {
+        let mut before = self.ranges.range((stream, receiver, 0)..=(stream, receiver, place));
+        let Some((&key, &to)) = before.next_back() else { return false };
+        if place >= to {
+            return false;
+        }
+        self.ranges.remove(&key);
+        if key.2 < place {
+            self.insert(key, place);
+        }
+        if place + 1 < to {
+            self.insert((stream, receiver, place + 1), to);
+        }
+        true
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Delivery::{Duplicate, First, Reordered, Stale};
-    use super::*;
-
-    const STREAM: StreamId = StreamId { publication: 1, variant: 2, client: 3 };
-
-    fn notes(sequences: &[u32]) -> Vec<Delivery> {
-        let mut ledger = Ledger::default();
-        sequences.iter().map(|&s| ledger.note(9, STREAM, s)).collect()
-    }
-
-    #[test]
-    fn each_kind_of_delivery_is_told_apart() {
-        let next = First { passed_over: 0 };
-        let (filled, early) = (Reordered { filled: true }, Reordered { filled: false });
-        assert_eq!(notes(&[0, 1, 2]), [next, next, next]);
-        assert_eq!(notes(&[0, 0, 1, 0]), [next, Duplicate, next, Duplicate]);
-        assert_eq!(notes(&[0, 3, 1, 1]), [next, First { passed_over: 2 }, filled, Duplicate]);
-        assert_eq!(notes(&[500, 499]), [next, early]);
-        assert_eq!(
-            notes(&[0, 128, 0, 129, 1]),
-            [next, First { passed_over: 127 }, Stale, next, Stale]
-        );
-        assert_eq!(notes(&[0, 127, 0]), [next, First { passed_over: 126 }, Duplicate]);
-        assert_eq!(notes(&[0, 5000, 4999]), [next, First { passed_over: 4999 }, filled]);
-        assert_eq!(notes(&[u32::MAX, 0, u32::MAX]), [next, next, Duplicate]);
-    }
-
-    #[test]
-    fn a_later_incarnation_begins_its_streams_anew() {
-        const PLACES: u32 = INCARNATION_PLACES;
-        let (next, early) = (First { passed_over: 0 }, Reordered { filled: false });
-        assert_eq!(
-            notes(&[0, 1, 9, PLACES, PLACES + 1, PLACES + 1, PLACES + 4]),
-            [next, next, First { passed_over: 7 }, next, next, Duplicate, First { passed_over: 2 }]
-        );
-        assert_eq!(
-            notes(&[7, PLACES + 3, PLACES + 2, 8, PLACES + 4]),
-            [next, next, early, Stale, next]
-        );
-        let last = (plan::INCARNATIONS - 1) * PLACES;
-        assert_eq!(notes(&[0, last, 0, last + 1, PLACES]), [next, next, Stale, next, Stale]);
-        // One that sends more goes on as before.
-        assert_eq!(notes(&[PLACES - 1, PLACES, PLACES - 1]), [next, next, Duplicate]);
-    }
-
-    #[test]
-    fn receivers_and_streams_are_kept_apart() {
-        let mut ledger = Ledger::default();
-        let other = StreamId { variant: 3, ..STREAM };
-        for (receiver, stream) in [(1, STREAM), (2, STREAM), (1, other)] {
-            assert_eq!(ledger.note(receiver, stream, 7), First { passed_over: 0 });
-        }
-        assert_eq!(ledger.note(1, other, 7), Duplicate);
-        assert_eq!(ledger.pairs(), 3);
-    }
-}
+mod tests;

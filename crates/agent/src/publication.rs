@@ -2,8 +2,8 @@
 //! and what their payloads are drawn from. It knows neither clients nor sockets.
 
 use plan::{
-    Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES, Stamp, StreamId,
-    Variants,
+    INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES,
+    Stamp, StreamId, Variants,
 };
 
 /// One publication.
@@ -60,7 +60,10 @@ impl PublicationSetup {
         Stamp {
             run_tag: sender.run_tag,
             stream: StreamId { publication, variant: variant as u16, client },
-            sequence: sender.first_sequence.wrapping_add(self.variants.sequence(moment.number)),
+            // A longer stream begins at its first place again: those behind are the next
+            // incarnation's.
+            sequence: sender.first_sequence
+                + self.variants.sequence(moment.number) % INCARNATION_PLACES,
             intended_ns: moment.intended_ns,
             actual_ns: moment.actual_ns,
         }
@@ -119,4 +122,42 @@ fn holds_stamp(payload: &Payload) -> bool {
 #[must_use]
 pub fn is_stamped_text(payload: &Payload) -> bool {
     matches!(payload, Payload::Text { template, .. } if template.has_stamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_is_longer_than_its_places_stays_in_its_incarnation() {
+        let pace = Pace::Closed;
+        let publication = plan::Publication {
+            topic: plan::Template::new("t/{1..4}").unwrap(),
+            order: plan::Order::Turn,
+            qos: 0,
+            retain: false,
+            pace,
+            window: 1,
+            payload: Payload::Fixed { bytes: 32 },
+        };
+        let setup = PublicationSetup {
+            index: 0,
+            pacer: None,
+            skips_late: false,
+            variants: Variants::new(&publication, 1, 0),
+            stamped: true,
+            sizes: Random::new(1, 1),
+            values: MessageFacts::stream(1, 0),
+        };
+        let first_sequence = 3 * INCARNATION_PLACES;
+        let sender = Sender { run_tag: 1, since_1970_ns: 0, first_sequence, client: 0, n: 0 };
+        let sequence = |number| {
+            let moment = Moment { number, intended_ns: 0, actual_ns: 0 };
+            setup.stamp(&sender, moment, 0).sequence
+        };
+        let last = 4 * (INCARNATION_PLACES - 1);
+        assert_eq!(sequence(4), first_sequence + 1);
+        assert_eq!(sequence(last), first_sequence + INCARNATION_PLACES - 1);
+        assert_eq!(sequence(last + 4), first_sequence);
+    }
 }

@@ -1,7 +1,7 @@
 //! What the loop lends to each client while it handles it: the setup, the counts, the ledger and
 //! the buffers that all clients share, since only one is handled at a time.
 
-use plan::{FanOut, Tempo};
+use plan::{FanOut, Tempo, Ways};
 
 use crate::client::Wills;
 use crate::host::Host;
@@ -206,6 +206,12 @@ impl Receivers {
             self.fan_out.deliveries(topic, target, bridge, &mut self.deliveries);
         }
         &self.deliveries
+    }
+
+    /// The ways in which a client may get a message on `topic`.
+    pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
+        let has_groups = self.fan_out.has_groups(population);
+        if has_groups { self.fan_out.ways(population, client, topic) } else { Ways::ONE }
     }
 
     /// Deliveries to each population of one message of ZeroMQ, as [`FanOut::frame_deliveries`].

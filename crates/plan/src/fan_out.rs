@@ -7,12 +7,16 @@
 mod crossing;
 pub(crate) mod numbers;
 mod prefix;
+mod ways;
 
 use crate::attachment::Drawn;
 use crate::model::{Attachment, Plan, Population, Subscription};
 use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};
 use numbers::{Numbers, count_union};
+use ways::Group;
+
+pub use ways::Ways;
 
 /// The receivers of a population for every topic.
 #[derive(Clone, Debug)]
@@ -25,7 +29,10 @@ pub struct FanOut {
 #[derive(Clone, Debug)]
 struct PopulationFilters {
     first: u64,
+    /// Clients that receive.
     clients: u64,
+    /// Clients of the population.
+    all: u64,
     /// Where they are; `None` where it does not matter, since all targets are joined.
     at: Option<Attachment>,
     /// Who is where, if that is drawn.
@@ -33,8 +40,7 @@ struct PopulationFilters {
     /// They are sockets of ZeroMQ: their filters are prefixes, and no message of MQTT reaches them.
     zmtp: bool,
     filters: Vec<Filter>,
-    /// Filters of each shared group, one delivery a group [MQTT-4.8.2-4, version 5].
-    shared: Vec<(String, Vec<Filter>)>,
+    groups: Vec<Group>,
 }
 
 /// What a client asks for.
@@ -50,11 +56,10 @@ impl FanOut {
     /// Compiles the filters of a plan that [`Plan::from_json`] has checked.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
-        let populations = 0..plan.populations.len();
-        Self {
-            populations: populations.map(|p| PopulationFilters::new(plan, p)).collect(),
-            crossings: (!plan.bridges.is_empty()).then(|| Crossings::new(plan)),
-        }
+        let of = |p| PopulationFilters::new(plan, p);
+        let mut populations: Vec<_> = (0..plan.populations.len()).map(of).collect();
+        ways::mark_groups(&mut populations);
+        Self { populations, crossings: (!plan.bridges.is_empty()).then(|| Crossings::new(plan)) }
     }
 
     /// Number of populations.
@@ -70,7 +75,8 @@ impl FanOut {
 
     /// Puts into `counts` the deliveries to each population of one message on `topic`, published at
     /// target `target`. Its publisher is named, by population and index, only if it sets the bridge
-    /// bit: then its broker sends it nothing of its own.
+    /// bit: then its broker sends it nothing of its own. Groups whose deliveries depend on the
+    /// broker are left out, see [`FanOut::ways`].
     pub fn deliveries(
         &self,
         topic: &str,
@@ -123,17 +129,18 @@ impl PopulationFilters {
     fn new(plan: &Plan, index: usize) -> Self {
         let population = &plan.populations[index];
         let zmtp = population.speaks_zmtp();
-        let (filters, shared) = if zmtp { prefixes(population) } else { filters(population) };
-        let (first, clients) = (population.first, u64::from(population.clients));
+        let (filters, groups) = if zmtp { prefixes(population) } else { filters(population) };
+        let (first, all) = (population.first, u64::from(population.clients));
         let at = (zmtp || !plan.targets_joined).then_some(population.at);
-        Self { first, clients, at, drawn: Drawn::new(plan, index), zmtp, filters, shared }
+        let drawn = Drawn::new(plan, index);
+        Self { first, clients: all, all, at, drawn, zmtp, filters, groups }
     }
 
     /// Deliveries of a message that arrives at these targets.
     fn deliveries(&self, topic: &str, targets: &Targets) -> u64 {
         let Some(at) = self.at else { return self.at_target(topic, None) };
         let (from, to) = (targets.from.max(at.first), targets.to.min(at.first + at.count - 1));
-        if self.shared.is_empty() && to + 1 == from + at.count {
+        if self.groups.is_empty() && to + 1 == from + at.count {
             let except = targets.except.filter(|&target| at.has(target));
             let without = except.map_or(0, |target| self.at_target(topic, Some(target)));
             return self.at_target(topic, None) - without;
@@ -145,8 +152,12 @@ impl PopulationFilters {
     /// Deliveries to the clients at one target; `None`: to all of them, as if they were at one.
     fn at_target(&self, topic: &str, target: Option<usize>) -> u64 {
         let own = self.union(&self.filters, topic, target);
-        let shared = self.shared.iter().filter(|(_, group)| self.union(group, topic, target) > 0);
-        own + shared.count() as u64
+        let has_member = |group: &Group| {
+            let filter = Filter::Levels(group.filter.clone());
+            self.union(std::slice::from_ref(&filter), topic, target) > 0
+        };
+        let groups = self.groups.iter().filter(|group| has_member(group));
+        own + groups.filter(|group| self.is_apart(group, topic)).count() as u64
     }
 
     /// Clients with at least one matching filter. Brokers may send one copy for each matching
@@ -199,26 +210,24 @@ impl PopulationFilters {
     }
 }
 
-/// The topic filters of a population, and those of its shared groups by the group's name.
-type Filters = (Vec<Filter>, Vec<(String, Vec<Filter>)>);
+/// The topic filters of a population, and its shared groups.
+type Filters = (Vec<Filter>, Vec<Group>);
 
 fn filters(population: &Population) -> Filters {
-    let mut filters = Vec::new();
-    let mut shared: Vec<(String, Vec<Filter>)> = Vec::new();
+    let (mut filters, mut groups) = (Vec::new(), Vec::<Group>::new());
     for subscription in &population.subscriptions {
         let mut levels = subscription.filter.levels().unwrap_or_default();
         if levels.first() != Some(&Level::Exact("$share".into())) || levels.len() < 3 {
             filters.push(Filter::Levels(levels));
             continue;
         }
-        let group = format!("{:?}", levels[1]);
-        let filter = Filter::Levels(levels.split_off(2));
-        match shared.iter_mut().find(|(name, _)| *name == group) {
-            Some((_, filters)) => filters.push(filter),
-            None => shared.push((group, vec![filter])),
+        let (filter, name) = (levels.split_off(2), levels.swap_remove(1));
+        let group = Group { alone: matches!(name, Level::Exact(_)), name, filter };
+        if !groups.contains(&group) {
+            groups.push(group);
         }
     }
-    (filters, shared)
+    (filters, groups)
 }
 
 fn prefixes(population: &Population) -> Filters {
@@ -232,3 +241,5 @@ mod bridge_tests;
 mod row_tests;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod ways_tests;

@@ -26,7 +26,7 @@ mod zeromq;
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
-pub use fan_out::FanOut;
+pub use fan_out::{FanOut, Ways};
 pub use histogram::{Batch, Histogram};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Late, Lifetime,

@@ -81,12 +81,14 @@ impl Client {
 
     pub(super) fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
         let to = usize::from(self.population);
-        let Shared { setup, tally, ledger, judged, stalls, wills, now_ns, .. } = shared;
+        let Shared { setup, tally, ledger, judged, receivers, stalls, wills, now_ns, .. } = shared;
         stalls.hear(self.index, *now_ns);
         if publish.retain {
             tally.populations[to].counters.retained_total += 1;
             return;
         }
+        let client = setup.shard.global(self.local);
+        let ways = || receivers.ways(to, client, publish.topic);
         let stamp = setup.stamp_of(publish.payload);
         let from = stamp.and_then(|s| setup.publisher_of.get(usize::from(s.stream.publication)));
         let (Some(stamp), Some(&from)) = (stamp, from) else {
@@ -94,7 +96,7 @@ impl Client {
                 Some(from) => {
                     let flow = tally.flow(from, to);
                     flow.counters.received_total += 1;
-                    flow.counters.expected_total += i64::from(!judged[to]);
+                    flow.counters.expected_total += i64::from(!judged[to] || !ways().expected);
                     if let Some(ended_ns) = wills.ended_ns(publish.topic) {
                         let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
                         flow.latency_intended.record(latency_ns);
@@ -105,8 +107,8 @@ impl Client {
             }
             return;
         };
-        let delivery = ledger.note(self.index, stamp.stream, stamp.sequence);
-        tally.deliveries((from, to), judged[to], *now_ns).note(delivery, &stamp);
+        let (delivery, expected) = ledger.note_ways(self.index, stamp.stream, stamp.sequence, ways);
+        tally.deliveries((from, to), judged[to] && expected, *now_ns).note(delivery, &stamp);
     }
 
     /// How many messages its read rate allows it now, at least one.

@@ -160,23 +160,36 @@ impl Simulation<'_> {
 
     fn deliver(&mut self, topic: &str, target: usize, not_to: Option<(usize, u32)>) {
         for (p, population) in self.plan.populations.iter().enumerate() {
-            let mut group = 0;
-            for client in 0..self.there[p] {
-                if population.at.target(self.plan.seed, p, client) != target {
-                    continue;
-                }
+            let (mut group, mut apart) = (0, self.is_alone(p));
+            for client in 0..population.clients {
                 let n = population.first + u64::from(client);
                 let filters = population.subscriptions.iter().map(|s| s.filter.text(n, 0));
                 let (shared, own): (Vec<String>, Vec<String>) =
                     filters.partition(|filter| filter.starts_with("$share"));
                 let has = |filters: &[String]| filters.iter().any(|f| matches(f, topic));
-                self.counts[p] += u64::from(has(&own) && not_to != Some((p, client)));
                 let shared: Vec<String> =
                     shared.iter().map(|f| f.replace("$share/g/", "")).collect();
-                group |= u64::from(has(&shared));
+                apart &= !(has(&own) && has(&shared));
+                let is_here = population.at.target(self.plan.seed, p, client) == target;
+                if is_here && client < self.there[p] {
+                    self.counts[p] += u64::from(has(&own) && not_to != Some((p, client)));
+                    group |= u64::from(has(&shared));
+                }
             }
-            self.counts[p] += group;
+            self.counts[p] += group * u64::from(apart);
         }
+    }
+
+    /// Whether no other population may have members of the group at the same target.
+    fn is_alone(&self, p: usize) -> bool {
+        let at = |q: usize| self.plan.populations[q].at;
+        let targets = |q: usize| at(q).first..at(q).first + at(q).count;
+        let near = |q: usize| targets(q).any(|target| targets(p).contains(&target));
+        let shares = |q: usize| {
+            let subscriptions = &self.plan.populations[q].subscriptions;
+            subscriptions.iter().any(|s| s.filter.source().starts_with("$share"))
+        };
+        !(0..self.plan.populations.len()).any(|q| q != p && near(q) && shares(q))
     }
 
     fn carried(&self, target: usize, topic: &str, path: &Path) -> Vec<(usize, String, Path)> {

@@ -96,6 +96,17 @@ impl Numbers {
         unconditional && self.from == first && self.count() == count
     }
 
+    /// Whether it holds a number that `other` holds too.
+    pub fn meets(&self, other: &Self) -> bool {
+        let mut both = self.clone();
+        both.limit(other.from, other.to);
+        if other.step > 1 {
+            both.keep_remainder(other.step, other.remainder);
+        }
+        both.listed.extend(other.listed.iter().cloned());
+        both.from <= both.to && both.count() > 0
+    }
+
     /// Whether it holds `n`.
     pub fn contains(&self, n: u64) -> bool {
         (self.from..=self.to).contains(&n)
@@ -241,6 +252,19 @@ mod tests {
             prop_assert_eq!(set.count(), expected.len() as u64);
             prop_assert!((first..first + count).all(|n| set.contains(n) == kept(&n)));
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), expected);
+        }
+
+        #[test]
+        fn sets_meet_that_hold_a_number_both(
+            of in prop::array::uniform2((0u64..500, 1u64..400, 1u64..40, 0u64..40)),
+        ) {
+            let [one, other] = of.map(|(first, count, k, r)| {
+                let mut set = Numbers::range(first, count);
+                set.keep_remainder(k, r % k);
+                set
+            });
+            let expected = one.iter().any(|n| other.contains(n));
+            prop_assert_eq!((one.meets(&other), other.meets(&one)), (expected, expected));
         }
 
         #[test]

@@ -43,20 +43,24 @@ fn matches(filter: &str, topic: &str) -> bool {
 /// Deliveries to the clients at one target, by asking each.
 fn asked(plan: &Plan, topic: &str, target: usize) -> u64 {
     let population = &plan.populations[0];
-    let (mut own, mut shared) = (0, false);
-    let there = |&c: &u32| population.at.target(plan.seed, 0, c) == target;
-    for client in (0..population.clients).filter(there) {
+    let (mut own, mut shared, mut apart) = (0, false, true);
+    for client in 0..population.clients {
         let n = population.first + u64::from(client);
         let filters: Vec<String> = population
             .subscriptions
             .iter()
             .flat_map(|s| (0..s.filter.variants()).map(|variant| s.filter.text(n, variant)))
             .collect();
-        own += u64::from(filters.iter().any(|filter| matches(filter, topic)));
+        let has_own = filters.iter().any(|filter| matches(filter, topic));
         let in_group = |f: &String| f.strip_prefix("$share/g/").is_some_and(|f| matches(f, topic));
-        shared |= filters.iter().any(in_group);
+        let is_member = filters.iter().any(in_group);
+        apart &= !(has_own && is_member);
+        if population.at.target(plan.seed, 0, client) == target {
+            own += u64::from(has_own);
+            shared |= is_member;
+        }
     }
-    own + u64::from(shared)
+    own + u64::from(shared && apart)
 }
 
 proptest! {

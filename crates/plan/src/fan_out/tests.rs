@@ -139,9 +139,10 @@ fn separate_targets_keep_messages_apart() {
 
 #[test]
 fn a_shared_group_receives_one_copy() {
-    let filters = ["$share/g/a/#", "$share/g/b", "$share/h/a/+", "a/b"];
-    assert_eq!(deliveries(100, 0, &filters, "a/b"), 102);
+    let filters = ["$share/g/a/#", "$share/g/b", "$share/h/c/+", "a/{n}/x"];
+    assert_eq!(deliveries(100, 0, &filters, "a/b"), 1);
     assert_eq!(deliveries(100, 0, &filters, "b"), 1);
+    assert_eq!(deliveries(100, 0, &filters, "c/5"), 1);
 }
 
 #[test]

@@ -1,0 +1,104 @@
+use super::tests::{counts, plan, population};
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const CLIENTS: u32 = 7;
+const FILTERS: [&str; 10] = [
+    "a/#",
+    "a/+",
+    "a/{n%3}",
+    "b/{n}",
+    "$share/g/a/#",
+    "$share/g/a/+",
+    "$share/h/a/{n%3}",
+    "$share/g{n%2}/a/#",
+    "$share/k/b/{n}",
+    "$share/k/b/#",
+];
+
+/// Whether a concrete filter of these matches a topic, level by level.
+fn matches(filter: &str, topic: &str) -> bool {
+    let topic: Vec<&str> = topic.split('/').collect();
+    let filter: Vec<&str> = filter.split('/').collect();
+    let rest = filter.last() == Some(&"#");
+    let fixed = filter.len() - usize::from(rest);
+    let alike = filter[..fixed].iter().zip(&topic).all(|(f, t)| *f == "+" || f == t);
+    alike && (topic.len() == fixed || rest && topic.len() >= fixed)
+}
+
+/// Copies of one message for each client, from a broker that sends one for each subscription, or
+/// one for each client. `turn` chooses the members of groups.
+fn copies(population: &Population, topic: &str, for_each: bool, turn: usize) -> Vec<u64> {
+    let mut copies = vec![0; population.clients as usize];
+    let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+    for (client, copies) in copies.iter_mut().enumerate() {
+        for subscription in &population.subscriptions {
+            let filter = subscription.filter.text(population.first + client as u64, 0);
+            match filter.strip_prefix("$share/").map(|rest| rest.split_once('/').unwrap()) {
+                Some((name, filter)) if matches(filter, topic) => {
+                    groups.entry((name.into(), filter.into())).or_default().push(client);
+                }
+                None if matches(&filter, topic) => *copies = 1,
+                _ => {}
+            }
+        }
+    }
+    for (g, mut members) in groups.into_values().enumerate() {
+        members.dedup();
+        let chosen = members[(turn + g * 5) % members.len()];
+        copies[chosen] = if for_each { copies[chosen] + 1 } else { 1 };
+    }
+    copies
+}
+
+proptest! {
+    /// Whatever a broker does with a client that it can reach in several ways: what it delivers is
+    /// expected, and no copy is a duplicate.
+    #[test]
+    fn neither_kind_of_broker_loses_or_doubles_anything(
+        filters in prop::sample::subsequence(&FILTERS[..], 1..5),
+        first in 0u64..5,
+        topic in prop::sample::select(vec!["a/1", "a/2", "a/x", "b/3", "b/5/x", "c"]),
+        for_each: bool,
+        turn in 0usize..100,
+    ) {
+        let population = population(CLIENTS, first, &filters);
+        let fan_out = FanOut::new(&plan(vec![population.clone()], 1, true));
+        let mut by_arithmetic = 0;
+        for (client, copies) in (0u32..).zip(copies(&population, topic, for_each, turn)) {
+            let ways = fan_out.ways(0, client, topic);
+            let most = u64::from(ways.expected) + u64::from(ways.more);
+            prop_assert!(copies <= most, "{copies} copies for client {client}, {ways:?}");
+            by_arithmetic += u64::from(ways.expected && copies > 0);
+        }
+        prop_assert_eq!(counts(&fan_out, topic, 0), [by_arithmetic]);
+    }
+}
+
+#[test]
+fn a_group_is_expected_by_arithmetic_where_its_members_have_no_other_way() {
+    let deliveries = |filters: &[&str]| {
+        let population = population(10, 0, filters);
+        counts(&FanOut::new(&plan(vec![population], 1, true)), "a/4", 0)[0]
+    };
+    assert_eq!(deliveries(&["$share/g/a/#"]), 1);
+    assert_eq!(deliveries(&["$share/g/a/{n}", "$share/g/b/#"]), 1);
+    assert_eq!(deliveries(&["a/{n}", "$share/g/a/#"]), 1, "client 4 may get a copy for both");
+    assert_eq!(deliveries(&["b/{n}", "$share/g/a/#"]), 1);
+    assert_eq!(deliveries(&["$share/g/a/#", "$share/h/a/+"]), 0);
+    assert_eq!(deliveries(&["$share/g{n%2}/a/#"]), 0);
+}
+
+#[test]
+fn a_group_of_several_populations_at_one_broker_is_expected_as_received() {
+    let mut populations = [population(3, 0, &["$share/g/a"]), population(3, 0, &["$share/g/a"])];
+    let of = |populations: &[Population], joined| {
+        let fan_out = FanOut::new(&plan(populations.to_vec(), 2, joined));
+        (counts(&fan_out, "a", 0), fan_out.ways(1, 0, "a").expected)
+    };
+    assert_eq!(of(&populations, true), (vec![0, 0], false));
+    populations[1].at.first = 1;
+    assert_eq!(of(&populations, false), (vec![1, 0], true));
+    assert_eq!(of(&populations, true), (vec![0, 0], false));
+}

@@ -121,6 +121,8 @@ class Reason(StrEnum):
     RESET_BY_BROKER = "reset_by_broker"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
     PROTOCOL_ERROR = "protocol_error"
+    PACKET_TOO_LARGE = "packet_too_large"
+    UNEXPECTED_ACK = "unexpected_ack"
     NO_DESCRIPTORS = "no_descriptors"
     NO_PORTS = "no_ports"
     NO_MEMORY = "no_memory"

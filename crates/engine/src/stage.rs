@@ -161,7 +161,7 @@ impl Stage {
                 let turn = client.clamp(span.turns.start, span.turns.end) - span.turns.start;
                 let position = ramp.before + u64::from(turn);
                 let after = |rate: f64| (position as f64 * SECOND_NS as f64 / rate) as u64;
-                return Some(self.start_ns + ramp.rate_per_s.map_or(0, after));
+                return Some(self.start_ns.saturating_add(ramp.rate_per_s.map_or(0, after)));
             }
             ramp.before += span.turns.len() as u64;
             ramp.at += 1;

@@ -50,7 +50,15 @@ struct Windows<T> {
     /// QoS 2 messages received but not released.
     received: InFlight<()>,
     /// SUBSCRIBE and UNSUBSCRIBE without an answer: rarely more than one.
-    requests: Vec<PacketId>,
+    requests: Vec<Request>,
+}
+
+/// A SUBSCRIBE or UNSUBSCRIBE without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    packet_id: PacketId,
+    /// Filters of a SUBSCRIBE; 0 for an UNSUBSCRIBE.
+    filters: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,8 +145,9 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
-        codec::encode_subscribe(version, packet_id, filters, out)?;
-        Ok(self.note_request(packet_id))
+        let mut count = 0;
+        codec::encode_subscribe(version, packet_id, filters.inspect(|_| count += 1), out)?;
+        Ok(self.note_request(Request { packet_id, filters: count }))
     }
 
     /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which comes back in
@@ -154,7 +163,7 @@ impl<T: Copy> Session<T> {
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
         codec::encode_unsubscribe(version, packet_id, filters, out)?;
-        Ok(self.note_request(packet_id))
+        Ok(self.note_request(Request { packet_id, filters: 0 }))
     }
 
     /// Takes a message into flight and returns its packet id: 0 for QoS 0, which is not recorded.
@@ -235,15 +244,16 @@ impl<T: Copy> Session<T> {
         if windows.sent.len() + windows.requests.len() >= PACKET_IDS {
             return None;
         }
-        while windows.sent.contains(packet_id) || windows.requests.contains(&packet_id) {
+        let is_requested = |id| windows.requests.iter().any(|request| request.packet_id == id);
+        while windows.sent.contains(packet_id) || is_requested(packet_id) {
             packet_id = following(packet_id);
         }
         Some(packet_id)
     }
 
-    fn note_request(&mut self, packet_id: PacketId) -> PacketId {
-        self.last_packet_id = packet_id;
-        self.windows_mut().requests.push(packet_id);
-        packet_id
+    fn note_request(&mut self, request: Request) -> PacketId {
+        self.last_packet_id = request.packet_id;
+        self.windows_mut().requests.push(request);
+        request.packet_id
     }
 }

@@ -41,6 +41,9 @@ impl Plan {
     /// The format that this code reads and writes.
     pub const FORMAT: u32 = 1;
 
+    /// Default of [`Plan::max_packet_bytes`]: as large as frames of ZeroMQ may be.
+    pub const MAX_PACKET_BYTES: u32 = 64 * 1024 * 1024;
+
     /// Reads a plan from one line of JSON and checks what the engine relies on.
     ///
     /// # Errors
@@ -58,6 +61,16 @@ impl Plan {
         require(!self.targets.is_empty(), "targets", || "at least one is needed".into())?;
         require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
         require(self.stall_ns != Some(0), "stall_ns", || "must be > 0".into())?;
+        require(self.max_packet_bytes > 0, "max_packet_bytes", || "must be > 0".into())?;
+        // Stamps and clients hold these indices in 16 bits.
+        let most = usize::from(u16::MAX);
+        let (populations, publications) = (
+            self.populations.len(),
+            self.populations.iter().map(|p| p.publications.len()).sum::<usize>(),
+        );
+        for (path, found) in [("populations", populations), ("publications", publications)] {
+            require(found <= most, path, || format!("found {found}, allowed are {most}"))?;
+        }
         for (p, population) in self.populations.iter().enumerate() {
             population.check(&format!("populations[{p}]"), self.targets.len())?;
         }
@@ -85,6 +98,10 @@ impl Plan {
 
 impl Stage {
     fn check(&self, path: &str, populations: &[Population]) -> Result<(), PlanError> {
+        if let Action::Connect { rate_per_s, .. } | Action::Disconnect { rate_per_s } = self.action
+        {
+            check_rate(rate_per_s, &format!("{path}.rate_per_s"))?;
+        }
         match &self.action {
             Action::Publish { duration_ns, changes } => {
                 for (c, change) in changes.iter().enumerate() {
@@ -168,6 +185,7 @@ impl Population {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
             })?;
         }
+        check_rate(self.read_rate_per_s, &format!("{path}.read_rate_per_s"))?;
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
         }
@@ -218,6 +236,12 @@ fn check_targets(first: usize, count: usize, targets: usize, path: &str) -> Resu
     require(within, path, || {
         format!("found {count} targets from {first} on, allowed are indices below {targets}")
     })
+}
+
+fn check_rate(rate_per_s: Option<f64>, path: &str) -> Result<(), PlanError> {
+    let rate = rate_per_s.unwrap_or(1.0);
+    let possible = rate > 0.0 && rate.is_finite();
+    require(possible, path, || format!("found {rate}, allowed is above 0"))
 }
 
 fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
@@ -294,6 +318,53 @@ mod tests {
         assert!(found.starts_with("s.action.clients: found 1 numbers"), "{found}");
         let found = check(&[5, 6]).unwrap();
         assert_eq!(found, "s.action.clients: found 6 of a, allowed are up to 5");
+    }
+
+    #[test]
+    fn rates_that_give_no_instants_are_refused() {
+        for (rate, allowed) in [
+            (1e-3, true),
+            (1e9, true),
+            (0.0, false),
+            (-1.0, false),
+            (f64::NAN, false),
+            (f64::INFINITY, false),
+            (1e-300, true),
+        ] {
+            let rate_per_s = Some(rate);
+            let population = fan_out::tests::population(1, 0, &[]);
+            let reader = Population { read_rate_per_s: rate_per_s, ..population.clone() };
+            assert_eq!(reader.check("p", 1).is_ok(), allowed, "read rate {rate}");
+            let connect =
+                Action::Connect { rate_per_s, parallelism: None, timeout_ns: 1, clients: None };
+            for action in [connect, Action::Disconnect { rate_per_s }] {
+                let stage = Stage { name: "s".into(), action, populations: vec![0] };
+                let checked = stage.check("s.action", std::slice::from_ref(&population));
+                assert_eq!(checked.is_ok(), allowed, "rate {rate}");
+            }
+        }
+        let wrong = check_rate(Some(0.0), "p.rate").unwrap_err().to_string();
+        assert_eq!(wrong, "p.rate: found 0, allowed is above 0");
+    }
+
+    #[test]
+    fn more_populations_and_publications_than_their_indices_can_name_are_refused() {
+        let most = usize::from(u16::MAX);
+        let publication = publication("t", Payload::Fixed { bytes: 1 });
+        for (populations, publications, wrong) in [
+            (2, most / 2, None),
+            (2, most / 2 + 1, Some("publications: found 65536, allowed are 65535")),
+            (most, 0, None),
+            (most + 1, 0, Some("populations: found 65536, allowed are 65535")),
+        ] {
+            let population = Population {
+                publications: vec![publication.clone(); publications],
+                ..fan_out::tests::population(1, 0, &[])
+            };
+            let plan = fan_out::tests::plan(vec![population; populations], 1, true);
+            let found = plan.check().err().map(|error| error.to_string());
+            assert_eq!(found.as_deref(), wrong);
+        }
     }
 
     #[test]

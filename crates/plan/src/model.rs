@@ -38,10 +38,17 @@ pub struct Plan {
     /// nanoseconds; `None`: nobody looks.
     #[serde(default)]
     pub stall_ns: Option<u64>,
+    /// Largest MQTT packet that a client accepts, in bytes.
+    #[serde(default = "max_packet_bytes")]
+    pub max_packet_bytes: u32,
     /// Clients that behave alike.
     pub populations: Vec<Population>,
     /// What happens, in order.
     pub stages: Vec<Stage>,
+}
+
+const fn max_packet_bytes() -> u32 {
+    Plan::MAX_PACKET_BYTES
 }
 
 /// One broker address.

@@ -153,6 +153,10 @@ pub enum Reason {
     KeepAliveTimeout,
     /// The broker broke the protocol.
     ProtocolError,
+    /// The broker sent a larger packet than the plan allows.
+    PacketTooLarge,
+    /// The broker acknowledged what is not in flight, or with the wrong packet.
+    UnexpectedAck,
     /// This process has no free descriptor (EMFILE, ENFILE).
     NoDescriptors,
     /// No free source port to the target (EADDRNOTAVAIL).

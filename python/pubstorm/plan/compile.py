@@ -40,6 +40,7 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         drain_ns=scenario.drain,
         coalescing_ns=_coalescing_ns(scenario),
         stall_ns=None if scenario.topology.bridges else scenario.stall_after,
+        max_packet_bytes=scenario.max_packet,
         populations=tuple(_population(scenario, division, targets) for division in divisions),
         stages=tuple(planned_stages(scenario)),
     )

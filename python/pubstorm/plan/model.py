@@ -460,6 +460,8 @@ class Plan(Frozen):
     stall_ns: PositiveU64 | None = None
     """A subscriber that gets nothing for so long though messages are due to it has stalled, in
     nanoseconds; null: nobody looks."""
+    max_packet_bytes: Annotated[U32, Field(gt=0)] = 64 * 1024 * 1024
+    """Largest MQTT packet that a client accepts, in bytes."""
     populations: tuple[Population, ...]
     """Clients that behave alike."""
     stages: tuple[Stage, ...]

@@ -16,6 +16,7 @@ from pubstorm.scenario.fields import (
     Duration,
     Interval,
     Name,
+    PacketBytes,
     PositiveDuration,
     PositiveDurationOrNever,
     Scale,
@@ -77,6 +78,9 @@ class Scenario(Part):
     stall_after: PositiveDurationOrNever = 10 * SECOND_NS
     """A subscriber that gets nothing for so long while messages are due to it has stalled, and is
     named; or `never`. Not looked for over bridges."""
+    max_packet: PacketBytes = 64 * 1024 * 1024
+    """Largest MQTT packet that a client accepts from a broker, up to 256MB. A client that gets a
+    larger one closes the connection, with the outcome `packet_too_large`."""
     sources: Sources = None
     """Addresses that clients connect from, used in turn: addresses and ranges such as
     127.0.0.1-127.0.0.8, or `auto`: on loopback one for each 10 000 clients of a target. Where

@@ -92,12 +92,17 @@ impl Client {
     /// Handles whole packets and writes the replies; returns how many bytes they took.
     pub(super) fn handle_packets(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
         let version = shared.version(self.population());
+        let most = shared.setup.plan.max_packet_bytes as usize;
         let mut handled = 0;
         let mut publishes = false;
         shared.out.clear();
         while self.stream.is_some() && !self.paused {
             let (packet, len) = match decode(version, &bytes[handled..]) {
                 Ok(Decoded::Packet { packet, len }) => (packet, len),
+                Ok(Decoded::Incomplete { needed }) if needed > most => {
+                    self.lost(shared, Reason::PacketTooLarge);
+                    break;
+                }
                 Ok(Decoded::Incomplete { .. }) => break,
                 Err(_) => {
                     self.lost(shared, Reason::ProtocolError);
@@ -148,8 +153,10 @@ impl Client {
             | Event::Redelivered
             | Event::Received
             | Event::Released
-            | Event::Pong
-            | Event::UnknownAck => {}
+            | Event::Pong => {}
+            Event::UnknownAck => {
+                shared.tally.populations[self.population()].outcome(Reason::UnexpectedAck);
+            }
         }
         After::Go
     }

@@ -20,6 +20,7 @@ pub fn empty(seed: u64) -> Plan {
         drain_ns: S,
         coalescing_ns: 1_000_000,
         stall_ns: None,
+        max_packet_bytes: Plan::MAX_PACKET_BYTES,
         populations: Vec::new(),
         stages: Vec::new(),
     }

@@ -217,6 +217,27 @@ fn any_request() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// The packets that chunks of a stream hold, then what is wrong, or the bytes that are left.
+fn received<'a>(
+    chunks: impl Iterator<Item = &'a [u8]>,
+) -> (Vec<String>, Result<usize, DecodeError>) {
+    let (mut buffer, mut packets) = (Vec::new(), Vec::new());
+    for chunk in chunks {
+        buffer.extend_from_slice(chunk);
+        loop {
+            match decode(V, &buffer) {
+                Ok(Decoded::Packet { packet, len }) => {
+                    packets.push(format!("{packet:?}"));
+                    buffer.drain(..len);
+                }
+                Ok(Decoded::Incomplete { .. }) => break,
+                Err(error) => return (packets, Err(error)),
+            }
+        }
+    }
+    (packets, Ok(buffer.len()))
+}
+
 proptest! {
     #[test]
     fn a_decoded_packet_encodes_to_the_same_bytes(bytes in any_packet()) {
@@ -225,6 +246,29 @@ proptest! {
         };
         prop_assert_eq!(len, bytes.len());
         prop_assert_eq!(encoded(&packet), bytes);
+    }
+
+    /// However the network cuts a stream, and whatever is wrong in it, the same packets come out,
+    /// then the same error.
+    #[test]
+    fn a_stream_cut_anywhere_has_the_same_packets_and_the_same_end(
+        packets in vec(any_packet(), 1..12),
+        wrong in proptest::option::of((any::<proptest::sample::Index>(), any::<u8>())),
+        cuts in vec(any::<proptest::sample::Index>(), 0..20),
+    ) {
+        let mut stream = packets.concat();
+        if let Some((at, byte)) = wrong {
+            let at = at.index(stream.len());
+            stream[at] = byte;
+        }
+        let whole = received(std::iter::once(&stream[..]));
+        prop_assert!(wrong.is_some() || whole == (whole.0.clone(), Ok(0)));
+        prop_assert!(wrong.is_some() || whole.0.len() == packets.len());
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+        cuts.extend([0, stream.len()]);
+        cuts.sort_unstable();
+        prop_assert_eq!(&received(cuts.windows(2).map(|cut| &stream[cut[0]..cut[1]])), &whole);
+        prop_assert_eq!(&received(stream.chunks(1)), &whole);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub enum Event<'a, T> {
         /// What [`Session::subscribe`](crate::Session::subscribe) returned.
         packet_id: PacketId,
         /// One code per filter, in its order: the granted QoS, or
-        /// [`SubAck::FAILURE`](crate::SubAck::FAILURE). Their number is the caller's to check.
+        /// [`SubAck::FAILURE`](crate::SubAck::FAILURE).
         codes: &'a [u8],
     },
     /// UNSUBACK of an outstanding UNSUBSCRIBE.
@@ -41,7 +41,8 @@ pub enum Event<'a, T> {
     Released,
     /// PINGRESP.
     Pong,
-    /// An acknowledgement that fits nothing in flight. Not fatal: count it.
+    /// An acknowledgement that fits nothing in flight, such as a PUBACK for a QoS 2 message. Not
+    /// fatal: count it.
     UnknownAck,
 }
 
@@ -60,6 +61,14 @@ pub enum ProtocolError {
     /// Session present although a clean session was asked for `[MQTT-3.2.2-1]`.
     #[error("session present on a clean session [MQTT-3.2.2-1]")]
     SessionPresentOnCleanSession,
+    /// SUBACK with more or fewer codes than its SUBSCRIBE has filters `[MQTT-3.9.3-1]`.
+    #[error("SUBACK with {codes} codes for {filters} filters [MQTT-3.9.3-1]")]
+    SubAckCodes {
+        /// Codes found.
+        codes: usize,
+        /// Filters of the SUBSCRIBE.
+        filters: u32,
+    },
     /// A packet that only clients send.
     #[error("{0} from a server")]
     FromClient(PacketType),

@@ -1,6 +1,6 @@
 //! The receiving side of a session: what a packet from the server changes, and the answer to it.
 
-use super::{Awaits, Connection, Event, ProtocolError, Session};
+use super::{Awaits, Connection, Event, ProtocolError, Request, Session};
 use crate::codec::{self, Packet, PacketId, PacketType, Publish, QoS, SubAck, Version};
 
 impl<T: Copy> Session<T> {
@@ -37,13 +37,11 @@ impl<T: Copy> Session<T> {
                 reply(PacketType::PubComp, packet_id);
                 Event::Released
             }
-            Packet::SubAck(SubAck { packet_id, codes }) if self.end_request(packet_id) => {
-                Event::Subscribed { packet_id, codes }
-            }
-            Packet::UnsubAck { packet_id } if self.end_request(packet_id) => {
-                Event::Unsubscribed { packet_id }
-            }
-            Packet::SubAck(_) | Packet::UnsubAck { .. } => Event::UnknownAck,
+            Packet::SubAck(suback) => self.handle_suback(suback)?,
+            Packet::UnsubAck { packet_id } => match self.end_request(packet_id, false) {
+                Some(_) => Event::Unsubscribed { packet_id },
+                None => Event::UnknownAck,
+            },
             Packet::PingResp => {
                 self.awaiting_pong = false;
                 Event::Pong
@@ -125,19 +123,33 @@ impl<T: Copy> Session<T> {
         }
     }
 
-    /// Whether the request was outstanding. The heap is given back if only requests were on it.
-    fn end_request(&mut self, packet_id: PacketId) -> bool {
-        let Some(windows) = &mut self.windows else { return false };
-        let Some(index) = windows.requests.iter().position(|&id| id == packet_id) else {
-            return false;
+    /// A SUBACK has one code for each filter of its SUBSCRIBE `[MQTT-3.9.3-1]`.
+    fn handle_suback<'a>(&mut self, suback: SubAck<'a>) -> Result<Event<'a, T>, ProtocolError> {
+        let SubAck { packet_id, codes } = suback;
+        match self.end_request(packet_id, true) {
+            None => Ok(Event::UnknownAck),
+            Some(filters) if filters as usize == codes.len() => {
+                Ok(Event::Subscribed { packet_id, codes })
+            }
+            Some(filters) => Err(ProtocolError::SubAckCodes { codes: codes.len(), filters }),
+        }
+    }
+
+    /// The filters of the SUBSCRIBE or UNSUBSCRIBE that is answered; `None` if it is not
+    /// outstanding. The heap is given back if only requests were on it.
+    fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<u32> {
+        let windows = self.windows.as_mut()?;
+        let is_answered = |request: &Request| {
+            request.packet_id == packet_id && (request.filters > 0) == subscribes
         };
-        windows.requests.swap_remove(index);
+        let index = windows.requests.iter().position(is_answered)?;
+        let request = windows.requests.swap_remove(index);
         if windows.requests.is_empty() {
             windows.requests = Vec::new();
             if windows.sent.is_unused() && windows.received.is_unused() {
                 self.windows = None;
             }
         }
-        true
+        Some(request.filters)
     }
 }

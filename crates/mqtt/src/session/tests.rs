@@ -92,6 +92,34 @@ fn what_a_server_must_not_send_is_a_protocol_error() {
 }
 
 #[test]
+fn a_suback_has_one_code_for_each_filter() {
+    let filters = [("a", QoS::AtMostOnce), ("b", QoS::ExactlyOnce)];
+    for codes in [&[0][..], &[0, 0, 0]] {
+        let mut session = connected(&CLEAN);
+        let id = session.subscribe(V, filters.into_iter(), &mut Vec::new()).unwrap();
+        let suback = Packet::SubAck(SubAck { packet_id: id, codes });
+        let error = session.handle(V, &suback, &mut Vec::new()).unwrap_err();
+        assert_eq!(error, ProtocolError::SubAckCodes { codes: codes.len(), filters: 2 });
+    }
+}
+
+#[test]
+fn a_request_is_answered_by_its_own_kind_of_packet() {
+    let mut session = connected(&CLEAN);
+    let filters = [("a", QoS::AtMostOnce)].into_iter();
+    let subscribe = session.subscribe(V, filters, &mut Vec::new()).unwrap();
+    let unsubscribe = session.unsubscribe(V, ["b"].into_iter(), &mut Vec::new()).unwrap();
+    let suback = |packet_id| Packet::SubAck(SubAck { packet_id, codes: &[0] });
+    let unsuback = |packet_id| Packet::UnsubAck { packet_id };
+    assert_eq!(handle(&mut session, suback(unsubscribe)).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, unsuback(subscribe)).0, Event::UnknownAck);
+    let subscribed = Event::Subscribed { packet_id: subscribe, codes: &[0] };
+    assert_eq!(handle(&mut session, suback(subscribe)).0, subscribed);
+    let unsubscribed = Event::Unsubscribed { packet_id: unsubscribe };
+    assert_eq!(handle(&mut session, unsuback(unsubscribe)).0, unsubscribed);
+}
+
+#[test]
 fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
     let mut session = connected(&CLEAN);
     assert_eq!(session.publish(QoS::AtMostOnce, 1), Some(0));

@@ -35,6 +35,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
 pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: bool) -> Plan {
     Plan {
         stall_ns: None,
+        max_packet_bytes: Plan::MAX_PACKET_BYTES,
         format: Plan::FORMAT,
         name: "test".into(),
         run_tag: 1,

@@ -1,3 +1,5 @@
+//! The ledger, against sets of places and numbers of copies.
+
 use super::Delivery::{Duplicate, First, Reordered, Stale};
 use super::*;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Changes that overlap, against the plain rule; walks of shards, against the whole.
+
 use super::*;
 use plan::Plan;
 use proptest::prelude::*;

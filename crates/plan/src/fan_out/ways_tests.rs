@@ -1,3 +1,5 @@
+//! Shared groups, against brokers that treat clients with several ways differently.
+
 use super::tests::{counts, plan, population};
 use super::*;
 use proptest::prelude::*;

@@ -60,7 +60,7 @@ def readings(result: dict[str, Any], source: str, metric: str) -> list[tuple[flo
     path = Path(result["run_directory"]) / "samples.csv"
     with path.open(newline="") as stream:
         rows = [row for row in csv.reader(stream) if row[1:3] == [source, metric]]
-    return [(float(at_s), float(value)) for at_s, _, _, value in rows]
+    return [(float(at_s), float(value)) for at_s, _, _, value, *_ in rows]
 
 
 def test_brokers_that_come_back_are_followed_and_many_are_one_source(run: Play) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from jsonschema.validators import validator_for
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -96,6 +97,7 @@ FREE = {"rayStartParams", "labels", "requests", "limits", "matchLabels", "metada
 
 def test_a_typo_anywhere_in_the_job_is_refused() -> None:
     schema, typos = rayjob_schema(), 0
+    validator = validator_for(schema)(schema)
     for path in keys_of(loaded("rayjob.yaml")):
         if FREE & set(path[:-1]):
             continue
@@ -104,8 +106,7 @@ def test_a_typo_anywhere_in_the_job_is_refused() -> None:
         for key in path[:-1]:
             place = place[key]
         place[f"{path[-1]}s"] = place.pop(path[-1])
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, schema)
+        assert not validator.is_valid(wrong)
         typos += 1
     assert typos > 50
 

@@ -11,6 +11,8 @@ RAMP = $(shell test $(CLIENTS) -gt 100000 || \
 # Test processes side by side: most of a test is waiting.
 WORKERS ?= 4
 SIDE_BY_SIDE = --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0
+# With pubstorm-zmq, libraries have the features that they have in `programs`: none is built again.
+BROKER := -p pubstorm-broker -p pubstorm-zmq
 FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
@@ -29,7 +31,7 @@ test: test-rust test-python ## Run every test; installs the brokers and Chromium
 
 test-rust: programs test-tools
 	cargo test --locked --workspace --exclude pubstorm-broker
-	cargo test --locked --release -p pubstorm-broker
+	cargo test --locked --release $(BROKER) --bin pubstorm-broker --test broker
 
 test-python: .venv/ready-dev programs test-tools
 	$(BIN)/pytest $(SIDE_BY_SIDE) --durations=30

@@ -47,7 +47,7 @@ stages:
       faults:
         - {at: 3s, kill: boxes, count: 3, for: 2s}
         - {at: 8s, kill: cloud, for: 1500ms}
-  - publish: {name: load, for: 3s}
+  - publish: {name: load, for: 5s}
 monitors: {host: false, interval: 500ms}
 thresholds:
   - uplink.connected.last == 9

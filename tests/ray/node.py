@@ -22,6 +22,8 @@ from tests.ports import free_ports
 
 START_S = 60.0
 CPUS = 4
+WORKERS_MAX = 40
+"""Ports for workers: Ray's own choice from 10002 on belongs to other test processes."""
 PARTS = (
     "node-manager",
     "object-manager",
@@ -46,13 +48,14 @@ class Node:
 def ray_node() -> Iterator[Node]:
     """Starts a node, and ends it."""
     folder = Path(tempfile.mkdtemp(prefix="ps-ray-", dir="/tmp"))  # Sockets need a short path.
-    port, *others = free_ports(7)
+    port, *others = free_ports(1 + len(PARTS))
+    workers = ",".join(map(str, free_ports(WORKERS_MAX)))
     words = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         *("--node-ip-address", "127.0.0.1", "--port", str(port), "--num-cpus", str(CPUS)),
         *("--object-store-memory", "80000000", "--temp-dir", str(folder)),
         *("--include-dashboard", "false", "--include-log-monitor", "false"),
-        *("--disable-usage-stats",),
+        *("--disable-usage-stats", "--worker-port-list", workers),
         *(f"--{part}-port={own}" for part, own in zip(PARTS, others, strict=True)),
     ]
     log = folder.with_suffix(".log")

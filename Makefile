@@ -16,8 +16,8 @@ BROKER := -p pubstorm-broker -p pubstorm-zmq
 FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
-.PHONY: help build demo test test-rust test-python test-tools lint lint-rust lint-python format \
-	bench scale docs requirements wheel clean programs
+.PHONY: help build demo test test-rust test-python test-tools simulate lint lint-rust lint-python \
+	format bench scale docs requirements wheel clean programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,10 @@ test-python: .venv/ready-dev programs test-tools
 
 test-tools:
 	scripts/install-test-tools
+
+simulate: ## Play the engine in virtual time; SEEDS=200000 plays as many plans, FROM=17 begins there
+	SIMULATE_SEEDS=$(or $(SEEDS),20000) SIMULATE_FROM=$(or $(FROM),0) cargo test --locked --release \
+		$(PROGRAMS) --bin pubstorm-engine -- --nocapture simulation::whole_plans
 
 lint: lint-rust lint-python ## Check format, style and types
 

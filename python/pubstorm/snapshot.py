@@ -47,6 +47,9 @@ class Counters(Value):
     """Messages of QoS 1 and 2 sent again after a reconnect."""
     abandoned_total: U64 = 0
     """Messages of QoS 1 and 2 given up unacknowledged, with their session."""
+    unsent_dropped_total: U64 = 0
+    """Messages of QoS 0 that were counted as sent, and dropped with their connection before the
+    socket took them."""
     skipped_total: U64 = 0
     """Messages that were due and not sent."""
     retained_total: U64 = 0
@@ -120,6 +123,7 @@ class Reason(StrEnum):
     CLOSED_BY_BROKER = "closed_by_broker"
     RESET_BY_BROKER = "reset_by_broker"
     KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
+    DISCONNECT_TIMEOUT = "disconnect_timeout"
     PROTOCOL_ERROR = "protocol_error"
     PACKET_TOO_LARGE = "packet_too_large"
     UNEXPECTED_ACK = "unexpected_ack"

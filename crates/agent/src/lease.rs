@@ -24,6 +24,7 @@ struct Term {
     /// When something was heard last, in nanoseconds after `begun`.
     heard_ns: AtomicU64,
     over: AtomicBool,
+    released: AtomicBool,
 }
 
 /// An agent has heard nothing for the length of its lease.
@@ -35,14 +36,24 @@ impl Lease {
     /// A lease that begins now; `None`: it has no end.
     #[must_use]
     pub fn new(length: Option<Duration>) -> Self {
-        let (heard_ns, over) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self(Arc::new(Term { length, begun: Instant::now(), heard_ns, over }))
+        Self(Arc::new(Term {
+            length,
+            begun: Instant::now(),
+            heard_ns: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+        }))
     }
 
     /// Something was heard: it begins anew.
     pub fn renew(&self) {
         let heard_ns = self.0.begun.elapsed().as_nanos() as u64;
         self.0.heard_ns.store(heard_ns, Ordering::Relaxed);
+    }
+
+    /// The controller has told the agent to stop: from here on the lease has no end.
+    pub fn release(&self) {
+        self.0.released.store(true, Ordering::Release);
     }
 
     /// Waits for the first word, which takes longer than others.
@@ -76,8 +87,10 @@ impl Lease {
             while let Some(left) = lease.left(length) {
                 sleep(left);
             }
-            lease.0.over.store(true, Ordering::Release);
-            end();
+            if !lease.0.released.load(Ordering::Acquire) {
+                lease.0.over.store(true, Ordering::Release);
+                end();
+            }
         };
         Builder::new().name("lease".into()).spawn(watch)?;
         Ok(())

@@ -70,6 +70,9 @@ pub fn read_commands(
                 let _ = write_line(&Beat {});
                 continue;
             }
+            if command == Command::Stop {
+                lease.release();
+            }
             if inputs.send(Input::Command(command)).is_err() || wake().is_err() {
                 return;
             }

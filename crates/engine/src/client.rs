@@ -3,14 +3,16 @@
 //! this file.
 
 mod frames;
+mod leave;
 mod packets;
 mod publish;
 mod receive;
 mod session;
+mod unsent;
 mod wills;
 
 use mqtt::KeepAlive;
-use plan::{End, Random, Reason};
+use plan::{Random, Reason};
 
 use crate::pause;
 use crate::setup::Setup;
@@ -19,13 +21,15 @@ use crate::socket::Route;
 use crate::stream::{Halt, Stream};
 use crate::tls::Who;
 
+pub use leave::Then;
 pub use publish::{Message, Progress};
 use session::Session;
+use unsent::Unsent;
 use wills::Death;
 pub use wills::Wills;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
-/// 16, two empty buffers 48, three instants 24, indices 10, phase and flags 4, plus padding; and
+/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 6; and
 /// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
@@ -41,12 +45,12 @@ pub struct Client {
     session: Session,
     /// How far each of its publications has got.
     publications: Box<[Progress]>,
-    /// Bytes that the socket did not take.
-    unsent: Vec<u8>,
+    /// What the socket did not take.
+    unsent: Option<Box<Unsent>>,
     /// The front of a packet whose rest has not arrived, or packets not yet to be read.
     unread: Vec<u8>,
-    /// End of the connect timeout or of the back-off, or when it may read its next message, by
-    /// phase.
+    /// End of the connect timeout, of the back-off or of the patience of a leaving client, or when
+    /// it may read its next message, by phase.
     deadline_ns: u64,
     /// When its next message is due; `u64::MAX` when none is or when it is held up.
     next_due_ns: u64,
@@ -60,6 +64,10 @@ pub struct Client {
     failures: u8,
     /// Its reading pauses.
     paused: bool,
+    /// The peer has closed its side: only reading on finds it.
+    ended: bool,
+    /// It has read its share of this turn of the loop, and reads on in the next.
+    reads_again: bool,
     /// Its timer is to be set anew.
     retime: bool,
 }
@@ -83,17 +91,24 @@ pub enum Phase {
     GaveUp,
     /// Its life is over; it may come back.
     Away,
+    /// Its DISCONNECT waits for room.
+    Leaving(Then),
 }
 
 impl Phase {
     /// Whether the broker has accepted its connection.
     const fn is_accepted(self) -> bool {
-        matches!(self, Self::Subscribing | Self::Ready)
+        matches!(self, Self::Subscribing | Self::Ready | Self::Leaving(_))
+    }
+
+    /// Whether it is about to go.
+    pub const fn is_leaving(self) -> bool {
+        matches!(self, Self::Leaving(_))
     }
 
     /// Whether it is not there, and does not try to be.
     const fn is_gone(self) -> bool {
-        matches!(self, Self::Idle | Self::GaveUp | Self::Away)
+        matches!(self, Self::Idle | Self::GaveUp | Self::Away | Self::Leaving(_))
     }
 }
 
@@ -106,7 +121,7 @@ impl Client {
             stream: None,
             session: Session::new(setup.plan.populations[population].speaks_zmtp()),
             publications: publications.iter().map(|_| Progress::default()).collect(),
-            unsent: Vec::new(),
+            unsent: None,
             unread: Vec::new(),
             deadline_ns: 0,
             next_due_ns: u64::MAX,
@@ -117,6 +132,8 @@ impl Client {
             phase: Phase::Idle,
             failures: 0,
             paused: false,
+            ended: false,
+            reads_again: false,
             retime: false,
         }
     }
@@ -158,6 +175,7 @@ impl Client {
                 let wait_ns = population.reconnect.map_or(0, |reconnect| reconnect.min_ns);
                 deadline_ns = together(self.deadline_ns, wait_ns);
             }
+            Phase::Leaving(_) => deadline_ns = self.deadline_ns,
             Phase::Ready => {
                 let keep_alive_ns = self.session.keep_alive_deadline(population.keep_alive_s);
                 let span_ns = u64::from(population.keep_alive_s) * plan::SECOND_NS;
@@ -171,8 +189,12 @@ impl Client {
         Some((deadline_ns != u64::MAX).then_some(deadline_ns))
     }
 
-    /// Begins its life in a connect stage.
+    /// Begins its life in a connect stage, or as soon as it has left.
     pub fn begin(&mut self, shared: &mut Shared) {
+        if self.phase.is_leaving() {
+            self.phase = Phase::Leaving(Then::Connect);
+            return;
+        }
         self.leave_phase(shared, Phase::Idle);
         self.connect(shared);
     }
@@ -185,57 +207,12 @@ impl Client {
         shared.underway += 1;
         self.phase = Phase::Connecting;
         self.retime = true;
+        self.ended = false;
         self.deadline_ns = shared.now_ns + population.connect_timeout_ns;
         match shared.host.open(&self.route(shared), self.index) {
             Ok(socket) => self.stream = Some(Stream::Plain(socket)),
             Err(reason) => self.lost(shared, reason),
         }
-    }
-
-    /// Ends the connection in the way of its population, because a stage or a change says so.
-    pub fn end(&mut self, shared: &mut Shared) {
-        self.depart(shared, Phase::Idle);
-        shared.lifetimes.forget(self.population(), self.local);
-    }
-
-    /// Says DISCONNECT and closes, whatever the way of its population: the run is over.
-    pub fn disconnect(&mut self, shared: &mut Shared) {
-        self.say_goodbye(shared, Phase::Idle);
-        shared.lifetimes.forget(self.population(), self.local);
-    }
-
-    /// Ends the connection in the way of its population.
-    fn depart(&mut self, shared: &mut Shared, next: Phase) {
-        match shared.setup.plan.populations[self.population()].end {
-            End::Disconnect => self.say_goodbye(shared, next),
-            End::Abort => self.abort(shared, next),
-        }
-    }
-
-    /// Resets the connection.
-    fn abort(&mut self, shared: &mut Shared, next: Phase) {
-        if let Some(stream) = &self.stream {
-            stream.reset_on_close();
-        }
-        if self.phase.is_accepted() {
-            self.expect_will(shared, Death::Chosen);
-        }
-        self.leave_phase(shared, next);
-        self.close(shared);
-    }
-
-    /// Says DISCONNECT and closes.
-    fn say_goodbye(&mut self, shared: &mut Shared, next: Phase) {
-        shared.out.clear();
-        if self.session.say_goodbye(shared.version(self.population()), &mut shared.out) {
-            shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-            self.flush(shared);
-        }
-        if let Some(stream) = &mut self.stream {
-            stream.finish();
-        }
-        self.leave_phase(shared, next);
-        self.close(shared);
     }
 
     /// Its timer has fired.
@@ -251,25 +228,20 @@ impl Client {
             }
             Phase::Waiting | Phase::Connecting | Phase::Greeting | Phase::Subscribing => {}
             Phase::Ready => self.timer_when_ready(shared),
+            Phase::Leaving(_) => self.leave_on(shared),
         }
     }
 
     /// Its socket takes bytes again, or TCP stands or has failed.
     pub fn writable(&mut self, shared: &mut Shared) {
-        match self.phase {
-            Phase::Connecting => self.establish(shared),
-            _ if self.stream.as_mut().is_some_and(Stream::takes_reading) => {
-                self.readable(shared, false);
-            }
-            _ if self.unsent.is_empty() => {}
-            _ => {
-                let unsent = std::mem::take(&mut self.unsent);
-                self.write(shared, &unsent);
-                if self.unsent.is_empty() {
-                    self.free_since_ns = shared.now_ns;
-                    self.publish_due(shared);
-                }
-            }
+        if self.phase == Phase::Connecting {
+            return self.establish(shared);
+        }
+        if self.stream.as_mut().is_some_and(Stream::takes_reading) {
+            self.readable(shared, false);
+        }
+        if let Some(unsent) = self.unsent.take() {
+            self.write_rest(shared, unsent);
         }
     }
 
@@ -280,6 +252,10 @@ impl Client {
         }
         if self.next_due_ns <= shared.now_ns {
             self.publish_due(shared);
+        }
+        if self.paused {
+            // The silence is the client's own.
+            self.session.note_heard();
         }
         let population = &shared.setup.plan.populations[self.population()];
         let (keep_alive_s, version) = (population.keep_alive_s, shared.version(self.population()));
@@ -360,6 +336,9 @@ impl Client {
                 self.expect_will(shared, Death::Noticed);
             }
         }
+        if let Phase::Leaving(then) = self.phase {
+            return self.gone(shared, then);
+        }
         let reconnect = shared.setup.plan.populations[self.population()].reconnect;
         let next = if reconnect.is_some() { Phase::Waiting } else { Phase::GaveUp };
         self.leave_phase(shared, next);
@@ -393,6 +372,8 @@ impl Client {
         gauges.ready += u64::from(next == Phase::Ready);
         gauges.away -= u64::from(self.phase == Phase::Away);
         gauges.away += u64::from(next == Phase::Away);
+        shared.leaving -= u32::from(self.phase.is_leaving());
+        shared.leaving += u32::from(next.is_leaving());
         if next.is_gone() {
             gauges.stalled -= u64::from(shared.stalls.forget(self.index));
         }
@@ -409,10 +390,15 @@ impl Client {
     /// Drops the socket and what belongs to it.
     fn close(&mut self, shared: &mut Shared) {
         self.stream = None;
-        self.unsent = Vec::new();
         self.unread = Vec::new();
         self.paused = false;
         self.next_due_ns = u64::MAX;
+        if let Some(unsent) = self.unsent.take()
+            && self.session.mqtt().is_some()
+        {
+            let dropped = unsent.messages(shared.version(self.population()));
+            shared.tally.populations[self.population()].counters.unsent_dropped_total += dropped;
+        }
         let keep = !shared.setup.plan.populations[self.population()].clean_session;
         let dropped = self.session.connection_lost(keep) as u64;
         if dropped > 0 {
@@ -430,32 +416,63 @@ impl Client {
         }
         let mut out = std::mem::take(&mut shared.out);
         self.session.note_sent(shared.now_ns);
-        if self.unsent.is_empty() {
-            self.write(shared, &out);
-        } else {
-            self.unsent.extend_from_slice(&out);
+        match &mut self.unsent {
+            Some(unsent) => unsent.extend(shared.version(usize::from(self.population)), &out),
+            None => self.write(shared, &out),
         }
         out.clear();
         shared.out = out;
     }
 
-    fn write(&mut self, shared: &mut Shared, bytes: &[u8]) {
+    fn write(&mut self, shared: &mut Shared, packets: &[u8]) {
+        let (count, lost) = self.send(shared, packets);
+        if count < packets.len() && self.stream.is_some() {
+            self.unsent = Some(Box::new(Unsent::new(packets, count)));
+        }
+        if let Some(reason) = lost {
+            self.lost(shared, reason);
+        }
+    }
+
+    /// Writes what was kept.
+    fn write_rest(&mut self, shared: &mut Shared, mut unsent: Box<Unsent>) {
+        let (count, lost) = self.send(shared, unsent.rest());
+        unsent.advance(count);
+        if count > 0 {
+            // A PINGREQ may still wait behind the rest, and the peer reads.
+            self.session.note_heard();
+        }
+        if !unsent.rest().is_empty() {
+            self.unsent = Some(unsent);
+        }
+        match lost {
+            Some(reason) => self.lost(shared, reason),
+            None if self.phase.is_leaving() => self.leave_on(shared),
+            None if self.unsent.is_none() => {
+                self.free_since_ns = shared.now_ns;
+                self.publish_due(shared);
+            }
+            None => {}
+        }
+    }
+
+    /// Writes as far as the socket takes it; returns how many bytes that were, and why the
+    /// connection is to be given up, if it is.
+    fn send(&mut self, shared: &mut Shared, bytes: &[u8]) -> (usize, Option<Reason>) {
         let counters = &mut shared.tally.populations[usize::from(self.population)].counters;
-        let connecting = self.phase != Phase::Ready;
-        let mut rest = bytes;
-        while let (Some(stream), false) = (&mut self.stream, rest.is_empty()) {
-            match stream.write(rest, connecting) {
+        let connecting = !self.phase.is_accepted();
+        let mut sent = 0;
+        while let (Some(stream), true) = (&mut self.stream, sent < bytes.len()) {
+            match stream.write(&bytes[sent..], connecting) {
                 Ok(count) => {
                     counters.bytes_sent_total += count as u64;
-                    rest = &rest[count..];
+                    sent += count;
                 }
-                Err(Halt::Later) => {
-                    self.unsent.extend_from_slice(rest);
-                    return;
-                }
-                Err(Halt::Lost(reason)) => return self.lost(shared, reason),
+                Err(Halt::Later) => break,
+                Err(Halt::Lost(reason)) => return (sent, Some(reason)),
             }
         }
+        (sent, None)
     }
 
     fn route(&self, shared: &Shared) -> Route {

@@ -23,6 +23,8 @@ use crate::wheel::Wheel;
 
 /// Clients started or stopped before sockets have their turn again.
 const RAMP_TURN: usize = 64;
+/// Timers handled before sockets have their turn again.
+const TIMER_TURN: usize = 1024;
 /// How often an ended publish stage looks whether everything due has been sent.
 const CLOSE_CHECK_NS: u64 = 20_000_000;
 
@@ -31,7 +33,10 @@ pub struct EventLoop {
     shared: Shared,
     clients: Vec<Client>,
     wheel: Wheel,
+    /// Clients whose timers have fired, the oldest first.
     due: Vec<u32>,
+    /// How many of them have been handled.
+    handled: usize,
     ready: Vec<Ready>,
     stage: Option<Stage>,
     changes: Changes,
@@ -55,6 +60,8 @@ pub struct EventLoop {
     timers_ns: u64,
     /// When the last wait ended, in nanoseconds.
     busy_since_ns: u64,
+    /// It was told to stop: it ends when every client has left.
+    stopping: bool,
 }
 
 impl EventLoop {
@@ -82,6 +89,7 @@ impl EventLoop {
             clients,
             wheel,
             due: Vec::new(),
+            handled: 0,
             ready: Vec::new(),
             stage: None,
             changes: Changes::default(),
@@ -98,6 +106,7 @@ impl EventLoop {
             pause,
             timers_ns: 0,
             busy_since_ns: now_ns,
+            stopping: false,
         }
     }
 
@@ -115,15 +124,19 @@ impl EventLoop {
     /// # Errors
     /// The poll's, which leave nothing to go on with.
     pub fn turn(&mut self) -> io::Result<bool> {
-        if !self.take_inputs() {
+        if !self.stopping && !self.take_inputs() {
             self.stop();
+        }
+        if self.stopping && self.shared.leaving == 0 {
+            self.snapshot();
             return Ok(false);
         }
-        let wake_ns = self.wake_ns();
+        let (wake_ns, due_ns) = (self.wake_ns(), self.due_ns());
         self.shared.tally.busy_ns += self.shared.host.now_ns() - self.busy_since_ns;
         self.shared.host.wait(wake_ns, &mut self.ready)?;
         self.busy_since_ns = self.shared.host.now_ns();
         self.shared.now_ns = self.busy_since_ns;
+        let again = std::mem::take(&mut self.shared.again);
         // What came behind the beginning of a stage belongs to it.
         self.enter_pending();
         for &Ready { client: index, readable, writable, ended } in &self.ready {
@@ -136,8 +149,11 @@ impl EventLoop {
             }
             retime(client, index as u32, &mut self.wheel, &mut self.shared);
         }
+        for index in again {
+            self.with_client(index, Client::read_on);
+        }
         self.shared.now_ns = self.shared.host.now_ns();
-        if self.shared.now_ns >= wake_ns {
+        if self.shared.now_ns >= due_ns {
             self.handle_time();
         } else {
             self.settle();
@@ -177,11 +193,20 @@ impl EventLoop {
         }
     }
 
-    /// When the loop has to look at the clock again, in nanoseconds.
+    /// When the loop has something to do again, in nanoseconds.
     pub fn wake_ns(&mut self) -> u64 {
+        if self.shared.again.is_empty() { self.due_ns() } else { 0 }
+    }
+
+    /// When the loop has to look at the clock again, in nanoseconds.
+    fn due_ns(&mut self) -> u64 {
+        if !self.due.is_empty() {
+            return 0;
+        }
         let mut next_ns = self.next_snapshot_ns.min(self.next_close_check_ns);
         let shared = &self.shared;
-        if let Some(stage_ns) = self.stage.as_mut().and_then(|stage| stage.next_ns(shared)) {
+        let stage = self.stage.as_mut().filter(|_| !self.stopping);
+        if let Some(stage_ns) = stage.and_then(|stage| stage.next_ns(shared)) {
             next_ns = next_ns.min(stage_ns);
         }
         next_ns = next_ns.min(self.changes.next_ns().unwrap_or(u64::MAX));
@@ -199,10 +224,7 @@ impl EventLoop {
         self.walk_changes();
         self.walk_lives();
         self.wheel.advance(self.shared.now_ns, &mut self.due);
-        let fired = self.due.len();
-        while let Some(index) = self.due.pop() {
-            self.with_client(index, Client::timer);
-        }
+        let fired = self.handle_timers();
         self.walk_stage();
         if self.shared.now_ns >= self.next_close_check_ns {
             self.check_close();
@@ -213,6 +235,20 @@ impl EventLoop {
             self.snapshot();
         }
         self.timers_ns = self.pause.after(fired, self.shared.now_ns);
+    }
+
+    /// Handles timers that have fired, the oldest first; returns how many.
+    fn handle_timers(&mut self) -> usize {
+        let end = self.due.len().min(self.handled + TIMER_TURN);
+        for at in self.handled..end {
+            self.with_client(self.due[at], Client::timer);
+        }
+        let fired = end - std::mem::replace(&mut self.handled, end);
+        if end == self.due.len() {
+            self.due.clear();
+            self.handled = 0;
+        }
+        fired
     }
 
     /// Enters the next stage if its time has come.
@@ -345,12 +381,12 @@ impl EventLoop {
     /// Starts or stops the clients whose turn has come.
     fn walk_stage(&mut self) {
         for _ in 0..RAMP_TURN {
-            let Some(stage) = &mut self.stage else { return };
+            let Some(stage) = self.stage.as_mut().filter(|_| !self.stopping) else { return };
             let Some(index) = stage.next_client(&self.shared) else { return };
             match stage.action(&self.shared.setup) {
                 Action::Connect { .. } => {
                     let phase = self.clients[index as usize].phase();
-                    if matches!(phase, Phase::Idle | Phase::GaveUp) {
+                    if matches!(phase, Phase::Idle | Phase::GaveUp | Phase::Leaving(_)) {
                         self.with_client(index, Client::begin);
                     }
                 }
@@ -452,7 +488,7 @@ impl EventLoop {
         for index in 0..self.clients.len() as u32 {
             self.with_client(index, Client::disconnect);
         }
-        self.snapshot();
+        (self.pending, self.stopping) = (None, true);
     }
 
     fn with_client(&mut self, index: u32, act: impl FnOnce(&mut Client, &mut Shared)) {

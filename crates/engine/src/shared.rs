@@ -41,6 +41,10 @@ pub struct Shared {
     pub stalls: Stalls,
     /// Clients whose connection is under way.
     pub underway: u32,
+    /// Clients whose DISCONNECT waits for room.
+    pub leaving: u32,
+    /// Clients that read on in the next turn of the loop.
+    pub again: Vec<u32>,
     /// Clients of each population that have given up.
     pub gave_up: Vec<u32>,
     /// Bytes to write; empty between two clients.
@@ -102,6 +106,8 @@ impl Shared {
             lifetimes: Lifetimes::new(&setup),
             stalls: Stalls::new(&setup),
             underway: 0,
+            leaving: 0,
+            again: Vec::new(),
             gave_up: vec![0; populations],
             out: Vec::new(),
             text: Vec::new(),

@@ -1,9 +1,10 @@
 //! The engine in virtual time: the real loop and its real clients on a simulated machine, against
 //! the scripted broker of `testkit`. Every choice comes from a seed, which a failure prints.
 
-#![allow(dead_code, reason = "whole plans with faults come next")]
-
 mod agents;
+mod cases;
+mod checks;
+mod course;
 mod host;
 mod network;
 mod peer;
@@ -11,48 +12,125 @@ mod plans;
 mod weather;
 mod wire;
 
-use plan::{Action, Command};
-use testkit::{Broker, Script};
+use std::collections::BTreeMap;
 
-use agents::Agents;
-use network::Network;
+use plan::{Action, Lifetime};
+use testkit::{Broker, Fate, Rng, Script, for_each_seed};
+
+use cases::Case;
+use course::Run;
 use peer::Peer;
-use weather::{Opening, S, Weather};
+use weather::{Climate, S, Weather};
 
 pub use host::{Host, Socket};
 
-/// When the simulated runs begin.
-const START_NS: u64 = 1_000 * S;
+/// Seeds of `cargo test`.
+const SEEDS: u64 = 2_000;
+/// Every kind of trouble that so many seeds surely reach.
+const TROUBLE: [&str; 19] = [
+    "descriptors ran out",
+    "ports ran out",
+    "refused",
+    "unreachable",
+    "silence",
+    "mute broker",
+    "garbage instead of CONNACK",
+    "end instead of CONNACK",
+    "reset instead of CONNACK",
+    "end behind CONNACK",
+    "restart",
+    "restart that forgets",
+    "stall",
+    "end",
+    "reset",
+    "garbage",
+    "short write",
+    "no room to write",
+    "end behind bytes",
+];
+
+/// Plays the case of a seed.
+fn play(seed: u64) -> Run {
+    let case = Case::of(seed);
+    let script = match case.climate {
+        Climate::Storm if seed.is_multiple_of(3) => unreliable(seed),
+        _ => Script::reliable(),
+    };
+    let agents = case.agents;
+    Run::play(case, seed, agents, Peer::new(Broker::new(script)))
+}
+
+fn unreliable(seed: u64) -> Script {
+    let mut rng = Rng::new(!seed);
+    Script::with_fates(move |_| match rng.below(100) {
+        0..5 => Fate::Drop,
+        5..10 => Fate::Duplicate,
+        10..20 => Fate::Delay,
+        _ => Fate::Send,
+    })
+}
+
+/// A number in the environment, as `make simulate` sets it.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("it is a number"))
+}
 
 #[test]
-fn clients_connect_again_until_they_are_accepted_and_leave_with_a_goodbye() {
+fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
+    let from = number("SIMULATE_FROM").unwrap_or(0);
+    let seeds = number("SIMULATE_SEEDS").unwrap_or(SEEDS);
+    let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
+    for_each_seed(from..from + seeds, |seed| {
+        let run = play(seed);
+        if seeds == 1 {
+            println!("{seed}: {}", run.summary());
+        }
+        checks::check(&run);
+        for (kind, count) in &run.network().weather.seen {
+            *seen.entry(*kind).or_default() += count;
+        }
+    });
+    println!("{seeds} seeds: {seen:?}");
+    let reached = |kind: &&str| seeds < SEEDS || seen.contains_key(kind);
+    let missed: Vec<_> = TROUBLE.iter().filter(|kind| !reached(kind)).collect();
+    assert!(missed.is_empty(), "{missed:?} not reached by {seeds} seeds");
+}
+
+#[test]
+fn a_run_of_thirty_days_keeps_every_timer() {
+    const DAYS: u64 = 30;
+    let minute_ns = 60 * S;
     let mut plan = plans::empty(1);
-    plan.populations = vec![plans::population("c", 20)];
+    plan.snapshot_interval_ns = 60 * minute_ns;
+    let mut publisher = plans::population("publisher", 2);
+    publisher.publications = vec![plans::publication("t/{n}", 1, minute_ns)];
+    let mut subscriber = plans::population("subscriber", 2);
+    subscriber.subscriptions = vec![plans::subscription("t/{n}", 1)];
+    let mut idle = plans::population("idle", 2);
+    idle.lifetime = Some(Lifetime {
+        min_ns: 30 * minute_ns,
+        max_ns: 90 * minute_ns,
+        again_ns: Some(minute_ns),
+    });
+    plan.populations = vec![publisher, subscriber, idle];
+    plan.populations.iter_mut().for_each(|population| population.keep_alive_s = 100);
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    plan.stages = vec![plans::stage(connect, &[0])];
-    let openings = vec![(Opening::Refused, 30), (Opening::Silence, 30)];
-    let weather = Weather { openings, ..Weather::fair() };
-    let peer = Peer::new(Broker::new(Script::reliable()));
-    let network = Network::new(1, 2, START_NS, weather, peer);
-    let mut agents = Agents::new(&plan, 2, network);
-    agents.send(&Command::Stage { index: 0, at_ns: START_NS + S });
-    let ready = |snapshots: &[plan::Snapshot]| -> u64 {
-        snapshots.iter().map(|snapshot| snapshot.populations[0].gauges.ready).sum()
-    };
-    let (mut last, mut until_ns) = (Vec::new(), START_NS + S);
-    while ready(&last) < 20 {
-        last = agents.play(until_ns);
-        until_ns += S;
-        assert!(until_ns < START_NS + 60 * S, "all are accepted at last");
-    }
-    agents.send(&Command::Stop);
-    while !agents.have_ended() {
-        agents.play(until_ns);
-    }
-    let network = agents.network.borrow();
-    assert_eq!(network.wire.goodbyes, 20);
-    assert!(network.connections_total() > 20);
-    assert!(["refused", "silence"].iter().all(|kind| network.weather.seen.contains_key(kind)));
-    assert!((0..2).all(|agent| network.descriptors(agent) == 0));
+    let publish = Action::Publish { duration_ns: DAYS * 24 * 60 * minute_ns, changes: Vec::new() };
+    let disconnect = Action::Disconnect { rate_per_s: None };
+    plan.stages =
+        [connect, publish, disconnect].map(|action| plans::stage(action, &[0, 1, 2])).into();
+    let weather = Weather { keep_alive_check_ns: minute_ns, ..Weather::fair() };
+    let case = Case { plan, changes: Vec::new(), agents: 1, climate: Climate::Fair, weather };
+    let run = Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())));
+    let totals = checks::check(&run);
+    assert_eq!(totals.counters[0].sent_total, 2 * DAYS * 24 * 60);
+    assert_eq!(totals.flows[&(0, 1)].received_total, (2 * DAYS * 24 * 60).cast_signed());
+    // A visit takes an hour on average, an absence a minute.
+    let visits = totals.counters[2].left_total;
+    assert!((2 * DAYS * 22..2 * DAYS * 25).contains(&visits), "{visits} visits");
+    // Each client of the others was connected once, and pinged all the time.
+    assert_eq!(totals.counters[0].connected_total + totals.counters[1].connected_total, 4);
+    let pings = totals.counters[1].packets_sent_total - totals.counters[1].packets_received_total;
+    assert!(pings < 10, "{pings} more packets sent than received");
 }

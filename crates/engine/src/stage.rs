@@ -141,7 +141,7 @@ impl Stage {
         match self.action(setup) {
             Action::Publish { .. } => self.closed,
             Action::Hold { .. } => self.is_over(shared),
-            Action::Disconnect { .. } => self.next_turn_ns(setup).is_none(),
+            Action::Disconnect { .. } => self.next_turn_ns(setup).is_none() && shared.leaving == 0,
             Action::Connect { .. } => populations.iter().all(|&p| {
                 // Who has a life has been ready; it may be away, or on its way back.
                 let ready = shared.tally.populations[p].gauges.ready;

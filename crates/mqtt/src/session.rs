@@ -19,7 +19,7 @@ pub use keep_alive::KeepAlive;
 /// Packet identifiers there are: 1 to 65 535.
 const PACKET_IDS: usize = 65_535;
 
-const _: () = assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, timer 8, id 2, states 3");
+const _: () = assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, timer 8, id 2, states 4");
 
 /// The protocol state of one client. `T` is the token of a message in flight.
 ///
@@ -33,6 +33,8 @@ pub struct Session<T> {
     connection: Connection,
     clean_session: bool,
     awaiting_pong: bool,
+    /// The server has given a sign of life since the last PINGREQ.
+    heard: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,7 @@ impl<T: Copy> Session<T> {
             connection: Connection::Lost,
             clean_session: true,
             awaiting_pong: false,
+            heard: false,
         }
     }
 
@@ -105,6 +108,12 @@ impl<T: Copy> Session<T> {
     #[must_use]
     pub const fn is_connected(&self) -> bool {
         matches!(self.connection, Connection::Up)
+    }
+
+    /// Whether CONNECT was sent and the connection is not lost or closed since.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !matches!(self.connection, Connection::Lost)
     }
 
     /// Own QoS 1 and 2 messages that are not fully acknowledged.

@@ -53,6 +53,9 @@ counters! {
         resent_total,
         /// Messages of QoS 1 and 2 given up unacknowledged, with their session.
         abandoned_total,
+        /// Messages of QoS 0 that were counted as sent, and dropped with their connection before
+        /// the socket took them.
+        unsent_dropped_total,
         /// Messages that were due and not sent.
         skipped_total,
         /// Retained messages received, which are outside the ledger.
@@ -151,6 +154,8 @@ pub enum Reason {
     ResetByBroker,
     /// No PINGRESP within the keep-alive.
     KeepAliveTimeout,
+    /// The broker did not take DISCONNECT, and what was sent before it, within 2 seconds.
+    DisconnectTimeout,
     /// The broker broke the protocol.
     ProtocolError,
     /// The broker sent a larger packet than the plan allows.

@@ -12,7 +12,12 @@ from pubstorm.result import PopulationResult, Problem
 from pubstorm.snapshot import Reason
 
 ENDS_A_CONNECTION = frozenset(
-    {Reason.CLOSED_BY_BROKER, Reason.RESET_BY_BROKER, Reason.KEEP_ALIVE_TIMEOUT}
+    {
+        Reason.CLOSED_BY_BROKER,
+        Reason.RESET_BY_BROKER,
+        Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.DISCONNECT_TIMEOUT,
+    }
 )
 """Reasons that only a connection that was there can end for."""
 ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR})
@@ -160,6 +165,12 @@ KINDS: tuple[Kind, ...] = (
         _total("abandoned_total"),
         SENT,
         "messages sent were given up with their session",
+    ),
+    Kind(
+        "publishes dropped unsent",
+        _total("unsent_dropped_total"),
+        SENT,
+        "messages sent were dropped with their connection before the socket took them",
     ),
     Kind(
         "publishes sent again",

@@ -360,6 +360,7 @@ def _unacknowledged(measured: Measured) -> Iterable[Finding]:
         for total, what in (
             (population.in_flight, "were unacknowledged when publishing ended"),
             (population.abandoned_total, "were given up with their session"),
+            (population.unsent_dropped_total, "were dropped before the socket took them"),
             (population.resent_total, "were sent again after a reconnect"),
         ):
             if total:
@@ -409,6 +410,7 @@ _LOSS_REASONS = frozenset(
         Reason.CLOSED_BY_BROKER,
         Reason.RESET_BY_BROKER,
         Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.DISCONNECT_TIMEOUT,
         Reason.PROTOCOL_ERROR,
         Reason.SOCKET_ERROR,
     }
@@ -417,6 +419,7 @@ _CONNECT_REASONS = frozenset(Reason) - {
     Reason.CLOSED_BY_BROKER,
     Reason.RESET_BY_BROKER,
     Reason.KEEP_ALIVE_TIMEOUT,
+    Reason.DISCONNECT_TIMEOUT,
     Reason.SUBSCRIBE_REFUSED,
 }
 _HOST_FIXES = {

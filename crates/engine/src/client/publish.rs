@@ -5,7 +5,7 @@ use agent::publication::{self, PublicationSetup};
 use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
 use plan::{INCARNATION_PLACES, Pacer, Payload, Publication, payload_bytes};
 
-use super::{Client, Phase};
+use super::{Client, Phase, Then};
 use crate::shared::Shared;
 
 /// Bytes that a client writes in one turn at most, before others have theirs.
@@ -61,7 +61,7 @@ impl Client {
     /// Starts its life and its schedule in the middle of a publish stage: what was due before
     /// `at_ns` is not its own. A client that is connected, or tries to be, stays as it is.
     pub fn join(&mut self, shared: &mut Shared, at_ns: u64) {
-        if !self.phase.is_gone() {
+        if !self.phase.is_gone() || self.phase == Phase::Leaving(Then::Connect) {
             return;
         }
         if let Some(publishing) = &shared.publishing {
@@ -86,7 +86,7 @@ impl Client {
     /// Its life was over at `at_ns`: it leaves, and may come back.
     pub fn go_away(&mut self, shared: &mut Shared, at_ns: u64) {
         self.end_schedule(shared, at_ns);
-        self.depart(shared, Phase::Away);
+        self.depart(shared, Then::Return);
         shared.tally.populations[self.population()].counters.left_total += 1;
         shared.lifetimes.go(self.population(), self.local, at_ns);
     }
@@ -111,7 +111,7 @@ impl Client {
         self.retime = true;
         let publishing = shared.publishing.as_ref();
         let takes_part = publishing.is_some_and(|p| p.populations[self.population()]);
-        if !takes_part || self.phase != Phase::Ready || !self.unsent.is_empty() {
+        if !takes_part || self.phase != Phase::Ready || self.unsent.is_some() {
             return;
         }
         shared.now_ns = shared.host.now_ns();
@@ -120,7 +120,7 @@ impl Client {
             self.publish_turn(shared, index);
         }
         self.flush(shared);
-        if !self.unsent.is_empty() {
+        if self.unsent.is_some() {
             self.next_due_ns = u64::MAX;
         }
     }
@@ -234,7 +234,11 @@ impl Client {
     /// has none.
     pub fn backlog(&self, shared: &Shared, until_ns: u64) -> u64 {
         let Some(publishing) = &shared.publishing else { return 0 };
-        let is_there = !matches!(self.phase, Phase::Idle | Phase::Away);
+        let is_there = match self.phase {
+            Phase::Idle | Phase::Away => false,
+            Phase::Leaving(then) => then == Then::Connect,
+            _ => true,
+        };
         if !publishing.populations[self.population()] || !is_there {
             return 0;
         }

@@ -7,11 +7,15 @@ use crate::read_rate::ReadRate;
 use crate::shared::Shared;
 use crate::stream::{Halt, Stream};
 
+/// Bytes that a client reads in one turn of the loop at most, before others have theirs.
+const TURN_BYTES: usize = 256 * 1024;
+
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
     pub fn readable(&mut self, shared: &mut Shared, ended: bool) {
+        self.ended |= ended;
         if let Some(stream) = &mut self.stream {
-            stream.wake(ended);
+            stream.wake(self.ended);
         }
         if self.phase == Phase::Connecting {
             // The rest of the handshake; whoever waits for TCP waits for space to write.
@@ -20,12 +24,16 @@ impl Client {
             }
             return;
         }
+        if self.phase.is_leaving() {
+            return self.discard(shared);
+        }
         if !self.unread.is_empty() && !self.paused {
             self.handle_unread(shared);
         }
+        let mut budget = TURN_BYTES;
         let mut buffer = std::mem::take(&mut shared.read_buffer);
         while !self.paused {
-            let connecting = self.phase != Phase::Ready;
+            let connecting = !self.phase.is_accepted();
             let Some(stream) = &mut self.stream else { break };
             let read = stream.read(&mut buffer, connecting);
             if read == Err(Halt::Later) {
@@ -35,9 +43,14 @@ impl Client {
             match read {
                 Ok(count) => {
                     // A short read has emptied the socket; only its end may still be waiting.
-                    let emptied = stream.is_empty_after(count, buffer.len()) && !ended;
+                    let emptied = stream.is_empty_after(count, buffer.len()) && !self.ended;
                     self.handle_bytes(shared, &buffer[..count]);
                     if emptied {
+                        break;
+                    }
+                    budget = budget.saturating_sub(count);
+                    if budget == 0 {
+                        self.read_again(shared);
                         break;
                     }
                 }
@@ -48,9 +61,23 @@ impl Client {
         shared.read_buffer = buffer;
     }
 
+    /// Leaves the rest to the next turn of the loop, so that others have theirs.
+    fn read_again(&mut self, shared: &mut Shared) {
+        if !std::mem::replace(&mut self.reads_again, true) {
+            shared.again.push(self.index);
+        }
+    }
+
+    /// Its next turn of reading has come.
+    pub fn read_on(&mut self, shared: &mut Shared) {
+        self.reads_again = false;
+        self.readable(shared, false);
+    }
+
     fn handle_bytes(&mut self, shared: &mut Shared, bytes: &[u8]) {
         let tally = &mut shared.tally.populations[usize::from(self.population)];
         tally.counters.bytes_received_total += bytes.len() as u64;
+        self.session.note_heard();
         if !self.unread.is_empty() {
             self.unread.extend_from_slice(bytes);
             self.handle_unread(shared);

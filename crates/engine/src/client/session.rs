@@ -39,7 +39,7 @@ impl Session {
     /// Appends what is said before a connection is closed; whether there is anything to say.
     pub fn say_goodbye(&mut self, version: Version, out: &mut Vec<u8>) -> bool {
         match self {
-            Self::Mqtt(session) if session.is_connected() => {
+            Self::Mqtt(session) if session.is_open() => {
                 session.disconnect(version, out);
                 true
             }
@@ -64,6 +64,14 @@ impl Session {
         match self {
             Self::Mqtt(session) => session.note_sent(now_ns),
             Self::Zmtp(session) => session.note_sent(now_ns),
+        }
+    }
+
+    /// Something was received, or has come and was not read yet: a sign of life.
+    #[inline]
+    pub const fn note_heard(&mut self) {
+        if let Self::Mqtt(session) = self {
+            session.note_heard();
         }
     }
 

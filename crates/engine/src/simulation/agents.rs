@@ -31,9 +31,11 @@ impl Agents {
     /// `count` agents that play a plan together.
     pub fn new(plan: &Plan, count: u32, network: Network) -> Self {
         let network = Rc::new(RefCell::new(network));
+        let json = serde_json::to_string(plan).expect("a plan has a JSON form");
         let agent = |index| {
             let shard = Shard::new(index, count).expect("the index is below the count");
-            let setup = Setup::new(plan.clone(), shard, 0).expect("the plan needs no files");
+            let plan = Plan::from_json(&json).expect("the plan passes the agents' own check");
+            let setup = Setup::new(plan, shard, 0).expect("the plan needs no files");
             let host = super::Host::new(Rc::clone(&network), index as usize);
             let (inputs, input_receiver) = mpsc::channel();
             let (snapshot_sender, snapshots) = mpsc::channel();
@@ -48,6 +50,11 @@ impl Agents {
     /// The present, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.network.borrow().now_ns
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.agents.len()
     }
 
     /// Sends every agent a command.

@@ -1,7 +1,9 @@
 //! Plans to be played in simulated runs.
 
-use plan::Version;
-use plan::{Action, Attachment, Choice, Plan, Population, Reconnect, Stage, Target, Template};
+use plan::{
+    Action, Attachment, Choice, Late, Order, Pace, Payload, Plan, Population, Publication,
+    Reconnect, Stage, Subscription, Target, Template, Version,
+};
 
 use super::weather::{MS, S};
 
@@ -54,6 +56,31 @@ pub fn population(name: &str, clients: u32) -> Population {
         subscriptions: Vec::new(),
         publications: Vec::new(),
     }
+}
+
+/// One message of 64 bytes in each period.
+pub fn publication(topic: &str, qos: u8, period_ns: u64) -> Publication {
+    Publication {
+        topic: template(topic),
+        order: Order::Turn,
+        qos,
+        retain: false,
+        pace: Pace::Open {
+            period_ns,
+            spread: 0.0,
+            jitter: 0.0,
+            phase: plan::Phase::Spread,
+            late: Late::Send,
+            burst: 1,
+        },
+        window: 100,
+        payload: Payload::Fixed { bytes: 64 },
+    }
+}
+
+/// A subscription.
+pub fn subscription(filter: &str, qos: u8) -> Subscription {
+    Subscription { filter: template(filter), qos }
 }
 
 /// A template that is right.

@@ -40,6 +40,17 @@ pub struct Weather {
     pub seen: BTreeMap<&'static str, u64>,
 }
 
+/// How bad the weather is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Climate {
+    /// Nothing goes wrong, and everything has room.
+    Fair,
+    /// Nothing goes wrong, but sockets have little room and the broker is slow.
+    Narrow,
+    /// Anything goes wrong.
+    Storm,
+}
+
 /// How an attempt to connect ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
@@ -113,6 +124,54 @@ impl Weather {
         }
     }
 
+    /// Weather of a climate.
+    pub fn of(climate: Climate, rng: &mut Rng) -> Self {
+        let mut weather = Self::fair();
+        weather.latency_max_ns = rng.pick(&[0, 100_000, 5 * MS]);
+        if climate == Climate::Narrow || climate == Climate::Storm && rng.chance(50) {
+            weather.room = (64, 64 + rng.below(1500));
+            weather.gulp_max = 150 + rng.below(400);
+            weather.gulp_ns = rng.pick(&[0, 20_000, MS]);
+        }
+        if climate == Climate::Storm {
+            weather.add_trouble(rng);
+        }
+        weather
+    }
+
+    fn add_trouble(&mut self, rng: &mut Rng) {
+        if rng.chance(20) {
+            self.descriptors_max = 1 + rng.below(12);
+        }
+        if rng.chance(60) {
+            let kinds =
+                [Opening::Refused, Opening::Unreachable, Opening::Silence, Opening::NoPorts];
+            self.openings = kinds.map(|kind| (kind, rng.below(8))).into();
+        }
+        if rng.chance(60) {
+            let kinds = [
+                Manner::Mute,
+                Manner::Garbage,
+                Manner::End,
+                Manner::Reset,
+                Manner::EndBehindConnAck,
+            ];
+            self.manners = kinds.map(|kind| (kind, rng.below(8))).into();
+        }
+        for _ in 0..rng.below(5) {
+            let per_cent = 1 + rng.below(100);
+            let hang = |manner| Fault::Hang { per_cent, manner };
+            let fault = match rng.below(5) {
+                0 => Fault::Restart { down_ns: rng.bits() % (2 * S), forgets: rng.chance(50) },
+                1 => Fault::Stall { per_cent, ns: rng.bits() % (6 * S) },
+                2 => hang(Manner::End),
+                3 => hang(Manner::Reset),
+                _ => hang(Manner::Garbage),
+            };
+            self.faults.push((rng.bits() % (12 * S), fault));
+        }
+    }
+
     /// Notes that a kind of trouble has come.
     pub fn note(&mut self, kind: &'static str) {
         *self.seen.entry(kind).or_default() += 1;
@@ -153,7 +212,8 @@ impl Weather {
 
     /// The latency of a connection.
     pub fn latency_ns(&self, rng: &mut Rng) -> u64 {
-        rng.bits() % (self.latency_max_ns + 1)
+        let half_ns = self.latency_max_ns / 2;
+        half_ns + rng.bits() % (half_ns + 1)
     }
 
     /// Room for bytes to send and to read.

@@ -20,6 +20,8 @@ pub struct Wire {
     pub sent: BTreeMap<Place, (u64, QoS)>,
     /// How often each client has read each message in full.
     pub received: BTreeMap<(Client, Place), u64>,
+    /// Wills that each client has read in full, by the index of the population in their topic.
+    pub wills: BTreeMap<(Client, usize), u64>,
     /// Packets that clients have written in full.
     pub packets_sent: u64,
     /// Packets that clients have read in full.
@@ -68,11 +70,12 @@ impl Wire {
         let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
         way.take(bytes, |packet| {
             self.packets_received += 1;
-            if let Packet::Publish(publish) = packet
-                && let Some(stamp) = Stamp::read(publish.payload)
-                && !publish.retain
-            {
+            let Packet::Publish(publish) = packet else { return };
+            if publish.retain {
+            } else if let Some(stamp) = Stamp::read(publish.payload) {
                 *self.received.entry((client, place(&stamp))).or_default() += 1;
+            } else if let Some(of) = will_of(publish.topic) {
+                *self.wills.entry((client, of)).or_default() += 1;
             }
         });
         self.ways.insert((connection, false), way);
@@ -95,6 +98,11 @@ impl Way {
         }
         self.partial.drain(..taken);
     }
+}
+
+/// The population whose will has this topic.
+fn will_of(topic: &str) -> Option<usize> {
+    topic.strip_prefix("will/")?.split('/').next()?.parse().ok()
 }
 
 fn place(stamp: &Stamp) -> Place {

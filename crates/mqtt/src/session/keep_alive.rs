@@ -13,7 +13,8 @@ pub enum KeepAlive {
     NotDue,
     /// PINGREQ was appended.
     Pinged,
-    /// No PINGRESP within the keep-alive interval: the connection is to be closed.
+    /// Neither PINGRESP nor anything else within the keep-alive interval after PINGREQ: the
+    /// connection is to be closed.
     Dead,
 }
 
@@ -28,6 +29,13 @@ impl<T: Copy> Session<T> {
         }
     }
 
+    /// The server has given a sign of life, or has sent something that was not read yet: its
+    /// PINGRESP may stand behind that.
+    #[inline]
+    pub const fn note_heard(&mut self) {
+        self.heard = true;
+    }
+
     /// When to call [`Session::handle_keep_alive`], in ns on the caller's clock. `None` while not
     /// connected or with `keep_alive_s` 0. It may move later, so a timer may find nothing due.
     #[must_use]
@@ -40,7 +48,9 @@ impl<T: Copy> Session<T> {
     }
 
     /// Appends PINGREQ if the client was silent for `keep_alive_s` seconds; reports a server that
-    /// left the last one unanswered for as long. The PINGREQ counts as sent at `now_ns`.
+    /// left the last one unanswered for as long and gave no other sign of life. A server that sends
+    /// something else gets another PINGREQ, since it may close a silent client. The PINGREQ counts
+    /// as sent at `now_ns`.
     pub fn handle_keep_alive(
         &mut self,
         now_ns: u64,
@@ -52,7 +62,8 @@ impl<T: Copy> Session<T> {
             Some(deadline_ns) if deadline_ns <= now_ns => {}
             _ => return KeepAlive::NotDue,
         }
-        if self.awaiting_pong {
+        let heard = std::mem::replace(&mut self.heard, false);
+        if self.awaiting_pong && !heard {
             return KeepAlive::Dead;
         }
         codec::encode_empty(version, PacketType::PingReq, out);

@@ -305,6 +305,20 @@ fn a_silent_client_pings_and_an_unanswered_ping_means_dead() {
 }
 
 #[test]
+fn a_server_that_gives_another_sign_of_life_is_pinged_again() {
+    let (mut session, mut out) = (connected(&CLEAN), Vec::new());
+    let mut at =
+        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, V, &mut out);
+    session.note_sent(0);
+    assert_eq!(at(&mut session, 10 * S), KeepAlive::Pinged);
+    session.note_heard();
+    assert_eq!(at(&mut session, 20 * S), KeepAlive::Pinged);
+    session.note_heard();
+    assert_eq!(at(&mut session, 30 * S), KeepAlive::Pinged);
+    assert_eq!(at(&mut session, 40 * S), KeepAlive::Dead);
+}
+
+#[test]
 fn after_disconnect_nothing_is_expected_and_what_is_in_flight_is_still_counted() {
     let mut session = connected(&CLEAN);
     session.publish(QoS::AtLeastOnce, 1).unwrap();

@@ -1,0 +1,346 @@
+//! What must hold of every simulated run, whatever has gone wrong in it: the invariants of the
+//! engine, checked against what has gone over the wire.
+
+use std::collections::BTreeMap;
+
+use mqtt::{QoS, topic};
+use plan::{Action, Counters, FlowCounters, Gauges, Outcomes, Pacer, Plan, Reason, Shard};
+
+use super::course::Run;
+use super::weather::{Climate, S};
+use super::wire::Client;
+
+/// What the snapshots of a run come to.
+pub struct Totals {
+    /// By population.
+    pub counters: Vec<Counters>,
+    /// By population.
+    pub outcomes: Vec<Outcomes>,
+    /// By population, over the last snapshots of all agents.
+    pub gauges: Vec<Gauges>,
+    /// By publishing and receiving population.
+    pub flows: BTreeMap<(usize, usize), FlowCounters>,
+}
+
+impl Totals {
+    /// The sums.
+    pub fn of(run: &Run) -> Self {
+        let populations = run.plan().populations.len();
+        let mut totals = Self {
+            counters: vec![Counters::default(); populations],
+            outcomes: vec![Outcomes::default(); populations],
+            gauges: vec![Gauges::default(); populations],
+            flows: BTreeMap::new(),
+        };
+        let mut last = BTreeMap::new();
+        for snapshot in &run.snapshots {
+            last.insert(snapshot.agent, snapshot);
+            for (p, population) in snapshot.populations.iter().enumerate() {
+                totals.counters[p].add(&population.counters);
+                for (reason, count) in &population.outcomes {
+                    *totals.outcomes[p].entry(*reason).or_default() += count;
+                }
+            }
+            for flow in &snapshot.flows {
+                totals.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
+            }
+        }
+        for snapshot in last.values() {
+            for (p, population) in snapshot.populations.iter().enumerate() {
+                totals.gauges[p].add(&population.gauges);
+            }
+        }
+        totals
+    }
+
+    fn flow(&self, from: usize, to: usize) -> FlowCounters {
+        self.flows.get(&(from, to)).copied().unwrap_or_default()
+    }
+}
+
+/// Checks all of them.
+pub fn check(run: &Run) -> Totals {
+    let totals = Totals::of(run);
+    snapshots_follow_each_other(run);
+    nothing_is_left(run, &totals);
+    attempts_add_up(run, &totals);
+    messages_add_up(run, &totals);
+    the_schedule_is_kept(run, &totals);
+    deliveries_add_up(run, &totals);
+    the_wire_agrees(run, &totals);
+    if run.case.climate != Climate::Storm {
+        nothing_goes_wrong(run, &totals);
+    }
+    totals
+}
+
+/// Each snapshot begins where the last one of its agent ended, and no gauge is out of range.
+fn snapshots_follow_each_other(run: &Run) {
+    let agents = run.case.agents;
+    let mut last = vec![(0, None); agents as usize];
+    for snapshot in &run.snapshots {
+        let (sequence, to_ns) = &mut last[snapshot.agent as usize];
+        assert_eq!(snapshot.sequence, *sequence, "no snapshot is left out");
+        assert!(to_ns.is_none_or(|to_ns| to_ns == snapshot.from_ns), "no time is left out");
+        (*sequence, *to_ns) = (snapshot.sequence + 1, Some(snapshot.to_ns));
+        let shard = Shard::new(snapshot.agent, agents).expect("it is an agent's");
+        for (population, said) in run.plan().populations.iter().zip(&snapshot.populations) {
+            let (share, gauges) = (u64::from(shard.share(population.clients)), said.gauges);
+            let windows = population.publications.iter().map(|p| u64::from(p.window)).sum::<u64>();
+            assert!(gauges.ready <= gauges.connected && gauges.connected <= share, "{gauges:?}");
+            assert!(gauges.away <= share && gauges.stalled <= share, "{gauges:?}");
+            assert!(gauges.in_flight <= share * windows, "{gauges:?}, windows {windows}");
+        }
+    }
+}
+
+/// At the end nobody is connected, and nothing is open, due or in flight.
+fn nothing_is_left(run: &Run, totals: &Totals) {
+    let network = run.network();
+    for agent in 0..run.case.agents as usize {
+        assert_eq!(network.descriptors(agent), 0, "agent {agent} has closed its sockets");
+    }
+    for (population, gauges) in run.plan().populations.iter().zip(&totals.gauges) {
+        let in_flight = if population.clean_session { 0 } else { gauges.in_flight };
+        assert_eq!(*gauges, Gauges { in_flight, ..Gauges::default() }, "{}", population.name);
+    }
+    let connected = run.snapshots.iter().rev().find(|snapshot| !snapshot.targets.is_empty());
+    let connected = connected.map_or(0, |s| s.targets.iter().map(|t| t.connected).sum::<u64>());
+    assert_eq!(connected, 0, "no target has a client");
+}
+
+/// Every attempt is accepted or fails, unless its client was told to go meanwhile.
+fn attempts_add_up(run: &Run, totals: &Totals) {
+    for counters in &totals.counters {
+        let ended = counters.connected_total + counters.connect_failed_total;
+        assert!(ended <= counters.connect_attempts_total, "{counters:?}");
+        assert!(counters.disconnected_total <= counters.connected_total, "{counters:?}");
+    }
+    let by = |of: fn(&Counters) -> u64| totals.counters.iter().map(of).sum::<u64>();
+    let targets = || run.snapshots.iter().flat_map(|snapshot| &snapshot.targets);
+    assert_eq!(targets().map(|t| t.connected_total).sum::<u64>(), by(|c| c.connected_total));
+    let failed = targets().map(|t| t.connect_failed_total).sum::<u64>();
+    assert_eq!(failed, by(|c| c.connect_failed_total));
+    let failures = by(|c| c.connect_failed_total + c.disconnected_total + c.subscribe_failed_total);
+    let outcomes = totals.outcomes.iter().flat_map(Outcomes::values).sum::<u64>();
+    assert_eq!(outcomes, failures, "every failure has a reason");
+}
+
+/// Every message is acknowledged, given up or in flight; every one of QoS 0 is written.
+fn messages_add_up(run: &Run, totals: &Totals) {
+    let written = written(run);
+    for (p, population) in run.plan().populations.iter().enumerate() {
+        let (counters, gauges) = (&totals.counters[p], &totals.gauges[p]);
+        let Some(publication) = population.publications.first() else {
+            assert_eq!(counters.sent_total, 0);
+            continue;
+        };
+        if publication.qos == 0 {
+            let sent = written[p] + counters.unsent_dropped_total;
+            assert_eq!(counters.sent_total, sent, "{}: written or counted", population.name);
+        } else {
+            let given_up = counters.abandoned_total + gauges.in_flight;
+            assert_eq!(counters.sent_total, counters.acked_total + given_up, "{counters:?}");
+            assert!(counters.sent_total <= written[p] + given_up, "{counters:?}");
+            assert!(counters.sent_total >= written[p], "{counters:?}");
+        }
+    }
+}
+
+/// Messages of each population that were written in full, each once.
+fn written(run: &Run) -> Vec<u64> {
+    let publishers = publishers(run.plan());
+    let mut written = vec![0; run.plan().populations.len()];
+    for ((key, _), (_, qos)) in &run.network().wire.sent {
+        let (population, publication) = publishers[(key >> 48) as usize];
+        let planned = run.plan().populations[population].publications[publication].qos;
+        assert_eq!(*qos, QoS::try_from(planned).expect("0, 1 or 2"));
+        written[population] += 1;
+    }
+    written
+}
+
+/// Population and index of each publication.
+fn publishers(plan: &Plan) -> Vec<(usize, usize)> {
+    let of = |(p, population): (usize, &plan::Population)| {
+        (0..population.publications.len()).map(move |index| (p, index))
+    };
+    plan.populations.iter().enumerate().flat_map(of).collect()
+}
+
+/// Every message that was scheduled is sent or skipped, where every client is there all the time.
+fn the_schedule_is_kept(run: &Run, totals: &Totals) {
+    let plan = run.plan();
+    for (p, population) in plan.populations.iter().enumerate() {
+        let closed = |pace: &plan::Pace| matches!(pace, plan::Pace::Closed);
+        let rated = run.case.changes.iter().any(|change| change.2 == p)
+            || plan.stages.iter().any(|stage| match &stage.action {
+                Action::Publish { changes, .. } => changes.iter().any(|c| c.population == p),
+                _ => false,
+            });
+        if rated
+            || !run.case.is_static(p)
+            || population.publications.iter().any(|c| closed(&c.pace))
+        {
+            continue;
+        }
+        let mut scheduled = 0;
+        for stage in &plan.stages {
+            let Action::Publish { duration_ns, .. } = stage.action else { continue };
+            if !stage.populations.contains(&p) {
+                continue;
+            }
+            for (at, publication) in population.publications.iter().enumerate() {
+                let place = publishers(plan).iter().position(|&found| found == (p, at));
+                let purpose = place.expect("it is one of the plan's") as u64 * 2;
+                let pacer = Pacer::new(&publication.pace, plan.seed, purpose).expect("it is open");
+                let due = |client| pacer.due_before(client, duration_ns);
+                scheduled += (0..population.clients).map(due).sum::<u64>();
+            }
+        }
+        let counters = &totals.counters[p];
+        let found = counters.sent_total + counters.skipped_total;
+        assert_eq!(found, scheduled, "{}: sent or skipped", population.name);
+    }
+}
+
+/// What is expected follows from what was sent, and what is received from what was read.
+fn deliveries_add_up(run: &Run, totals: &Totals) {
+    let (expected, received) = (expected_by_wire(run), received_by_wire(run));
+    let populations = run.plan().populations.len();
+    for (from, to) in (0..populations).flat_map(|from| (0..populations).map(move |to| (from, to))) {
+        let flow = totals.flow(from, to);
+        let wills = wills_by_wire(run, from, to);
+        let read = received.get(&(from, to)).copied().unwrap_or(0) + wills;
+        let what = format!("flow {from} to {to}: {flow:?}, {read} read");
+        assert!(flow.received_total <= read, "{what}");
+        // A slow reader leaves with messages that it has taken from the socket only.
+        let is_slow = run.plan().populations[to].read_rate_per_s.is_some();
+        if run.case.climate == Climate::Fair && !is_slow {
+            assert_eq!(flow.received_total, read, "{what}");
+        }
+        if run.plan().populations[to].lifetime.is_some() {
+            assert_eq!(flow.expected_total, flow.received_total, "{what}");
+        } else if run.case.is_static(to) {
+            let counters = &totals.counters[from];
+            let least = expected.get(&(from, to)).copied().unwrap_or(0);
+            let unwritten = counters.sent_total as i64 - written(run)[from] as i64;
+            let deaths = counters.disconnected_total as i64;
+            let clients = i64::from(run.plan().populations[to].clients);
+            let most = least + (unwritten + deaths) * clients;
+            assert!((least..=most).contains(&flow.expected_total), "{what}, {least} to {most}");
+            // A broker may publish the will of a client that has not got its CONNACK.
+            assert!(flow.received_total <= flow.expected_total + wills, "{what}");
+        }
+    }
+}
+
+/// Deliveries that are to be expected by what was written, where all clients are there.
+fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
+    let plan = run.plan();
+    let publishers = publishers(plan);
+    let mut messages: BTreeMap<u64, i64> = BTreeMap::new();
+    run.network().wire.sent.keys().for_each(|(key, _)| *messages.entry(*key).or_default() += 1);
+    let mut expected = BTreeMap::new();
+    for (key, count) in messages {
+        let (from, publication) = publishers[(key >> 48) as usize];
+        let population = &plan.populations[from];
+        let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
+        let n = population.first + u64::from(client);
+        let name = population.publications[publication].topic.text(n, variant);
+        for (to, population) in plan.populations.iter().enumerate() {
+            let receives = |client: &u32| {
+                let n = population.first + u64::from(*client);
+                population.subscriptions.iter().map(|subscription| &subscription.filter).any(
+                    |filter| {
+                        (0..filter.variants()).any(|v| topic::matches(&filter.text(n, v), &name))
+                    },
+                )
+            };
+            let receivers = (0..population.clients).filter(receives).count() as i64;
+            *expected.entry((from, to)).or_default() += count * receivers;
+        }
+    }
+    expected
+}
+
+/// Messages that were read, each once for each client.
+fn received_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
+    let plan = run.plan();
+    let publishers = publishers(plan);
+    let mut received = BTreeMap::new();
+    for (client, (key, _)) in run.network().wire.received.keys() {
+        let (from, _) = publishers[(key >> 48) as usize];
+        let to = population_of(run, *client);
+        *received.entry((from, to)).or_default() += 1;
+    }
+    received
+}
+
+/// Wills of one population that were read by another.
+fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
+    let network = run.network();
+    let own = |((client, of), _): &(&(Client, usize), &u64)| {
+        *of == from && population_of(run, *client) == to
+    };
+    network.wire.wills.iter().filter(own).map(|(_, count)| count.cast_signed()).sum()
+}
+
+/// Which population a client of an agent belongs to.
+fn population_of(run: &Run, (agent, mut index): (usize, u32)) -> usize {
+    let shard = Shard::new(agent as u32, run.case.agents).expect("it is an agent's");
+    for (p, population) in run.plan().populations.iter().enumerate() {
+        let share = shard.share(population.clients);
+        if index < share {
+            return p;
+        }
+        index -= share;
+    }
+    unreachable!("every client has a population")
+}
+
+/// Bytes and packets are what has gone over the wire.
+fn the_wire_agrees(run: &Run, totals: &Totals) {
+    let network = run.network();
+    let by = |of: fn(&Counters) -> u64| totals.counters.iter().map(of).sum::<u64>();
+    assert_eq!(by(|c| c.bytes_sent_total), network.wire.bytes_sent);
+    assert_eq!(by(|c| c.bytes_received_total), network.wire.bytes_received);
+    assert!(by(|c| c.packets_received_total) <= network.wire.packets_received);
+    assert!(by(|c| c.packets_sent_total) >= network.wire.packets_sent);
+    let seconds = (run.snapshots.last().map_or(0, |s| s.to_ns) - super::course::START_NS) / S + 1;
+    for agent in 0..run.case.agents as usize {
+        let waits = network.waits_total(agent);
+        let packets = network.wire.packets_sent + network.wire.packets_received;
+        let most = 20_000 * seconds + 20 * packets;
+        assert!(waits <= most, "{waits} waits in {seconds} s with {packets} packets");
+    }
+}
+
+/// Where nothing goes wrong, everybody is connected and leaves in good order, every stage ends and
+/// every message arrives.
+fn nothing_goes_wrong(run: &Run, totals: &Totals) {
+    let is_slow = run.case.climate == Climate::Narrow
+        || run.plan().populations.iter().any(|population| population.read_rate_per_s.is_some());
+    // Through little room, or behind deliveries read slowly, less may go than is scheduled.
+    let may = |&index: &usize| {
+        is_slow && matches!(run.plan().stages[index].action, Action::Publish { .. })
+    };
+    assert!(run.overrun.iter().all(may), "every stage ends: {:?}", run.overrun);
+    let network = run.network();
+    let wills = network.peer.broker.accepted().iter().filter(|m| m.topic.starts_with("will/"));
+    assert_eq!(wills.count(), 0, "who leaves in good order has no will published");
+    for (p, population) in run.plan().populations.iter().enumerate() {
+        let (counters, outcomes) = (&totals.counters[p], &totals.outcomes[p]);
+        let timeouts = outcomes.get(&Reason::ConnectTimeout).copied().unwrap_or(0);
+        assert_eq!(outcomes.values().sum::<u64>(), timeouts, "{}: {outcomes:?}", population.name);
+        if run.case.climate == Climate::Fair {
+            assert_eq!(timeouts, 0);
+        }
+        assert_eq!(counters.unsent_dropped_total, 0);
+    }
+    for ((from, to), flow) in &totals.flows {
+        if run.case.is_static(*to) && run.case.is_static(*from) {
+            assert_eq!(flow.expected_total, flow.received_total, "flow {from} to {to}: {flow:?}");
+        }
+    }
+}

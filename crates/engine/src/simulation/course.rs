@@ -1,0 +1,155 @@
+//! A whole simulated run, led as the controller leads it: stage after stage with a barrier, a drain
+//! behind each publish stage, and a stop.
+
+use plan::{Action, Command, FlowCounters, Plan, SECOND_NS, Snapshot};
+
+use super::agents::Agents;
+use super::cases::Case;
+use super::network::Network;
+use super::peer::Peer;
+use super::weather::{MS, S};
+
+/// When simulated runs begin.
+pub const START_NS: u64 = 1_000 * S;
+/// How long before its beginning a stage is announced.
+const LEAD_NS: u64 = 20 * MS;
+/// How much longer than it needs a stage may take, where the broker answers.
+const PATIENCE_NS: u64 = 20 * S;
+
+/// What came of a run.
+pub struct Run {
+    /// What was played.
+    pub case: Case,
+    /// All snapshots.
+    pub snapshots: Vec<Snapshot>,
+    /// Stages that the controller had to close or to leave behind.
+    pub overrun: Vec<usize>,
+    agents: Agents,
+    /// What each agent said last.
+    last: Vec<Option<(Option<usize>, bool)>>,
+}
+
+impl Run {
+    /// Plays a case from its first stage to the end of all agents.
+    pub fn play(case: Case, seed: u64, agents: u32, peer: Peer) -> Self {
+        let weather = case.weather.clone();
+        let network = Network::new(seed, agents as usize, START_NS, weather, peer);
+        let agents = Agents::new(&case.plan, agents, network);
+        let last = vec![None; agents.count()];
+        let (snapshots, overrun) = (Vec::new(), Vec::new());
+        let mut run = Self { case, snapshots, overrun, agents, last };
+        for index in 0..run.case.plan.stages.len() {
+            run.stage(index);
+        }
+        run.stop();
+        run
+    }
+
+    /// The plan.
+    pub const fn plan(&self) -> &Plan {
+        &self.case.plan
+    }
+
+    /// The network, to look at.
+    pub fn network(&self) -> std::cell::Ref<'_, Network> {
+        self.agents.network.borrow()
+    }
+
+    /// One line about it.
+    pub fn summary(&self) -> String {
+        let network = self.network();
+        let ms = (self.agents.now_ns() - START_NS) / MS;
+        let waits: u64 = (0..self.agents.count()).map(|agent| network.waits_total(agent)).sum();
+        let (agents, climate, stages) =
+            (self.agents.count(), self.case.climate, self.plan().stages.len());
+        let (connections, packets) = (network.connections_total(), network.wire.packets_sent);
+        format!(
+            "{climate:?}, {agents} agents, {stages} stages, overrun {:?}, {ms} ms, {waits} waits, \
+             {connections} connections, {packets} packets sent, {} received, seen {:?}",
+            self.overrun, network.wire.packets_received, network.weather.seen
+        )
+    }
+
+    fn stage(&mut self, index: usize) {
+        let at_ns = self.agents.now_ns() + LEAD_NS;
+        self.agents.send(&Command::Stage { index, at_ns });
+        let mut changes = self.case.changes_in(index);
+        changes.sort_by_key(|change| change.0);
+        let mut bound_ns = at_ns + span_ns(self.plan(), index) + PATIENCE_NS;
+        while !self.is_settled(index) {
+            let next_ns = changes.first().map_or(u64::MAX, |change| at_ns + change.0);
+            self.play_until(next_ns.min(bound_ns));
+            if self.agents.now_ns() >= next_ns {
+                let (after_ns, population, action) = changes.remove(0);
+                let at_ns = at_ns + after_ns + LEAD_NS;
+                self.agents.send(&Command::Change { at_ns, population, action });
+            }
+            if self.agents.now_ns() >= bound_ns {
+                if self.overrun.last() == Some(&index) {
+                    break;
+                }
+                self.overrun.push(index);
+                self.agents.send(&Command::Close { sent: Vec::new() });
+                bound_ns += S;
+            }
+        }
+        if matches!(self.plan().stages[index].action, Action::Publish { .. }) {
+            self.drain();
+        }
+    }
+
+    /// Waits until all that is expected has come, or nothing comes any more.
+    fn drain(&mut self) {
+        let (mut before, mut since_ns) = (self.deliveries(), self.agents.now_ns());
+        while before.expected_total != before.received_total
+            && self.agents.now_ns() < since_ns + self.plan().drain_ns
+        {
+            self.play_until(since_ns + self.plan().drain_ns);
+            let now = self.deliveries();
+            if now.received_total != before.received_total {
+                (before, since_ns) = (now, self.agents.now_ns());
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.agents.send(&Command::Stop);
+        let bound_ns = self.agents.now_ns() + PATIENCE_NS;
+        while !self.agents.have_ended() {
+            assert!(self.agents.now_ns() < bound_ns, "an agent ends after Stop");
+            self.play_until(bound_ns);
+        }
+    }
+
+    fn play_until(&mut self, until_ns: u64) {
+        for snapshot in self.agents.play(until_ns) {
+            self.last[snapshot.agent as usize] = Some((snapshot.stage, snapshot.settled));
+            self.snapshots.push(snapshot);
+        }
+    }
+
+    fn is_settled(&self, index: usize) -> bool {
+        self.last.iter().all(|last| *last == Some((Some(index), true)))
+    }
+
+    /// The sum of all flows.
+    fn deliveries(&self) -> FlowCounters {
+        let mut sum = FlowCounters::default();
+        self.snapshots.iter().flat_map(|s| &s.flows).for_each(|flow| sum.add(&flow.counters));
+        sum
+    }
+}
+
+/// How long a stage takes at least.
+fn span_ns(plan: &Plan, index: usize) -> u64 {
+    let stage = &plan.stages[index];
+    let clients: u32 = stage.populations.iter().map(|&p| plan.populations[p].clients).sum();
+    let ramp_ns = |rate: Option<f64>| {
+        rate.map_or(0, |rate| (f64::from(clients) / rate * SECOND_NS as f64) as u64)
+    };
+    match &stage.action {
+        Action::Connect { rate_per_s, timeout_ns, .. } => ramp_ns(*rate_per_s) + timeout_ns,
+        Action::Publish { duration_ns, .. } | Action::Hold { duration_ns } => *duration_ns,
+        Action::Disconnect { rate_per_s } => ramp_ns(*rate_per_s),
+    }
+}

@@ -98,6 +98,15 @@ def test_nobody_else_plays_such_programs(policy: str) -> None:
     ]
 
 
+def test_each_agent_may_connect_at_least_one_client_at_a_time() -> None:
+    limit = "stages.0.connect.parallelism=3"
+    assert scenario(MQTT, "fleet.agents=3", limit).fleet.agents == 3
+    assert problems(MQTT, "fleet.agents=4", limit) == [
+        "stages.0.connect.parallelism: found 3 with fleet.agents 4, allowed is 4 or more | "
+        "each agent connects one client at a time, or more"
+    ]
+
+
 def test_clients_in_a_network_of_this_host_are_not_played_elsewhere() -> None:
     assert scenario(BRIDGED).fleet.on == "local"
     assert problems(BRIDGED, "fleet.on=ray") == [

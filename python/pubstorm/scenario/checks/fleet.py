@@ -26,6 +26,18 @@ def check_fleet(scenario: Scenario) -> Iterator[Finding]:
         message = f"found {fleet.on_agent_loss} with programs that are no engines, allowed is fail"
         hint = "nobody else can play publishers and real sockets of ZeroMQ"
         yield ("fleet", "on_agent_loss"), message, hint
+    yield from _check_parallelism(scenario)
+
+
+def _check_parallelism(scenario: Scenario) -> Iterator[Finding]:
+    """Yields connect stages that allow fewer connections under way than there are agents."""
+    agents = scenario.fleet.agents or 1
+    for index, stage in enumerate(scenario.stages):
+        at_once = stage.connect.parallelism if stage.connect is not None else None
+        if at_once is not None and at_once < agents:
+            message = f"found {at_once} with fleet.agents {agents}, allowed is {agents} or more"
+            hint = "each agent connects one client at a time, or more"
+            yield ("stages", index, "connect", "parallelism"), message, hint
 
 
 def _programs(scenario: Scenario) -> Iterator[tuple[Path, str, str]]:

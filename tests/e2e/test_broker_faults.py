@@ -76,7 +76,9 @@ def test_a_broker_that_is_killed_comes_back_with_what_it_kept(run: Play) -> None
     """The same load at QoS 1 and at QoS 2."""
     clients = 2 * (CLIENTS + 1)
     code, result = run(
-        load("{at: 2s, kill: cloud, for: 1500ms}").replace("stages:\n", TWICE),
+        load("{at: 2s, kill: cloud, for: 1500ms}")
+        .replace("stages:\n", TWICE)
+        .replace("rate: 20/s", "rate: 10/s"),
         "--set",
         'thresholds=["clients_back.all@kill cloud < 1min", "drained@kill cloud < 1min", '
         '"loss < 50%"]',

@@ -9,6 +9,7 @@ mod host;
 mod network;
 mod peer;
 mod plans;
+mod scenes;
 mod weather;
 mod wire;
 

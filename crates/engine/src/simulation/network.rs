@@ -28,6 +28,8 @@ pub struct Network {
     pub peer: Peer,
     /// What went over every connection.
     pub wire: Wire,
+    /// Most bytes that an agent has read between two waits.
+    pub read_most: usize,
     rng: Rng,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled_total: u64,
@@ -60,6 +62,8 @@ struct Machine {
     news: Vec<usize>,
     woken: bool,
     waits_total: u64,
+    /// Bytes read since the last wait.
+    read: usize,
 }
 
 struct Connection {
@@ -112,6 +116,7 @@ impl Network {
             weather,
             peer,
             wire: Wire::default(),
+            read_most: 0,
             rng: Rng::new(seed),
             events: BinaryHeap::new(),
             scheduled_total: 0,
@@ -215,6 +220,8 @@ impl Network {
         self.spend();
         let machine = &mut self.machines[agent];
         machine.waits_total += 1;
+        machine.read = 0;
+        self.wire.turns_total += 1;
         let is_due = machine.woken || !machine.news.is_empty() || until_ns <= self.now_ns;
         assert!(is_due, "an agent waits until its time has come");
         machine.woken = false;
@@ -240,6 +247,8 @@ impl Network {
                 *to = from;
             }
             let (agent, client) = (connection.agent, connection.client);
+            self.machines[agent].read += count;
+            self.read_most = self.read_most.max(self.machines[agent].read);
             self.wire.received(index, (agent, client), &buffer[..count]);
             let window_ns = now_ns + self.connections[index].latency_ns;
             self.schedule_down(index, window_ns);
@@ -457,6 +466,8 @@ impl Network {
                     }
                 }
             }
+            Fault::Standstill { ns } => self.now_ns += ns,
+            Fault::Flood { bytes } => self.peer.flood(bytes),
             Fault::Hang { per_cent, manner } => {
                 self.peer.hang_up(manner, |_| self.rng.chance(per_cent));
             }

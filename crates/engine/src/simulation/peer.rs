@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use mqtt::{Packet, Publish, Version};
 use testkit::{Broker, LinkId};
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
@@ -51,6 +52,8 @@ pub struct Peer {
     pub broker: Broker,
     /// What it does next, in order.
     pub output: VecDeque<(usize, Output)>,
+    /// Connections that the broker has ended without being asked to.
+    pub ended_total: u64,
     lines: BTreeMap<usize, Line>,
     connections: BTreeMap<LinkId, usize>,
 }
@@ -79,7 +82,7 @@ impl Peer {
     /// A broker without connections.
     pub fn new(broker: Broker) -> Self {
         let (lines, connections) = (BTreeMap::new(), BTreeMap::new());
-        Self { broker, output: VecDeque::new(), lines, connections }
+        Self { broker, output: VecDeque::new(), ended_total: 0, lines, connections }
     }
 
     /// Whether the broker has not closed the connection.
@@ -149,10 +152,23 @@ impl Peer {
             };
             self.output.push_back((connection, output));
             if manner != Manner::Garbage {
+                self.ended_total += 1;
                 self.end(connection);
             }
         }
         self.collect();
+    }
+
+    /// The broker writes messages of its own to every client.
+    pub fn flood(&mut self, bytes: usize) {
+        let mut messages = Vec::new();
+        while messages.len() < bytes {
+            let message = Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
+            Packet::Publish(message).encode(Version::V311, &mut messages).expect("it is short");
+        }
+        for &connection in self.lines.keys() {
+            self.output.push_back((connection, Output::Bytes(messages.clone())));
+        }
     }
 
     fn end(&mut self, connection: usize) {

@@ -90,6 +90,16 @@ pub enum Fault {
         /// How.
         manner: Manner,
     },
+    /// The machine of the agents stands still for a time.
+    Standstill {
+        /// That time.
+        ns: u64,
+    },
+    /// The broker writes messages to every client, without end.
+    Flood {
+        /// How much, to each.
+        bytes: usize,
+    },
 }
 
 impl Fault {
@@ -102,6 +112,8 @@ impl Fault {
             Self::Hang { manner: Manner::Reset, .. } => "reset",
             Self::Hang { manner: Manner::Garbage, .. } => "garbage",
             Self::Hang { .. } => "end",
+            Self::Standstill { .. } => "standstill",
+            Self::Flood { .. } => "flood",
         }
     }
 }

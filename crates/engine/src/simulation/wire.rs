@@ -32,6 +32,11 @@ pub struct Wire {
     pub bytes_received: u64,
     /// DISCONNECTs that were written in full.
     pub goodbyes: u64,
+    /// Waits of all agents.
+    pub turns_total: u64,
+    /// The turn and the intended instant of each message that its client wrote first in a turn.
+    pub first_of_turn: Vec<(u64, u64)>,
+    last_turns: FxHashMap<usize, u64>,
 }
 
 /// One direction of a connection.
@@ -54,6 +59,11 @@ impl Wire {
                 Packet::Publish(publish) => {
                     if let Some(stamp) = Stamp::read(publish.payload) {
                         self.sent.entry(place(&stamp)).or_insert((0, publish.qos)).0 += 1;
+                        if self.last_turns.insert(connection, self.turns_total)
+                            != Some(self.turns_total)
+                        {
+                            self.first_of_turn.push((self.turns_total, stamp.intended_ns));
+                        }
                     }
                 }
                 packet => {

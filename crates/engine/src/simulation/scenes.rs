@@ -1,0 +1,78 @@
+//! Scenes with one trouble each, in virtual time: what seeds reach too rarely or cannot tell.
+
+use plan::{Action, Plan, Population, Reason};
+use testkit::{Broker, Script};
+
+use super::cases::Case;
+use super::checks::Totals;
+use super::course::Run;
+use super::peer::{Manner, Peer};
+use super::plans::{self, publication, stage, subscription};
+use super::weather::{Climate, Fault, MS, S, Weather};
+
+/// Connects everybody, publishes for so long, and disconnects.
+fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
+    let all: Vec<usize> = (0..populations.len()).collect();
+    let connect =
+        Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
+    let publish = Action::Publish { duration_ns, changes: Vec::new() };
+    let disconnect = Action::Disconnect { rate_per_s: None };
+    let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
+    let plan = Plan { populations, stages, ..plans::empty(1) };
+    let case = Case { plan, changes: Vec::new(), agents: 1, climate: Climate::Storm, weather };
+    Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())))
+}
+
+#[test]
+fn an_end_of_stream_is_not_forgotten_while_a_client_pauses() {
+    let mut publisher = plans::population("publisher", 1);
+    publisher.publications = vec![publication("t", 0, MS)];
+    let mut readers = plans::population("reader", 30);
+    readers.subscriptions = vec![subscription("t", 0)];
+    readers.reconnect = None;
+    for rate in [900.0, 1_100.0, 2_500.0] {
+        readers.read_rate_per_s = Some(rate);
+        let end = |ms: u64, per_cent| (ms * MS, Fault::Hang { per_cent, manner: Manner::End });
+        let faults = (1_200..2_000).step_by(7).map(|ms| end(ms, 4)).collect();
+        let weather = Weather { faults, ..Weather::fair() };
+        let run = played(vec![publisher.clone(), readers.clone()], 10 * S, weather);
+        let counters = &Totals::of(&run).counters[1];
+        let ended = run.network().peer.ended_total;
+        let left = 30 - counters.disconnected_total;
+        let publishers = Totals::of(&run).counters[0].disconnected_total;
+        assert_eq!(counters.disconnected_total + publishers, ended, "{left} at {rate}/s");
+        assert!(counters.disconnected_total > 15);
+    }
+}
+
+#[test]
+fn overdue_timers_are_handled_oldest_first() {
+    let mut publishers = plans::population("publisher", 40);
+    publishers.publications = vec![publication("t/{n}", 0, 200 * MS)];
+    let faults = (12..30).map(|n| (n * 100 * MS, Fault::Standstill { ns: 90 * MS })).collect();
+    let run = played(vec![publishers], 3 * S, Weather { faults, ..Weather::fair() });
+    let network = run.network();
+    let mut together = 0;
+    for pair in network.wire.first_of_turn.windows(2) {
+        let [(turn, before_ns), (next_turn, intended_ns)] = [pair[0], pair[1]];
+        if turn == next_turn {
+            together += 1;
+            assert!(before_ns <= intended_ns + MS, "{before_ns} before {intended_ns}");
+        }
+    }
+    assert!(together > 100, "{together} messages were overdue together");
+}
+
+#[test]
+fn a_flood_of_one_peer_does_not_hold_the_loop_up() {
+    let mut readers = plans::population("reader", 2);
+    readers.subscriptions = vec![subscription("t", 0)];
+    let room = (16 << 20, 16 << 20);
+    let faults = vec![(2 * S, Fault::Flood { bytes: 8 << 20 })];
+    let run = played(vec![readers], 4 * S, Weather { room, faults, ..Weather::fair() });
+    let totals = Totals::of(&run);
+    assert!(totals.counters[0].bytes_received_total > 2 * (8 << 20));
+    assert_eq!(totals.outcomes[0].get(&Reason::ProtocolError), None);
+    let most = run.network().read_most;
+    assert!(most <= 2 * (256 + 64) * 1024, "{most} bytes in one turn of two clients");
+}

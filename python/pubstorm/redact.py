@@ -30,4 +30,5 @@ def without_credentials(text: str) -> str:
 
 
 _SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token)")
-_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s'\"]*@")
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?!\[\[USER\]:PASSWORD@\])[^\s'\"]*@")
+"""Credentials of a URL, but for the form of an address as messages show it."""

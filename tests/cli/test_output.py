@@ -127,8 +127,9 @@ def test_a_signal_during_imports_ends_with_130_and_no_word(
     (tmp_path / "click.py").write_text(
         f"import os, signal\nos.kill(os.getpid(), {int(number)})\nsignal.pause()\n"
     )
+    # Tests that run in the background of a shell inherit that SIGINT is ignored.
     outcome = subprocess.run(
-        [*PROGRAM, "scenarios"],
+        ["env", "--default-signal=INT,TERM,HUP", *PROGRAM, "scenarios"],
         capture_output=True,
         text=True,
         check=False,

@@ -118,7 +118,8 @@ def test_a_stored_result_is_read_back_unchanged(tmp_path: Path, measured: Measur
 
 def test_the_verdict_stands_first_in_a_stored_result(measured: MeasuredMaker) -> None:
     text = Result.judged(measured(), judge(measured(), [])).to_json()
-    assert text.startswith('{\n  "verdict": {\n    "status": "pass",\n    "limited_by": "none",')
+    assert text.startswith('{\n  "verdict": {\n    "headline": "')
+    assert text.splitlines()[3:5] == ['    "status": "pass",', '    "limited_by": "none",']
 
 
 @pytest.mark.parametrize(

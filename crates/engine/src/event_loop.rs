@@ -270,6 +270,7 @@ impl EventLoop {
         self.stage = Some(Stage::new(index, at_ns, &mut self.shared));
         self.settled = false;
         self.changes = Changes::of(&self.shared.setup.plan.stages[index].action, at_ns);
+        self.hold_back();
         if let Some(publishing) = &self.shared.publishing {
             self.next_close_check_ns = if publishing.waits { u64::MAX } else { publishing.end_ns };
             for index in 0..self.clients.len() as u32 {
@@ -290,9 +291,9 @@ impl EventLoop {
     /// nobody sends what was due before.
     fn catch_up(&mut self) {
         self.joins_from_ns = self.shared.now_ns;
-        for step in self.changes.begin_due(&mut Crowd::of(&mut self.shared)) {
-            self.step(step);
-        }
+        let begun = self.changes.begin_due(&mut Crowd::of(&mut self.shared));
+        self.hold_back();
+        begun.into_iter().for_each(|step| self.step(step));
     }
 
     /// Takes a change beyond the plan, if the stage that is on has room for it.
@@ -318,6 +319,7 @@ impl EventLoop {
             self.shared.stop_judging(change.population);
         }
         self.changes.push(change);
+        self.hold_back();
     }
 
     /// Owes populations what they receive, in the stage that comes next or in the one that is on.
@@ -336,9 +338,17 @@ impl EventLoop {
     /// Does what changes now.
     fn walk_changes(&mut self) {
         for _ in 0..RAMP_TURN {
-            let mut crowd = Crowd::of(&mut self.shared);
-            let Some(step) = self.changes.next(&mut crowd) else { return };
+            let step = self.changes.next(&mut Crowd::of(&mut self.shared));
+            self.hold_back();
+            let Some(step) = step else { return };
             self.step(step);
+        }
+    }
+
+    /// Holds back messages that are due once the next change has begun: it decides about them.
+    fn hold_back(&mut self) {
+        if let Some(publishing) = &mut self.shared.publishing {
+            publishing.horizon_ns = self.changes.next_ns().unwrap_or(u64::MAX);
         }
     }
 

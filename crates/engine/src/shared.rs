@@ -67,6 +67,9 @@ pub struct Publishing {
     pub start_ns: u64,
     /// Messages are due before this instant, in nanoseconds.
     pub end_ns: u64,
+    /// Messages due at or after this instant wait for a change that has not begun, in nanoseconds;
+    /// `u64::MAX` if there is none.
+    pub horizon_ns: u64,
     /// Which populations publish.
     pub populations: Vec<bool>,
     /// How the schedule of each population runs.

@@ -79,6 +79,7 @@ impl Stage {
                 shared.publishing = Some(Publishing {
                     start_ns,
                     end_ns: start_ns + duration_ns,
+                    horizon_ns: u64::MAX,
                     populations: (0..plan.populations.len()).map(takes_part).collect(),
                     tempos: vec![Tempo::default(); plan.populations.len()],
                     complete_ns: vec![start_ns; plan.populations.len()],

@@ -150,7 +150,8 @@ impl Client {
                 return;
             }
             progress.waits = qos != QoS::AtMostOnce && progress.in_flight >= publication.window;
-            if due_ns > now_ns || out.len() >= TURN_BYTES {
+            let is_later = due_ns > now_ns || due_ns >= publishing.horizon_ns;
+            if is_later || out.len() >= TURN_BYTES {
                 self.next_due_ns = self.next_due_ns.min(due_ns);
                 return;
             }

@@ -9,7 +9,7 @@ SIZE = $(if $(CLIENTS),--set sweep=null $(foreach name,mobile device,\
 RAMP = $(shell test $(CLIENTS) -gt 100000 || \
 	echo --set monitors.interval=100ms --set snapshot_interval=200ms)
 # Test processes side by side: most of a test is waiting.
-WORKERS ?= 4
+WORKERS ?= 3
 SIDE_BY_SIDE = --numprocesses=$(WORKERS) --dist=loadgroup --max-worker-restart=0
 # With pubstorm-zmq, libraries have the features that they have in `programs`: none is built again.
 BROKER := -p pubstorm-broker -p pubstorm-zmq

@@ -146,15 +146,16 @@ impl Setup {
         share(self.shard, &self.plan.populations[population], clients)
     }
 
-    /// The population of MQTT whose unstamped publication or will has this topic, if there is one.
+    /// The population of MQTT whose unstamped publication has this topic, if there is one.
     pub fn unstamped_publisher(&self, topic: &str) -> Option<usize> {
         let mqtt = |p: &usize| !self.plan.populations[*p].speaks_zmtp();
-        let has_will = |p: usize| {
-            let will = self.plan.populations[p].will.as_ref();
-            will.is_some_and(|will| will.topic.renders(topic))
-        };
-        let sends = |p: &usize| self.sends_unstamped(*p, topic) || has_will(*p);
-        (0..self.populations.len()).filter(mqtt).find(sends)
+        (0..self.populations.len()).filter(mqtt).find(|&p| self.sends_unstamped(p, topic))
+    }
+
+    /// The population whose clients have a will on this topic, if there is one.
+    pub fn owner_of_will(&self, topic: &str) -> Option<usize> {
+        let wills = self.plan.populations.iter().map(|population| population.will.as_ref());
+        wills.into_iter().position(|will| will.is_some_and(|will| will.topic.renders(topic)))
     }
 
     /// The population of ZeroMQ whose publisher at this target sends unstamped messages with this

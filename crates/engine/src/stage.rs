@@ -89,7 +89,9 @@ impl Stage {
             Action::Hold { .. } => {}
         }
         let ramp = Ramp { spans, at: 0, local: 0, before: 0, rate_per_s, parallelism };
-        let changing = changing(stage);
+        let changing: Vec<usize> = changing(&stage.action).collect();
+        let leaves = matches!(stage.action, Action::Disconnect { .. });
+        shared.wills.begin_stage(if leaves { &stage.populations } else { &[] });
         shared.begin_receiving();
         changing.into_iter().for_each(|population| shared.stop_judging(population));
         Self { index, start_ns, closed: false, ramp }
@@ -171,15 +173,13 @@ impl Stage {
     }
 }
 
-/// Populations whose clients join or leave in a stage while messages or wills may arrive.
-fn changing(stage: &plan::Stage) -> Vec<usize> {
+/// Populations whose clients join or leave in a stage.
+fn changing(action: &Action) -> impl Iterator<Item = usize> {
+    let changes = match action {
+        Action::Publish { changes, .. } => changes.as_slice(),
+        _ => &[],
+    };
     let joins_or_leaves =
         |change: &&plan::Change| !matches!(change.action, ChangeAction::Rate { .. });
-    match &stage.action {
-        Action::Publish { changes, .. } => {
-            changes.iter().filter(joins_or_leaves).map(|change| change.population).collect()
-        }
-        Action::Disconnect { .. } => stage.populations.clone(),
-        Action::Connect { .. } | Action::Hold { .. } => Vec::new(),
-    }
+    changes.iter().filter(joins_or_leaves).map(|change| change.population)
 }

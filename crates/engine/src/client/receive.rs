@@ -119,18 +119,19 @@ impl Client {
         let stamp = setup.stamp_of(publish.payload);
         let from = stamp.and_then(|s| setup.publisher_of.get(usize::from(s.stream.publication)));
         let (Some(stamp), Some(&from)) = (stamp, from) else {
-            match setup.unstamped_publisher(publish.topic) {
-                Some(from) => {
-                    let flow = tally.flow(from, to);
-                    flow.counters.received_total += 1;
-                    flow.counters.expected_total += i64::from(!judged[to] || !ways().expected);
-                    if let Some(ended_ns) = wills.ended_ns(publish.topic) {
-                        let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
-                        flow.latency_intended.record(latency_ns);
-                        flow.latency_actual.record(latency_ns);
-                    }
-                }
-                None => tally.populations[to].counters.foreign_total += 1,
+            let publisher = setup.unstamped_publisher(publish.topic);
+            let Some(from) = publisher.or_else(|| setup.owner_of_will(publish.topic)) else {
+                tally.populations[to].counters.foreign_total += 1;
+                return;
+            };
+            let is_expected = judged[to] && (publisher.is_some() || wills.are_expected_by(to));
+            let flow = tally.flow(from, to);
+            flow.counters.received_total += 1;
+            flow.counters.expected_total += i64::from(!is_expected || !ways().expected);
+            if let Some(ended_ns) = wills.ended_ns(publish.topic) {
+                let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
+                flow.latency_intended.record(latency_ns);
+                flow.latency_actual.record(latency_ns);
             }
             return;
         };

@@ -20,9 +20,21 @@ pub enum Death {
 pub struct Wills {
     /// Instants at which this agent reset connections, in nanoseconds, by the topic of the will.
     ended_ns: FxHashMap<String, u64>,
+    /// Populations that leave in the stage that is on.
+    leaving: Vec<usize>,
 }
 
 impl Wills {
+    /// Begins a stage in which these populations leave.
+    pub fn begin_stage(&mut self, leaving: &[usize]) {
+        self.leaving = leaving.to_vec();
+    }
+
+    /// Whether a population is to receive every will. A population that leaves receives some.
+    pub fn are_expected_by(&self, population: usize) -> bool {
+        !self.leaving.contains(&population)
+    }
+
     /// The instant at which the connection with a will on this topic was reset, in nanoseconds.
     /// `None` if another agent played the client, or the broker ended the connection.
     pub fn ended_ns(&self, topic: &str) -> Option<u64> {
@@ -43,7 +55,7 @@ impl Client {
         let deliveries =
             receivers.deliveries(&topic, target, bridge).iter().zip(judged).enumerate();
         for (receiver, (&deliveries, judged)) in deliveries {
-            if *judged && deliveries > 0 {
+            if *judged && deliveries > 0 && wills.are_expected_by(receiver) {
                 let counters = &mut tally.flow(population, receiver).counters;
                 counters.expected_total += deliveries.cast_signed();
             }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("scale")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 

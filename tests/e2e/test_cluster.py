@@ -11,7 +11,7 @@ import pytest
 from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
 
 pytestmark = [
-    pytest.mark.xdist_group("rabbitmq"),
+    pytest.mark.xdist_group("heavy"),
     pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed"),
 ]
 

@@ -164,7 +164,7 @@ monitors: {{host: false}}
     assert result["verdict"]["limited_by"] == "broker"
 
 
-@pytest.mark.xdist_group("scale")
+@pytest.mark.xdist_group("heavy")
 @pytest.mark.slow("10,000 clients connect, 2,000 a second, and publish for 5 s")
 def test_ten_thousand_clients_on_mosquitto_lose_nothing(
     run: Play, mosquitto: MosquittoMaker

@@ -11,7 +11,7 @@ from pubstorm.topology.adapters import nats, rabbitmq
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 
 pytestmark = [
-    pytest.mark.xdist_group("rabbitmq"),
+    pytest.mark.xdist_group("heavy"),
     pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed"),
 ]
 

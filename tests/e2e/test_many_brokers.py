@@ -13,7 +13,7 @@ import pytest
 Play = Callable[..., tuple[int, dict[str, Any]]]
 
 pytestmark = [
-    pytest.mark.xdist_group("scale"),
+    pytest.mark.xdist_group("heavy"),
     pytest.mark.skipif(
         not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
         reason="mosquitto is not installed (apt-get install mosquitto)",

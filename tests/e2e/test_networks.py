@@ -25,7 +25,7 @@ HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
 
 pytestmark = [
-    pytest.mark.xdist_group("netns"),
+    pytest.mark.xdist_group("heavy"),
     pytest.mark.skipif(
         not HOST.makes_namespaces or "tbf" not in HAS,
         reason="this host or user makes no network namespaces with tbf",

@@ -16,7 +16,7 @@ import pytest
 
 from pubstorm.histogram import Histogram
 
-pytestmark = pytest.mark.xdist_group("scale")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 MosquittoMaker = Callable[..., Any]
 RunMaker = Callable[..., Any]

@@ -19,7 +19,7 @@ Play = Callable[..., tuple[int, dict[str, Any]]]
 GB = 10**9
 
 pytestmark = [
-    pytest.mark.xdist_group("scale"),
+    pytest.mark.xdist_group("heavy"),
     pytest.mark.skipif(
         not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")),
         reason="mosquitto is not installed (apt-get install mosquitto)",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.ray.cluster import NAMESPACES, PREFIX, Cluster, delete_leftovers
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 
 def test_every_host_is_a_node(cluster: Cluster) -> None:

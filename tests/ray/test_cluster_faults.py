@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.conftest import Run
 from tests.ray.cluster import GONE_TIMEOUT_S, Cluster, Host, until_none
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 RunMaker = Callable[..., Run]
 

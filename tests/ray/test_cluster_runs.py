@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.conftest import Run
 from tests.ray.cluster import AHEAD_S, DRIFT_PPB, Cluster
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 RunMaker = Callable[..., Run]
 

@@ -15,7 +15,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ra
 
 from tests.e2e.conftest import ANY_SPEED, Run, end_all
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 SCENARIO = """
 topology: {brokers: {broker: {kind: embedded}}}

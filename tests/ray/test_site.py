@@ -27,7 +27,7 @@ from tests.ports import free_ports
 from tests.ray.cluster import until_none
 from tests.ray.node import CPUS, Node
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 
 class TestRaySite(SiteContract):

@@ -35,7 +35,7 @@ PROGRAMS: Mapping[str, Callable[[], str | None]] = {
     "nats": nats.find_nats,
     "command": lambda: str(broker_path()),
 }
-one_rabbitmq = pytest.mark.xdist_group("rabbitmq")
+one_rabbitmq = pytest.mark.xdist_group("heavy")
 KINDS = [pytest.param(k, marks=one_rabbitmq) if k == "rabbitmq" else k for k in ADAPTERS]
 
 

@@ -26,7 +26,7 @@ from pubstorm.topology.credentials.definitions import definitions_text
 from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.ports import free_port, is_free
 
-pytestmark = pytest.mark.xdist_group("rabbitmq")
+pytestmark = pytest.mark.xdist_group("heavy")
 
 DEADLINE_S = 30.0
 SCENARIO = """\

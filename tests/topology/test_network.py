@@ -40,7 +40,7 @@ PATIENCE_S = 30.0
 """How long something that is to come may take on a busy machine."""
 
 pytestmark = [
-    pytest.mark.xdist_group("netns"),
+    pytest.mark.xdist_group("heavy"),
     pytest.mark.skipif(
         not HOST.makes_namespaces or "tbf" not in HAS,
         reason="this host or user makes no network namespaces with tbf",

@@ -68,10 +68,8 @@ def change(directory: Path, *words: str) -> tuple[int, str]:
 def test_planned_changes_make_the_load_that_they_say(start: RunMaker) -> None:
     # Snapshots of a tenth of a second: a load of one second is then seen as such.
     run = start(SCENARIO.replace("PUBLISH", CHANGES), "--set", "snapshot_interval=100ms")
-    # On a busy machine the load may wait: the counts are exact all the same.
-    assert run.finish() in {0, 1}, run.stdout
+    assert run.finish() == 0, run.stdout
     result = run.result()
-    assert not result["ended_early"]
     device, late = (sent_by_second(run.directory, index) for index in (1, 2))
     late_sent = sum(late.values())
     assert sum(device.values()) == 20 * 10 * 5

@@ -98,11 +98,14 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
     raise_descriptor_limit()
     watch_children_by_descriptor()
     check_host_files(scenario, provisional_plan(scenario))
-    run = _Run(scenario, options, live)
-    live.begin(scenario.name)
-    # Signals stay caught until the result is stored.
-    with caught_signals(run.interrupt):
+    run: _Run
+
+    # Signals stay caught from before the run's folder exists until its result is stored. The loop
+    # calls a handler between two steps, so it finds the run made.
+    with caught_signals(lambda number: run.interrupt(number)):
+        run = _Run(scenario, options, live)
         try:
+            live.begin(scenario.name)
             return await run.play()
         finally:
             live.end()
@@ -148,7 +151,6 @@ class _Run:
         self._directory.write("scenario.yaml", scenario.source_text)
         self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
         self._interrupted = asyncio.Event()
-        self._conducting = False
         self._warnings = [
             Event(at_s=0.0, kind="host", text=f"left out with this target: {text}")
             for text in scenario.source.left_out
@@ -367,7 +369,6 @@ class _Run:
 
         await watch.prepare()
         conductor = Conductor(plan, fleet, self._happenings, self._live, self._fault_play())
-        self._conducting = True
         started_ns = conductor.course.started_ns
         self._store_start(started_ns, fleet)
         watch.begin(LoadTimeline(plan, fleet.agents, started_ns), started_ns)
@@ -413,10 +414,9 @@ class _Run:
         return FaultPlay(planned, self._faults, self._happenings.put_nowait)
 
     def interrupt(self, number: signal.Signals) -> None:
-        """Ends the run, with what it has measured."""
+        """Ends the run, with what it has measured: the start of the run, or else its conductor."""
         self._interrupted.set()
-        if self._conducting:
-            self._happenings.put_nowait(Interrupt(number.name))
+        self._happenings.put_nowait(Interrupt(number.name))
 
     async def _unless_interrupted(self, start: Coroutine[None, None, T]) -> T:
         """Starts something that cleans up after itself when it is cancelled."""

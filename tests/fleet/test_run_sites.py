@@ -109,6 +109,23 @@ def test_a_site_is_closed_where_its_run_is_interrupted_before_it_begins(
     assert site.calls == calls
 
 
+def test_an_interrupt_as_soon_as_the_folder_exists_leaves_no_reserve(
+    site: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    class Interrupting(SilentLive):
+        def begin(self, _name: str) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(PubstormError) as caught:
+        run_scenario(scenario(), RunOptions(tmp_path / "run"), Interrupting())
+    assert caught.value.exit_code == 130
+    assert site.calls[-1:] in ([], ["close"])
+    assert (tmp_path / "run" / "scenario.yaml").exists()
+    assert not (tmp_path / "run" / ".reserve").exists()
+
+
 def test_a_site_is_closed_where_there_is_no_room(site: Elsewhere, tmp_path: Path) -> None:
     assert "allowed are 3" in fails(tmp_path, "fleet.agents=4").message
     assert site.calls == ["open", "localised", "close"]

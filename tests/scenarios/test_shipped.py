@@ -105,9 +105,10 @@ SCALED = {
         "populations.backend.publications.0.rate=20/s",
         "stages.1.publish.for=22s",
         "drain=5s",
+        # A box that is killed before it has saved its subscriptions drops what comes meanwhile.
         "stages.1.publish.faults=["
-        "{at: 1s, kill: boxes, count: 2, for: 1s}, {at: 6s, cut: uplink, count: 2, for: 1s}, "
-        "{at: 12s, kill: cloud, for: 1s}]",
+        "{at: 5s, kill: boxes, count: 2, for: 1s}, {at: 9s, cut: uplink, count: 2, for: 1s}, "
+        "{at: 13s, kill: cloud, for: 1s}]",
         "thresholds=[uplink.connected.first == 6, uplink.connected.last == 6]",
         "table={back: bridges_back.most@kill cloud}",
     ),

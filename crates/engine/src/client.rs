@@ -21,6 +21,8 @@ use crate::socket::Route;
 use crate::stream::{Halt, Stream};
 use crate::tls::Who;
 
+#[cfg(test)]
+pub use leave::LEAVE_NS;
 pub use leave::Then;
 pub use publish::{Message, Progress};
 use session::Session;

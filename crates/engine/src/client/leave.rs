@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::stream::Halt;
 
 /// How long a leaving client waits for room.
-const LEAVE_NS: u64 = 2 * SECOND_NS;
+pub const LEAVE_NS: u64 = 2 * SECOND_NS;
 
 /// What a leaving client does once it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -100,11 +100,13 @@ impl Run {
 
     /// Waits until all that is expected has come, or nothing comes any more.
     fn drain(&mut self) {
+        // Without a snapshot no progress can be seen.
+        let patience_ns = self.plan().drain_ns.max(2 * self.plan().snapshot_interval_ns);
         let (mut before, mut since_ns) = (self.deliveries(), self.agents.now_ns());
         while before.expected_total != before.received_total
-            && self.agents.now_ns() < since_ns + self.plan().drain_ns
+            && self.agents.now_ns() < since_ns + patience_ns
         {
-            self.play_until(since_ns + self.plan().drain_ns);
+            self.play_until((self.agents.now_ns() + S).min(since_ns + patience_ns));
             let now = self.deliveries();
             if now.received_total != before.received_total {
                 (before, since_ns) = (now, self.agents.now_ns());

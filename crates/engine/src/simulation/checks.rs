@@ -205,7 +205,12 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
         }
         let counters = &totals.counters[p];
         let found = counters.sent_total + counters.skipped_total;
-        assert_eq!(found, scheduled, "{}: sent or skipped", population.name);
+        assert!(found <= scheduled, "{}: sent or skipped", population.name);
+        // A connect stage that was cut short leaves clients that have no schedule yet.
+        let connects = |&index: &usize| matches!(plan.stages[index].action, Action::Connect { .. });
+        if !run.overrun.iter().any(connects) {
+            assert_eq!(found, scheduled, "{}: sent or skipped", population.name);
+        }
     }
 }
 
@@ -342,7 +347,9 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
     assert!(run.overrun.iter().all(may), "every stage ends: {:?}", run.overrun);
     let network = run.network();
     let wills = network.peer.broker.accepted().iter().filter(|m| m.topic.starts_with("will/"));
-    assert_eq!(wills.count(), 0, "who leaves in good order has no will published");
+    let cut_off: u64 =
+        totals.outcomes.iter().filter_map(|o| o.get(&Reason::DisconnectTimeout)).sum();
+    assert!(wills.count() as u64 <= cut_off, "a client that leaves in good order has no will");
     for (p, population) in run.plan().populations.iter().enumerate() {
         let (counters, outcomes) = (&totals.counters[p], &totals.outcomes[p]);
         let of = |reason| outcomes.get(&reason).copied().unwrap_or(0);

@@ -77,8 +77,13 @@ class Interval:
     """Clients connected at the end, by target; those further on have none."""
     clock: ClockState | None = None
     """How well the agent knew the reference clock; None: its host has it."""
-    starved: bool = False
-    """Whether the host gave the agent too little of its processors."""
+    starved_ns: int = 0
+    """Time without a processor, in nanoseconds; 0 if the host gave the agent enough of them."""
+
+    @property
+    def starved(self) -> bool:
+        """Whether the host gave the agent too little of its processors."""
+        return self.starved_ns > 0
 
     @property
     def connected(self) -> int:
@@ -134,7 +139,7 @@ class Interval:
             populations=tuple(populations),
             connected_at=_connected_at(snapshot.targets),
             clock=snapshot.clock,
-            starved=snapshot.starved,
+            starved_ns=(snapshot.engine.run_delay_ns or 0) if snapshot.starved else 0,
         )
 
 

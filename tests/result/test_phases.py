@@ -62,6 +62,8 @@ class Second:
     late_ms: float = 0.1
     busy: float = 0.2
     missing: int = 0
+    starved: float = 0.0
+    """Share of the time in which the first agent had no processor."""
 
 
 GOOD = Second()
@@ -110,6 +112,7 @@ def snapshot(agent: int, n: int, from_ns: int, second: Second, agents: int) -> S
     load = EngineLoad(
         busy_ns=round(second.busy * SECOND_NS),
         cpu_ns=0,
+        run_delay_ns=0 if agent else round(second.starved * SECOND_NS),
         rss_bytes=0,
         lateness=Histogram.of([round(second.late_ms * 1e6)]),
         blocked=EMPTY,
@@ -206,6 +209,54 @@ def test_a_load_that_is_not_carried_collapses(bad: Second, words: str) -> None:
     assert phase.collapsed_at_s == 10
     assert phase.recovered_after_s is None
     assert words in phase.evidence[0]
+
+
+STARVED = Second(sent=1300, acked=1300, received=1300, starved=0.2)
+LATENT = [Second(acked=1455, waiting=45 * n, latency_ms=1 + 30 * n, starved=0.1) for n in range(40)]
+DROPPED = {("broker-0", "$SYS/messages/dropped"): Track([0, 5, 10, 15], [0, 0, 10, 300])}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tracks", "words"),
+    [
+        ([GOOD] * 10 + [STARVED] * 10, {}, "for 2.00 s of 19.0 s, which explains"),
+        (LATENT, {}, "for 3.90 s of 39.0 s, which explains"),
+        ([replace(GOOD, starved=0.06)] * 20, DROPPED, "for 1.14 s of 19.0 s, which explains"),
+    ],
+)
+def test_what_agents_without_a_processor_explain_leaves_it_unknown(
+    seconds: list[Second], tracks: Tracks, words: str
+) -> None:
+    (phase,) = judged(seconds, tracks=tracks)
+    assert (phase.status, phase.starved) == (PhaseStatus.UNKNOWN, True)
+    assert (phase.collapsed_at_s, phase.recovered_after_s) == (None, None)
+    assert words in phase.evidence[0]
+    assert len(phase.evidence) == 2
+    with_processors = [replace(second, starved=0.0) for second in seconds]
+    (phase,) = judged(with_processors, tracks=tracks)
+    assert (phase.status, phase.starved) == (PhaseStatus.COLLAPSED, False)
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [
+        # A fifth of the time explains a fifth of the messages, and no more.
+        (replace(STARVED, sent=1000), PhaseStatus.COLLAPSED),
+        (replace(STARVED, acked=0, received=0), PhaseStatus.COLLAPSED),
+        (replace(GOOD, starved=0.9), PhaseStatus.HELD),
+    ],
+)
+def test_agents_without_a_processor_hide_no_collapse_and_make_none(
+    bad: Second, status: PhaseStatus
+) -> None:
+    (phase,) = judged([GOOD] * 10 + [bad] * 10)
+    assert (phase.status, phase.starved) == (status, False)
+
+
+def test_a_starved_host_that_has_processors_again_is_evidence_only() -> None:
+    (phase,) = judged([GOOD] * 10 + [STARVED] * 10 + [GOOD] * 10)
+    assert (phase.status, phase.starved) == (PhaseStatus.UNKNOWN, False)
+    assert "the load was carried again" in phase.evidence[-1]
 
 
 @pytest.mark.parametrize("bad", range(1, CONSECUTIVE_TICKS))

@@ -359,6 +359,12 @@ def phase(status: PhaseStatus, **changes: Any) -> Phase:
             ("pass", "none"),
             "phase +1000 tells nothing of the target: the generator was late",
         ),
+        (
+            phase(PhaseStatus.UNKNOWN, starved=True, evidence=("the host was full",)),
+            ("invalid", "host"),
+            "phase +1000 tells nothing of the target: the host was full: end other programs there, "
+            "or use a host with more processors",
+        ),
     ],
 )
 def test_a_load_that_was_not_carried_fails_the_run(

@@ -26,7 +26,7 @@ from pubstorm.phases.collapse import (
 from pubstorm.phases.load_due import LoadDue, Publishing, fan_out, load_due
 from pubstorm.phases.ticks import Frame, Tick, ticks
 from pubstorm.plan import ChangeRate, PublishAction, together
-from pubstorm.quantity import count_text, counted, duration_text, share_text
+from pubstorm.quantity import count_text, counted, duration_text, share_text, span_text
 from pubstorm.readings import Span
 from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
 from pubstorm.result.machinery import too_busy
@@ -177,6 +177,8 @@ class _Stage:
         outcome, doubts = Outcome(ended_collapsed=before.collapsed), self._doubts(cut, made)
         if not doubts:
             outcome = follow(made, cut.due, before, drops if self._reads_freely else None)
+        if outcome.starved:
+            doubts = (_starved_text(made), *outcome.evidence)
         status = PhaseStatus.UNKNOWN if doubts else _status(before, outcome)
         after = replace(before, collapsed=outcome.ended_collapsed)
         if status is PhaseStatus.HELD:
@@ -191,8 +193,9 @@ class _Stage:
                 "queue_growth_per_s": round(queue_growth_per_s(second_half(made)), 3),
                 "dropped_total": None if drops is None else drops.total,
                 "status": status,
-                "collapsed_at_s": self._since_start_s(outcome.collapsed_at_ns),
-                "recovered_after_s": _recovered_after_s(cut, outcome),
+                "starved": outcome.starved and outcome.ended_collapsed,
+                "collapsed_at_s": None if doubts else self._since_start_s(outcome.collapsed_at_ns),
+                "recovered_after_s": None if doubts else _recovered_after_s(cut, outcome),
                 "evidence": doubts or outcome.evidence,
             }
         )
@@ -332,6 +335,15 @@ def phase_spans(found: Sequence[Phase]) -> list[Span]:
         for phase in found
         if phase.name != phase.stage
     ]
+
+
+def _starved_text(made: Sequence[Tick]) -> str:
+    starved_ns = sum(tick.starved_ns for tick in made)
+    return (
+        f"the host gave an engine no processor for {duration_text(starved_ns / 1000)} of "
+        f"{span_text((made[-1].to_ns - made[0].from_ns) / SECOND_NS)}, which explains what was "
+        "missing"
+    )
 
 
 def _status(before: Before, outcome: Outcome) -> PhaseStatus:

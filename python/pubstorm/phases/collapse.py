@@ -73,6 +73,9 @@ class Outcome:
     """Whether the load was not carried when it ended."""
     evidence: tuple[str, ...] = ()
     """The facts, each with its numerators."""
+    starved: bool = False
+    """True if the load was not carried, and the time in which agents had no processor explains all
+    that was missing."""
 
 
 def ticks_needed(due: LoadDue, width_ns: int) -> int:
@@ -97,6 +100,7 @@ def follow(ticks: Sequence[Tick], due: LoadDue, before: Before, drops: Drops | N
         recovered_at_ns=course.recovered_at_ns,
         ended_collapsed=course.collapsed,
         evidence=tuple(course.evidence),
+        starved=(course.collapsed or course.collapsed_at_ns is not None) and not course.is_sure,
     )
 
 
@@ -142,6 +146,8 @@ class _Course:
         self.collapsed_at_ns: int | None = None
         self.recovered_at_ns: int | None = None
         self.evidence: list[str] = []
+        self.is_sure = False
+        """True if more was missing than agents without a processor explain."""
         self._origin_ns = ticks[0].from_ns
         self._queue_gone = max(before.queue, round(due.sent_per_s * QUEUE_GONE_S))
         self._latency_gone_ns = max(before.latency_ns, QUEUE_GONE_S * SECOND_NS)
@@ -149,18 +155,22 @@ class _Course:
         self._window = _window(due, width_ns)
         self._window_s = self._window * width_ns / SECOND_NS
         self._sums = {
-            name: [0.0, *accumulate(getattr(tick, name) for tick in ticks)] for name in _CARRIED
+            name: [0.0, *accumulate(getattr(tick, name) for tick in ticks)]
+            for name in (*_CARRIED, "starved_ns")
         }
+        self._was_collapsed = before.collapsed
 
     def walk(self) -> None:
         """Goes from collapse to recovery and back, whenever enough ticks in a row say so."""
-        streak, last_short = 0, None
+        streak, sure, last_short = 0, 0, None
         for end in range(self._window, len(self.ticks) + 1):
             shortfall = self._shortfall(end)
             last_short = shortfall or last_short
             carried = shortfall is None
             turns = carried and self._is_queue_gone(end) if self.collapsed else not carried
             streak = streak + 1 if turns else 0
+            sure = sure + 1 if self._is_surely_short(end) else 0
+            self.is_sure = self.is_sure or sure == CONSECUTIVE_TICKS
             if streak == CONSECUTIVE_TICKS:
                 self._turn(self.ticks[end - streak], last_short)
                 streak = 0
@@ -171,6 +181,16 @@ class _Course:
         latency_ns = mean_latency_ns(self.ticks[end - self._window : end])
         short = self.ticks[end - 1].queue <= self._queue_gone
         return short and latency_ns <= self._latency_gone_ns
+
+    def _is_surely_short(self, end: int) -> bool:
+        """Returns whether the load was not carried in the time in which agents had processors."""
+        waits = self._was_collapsed and self.collapsed and not self._is_queue_gone(end)
+        return waits or self._shortfall(end, self._starved_s(end - self._window, end)) is not None
+
+    def _starved_s(self, first: int, end: int) -> float:
+        """Time in some ticks in which an agent had no processor."""
+        sums: list[float] = self._sums["starved_ns"]
+        return (sums[end] - sums[first]) / SECOND_NS
 
     def check_queue(self) -> None:
         """Collapse by a queue that grows while the load seems to be carried: with the clients, or
@@ -189,20 +209,29 @@ class _Course:
             (inside, self.due.received_per_s, "messages sent and not received"),
         ):
             due = due_per_s * seconds
-            if growth_per_s * seconds > QUEUE_GROWTH_SHARE * due + _noise(self.due, due) > 0:
+            allowed = QUEUE_GROWTH_SHARE * due + _noise(self.due, due)
+            if growth_per_s * seconds > allowed > 0:
                 self._collapse(half[0])
+                self._weigh(growth_per_s * seconds - allowed, due_per_s, len(half))
                 self.evidence.append(
                     f"{what} grew by {rate_text(growth_per_s)}/s, "
                     f"{share_text(round(growth_per_s / due_per_s, 3))} of those due, and the mean "
                     f"latency from {duration_text(early / 1000)} to {duration_text(late / 1000)}"
                 )
 
+    def _weigh(self, excess: float, due_per_s: float, ticks: int) -> None:
+        """Notes whether the last ticks lack more than was due while agents had no processor."""
+        starved_s = self._starved_s(len(self.ticks) - ticks, len(self.ticks))
+        self.is_sure = self.is_sure or excess > starved_s * due_per_s
+
     def check_drops(self, drops: Drops, *, may_collapse: bool) -> None:
         """Collapse by what the broker says it dropped, unless the rates have said more."""
         seconds = (self.ticks[-1].to_ns - self.ticks[0].from_ns) / SECOND_NS
-        owed = (self.due.received_per_s or self.due.sent_per_s) * seconds
-        if drops.certain <= DROPPED_SHARE * owed:
+        owed = self._deliveries_per_s * seconds
+        excess = drops.certain - DROPPED_SHARE * owed
+        if excess <= 0:
             return
+        self._weigh(excess, self._deliveries_per_s, len(self.ticks))
         if may_collapse:
             self.collapsed = True
             self.collapsed_at_ns = self.collapsed_at_ns or drops.first_at_ns
@@ -220,11 +249,13 @@ class _Course:
         if not late:
             return
         seconds = (end_ns - late[0].from_ns) / SECOND_NS
-        owed = (self.due.received_per_s or self.due.sent_per_s) * seconds
+        owed = self._deliveries_per_s * seconds
         missing = round(sum(tick.missing for tick in late))
         dropped = 0 if drops is None else drops.after(late[0].from_ns)
-        if max(missing, dropped) <= DROPPED_SHARE * owed:
+        excess = max(missing, dropped) - DROPPED_SHARE * owed
+        if excess <= 0:
             return
+        self._weigh(excess, self._deliveries_per_s, len(late))
         self.collapsed, self.recovered_at_ns = True, None
         of = f"of about {count_text(owed)} due in the last {span_text(seconds)}"
         if dropped >= missing:
@@ -233,6 +264,11 @@ class _Course:
             self.evidence.append(
                 f"{count_text(missing)} messages {of} were still lost on their way"
             )
+
+    @property
+    def _deliveries_per_s(self) -> float:
+        """Deliveries due a second; messages where nobody receives."""
+        return self.due.received_per_s or self.due.sent_per_s
 
     def _turn(self, tick: Tick, shortfall: _Shortfall | None) -> None:
         """The first tick of a streak begins the other state."""
@@ -260,12 +296,13 @@ class _Course:
             mean = duration_text(latency_ns / 1000)
             self.evidence.append(f"the mean latency was {mean} at its end")
 
-    def _shortfall(self, end: int) -> _Shortfall | None:
-        """What was not carried in the window before `end`, the largest part first."""
+    def _shortfall(self, end: int, starved_s: float = 0.0) -> _Shortfall | None:
+        """What was not carried in the window before `end`, the largest part first. Nothing is due
+        in `starved_s`."""
         found = []
         for name, (per_s, what) in _CARRIED.items():
             came = self._sums[name][end] - self._sums[name][end - self._window]
-            due = getattr(self.due, per_s) * self._window_s
+            due = getattr(self.due, per_s) * max(self._window_s - starved_s, 0.0)
             if came < CARRIED_SHARE * due - _noise(self.due, due):
                 found.append(_Shortfall(what, came, due, self._window_s))
         return min(found, key=lambda shortfall: shortfall.found / shortfall.due, default=None)

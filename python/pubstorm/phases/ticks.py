@@ -3,7 +3,7 @@ steps of time, from intervals that each agent cut by its own clock. Pure arithme
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pubstorm.merge import Interval, PopulationInterval
@@ -33,6 +33,8 @@ class Tick:
     """Messages due and unsent, or sent and unacknowledged, at its end."""
     unsent: int = 0
     """Those of them that are due and unsent."""
+    starved_ns: float = 0.0
+    """Time in which an agent had no processor: that of the agent with the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +69,40 @@ def ticks(intervals: Iterable[Interval], frame: Frame) -> list[Tick]:
         for interval in own:
             _add_counts(made, interval, frame)
         _add_queue(made, own, frame)
+        _add_starved(made, own, frame)
     return made
 
 
-def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
-    """Adds an interval's counts to the ticks that it overlaps, to each its share."""
+def _shares(interval: Interval, frame: Frame, count: int) -> Iterator[tuple[int, float]]:
+    """Yields the numbers of the ticks that an interval overlaps, each with its share of it."""
     length_ns = interval.to_ns - interval.from_ns
     if length_ns <= 0 or interval.to_ns <= frame.from_ns:
         return
     first = max((interval.from_ns - frame.from_ns) // frame.width_ns, 0)
     last = (interval.to_ns - 1 - frame.from_ns) // frame.width_ns
-    for tick in made[first : last + 1]:
-        overlap_ns = min(tick.to_ns, interval.to_ns) - max(tick.from_ns, interval.from_ns)
-        share = overlap_ns / length_ns
+    for number in range(first, min(last + 1, count)):
+        start_ns = frame.from_ns + number * frame.width_ns
+        overlap_ns = min(start_ns + frame.width_ns, interval.to_ns) - max(
+            start_ns, interval.from_ns
+        )
+        yield number, overlap_ns / length_ns
+
+
+def _add_starved(made: Sequence[Tick], own: Iterable[Interval], frame: Frame) -> None:
+    """Raises the time without a processor of each tick to that of an agent."""
+    starved_ns = [0.0] * len(made)
+    for interval in own:
+        if interval.starved_ns:
+            for number, share in _shares(interval, frame, len(made)):
+                starved_ns[number] += share * interval.starved_ns
+    for tick, time_ns in zip(made, starved_ns, strict=True):
+        tick.starved_ns = max(tick.starved_ns, time_ns)
+
+
+def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
+    """Adds an interval's counts to the ticks that it overlaps, to each its share."""
+    for number, share in _shares(interval, frame, len(made)):
+        tick = made[number]
         for index, population in enumerate(interval.populations):
             if index in frame.publishers:
                 tick.sent += share * population.sent

@@ -63,6 +63,9 @@ class Phase(Value):
     """The sums of populations with shares."""
     status: PhaseStatus
     """How the target took it."""
+    starved: bool = False
+    """True if the load was not carried at its end, and the time in which the host gave engines no
+    processor explains all that was missing. The status is `unknown`."""
     collapsed_at_s: float | None = None
     """When it collapsed, after the start of the run."""
     recovered_after_s: float | None = None

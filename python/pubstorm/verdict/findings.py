@@ -21,6 +21,8 @@ from pubstorm.snapshot import STARVED_SHARE, Reason
 
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
+STARVED_ADVICE = "end other programs there, or use a host with more processors"
+"""What helps where a host gives engines no processor."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
 
@@ -153,8 +155,7 @@ def _was_starved(fleet: FleetResult) -> bool:
 
 
 def _by_host(text: str, why: str) -> Finding:
-    advice = "end other programs there, or use a host with more processors"
-    return Finding(f"{text}; {why}: {advice}", LimitedBy.HOST, invalid=True)
+    return Finding(f"{text}; {why}: {STARVED_ADVICE}", LimitedBy.HOST, invalid=True)
 
 
 def _by_generator(text: str) -> Finding:

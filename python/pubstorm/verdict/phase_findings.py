@@ -1,7 +1,7 @@
 """What the phases of a run bear on its verdict: a load that was not carried to the end of a phase
 fails it, one that was carried again is evidence, and what a generator problem may explain says
-nothing. After a fault the load has to be carried again before the stage ends, not the phase. Pure
-functions of measured values."""
+nothing. Where the host's lack of processors explains it, the run is invalid. After a fault the load
+has to be carried again before the stage ends, not the phase. Pure functions of measured values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pubstorm.quantity import count_text, counted, span_text
 from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
-from pubstorm.verdict.findings import Finding, under_test
+from pubstorm.verdict.findings import STARVED_ADVICE, Finding, under_test
 
 
 def _phases(measured: Measured) -> Iterable[Finding]:
@@ -20,10 +20,16 @@ def _phases(measured: Measured) -> Iterable[Finding]:
             text = f"phase {phase.name} {_WORDS[phase.status]}{_times(phase)}{facts}"
             broke = phase.status in {PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED}
             lasted = broke and phase.recovered_after_s is None
+            starved = phase.starved
             if (phase.stage, phase.name) in faults:
-                broke = lasted = lasted and not _made_up_for(measured.phases[number + 1 :], phase)
-            limited_by = under_test(measured) if broke else LimitedBy.NONE
-            yield Finding(text, limited_by, failed=lasted)
+                made_up = _made_up_for(measured.phases[number + 1 :], phase)
+                broke, lasted = lasted and not made_up, lasted and not made_up
+                starved = starved and not made_up
+            if starved:
+                yield Finding(f"{text}: {STARVED_ADVICE}", LimitedBy.HOST, invalid=True)
+            else:
+                limited_by = under_test(measured) if broke else LimitedBy.NONE
+                yield Finding(text, limited_by, failed=lasted)
 
 
 def _made_up_for(later: Iterable[Phase], phase: Phase) -> bool:

@@ -19,6 +19,7 @@ from pubstorm.course import Course, StageSpan
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.live import Live
 from pubstorm.merge import Totals
+from pubstorm.metrics.percentiles import percentiles_in
 from pubstorm.plan import Plan, PublishAction
 from pubstorm.readings import Readings, Span
 from pubstorm.record import Brought, Recording, limits_of, record
@@ -63,6 +64,7 @@ def salvage(path: Path, live: Live) -> None:
         limits=limits_of(scenario),
         on=start.on,
         hosts=start.hosts,
+        percentiles=percentiles_in(scenario.source_text),
     )
     began = datetime.fromisoformat(start.started)
     with contextlib.closing(RunDirectory(path)) as directory:

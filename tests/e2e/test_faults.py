@@ -143,7 +143,8 @@ def test_a_silent_engine_makes_the_run_invalid(start: RunMaker, mosquitto: Mosqu
 def test_nothing_outlives_a_killed_pubstorm_and_its_result_can_be_made(
     start: RunMaker, gone: Callable[[Sequence[int]], None]
 ) -> None:
-    run = start(OWN_BROKERS, "--set", "fleet.agents=2")
+    table = "table={p97: device.ack_latency.p97}"
+    run = start(OWN_BROKERS, "--set", "fleet.agents=2", "--set", table)
     run.wait_for_stage("publish", 3)
     children = run.children()
     assert len(children) == 4
@@ -165,6 +166,7 @@ def test_nothing_outlives_a_killed_pubstorm_and_its_result_can_be_made(
     assert 1000 <= device["sent_total"] <= 60_000
     assert device["acked_total"] > 0
     assert device["lost_total"] == 0
+    assert result["table"]["p97"]["value"] > 0
     assert [broker["kind"] for broker in result["brokers"]] == ["embedded", "mosquitto"]
     assert {"agent-0", "agent-1"} <= {each["source"] for each in result["monitors"]}
     files = {path.name for path in run.directory.iterdir()}

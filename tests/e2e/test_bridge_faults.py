@@ -107,6 +107,7 @@ def test_a_bridge_that_stalls_is_lost_when_its_keep_alive_is_over(run: Play) -> 
     assert_all_arrived(result)
 
 
+@pytest.mark.slow("a phase before, in and after the fault")
 def test_a_delay_of_bridges_is_seen_in_the_latency_and_gone_after_it(run: Play) -> None:
     faults = "{at: 3s, delay: up, by: 300ms, for: 4s}"
     _, result = run(load(faults, time="8s"))

@@ -122,6 +122,7 @@ def test_a_broker_that_is_frozen_makes_messages_wait(run: Play) -> None:
     assert result["verdict"]["limited_by"] == "none"
 
 
+@pytest.mark.slow("clients try to reconnect for seconds")
 def test_a_broker_that_stays_dead_fails_what_depends_on_it(run: Play) -> None:
     code, result = run(load("{at: 2s, kill: cloud, for: ever}", time="6s"))
     (fault,) = result["faults"]

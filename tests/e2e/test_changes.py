@@ -67,6 +67,7 @@ def change(directory: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow("each change has a phase of seconds")
 def test_planned_changes_make_the_load_that_they_say(start: RunMaker) -> None:
     # Snapshots of a tenth of a second: a load of one second is then seen as such.
     run = start(SCENARIO.replace("PUBLISH", CHANGES), "--set", "snapshot_interval=100ms")

@@ -50,6 +50,7 @@ monitors: {host: false}
 """
 
 
+@pytest.mark.slow("three nodes of RabbitMQ start, one is killed and joins again")
 def test_nothing_is_lost_across_a_cluster_and_a_killed_node_comes_back(
     run: Callable[..., tuple[int, dict[str, Any]]],
 ) -> None:

@@ -18,6 +18,7 @@ MosquittoMaker = Callable[..., Any]
 REPOSITORY = Path(__file__).parents[2]
 
 
+@pytest.mark.slow("the quick start lasts 10 s")
 def test_the_quickstart_passes_on_the_embedded_broker(run: Play) -> None:
     thresholds = "thresholds=[device.connected == 300, backend.lost == 0, device.lost == 0]"
     code, result = run(REPOSITORY / "scenarios" / "quickstart.yaml", "--set", thresholds)
@@ -135,6 +136,7 @@ def test_agents_share_the_load_exactly(run: Play) -> None:
     assert result["populations"]["backend"]["lost_total"] == 0
 
 
+@pytest.mark.slow("a queue has to fill up")
 def test_what_a_slow_subscriber_loses_is_what_the_broker_dropped(
     run: Play, mosquitto: MosquittoMaker
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_broker_that_refuses_everybody(run: Play, mosquitto: MosquittoMaker) -
     assert result["populations"]["device"]["connected_max"] == 0
 
 
+@pytest.mark.slow("a broker is killed, started again, and everybody has to be back")
 def test_a_broker_that_is_killed_and_comes_back(start: RunMaker, mosquitto: MosquittoMaker) -> None:
     broker = mosquitto()
     # Messages that the killed broker held are lost.
@@ -101,6 +102,7 @@ def test_a_broker_that_is_killed_and_comes_back(start: RunMaker, mosquitto: Mosq
     assert backend["received_total"] > device["sent_total"] / 2
 
 
+@pytest.mark.slow("clients try to reconnect for seconds")
 def test_an_own_broker_that_is_killed_fails_the_run(start: RunMaker) -> None:
     run = start(OWN_BROKERS.replace("60s", "6s"))
     run.wait_for_stage("publish")
@@ -130,6 +132,7 @@ def test_a_killed_engine_makes_the_run_invalid_and_keeps_the_rest(
     assert result["populations"]["device"]["sent_total"] > 0
 
 
+@pytest.mark.slow("an agent is given up after 10 s without a snapshot")
 def test_a_silent_engine_makes_the_run_invalid(start: RunMaker, mosquitto: MosquittoMaker) -> None:
     run = start(LOAD.format(target=mosquitto().url, time="60s"))
     run.wait_for_stage("publish", 3)
@@ -286,6 +289,7 @@ def test_a_late_generator_makes_the_run_invalid(run: Play, mosquitto: MosquittoM
     assert ("host gave an engine no processor" in evidence(result)) is is_starved
 
 
+@pytest.mark.slow("clients retry until their connect stage ends")
 def test_too_few_descriptors_are_named_with_the_fix(run: Play, mosquitto: MosquittoMaker) -> None:
     load = LOAD.replace("clients: 50", "clients: 500").replace(
         "stages: [connect", "stages: [connect: {{timeout: 2s}}"
@@ -315,6 +319,7 @@ def test_few_descriptors_are_met_with_more_engines(run: Play, mosquitto: Mosquit
     assert result["populations"]["device"]["connected_max"] == 500
 
 
+@pytest.mark.slow("clients retry until their connect stage ends")
 def test_too_few_ports_are_named_with_the_fix(run: Play) -> None:
     prefix = ("unshare", "--net", "sh", "-c", FEW_PORTS, "sh")
     probe = subprocess.run([*prefix, "true"], capture_output=True, check=False)

@@ -76,6 +76,7 @@ def test_a_run_ends_with_the_first_engine_that_it_loses(start: RunMaker) -> None
     assert "was killed by signal 9: it played 11 of 32 clients" in verdict["evidence"][0]
 
 
+@pytest.mark.slow("an agent is killed, and the others go on for seconds")
 def test_a_run_goes_on_without_the_clients_of_a_lost_engine(start: RunMaker) -> None:
     code, run = play(start, "continue")
     result = run.result()
@@ -96,6 +97,7 @@ def test_a_run_goes_on_without_the_clients_of_a_lost_engine(start: RunMaker) -> 
     assert 30 not in seen[seen.index(20, seen.index(30)) :]
 
 
+@pytest.mark.slow("an agent is killed, replaced, and its clients have to be back")
 def test_another_engine_plays_the_clients_of_a_lost_one(start: RunMaker) -> None:
     code, run = play(start, "replace")
     result = run.result()

@@ -46,6 +46,7 @@ thresholds: [lost == 0, "uplink.connected.min == 3"]
 """
 
 
+@pytest.mark.slow("RabbitMQ takes 10 s to start")
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_messages_cross_to_a_main_broker_of_any_kind(
     kind: str, run: Callable[..., tuple[int, dict[str, Any]]]

@@ -63,6 +63,7 @@ def readings(result: dict[str, Any], source: str, metric: str) -> list[tuple[flo
     return [(float(at_s), float(value)) for at_s, _, _, value, *_ in rows]
 
 
+@pytest.mark.slow("many brokers start, and some again")
 def test_brokers_that_come_back_are_followed_and_many_are_one_source(run: Play) -> None:
     code, result = run(SCENARIO)
     assert code == 0, result["verdict"]

@@ -67,6 +67,7 @@ def left_of(names: Sequence[str]) -> list[str]:
     return interfaces + [name for name in names if (NAMESPACES / name).exists()]
 
 
+@pytest.mark.slow("a link is unplugged until keep-alives end, and TCP sends again")
 def test_what_an_unplugged_link_holds_up_comes_later(start: RunMaker) -> None:
     played = start(BRIDGED)
     played.finish()

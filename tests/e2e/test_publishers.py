@@ -105,6 +105,7 @@ def test_topics_go_to_those_whose_prefix_they_have(start: RunMaker) -> None:
     assert counts["received_total"] == counts["expected_total"] > 0
 
 
+@pytest.mark.slow("a queue has to fill up")
 def test_what_a_slow_subscriber_loses_is_counted(start: RunMaker) -> None:
     slow = "shares: {slow: {part: 10%, read_rate: 10%}}"
     publisher = "{kind: pyzmq, high_water_mark: 10}"

@@ -90,6 +90,7 @@ def test_where_nothing_can_be_counted_it_ends_with_3(start: Any) -> None:
     assert "broker-0" in points[0]["why"]
 
 
+@pytest.mark.slow("a search has several runs")
 def test_a_search_that_was_killed_goes_on_with_the_points_it_has(start: Any, gone: Gone) -> None:
     run = start(f"{LOAD.replace('200ms', '1s')}{SEARCH}, repeat: 1}}\n")
     run.wait_for("  publish ", after="point 3: ")

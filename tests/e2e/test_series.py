@@ -137,6 +137,7 @@ def test_a_step_that_does_not_fit_into_memory_is_not_run_and_no_failure(start: A
     assert f"not run: {large['unfit']}" in run.stderr
 
 
+@pytest.mark.slow("a series is played twice")
 def test_a_series_that_was_killed_in_a_step_is_resumed(start: Any, gone: Gone) -> None:
     text = scenario("vary: {seed: [1, 2, 3]}").replace("500ms", "2s")
     run = start(text)
@@ -163,6 +164,7 @@ def test_a_series_that_was_killed_in_a_step_is_resumed(start: Any, gone: Gone) -
     assert (again.returncode, again.stdout) == (0, resumed.stdout)
 
 
+@pytest.mark.slow("a series is played twice")
 def test_an_interrupt_ends_the_step_and_the_series_which_goes_on_later(start: Any) -> None:
     run = start(scenario("vary: {seed: [1, 2]}").replace("500ms", "3s"))
     run.wait_for("  publish ")

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.starved import passes
 
 RunMaker = Callable[..., Any]
@@ -61,6 +63,7 @@ def gauges_at_end(directory: Path, stage: int, gauge: str) -> list[int]:
     return [sum(part["gauges"][gauge] for part in parts) for parts in populations]
 
 
+@pytest.mark.slow("clients live and come again for seconds")
 def test_a_fleet_comes_in_steps_lives_and_leaves(start: RunMaker) -> None:
     run = start(SCENARIO.replace("BROKER", "mosquitto").replace("PUBLISH", CHANGES))
     code, result = run.finish(), run.result()

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 LOAD = """
 target: {target}
 stall_after: 2s
@@ -25,6 +27,7 @@ thresholds: [mobile.stalled == 0]
 EVERYTHING = "pattern readwrite #\n"
 
 
+@pytest.mark.slow("a subscriber has to be silent for seconds")
 def test_a_subscriber_that_the_broker_forgets_is_named_with_the_time(
     start: Callable[..., Any], mosquitto: Callable[..., Any], tmp_path: Any
 ) -> None:

@@ -241,6 +241,7 @@ def config(run: Any, name: str) -> str:
     return text
 
 
+@pytest.mark.slow("every small broker is killed and started again")
 def test_a_thousand_restarts_are_told_in_some_lines(start: RunMaker) -> None:
     run = start(bridged("restart: {at_most: 9}", time="60s"))
     run.wait_for("hold ")

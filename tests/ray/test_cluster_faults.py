@@ -58,6 +58,7 @@ def endings(result: Mapping[str, Any], host: Host) -> list[str]:
     return [each["text"] for each in result["events"] if f" on {host.address} " in each["text"]]
 
 
+@pytest.mark.slow("two runs wait until a host is given up")
 def test_a_host_that_is_cut_off_ends_one_run_and_is_replaced_in_another(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
@@ -100,6 +101,7 @@ def carried(result: Mapping[str, Any], stage: str) -> tuple[int, int]:
     return backend["expected_total"], backend["lost_total"]
 
 
+@pytest.mark.slow("a Ray cluster starts, and a run loses three parts of it")
 def test_a_run_goes_on_without_agent_worker_and_host(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_run_goes_on_without_agent_worker_and_host(
     assert not endings(result, head)
 
 
+@pytest.mark.slow("a Ray cluster starts, for two runs")
 def test_nothing_outlives_a_killed_conductor_and_an_interrupt_drains(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
@@ -141,6 +144,7 @@ def test_nothing_outlives_a_killed_conductor_and_an_interrupt_drains(
     assert [agent["ending"] for agent in result["fleet"]["agents"]] == ["bye", "bye"]
 
 
+@pytest.mark.slow("a Ray cluster starts, and its end is noticed")
 def test_a_run_ends_in_words_when_the_head_dies(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:

@@ -63,6 +63,7 @@ def counts(result: Mapping[str, Any]) -> dict[tuple[str, str], object]:
     return {(name, key): populations[name][key] for name in populations for key in COUNTS}
 
 
+@pytest.mark.slow("a Ray cluster of three hosts starts, for two runs")
 def test_two_thousand_clients_count_the_same_on_one_host_and_on_three(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:

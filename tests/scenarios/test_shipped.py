@@ -249,6 +249,7 @@ def test_every_ready_scenario_is_played() -> None:
     assert {file.stem for file in scenario_files()} == played
 
 
+@pytest.mark.slow("faults and slow subscribers take their time at any scale")
 @pytest.mark.parametrize("name", SCALED)
 def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
     result = play(name, tmp_path / "run")
@@ -256,6 +257,7 @@ def test_a_ready_scenario_passes_scaled_down(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "scenario.yaml").read_text().count("# with --set") >= 2
 
 
+@pytest.mark.slow("a series has several runs, some on RabbitMQ")
 @pytest.mark.parametrize("name", SERIES)
 def test_a_ready_series_passes_scaled_down(name: str, tmp_path: Path) -> None:
     skip_without(*NEEDS.get(name, ()))
@@ -280,6 +282,7 @@ def test_a_ready_search_finds_its_answer_scaled_down(name: str, tmp_path: Path) 
     assert all(len(point["cells"]) == len(search["columns"]) for point in search["points"])
 
 
+@pytest.mark.slow("a cluster of nodes starts, for a fleet")
 def test_pairs_of_a_fleet_meet_across_the_nodes_of_a_cluster(tmp_path: Path) -> None:
     """What `device-mobile` plays by default, with each pair at two nodes of RabbitMQ."""
     skip_without("rabbitmq-server")
@@ -303,6 +306,7 @@ def test_pairs_of_a_fleet_meet_across_the_nodes_of_a_cluster(tmp_path: Path) -> 
             assert of_share["received_total"] >= of_share["expected_total"] > 0
 
 
+@pytest.mark.slow("three searches, each of several runs, with publishers in C++ and Python")
 def test_the_tables_of_publishers_at_scale_are_filled(tmp_path: Path) -> None:
     """Searches with a publisher in C++ and one in Python, up to a rate that all of them hold."""
     series = play("zmq-pubsub-scale", tmp_path / "series", *PUBSUB_SCALE)

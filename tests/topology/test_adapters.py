@@ -151,6 +151,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow("RabbitMQ starts twice")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path: Path) -> None:
     port = free_port()

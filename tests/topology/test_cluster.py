@@ -84,6 +84,7 @@ def test_users_of_rabbitmq_may_do_everything_and_no_password_is_told(
     assert definitions_text({"a": "b"}) != definitions_text({"a": "b"})
 
 
+@pytest.mark.slow("three nodes of RabbitMQ start, and killed ones join again")
 @pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
 def test_a_cluster_carries_messages_and_takes_killed_nodes_back(
     scenario: Scenario, tmp_path: Path

@@ -361,6 +361,7 @@ async def bridges(folder: Path, **properties: str) -> AsyncIterator[Bridged]:
                 await broker.stop()
 
 
+@pytest.mark.slow("a link is unplugged until a keep-alive ends")
 def test_bridges_cross_the_link_and_an_unplugged_one_is_silent(tmp_path: Path) -> None:
     def all_of(kind: str, payload: bytes) -> set[tuple[str, bytes]]:
         return {(f"{kind}/{n}", payload) for n in range(SMALL_BROKERS)}

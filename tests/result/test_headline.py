@@ -75,14 +75,32 @@ SILENT = {"connected_total": 0, "connected_max": 0, "ready_max": 0}
         (
             {"fleet": {"lateness_us": Latency(count=1000, p99=20_000)}},
             (),
-            "Invalid: the generator was late: p99 20.0 ms over 1\u202f000 messages that nothing "
-            "else held up, allowed is 10.0 ms: use more agents or less load.",
+            "Invalid: the load generator could not keep up with the load; the figures are no "
+            "evidence about the broker.",
+        ),
+        (
+            {
+                "fleet": {
+                    "lateness_us": Latency(count=1000, p99=20_000),
+                    "late_total": 9,
+                    "late_starved_total": 9,
+                },
+                "targets": ("a:1", "b:1"),
+            },
+            (),
+            "Invalid: the host gave the load generator too little processor time; the figures are "
+            "no evidence about the brokers.",
+        ),
+        (
+            {"events": (Event(at_s=3, kind="interrupt", text="it was interrupted"),)},
+            (),
+            "Invalid: the run was interrupted; the figures are no evidence about the broker.",
         ),
         (
             {"device": SILENT, "backend": SILENT},
             ("backend.lost == 0",),
-            "Invalid: none of 101 connection attempts succeeded: 101 had no answer from the target "
-            "when stage connect ended after 0.5 s.",
+            "Invalid: no client could connect to the target; the figures are no evidence about the "
+            "broker.",
         ),
     ],
 )

@@ -25,6 +25,7 @@ from pubstorm.quantity import (
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.markdown import markdown
 from pubstorm.report.summary import success_text
+from pubstorm.report.tables import deliveries, flows
 from pubstorm.report.text import render
 from pubstorm.result import (
     Event,
@@ -84,6 +85,27 @@ def failed(measured: MeasuredMaker) -> Result:
     run = run.model_copy(update={"problems": problems(run.populations, 0)})
     lines = ("backend.lost == 0", "backend.latency.p99 < 1ms", "device.connected >= 100")
     return Result.judged(run, judge(run, [parse_threshold(line) for line in lines]))
+
+
+def test_deliveries_in_flight_have_a_column_only_after_an_early_end(
+    measured: MeasuredMaker, passed: Result
+) -> None:
+    cut = {"received_total": 960, "lost_total": 10}
+    run = measured(
+        backend={**cut, "to_come_total": 30},
+        flow={**cut, "in_flight_total": 30},
+        events=(Event(at_s=3.0, kind="interrupt", text="it was interrupted"),),
+    )
+    other = run.flows[0].model_copy(update={"source": "backend", "in_flight_total": 0})
+    run = run.model_copy(update={"flows": (*run.flows, other)})
+    result = Result.judged(run, judge(run, []))
+    for table, rows in ((deliveries(result), ["–", "30"]), (flows(result), ["30", "0"])):
+        names = [column.name for column in table.columns]
+        at = names.index("in flight")
+        assert names[at - 1] == "lost"
+        assert [row[at] for row in table.rows] == rows
+        assert {len(row) for row in table.rows} == {len(names)}
+    assert "in flight" not in [column.name for column in deliveries(passed).columns]
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pubstorm.errors import ScenarioError
 from pubstorm.plan import PublishAction, compile_plan, planned_targets
 from pubstorm.plan.faults import PlannedFault, faulty_bridges, planned_faults
 from pubstorm.preview import plan_in_words
-from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import default_of
 from pubstorm.scenario.faults import Fault
+from pubstorm.shipped import find_scenario
 
 SECOND_NS = 10**9
 SCENARIO = """\
@@ -145,6 +146,18 @@ stages: [connect, {hold: {for: 9s, faults: [{at: 1s, kill: target}]}}]
     assert problem.message.startswith("found the unknown broker 'target'")
     assert problem.hint is not None
     assert "brokers that it starts itself" in problem.hint
+
+
+def test_a_fault_of_a_broker_that_a_target_stands_for_says_what_to_do() -> None:
+    path = find_scenario("bridge-faults")
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path, [], "mqtt://127.0.0.1")
+    (problem,) = caught.value.problems
+    assert problem.message == "found the unknown broker 'cloud', allowed are boxes"
+    assert problem.hint == (
+        "a run breaks brokers that it starts itself, under topology.brokers; leave this fault "
+        "out, or run the scenario without --target"
+    )
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,9 @@ def connections(result: Result) -> Table:
 
 
 def deliveries(result: Result) -> Table:
-    """The ledger of each population."""
+    """The ledger of each population. Deliveries in flight have a column only where an early end
+    of the run left any."""
+    with_in_flight = any(p.to_come_total for p in result.populations.values())
     rows = [
         (
             name,
@@ -135,6 +137,7 @@ def deliveries(result: Result) -> Table:
             _of_senders(p, p.acked_total),
             _of_receivers(p, p.received_total),
             _of_receivers(p, p.lost_total),
+            *((_of_receivers(p, p.to_come_total),) if with_in_flight else ()),
             _of_receivers(p, p.duplicate_total),
             _of_receivers(p, p.reordered_total),
             rate_text(p.rates.sent_per_s) if p.sent_total else NOTHING,
@@ -142,7 +145,9 @@ def deliveries(result: Result) -> Table:
         )
         for name, p in result.populations.items()
     ]
-    names = ("sent", "acked", "received", "lost", "dup", "reordered", "sent/s", "received/s")
+    in_flight = ("in flight",) if with_in_flight else ()
+    rates = ("sent/s", "received/s")
+    names = ("sent", "acked", "received", "lost", *in_flight, "dup", "reordered", *rates)
     return _table("Messages", "population", names, rows)
 
 
@@ -167,8 +172,12 @@ def latencies(result: Result) -> Table:
 def flows(result: Result) -> Table:
     """The ledger by publisher and receiver, where that says more than the populations do."""
     several = result.flows if len(result.flows) > 1 else ()
-    names = ("expected", "received", "lost", "dup", "reordered", "p50", "p99", "max")
-    table = _table("Flows", "from → to", names, [_flow_cells(flow) for flow in several])
+    with_in_flight = any(flow.in_flight_total for flow in several)
+    in_flight = ("in flight",) if with_in_flight else ()
+    times = ("p50", "p99", "max")
+    names = ("expected", "received", "lost", *in_flight, "dup", "reordered", *times)
+    rows = [_flow_cells(flow, with_in_flight) for flow in several]
+    table = _table("Flows", "from → to", names, rows)
     return table.with_bounds([flow.latency_us.intended.bound_us for flow in several])
 
 
@@ -366,13 +375,14 @@ def _table(title: str, first: str, names: Sequence[str], rows: Sequence[tuple[st
     return Table(title, columns, tuple(rows))
 
 
-def _flow_cells(flow: FlowResult) -> tuple[str, ...]:
+def _flow_cells(flow: FlowResult, with_in_flight: bool) -> tuple[str, ...]:
     latency = flow.latency_us.intended
     return (
         f"{flow.source} → {flow.to}",
         count_text(flow.expected_total),
         count_text(flow.received_total),
         count_text(flow.lost_total),
+        *((count_text(flow.in_flight_total),) if with_in_flight else ()),
         count_text(flow.duplicate_total),
         count_text(flow.reordered_total),
         _time(latency.p50, latency.count),

@@ -15,7 +15,7 @@ from pubstorm.result import LimitedBy, Measured, Status, ThresholdOutcome, Verdi
 from pubstorm.verdict.clock_findings import CLOCK_RULES
 from pubstorm.verdict.closed_loop_findings import CLOSED_LOOP_RULES
 from pubstorm.verdict.fault_findings import FAULT_RULES
-from pubstorm.verdict.findings import RULES, Finding, under_test
+from pubstorm.verdict.findings import RULES, Finding, invalid, under_test
 from pubstorm.verdict.headline import headline
 from pubstorm.verdict.phase_findings import PHASE_RULES
 from pubstorm.verdict.publisher_findings import PUBLISHER_RULES
@@ -42,9 +42,9 @@ def judge(measured: Measured, thresholds: Sequence[Threshold]) -> Verdict:
     failed = any(outcome.missed for outcome in outcomes) or any(f.failed for f in findings)
     # A condition that surely does not hold decides a run, whatever the others come to.
     findings += [] if failed else _undecided(outcomes)
-    invalid = any(f.invalid for f in findings)
-    status = Status.INVALID if invalid else Status.FAIL if failed else Status.PASS
-    limited_by = _limit(findings, invalid)
+    is_invalid = any(f.invalid for f in findings)
+    status = Status.INVALID if is_invalid else Status.FAIL if failed else Status.PASS
+    limited_by = _limit(findings, is_invalid)
     if status is Status.FAIL and limited_by is LimitedBy.NONE:
         limited_by = _limit_of_missed(measured, thresholds, outcomes)
         findings.append(Finding(_health(measured)))
@@ -112,16 +112,17 @@ def _holds(threshold: Threshold, found: Found) -> tuple[bool, bool]:
 
 
 def _undecided(outcomes: Iterable[ThresholdOutcome]) -> list[Finding]:
+    reason = "the clocks are not exact enough to evaluate a threshold"
     return [
-        Finding(f"{outcome.expression}: {outcome.text}", LimitedBy.GENERATOR, invalid=True)
+        invalid(f"{outcome.expression}: {outcome.text}", LimitedBy.GENERATOR, reason)
         for outcome in outcomes
         if outcome.undecided
     ]
 
 
-def _limit(findings: Iterable[Finding], invalid: bool) -> LimitedBy:
+def _limit(findings: Iterable[Finding], is_invalid: bool) -> LimitedBy:
     """Who set the limit: the gravest finding counts, and none that is valid in an invalid run."""
-    found = {f.limited_by for f in findings if f.invalid or not invalid}
+    found = {f.limited_by for f in findings if f.invalid or not is_invalid}
     order = (
         LimitedBy.HOST,
         LimitedBy.TARGET,

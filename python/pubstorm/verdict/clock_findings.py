@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pubstorm.histogram import Histogram
 from pubstorm.quantity import count_text, counted, duration_text, span_text
 from pubstorm.result import AgentResult, LimitedBy, Measured
-from pubstorm.verdict.findings import Finding
+from pubstorm.verdict.findings import Finding, invalid
 
 UNANSWERED_S = 3.0
 """How long an agent may be without an answer of the reference clock before it is worth a word."""
@@ -37,7 +37,8 @@ def _negative(measured: Measured) -> Iterable[Finding]:
             continue
         known = f"more than the ± {duration_text(bound_us)} that the clocks are known to"
         why = known if bound_us else "though all agents are said to have one clock"
-        yield Finding(f"{text}, {why}: a clock is wrong", LimitedBy.GENERATOR, invalid=True)
+        reason = "a clock of the load generator is wrong"
+        yield invalid(f"{text}, {why}: a clock is wrong", LimitedBy.GENERATOR, reason)
 
 
 def _most_negative(histogram: Histogram) -> tuple[int, int]:

@@ -21,8 +21,6 @@ from pubstorm.snapshot import STARVED_SHARE, Reason
 
 MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
-STARVED_ADVICE = "end other programs there, or use a host with more processors"
-"""What helps where a host gives engines no processor."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
 
@@ -35,6 +33,8 @@ class Finding:
     limited_by: LimitedBy = LimitedBy.NONE
     invalid: bool = False
     failed: bool = False
+    reason: str = ""
+    """Why the run is invalid, in a few words for the headline."""
 
 
 def _events(measured: Measured) -> Iterable[Finding]:
@@ -45,7 +45,7 @@ def _events(measured: Measured) -> Iterable[Finding]:
         if (event.at_s, event.text) in survived:
             continue
         if event.kind == "agent" or event.kind == "links":
-            yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+            yield invalid(text, LimitedBy.GENERATOR, "a part of the load generator failed")
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
         elif event.kind == "publisher":
@@ -53,11 +53,11 @@ def _events(measured: Measured) -> Iterable[Finding]:
         elif event.kind in {"host", "bridge", "scenario"}:
             yield Finding(event.text)
         elif event.kind == "residue":
-            yield Finding(event.text, LimitedBy.TARGET, invalid=True)
+            yield invalid(event.text, LimitedBy.TARGET, "the target holds what earlier runs left")
         elif event.kind == "memory":
-            yield Finding(text, LimitedBy.HOST, invalid=True)
+            yield invalid(text, LimitedBy.HOST, "the host ran out of memory")
         elif event.kind == "interrupt":
-            yield Finding(text, LimitedBy.UNKNOWN, invalid=True)
+            yield invalid(text, LimitedBy.UNKNOWN, "the run was interrupted")
         elif event.kind not in {"change", "fault"}:
             yield Finding(text)
     if any(event.kind == "agent" for event in measured.events):
@@ -96,7 +96,7 @@ def _host_limits(measured: Measured) -> Iterable[Finding]:
     for reason, (what, fix) in _HOST_FIXES.items():
         if outcomes[reason]:
             text = f"{counted(outcomes[reason], 'attempt')} met {what}: {fix}"
-            yield Finding(text, LimitedBy.HOST, invalid=True)
+            yield invalid(text, LimitedBy.HOST, "the host could not open all connections")
 
 
 def _target(measured: Measured) -> Iterable[Finding]:
@@ -114,8 +114,8 @@ def _target(measured: Measured) -> Iterable[Finding]:
         text += ", ".join(filter(None, reasons)) or "no reason was counted"
         # A run that was interrupted may not have given the target the time to answer.
         cut_short = waiting == attempts and _was_interrupted(measured)
-        limited_by = LimitedBy.NONE if cut_short else LimitedBy.TARGET
-        yield Finding(text, limited_by, invalid=not cut_short)
+        nobody = "no client could connect to the target"
+        yield Finding(text) if cut_short else invalid(text, LimitedBy.TARGET, nobody)
 
 
 def _was_interrupted(measured: Measured) -> bool:
@@ -155,11 +155,22 @@ def _was_starved(fleet: FleetResult) -> bool:
 
 
 def _by_host(text: str, why: str) -> Finding:
-    return Finding(f"{text}; {why}: {STARVED_ADVICE}", LimitedBy.HOST, invalid=True)
+    return starved(f"{text}; {why}")
+
+
+def starved(text: str) -> Finding:
+    """A lack of processor time for agents, which makes the run invalid."""
+    reason = "the host gave the load generator too little processor time"
+    return invalid(f"{text}: {_STARVED_ADVICE}", LimitedBy.HOST, reason)
+
+
+def invalid(text: str, limited_by: LimitedBy, reason: str) -> Finding:
+    """A fact that makes the run invalid, with the reason in a few words."""
+    return Finding(text, limited_by, invalid=True, reason=reason)
 
 
 def _by_generator(text: str) -> Finding:
-    return Finding(f"{text}: use more agents or less load", LimitedBy.GENERATOR, invalid=True)
+    return invalid(f"{text}: use more agents or less load", LimitedBy.GENERATOR, _TOO_SLOW)
 
 
 def _headroom(measured: Measured) -> Iterable[Finding]:
@@ -192,11 +203,10 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
         elif interrupted:
             yield Finding(f"{text} when the run was interrupted")
         elif _was_starved(measured.fleet):
-            text = f"{text}: the host's processors were taken"
-            yield Finding(text, LimitedBy.HOST, invalid=True)
+            yield starved(f"{text}: the host's processors were taken")
         else:
             text = f"{text}, and nothing but the generator held them up"
-            yield Finding(text, LimitedBy.GENERATOR, invalid=True)
+            yield invalid(text, LimitedBy.GENERATOR, _TOO_SLOW)
 
 
 def of_publishers(measured: Measured) -> set[str]:
@@ -401,6 +411,8 @@ def _reasons_text(
     return ", ".join(f"{count_text(count)} × {reason}" for reason, count in counts if count) or none
 
 
+_STARVED_ADVICE = "end other programs there, or use a host with more processors"
+_TOO_SLOW = "the load generator could not keep up with the load"
 _ODD_DELIVERIES = {
     "duplicate_total": "{} duplicates",
     "reordered_total": "{} deliveries out of order",

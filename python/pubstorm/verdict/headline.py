@@ -27,8 +27,8 @@ def headline(
     """One sentence on the outcome of a run."""
     status, limited_by = decided
     if status is Status.INVALID:
-        reason = next((each.text for each in findings if each.invalid), "nothing was measured")
-        return f"Invalid: {reason}."
+        reason = next((each.reason for each in findings if each.invalid), "nothing was measured")
+        return f"Invalid: {reason}; the figures are no evidence about the {_carrier(measured)}."
     limit = "" if limited_by in _NO_LIMIT else f"; limited by the {limited_by}"
     if status is Status.PASS:
         return f"{_carried(measured)}{limit}."
@@ -41,9 +41,7 @@ def headline(
 
 def _carried(measured: Measured) -> str:
     """The load that was carried, with its loss and latency."""
-    who = "publisher" if under_test(measured) is LimitedBy.PUBLISHER else "broker"
-    many = len(measured.publishers if who == "publisher" else measured.targets) > 1
-    who = f"The {who}s" if many else f"The {who}"
+    who = f"The {_carrier(measured)}"
     parts = [f"{who} carried{_load(measured, '')}"]
     if not _sent_per_s(measured):
         parts = [f"{who} held {counted(_clients(measured), 'client')}"]
@@ -62,6 +60,12 @@ def _carried(measured: Measured) -> str:
             parts.append(f"{what} {duration_text(worst)}")
             break
     return "; ".join(parts)
+
+
+def _carrier(measured: Measured) -> str:
+    who = "publisher" if under_test(measured) is LimitedBy.PUBLISHER else "broker"
+    many = len(measured.publishers if who == "publisher" else measured.targets) > 1
+    return f"{who}s" if many else who
 
 
 def _load(measured: Measured, word: str) -> str:

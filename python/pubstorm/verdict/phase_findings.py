@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pubstorm.quantity import count_text, counted, span_text
 from pubstorm.result import LimitedBy, Measured, Phase, PhaseStatus
-from pubstorm.verdict.findings import STARVED_ADVICE, Finding, under_test
+from pubstorm.verdict.findings import Finding, starved, under_test
 
 
 def _phases(measured: Measured) -> Iterable[Finding]:
@@ -20,13 +20,13 @@ def _phases(measured: Measured) -> Iterable[Finding]:
             text = f"phase {phase.name} {_WORDS[phase.status]}{_times(phase)}{facts}"
             broke = phase.status in {PhaseStatus.COLLAPSED, PhaseStatus.NEVER_RECOVERED}
             lasted = broke and phase.recovered_after_s is None
-            starved = phase.starved
+            is_starved = phase.starved
             if (phase.stage, phase.name) in faults:
                 made_up = _made_up_for(measured.phases[number + 1 :], phase)
                 broke, lasted = lasted and not made_up, lasted and not made_up
-                starved = starved and not made_up
-            if starved:
-                yield Finding(f"{text}: {STARVED_ADVICE}", LimitedBy.HOST, invalid=True)
+                is_starved = is_starved and not made_up
+            if is_starved:
+                yield starved(text)
             else:
                 limited_by = under_test(measured) if broke else LimitedBy.NONE
                 yield Finding(text, limited_by, failed=lasted)

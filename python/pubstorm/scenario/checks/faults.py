@@ -97,12 +97,17 @@ def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Fin
         noun = "broker" if kind in BROKER_FAULTS else "bridge"
         message, hint = unknown(noun, fault.victims, names)
         if noun == "broker" and (fault.victims == "target" or not names):
-            hint = "a run breaks brokers that it starts itself, under topology.brokers"
+            hint = _OWN_ONLY
+        elif noun == "broker" and scenario.target:
+            hint = f"{_OWN_ONLY}; leave this fault out, or run the scenario without --target"
         yield (*path, kind), message, hint
         return
     if fault.count is not None and fault.count > len(among):
         message = f"found {fault.count}, allowed is up to {len(among)}"
         yield (*path, "count"), message, f"there are so many of {fault.victims}"
+
+
+_OWN_ONLY = "a run breaks brokers that it starts itself, under topology.brokers"
 
 
 def _check_overlaps(spans: list[_Span]) -> Iterator[Finding]:

@@ -44,6 +44,11 @@ struct Sender {
 }
 
 impl Progress {
+    /// Messages sent in the whole run.
+    pub const fn sent(&self) -> u32 {
+        self.sent
+    }
+
     /// What was in flight is given up.
     pub const fn forget_in_flight(&mut self) {
         self.in_flight = 0;

@@ -4,7 +4,6 @@
 
 use std::hint::black_box;
 use std::io;
-use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 
 use agent::pipes::Input;
@@ -143,7 +142,13 @@ impl EventLoop {
         let again = std::mem::take(&mut self.shared.again);
         // What came behind the beginning of a stage belongs to it.
         self.enter_pending();
-        for &Ready { client: index, readable, writable, ended } in &self.ready {
+        for (at, &Ready { client: index, readable, writable, ended }) in
+            self.ready.iter().enumerate()
+        {
+            if at.is_multiple_of(FETCHED) {
+                let coming = &self.ready[at..self.ready.len().min(at + FETCHED)];
+                fetch(&self.clients, coming.iter().map(|ready| ready.client));
+            }
             let Some(client) = self.clients.get_mut(index) else { continue };
             if writable {
                 client.writable(&mut self.shared);
@@ -246,7 +251,8 @@ impl EventLoop {
         let end = self.due.len().min(self.handled + TIMER_TURN);
         for at in self.handled..end {
             if (at - self.handled).is_multiple_of(FETCHED) {
-                self.fetch(at..end.min(at + FETCHED));
+                let fired = &self.due[at..end.min(at + FETCHED)];
+                fetch(&self.clients, fired.iter().map(|&index| index as usize));
             }
             self.with_client(self.due[at], Client::timer);
         }
@@ -256,13 +262,6 @@ impl EventLoop {
             self.handled = 0;
         }
         fired
-    }
-
-    /// Looks at clients whose timers have fired, so that their memory comes from far at the same time
-    /// and not one after the other, each behind a system call.
-    fn fetch(&self, fired: Range<usize>) {
-        let clients = self.due[fired].iter().map(|&index| &self.clients[index as usize]);
-        black_box(clients.fold(0, |sum: u32, client| sum.wrapping_add(client.look())));
     }
 
     /// Enters the next stage if its time has come.
@@ -520,6 +519,13 @@ impl EventLoop {
         act(client, &mut self.shared);
         retime(client, index, &mut self.wheel, &mut self.shared);
     }
+}
+
+/// Looks at clients that have something to do, so that their memory comes from far at the same time
+/// and not one after the other, each behind a system call.
+fn fetch(clients: &[Client], indices: impl Iterator<Item = usize>) {
+    let looks = indices.filter_map(|index| clients.get(index)).map(Client::look);
+    black_box(looks.fold(0, u32::wrapping_add));
 }
 
 fn retime(client: &mut Client, index: u32, wheel: &mut Wheel, shared: &mut Shared) {

@@ -84,8 +84,8 @@ error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a c
 1000, 10k or 1.5M
 error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
 clients, first, at, publisher, subscriber, high_water_mark, bridge, client_id, username, password, \
-rows, tls, keep_alive, session, will, end, connect_timeout, reconnect, read_rate, subscriptions, \
-publications, lifetime, shares
+rows, tls, keep_alive, session, will, end, connect_timeout, reconnect, read_rate, tcp_acks, \
+subscriptions, publications, lifetime, shares
   hint: did you mean 'keep_alive'?
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
 1/6 Hz

@@ -45,7 +45,8 @@ populations:
     shares:
       brief: {part: 1%, lifetime: {from: 1min, to: 5min, again: 30s}}
       sure: {part: 20%, qos: 1, keep_alive: 5min}
-      slow: {part: 10%, read_rate: 2/s, reconnect: never, subscriptions: [down/all]}
+      slow: {part: 10%, read_rate: 2/s, reconnect: never, subscriptions: [down/all],
+        tcp_acks: delayed}
 stages:
   - connect: {populations: [backend]}
   - connect: {populations: [device], clients: 50%}
@@ -97,6 +98,7 @@ def test_what_a_share_says_takes_the_place_of_what_the_population_says() -> None
     assert {sure.subscriptions[0].qos, sure.publications[0].qos} == {1}
     assert (sure.keep_alive_s, rest.keep_alive_s) == (300, 60)
     assert (slow.read_rate_per_s, slow.reconnect) == (2.0, None)
+    assert (slow.delayed_acks, rest.delayed_acks) == (True, False)
     assert [each.filter for each in slow.subscriptions] == ["down/all"]
 
 

@@ -324,7 +324,7 @@ def test_what_zeromq_has_not_is_refused(override: str, found: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["read_rate=5/s", "lifetime=5s", "shares={a: 50%}", "keep_alive=5s"]
+    "key", ["read_rate=5/s", "tcp_acks=delayed", "lifetime=5s", "shares={a: 50%}", "keep_alive=5s"]
 )
 def test_real_sockets_do_what_libzmq_does(key: str) -> None:
     overrides = ("populations.subscriber.subscriber=libzmq", f"populations.subscriber.{key}")

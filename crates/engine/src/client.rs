@@ -72,6 +72,8 @@ pub struct Client {
     reads_again: bool,
     /// Its timer is to be set anew.
     retime: bool,
+    /// The period in which its acknowledgements were delayed last, see [`receive`].
+    acks_period: u8,
 }
 
 /// Where in its life a client is.
@@ -137,6 +139,7 @@ impl Client {
             ended: false,
             reads_again: false,
             retime: false,
+            acks_period: 0,
         }
     }
 
@@ -145,11 +148,13 @@ impl Client {
         self.phase
     }
 
-    /// A number of no meaning, made of all memory that its timer needs.
+    /// A number of no meaning, made of the memory that its timer or its socket needs first.
     #[inline]
     pub fn look(&self) -> u32 {
         let sent = self.publications.first().map_or(0, Progress::sent);
-        sent ^ u32::from(self.failures) ^ u32::from(self.stream.is_some())
+        sent ^ u32::from(self.failures)
+            ^ u32::from(self.stream.is_some())
+            ^ self.unread.len() as u32
     }
 
     /// Index of its population.
@@ -217,6 +222,7 @@ impl Client {
         self.phase = Phase::Connecting;
         self.retime = true;
         self.ended = false;
+        self.acks_period = receive::acks_period(shared.now_ns).wrapping_sub(1);
         self.deadline_ns = shared.now_ns + population.connect_timeout_ns;
         match shared.host.open(&self.route(shared), self.index) {
             Ok(socket) => self.stream = Some(Stream::Plain(socket)),

@@ -152,6 +152,16 @@ impl Socket {
             Self::Simulated(_) => {}
         }
     }
+
+    /// Has the kernel delay its acknowledgements from now on.
+    pub fn delay_acks(&self) {
+        match self {
+            Self::Tcp(stream) => socket::delay_acks(stream),
+            // A simulated network has no acknowledgements.
+            #[cfg(test)]
+            Self::Simulated(_) => {}
+        }
+    }
 }
 
 impl Read for Socket {

@@ -11,6 +11,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
 use plan::Reason;
+use socket2::SockRef;
 
 /// How a client's socket is to be opened.
 #[derive(Clone, Copy)]
@@ -48,6 +49,13 @@ pub fn reset_on_close(stream: &TcpStream) {
     let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     // A socket that is gone already needs no reset.
     let _ = setsockopt(stream, sockopt::Linger, &at_once);
+}
+
+/// Has the kernel delay its acknowledgements from now on, until it finds that they are too late
+/// (`TCP_QUICKACK`, see `man 7 tcp`).
+pub fn delay_acks(stream: &TcpStream) {
+    // A socket that is gone already acknowledges nothing.
+    let _ = SockRef::from(stream).set_tcp_quickack(false);
 }
 
 fn prepare(route: &Route) -> nix::Result<OwnedFd> {

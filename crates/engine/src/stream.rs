@@ -155,6 +155,14 @@ impl Stream {
         }
     }
 
+    /// Has the kernel delay its acknowledgements from now on.
+    pub fn delay_acks(&self) {
+        match self {
+            Self::Plain(socket) => socket.delay_acks(),
+            Self::Tls(tls) => tls.stream.get_ref().socket.delay_acks(),
+        }
+    }
+
     /// Tells the broker that nothing more comes: close_notify. What does not go is left.
     pub fn finish(&mut self) {
         if let Self::Tls(tls) = self {

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+#[path = "agent/acks.rs"]
+mod acks;
 #[path = "agent/changes.rs"]
 mod changes;
 #[path = "agent/lease.rs"]
@@ -29,6 +31,11 @@ fn connect(populations: &[usize]) -> Value {
 fn publish(populations: &[usize], ms: u64) -> Value {
     let action = json!({"kind": "publish", "duration_ns": ms * 1_000_000, "changes": []});
     json!({"name": "publish", "action": action, "populations": populations})
+}
+
+fn hold(populations: &[usize], ms: u64) -> Value {
+    let action = json!({"kind": "hold", "duration_ns": ms * 1_000_000});
+    json!({"name": "hold", "action": action, "populations": populations})
 }
 
 fn received_all(totals: &support::Totals) -> bool {

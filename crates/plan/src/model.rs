@@ -240,6 +240,9 @@ pub struct Population {
     pub reconnect: Option<Reconnect>,
     /// Messages a second that a client takes from its socket at most; `None`: no limit.
     pub read_rate_per_s: Option<f64>,
+    /// Whether the kernel delays its acknowledgements of what a client receives (`TCP_QUICKACK` off).
+    #[serde(default)]
+    pub delayed_acks: bool,
     /// How long a client stays once it is ready; `None`: until it is told to go.
     #[serde(default)]
     pub lifetime: Option<Lifetime>,

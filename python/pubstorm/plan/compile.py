@@ -170,6 +170,7 @@ def _population(
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
         read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,
+        delayed_acks=population.tcp_acks == "delayed",
         rows=_rows(division),
         lifetime=_lifetime(scenario, division),
         subscriptions=tuple(

@@ -280,6 +280,9 @@ class Population(Frozen):
     """How a lost or refused connection is tried again; null: it is not."""
     read_rate_per_s: float | None
     """Messages a second that a client takes from its socket at most; null: no limit."""
+    delayed_acks: bool = False
+    """Whether the kernel delays its acknowledgements of what a client receives
+    (`TCP_QUICKACK` off)."""
     lifetime: Lifetime | None = None
     """How long a client stays once it is ready; null: until it is told to go."""
     rows: Rows | None = None

@@ -204,6 +204,7 @@ def _reconnect(value: object) -> object:
 OptionalReconnect = Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")]
 Session = Annotated[Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))]
 Ending = Annotated[Literal["disconnect", "abort"], BeforeValidator(one_of("disconnect", "abort"))]
+TcpAcks = Annotated[Literal["kernel", "delayed"], BeforeValidator(one_of("kernel", "delayed"))]
 
 
 class PopulationShare(Part):
@@ -233,6 +234,8 @@ class PopulationShare(Part):
     read_rate: ReadRate | None = None
     """Messages a second that a client takes from its socket at most: a slow subscriber. At a
     publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
+    tcp_acks: TcpAcks | None = None
+    """When the kernel acknowledges what a client receives: see `tcp_acks` of a population."""
     subscriptions: tuple[Subscription, ...] | None = None
     """What each client subscribes to."""
     publications: tuple[Publication, ...] | None = None
@@ -286,6 +289,9 @@ class Population(Part):
     read_rate: ReadRate | None = None
     """Messages a second that a client takes from its socket at most: a slow subscriber. At a
     publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
+    tcp_acks: TcpAcks = "kernel"
+    """When the kernel acknowledges in TCP what a client receives: as it does by itself, or
+    `delayed` (`TCP_QUICKACK` off), which is cheaper where messages come fast."""
     subscriptions: tuple[Subscription, ...] = ()
     """What each client subscribes to."""
     publications: tuple[Publication, ...] = ()

@@ -10,6 +10,15 @@ use crate::stream::{Halt, Stream};
 /// Bytes that a client reads in one turn of the loop at most, before others have theirs.
 const TURN_BYTES: usize = 256 * 1024;
 
+/// Length of a period as a power of two, 1.07 s: delayed acknowledgements are asked for again at most
+/// once in each, since the kernel ends the delay by itself after a pause of the peer.
+const ACKS_SHIFT: u32 = 30;
+
+/// The number of a period, modulo 256.
+pub(super) const fn acks_period(now_ns: u64) -> u8 {
+    (now_ns >> ACKS_SHIFT) as u8
+}
+
 impl Client {
     /// Its socket has bytes. `ended` says that the broker has closed its side.
     pub fn readable(&mut self, shared: &mut Shared, ended: bool) {
@@ -78,6 +87,7 @@ impl Client {
         let tally = &mut shared.tally.populations[usize::from(self.population)];
         tally.counters.bytes_received_total += bytes.len() as u64;
         self.session.note_heard();
+        self.delay_acks(shared);
         if !self.unread.is_empty() {
             self.unread.extend_from_slice(bytes);
             self.handle_unread(shared);
@@ -86,6 +96,17 @@ impl Client {
         let handled = self.handle_whole(shared, bytes);
         if handled < bytes.len() && self.stream.is_some() {
             self.unread.extend_from_slice(&bytes[handled..]);
+        }
+    }
+
+    /// Has the kernel delay its acknowledgements, where the plan says so.
+    fn delay_acks(&mut self, shared: &Shared) {
+        let period = acks_period(shared.now_ns);
+        if shared.setup.plan.populations[self.population()].delayed_acks
+            && std::mem::replace(&mut self.acks_period, period) != period
+            && let Some(stream) = &self.stream
+        {
+            stream.delay_acks();
         }
     }
 

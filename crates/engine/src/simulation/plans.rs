@@ -51,6 +51,7 @@ pub fn population(name: &str, clients: u32) -> Population {
         connect_timeout_ns: S,
         reconnect: Some(Reconnect { min_ns: 10 * MS, max_ns: S }),
         read_rate_per_s: None,
+        delayed_acks: true,
         lifetime: None,
         rows: None,
         subscriptions: Vec::new(),

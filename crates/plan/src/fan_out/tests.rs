@@ -25,6 +25,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         connect_timeout_ns: 1,
         reconnect: None,
         read_rate_per_s: None,
+        delayed_acks: false,
         lifetime: None,
         rows: None,
         subscriptions: filters.iter().map(filter).collect(),

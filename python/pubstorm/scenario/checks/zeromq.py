@@ -32,6 +32,7 @@ NOT_OF_PUBLISHERS: Mapping[str, str] = {
     "shares": "give publishers that differ a population each",
     "lifetime": "a publisher is there for the whole run",
     "read_rate": "a PUB socket only sends",
+    "tcp_acks": "a PUB socket only sends",
     "rows": "its topics have {n} and ranges",
 }
 """Keys that a population of publishers does not have, and what to do instead."""
@@ -46,6 +47,7 @@ NOT_OF_ZEROMQ: Mapping[str, str] = {
 """Keys that no population that speaks ZeroMQ has."""
 NOT_OF_SOCKETS: Mapping[str, str] = {
     "read_rate": "leave subscriber out: simulated ones can be slow",
+    "tcp_acks": "leave subscriber out: libzmq has no such option",
     "lifetime": "leave subscriber out: simulated ones come and go",
     "shares": "put the clients that differ into a population of their own",
     "keep_alive": "libzmq sends no heartbeats unless it is told to; simulated ones do",

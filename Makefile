@@ -62,8 +62,8 @@ format: .venv/ready-dev ## Format the code
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
 	cargo build --locked --release $(PROGRAMS) -p pubstorm-floor
-	$(BIN)/python -m benches.bench && $(BIN)/python -m benches.publisher
-	$(BIN)/python -m benches.report && $(BIN)/python -m benches.seeding
+	@status=0; for part in bench publisher report seeding; do \
+		$(BIN)/python -m benches.$$part || status=1; done; exit $$status
 
 scale: build ## Hold a million connections, then 1.5 million; CLIENTS=20000 holds so many
 	$(BIN)/pubstorm run scenarios/million.yaml $(SIZE)

@@ -122,5 +122,6 @@ AGENT_CASES = (
         target=Target(22_000, relative=False),
         reference=cases.floor_tls_state("certificate"),
         engine=cases.engine_tls_state("certificate"),
+        rounds_max=cases.ENOUGH,
     ),
 )

@@ -20,7 +20,7 @@ from benches.table import Row
 
 ROOT = Path(__file__).parent.parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
-FULL = Scale(seconds=5.0, blast_messages=20_000_000, blast_seconds=3.0)
+FULL = Scale(seconds=3.0, blast_messages=10_000_000, blast_seconds=2.0)
 ALL_CASES = (*CASES, *AGENT_CASES, *CONTROLLER_CASES)
 QUICK = Scale(seconds=2.0, blast_messages=5_000_000, blast_seconds=1.0)
 
@@ -52,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     print("\n".join(table.lines(rows)))
     if late := [text for row in rows if (text := row.lateness())]:
         print(f"\nlateness of the engine's sends, 99th percentile: {', '.join(late)}")
+    if missed := [row.case.name for row in rows if not row.is_met]:
+        print(f"missed: {', '.join(missed)}")
+    print(f"{len(rows) - len(missed)} of {len(rows)} targets are met")
     print(f"other work took {other_work.share():.0%} of the machine meanwhile")
     wrong = [f"{row.case.name}: {text}" for row in rows for text in row.wrong]
     for text in wrong:
@@ -77,6 +80,7 @@ def _positive(text: str) -> int:
 
 def _measure(case: Case, programs: Programs, scale: Scale, rounds: int) -> Row:
     row = Row(case)
+    rounds = min(rounds, case.rounds_max or rounds)
     for number in range(rounds):
         if sys.stderr.isatty():
             print(f"\r{case.name}: round {number + 1}/{rounds}   ", end="\r", file=sys.stderr)

@@ -18,6 +18,7 @@ from benches.programs import (
     Programs,
     Sink,
     feed,
+    own_core,
     run_engine,
     run_floor,
     sink,
@@ -26,6 +27,8 @@ from benches.programs import (
 DRAIN_S = 0.5
 CPU_ACCOUNT_SLACK_NS = 50_000_000
 DESCRIPTORS_SPARE = 500
+ENOUGH = 2
+"""Rounds of a case of memory, which hardly varies."""
 TLS_HANDSHAKES = 1000
 TLS_FEW, TLS_MANY = 500, 5000
 FRAME_BYTES = 34
@@ -96,6 +99,8 @@ class Case:
     engine: Measure
     reference: Measure | None = None
     reference_name: str = "floor"
+    rounds_max: int | None = None
+    """Rounds that are enough, where the figure hardly varies."""
 
 
 CPU = "CPU-s per million"
@@ -192,9 +197,18 @@ def floor_receive(programs: Programs, scale: Scale) -> Sample:
 
 def engine_receive(programs: Programs, scale: Scale) -> Sample:
     """500 subscribers and one publisher of 100 messages a second."""
+    return _receiving(programs, scale, delayed_acks=False)
+
+
+def engine_receive_delayed(programs: Programs, scale: Scale) -> Sample:
+    """The same, with acknowledgements of TCP that are delayed."""
+    return _receiving(programs, scale, delayed_acks=True)
+
+
+def _receiving(programs: Programs, scale: Scale, *, delayed_acks: bool) -> Sample:
     topic = plans.TOPIC.replace("{n}", str(plans.FIRST_CLIENT + 500))
     populations = [
-        plans.population(500, filters=[topic]),
+        {**plans.population(500, filters=[topic]), "delayed_acks": delayed_acks},
         plans.population(1, first=plans.FIRST_CLIENT + 500, publications=[plans.publication(100)]),
     ]
     stages = [plans.connect(2), plans.publish(2, scale.seconds), plans.hold(2, DRAIN_S)]
@@ -218,7 +232,7 @@ def floor_subscribe(subscribers: int) -> Measure:
         each = 4 * scale.blast_messages // subscribers
         with (
             feed(programs, subscribers, each) as publisher,
-            Child(programs.floor, "drain", *publisher.options()) as readers,
+            Child(programs.floor, "drain", *publisher.options(), cores=own_core()) as readers,
         ):
             readers.read("ready")
             publisher.send()
@@ -458,6 +472,7 @@ CASES = (
         load=f"{idle_clients()} idle clients, all in",
         target=Target(600, relative=False),
         engine=engine_resident,
+        rounds_max=ENOUGH,
     ),
     Case(
         name="state",
@@ -465,6 +480,7 @@ CASES = (
         load=f"{idle_clients()} idle clients, user state",
         target=Target(256, relative=False),
         engine=engine_state,
+        rounds_max=ENOUGH,
     ),
     Case(
         name="connect",
@@ -491,6 +507,15 @@ CASES = (
         reference=floor_receive,
         engine=engine_receive,
     ),
+    Case(
+        name="delayed-acks",
+        unit=CPU,
+        load="the same with tcp_acks: delayed",
+        target=Target(1.0, relative=True),
+        reference=engine_receive,
+        reference_name="engine receive",
+        engine=engine_receive_delayed,
+    ),
     *(
         Case(
             name=f"subscribe-{subscribers}",
@@ -509,6 +534,7 @@ CASES = (
         target=Target(1.3, relative=True),
         reference=floor_tls_state("psk-1.3"),
         engine=engine_tls_state("psk-1.3"),
+        rounds_max=ENOUGH,
     ),
     *(
         Case(

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benches.cases import Case, Measure, Sample, Scale, Target
+from benches.cases import ENOUGH, Case, Measure, Sample, Scale, Target
 from benches.programs import ProgramError, Programs
 
 COMMAND = (sys.executable, "-m", "pubstorm")
@@ -85,7 +85,28 @@ CONTROLLER_CASES = (
         "version", "CPU-s", "pubstorm --version", Target(0.2, relative=False), cpu_of("--version")
     ),
     Case("help", "CPU-s", "pubstorm --help", Target(0.3, relative=False), cpu_of("--help")),
-    Case("short-run", "s", "a run of 5 s", Target(5.8, relative=False), seconds_of_run),
-    Case("controller", "MB", "resident, 1 client", Target(45, relative=False), resident),
-    Case("growth", "bytes", "a snapshot, 1 client", Target(100, relative=False), growth),
+    Case(
+        "short-run",
+        "s",
+        "a run of 5 s",
+        Target(5.8, relative=False),
+        seconds_of_run,
+        rounds_max=3,
+    ),
+    Case(
+        "controller",
+        "MB",
+        "resident, 1 client",
+        Target(45, relative=False),
+        resident,
+        rounds_max=ENOUGH,
+    ),
+    Case(
+        "growth",
+        "bytes",
+        "a snapshot, 1 client",
+        Target(100, relative=False),
+        growth,
+        rounds_max=ENOUGH,
+    ),
 )

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
@@ -63,17 +63,40 @@ class Programs:
         return [path.name for path in (self.floor, self.engine, self.broker) if not path.is_file()]
 
 
+def own_core() -> set[int]:
+    """The core of what is measured: the floor or the engine."""
+    return {min(os.sched_getaffinity(0))}
+
+
+def peer_core() -> set[int]:
+    """The core of its peer: another one, where there is one. Where the kernel chooses, it sometimes
+    puts both on one core, and what a message costs is another figure."""
+    return {max(os.sched_getaffinity(0))}
+
+
+@contextlib.contextmanager
+def _on(cores: Collection[int] | None) -> Iterator[None]:
+    """What is started in the block runs on these cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Child:
     """A process that takes lines on stdin and gives JSON, a value a line, on stdout."""
 
-    def __init__(self, *command: str | Path) -> None:
+    def __init__(self, *command: str | Path, cores: Collection[int] | None = None) -> None:
         self.name = Path(command[0]).name
-        self._process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with _on(cores):
+            self._process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         self._watchdog = threading.Timer(PATIENCE_S, self._process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
@@ -157,7 +180,7 @@ def sink(programs: Programs, *, fan_out: bool = False, tls: str | None = None) -
 
 
 def _serve(programs: Programs, options: list[str], tls: str | None, pem: Path) -> Iterator[Sink]:
-    with Child(programs.floor, "sink", "--port", "0", *options) as child:
+    with Child(programs.floor, "sink", "--port", "0", *options, cores=peer_core()) as child:
         peer = Sink(port=child.read("ready")["port"], tls=tls, pem=pem)
         yield peer
         child.close_stdin()
@@ -196,7 +219,7 @@ class Feed:
 def feed(programs: Programs, subscribers: int, messages: int) -> Iterator[Feed]:
     """A publisher on a free port, for so many subscribers and messages to each."""
     numbers = ["--port=0", f"--connections={subscribers}", f"--messages={messages}"]
-    with Child(programs.floor, "feed", *numbers) as child:
+    with Child(programs.floor, "feed", *numbers, cores=peer_core()) as child:
         yield Feed(child, child.read("ready")["port"], subscribers, messages)
         child.wait()
 
@@ -204,7 +227,7 @@ def feed(programs: Programs, subscribers: int, messages: int) -> Iterator[Feed]:
 def run_floor(programs: Programs, port: int, mode: str, **options: float | str) -> Json:
     """Runs a mode of the floor to its end; its counts, with the `cpu_ns` of what it is about."""
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    with Child(programs.floor, mode, "--port", str(port), *arguments) as child:
+    with Child(programs.floor, mode, "--port", str(port), *arguments, cores=own_core()) as child:
         counts = child.read("counts")
         child.wait()
     return counts
@@ -262,7 +285,7 @@ def run_engine(
     """Plays a plan, stage by stage, each as soon as the one before has settled. `told` closes the
     publish stage, where another program publishes."""
     run = EngineRun()
-    with Child(programs.engine) as child:
+    with Child(programs.engine, cores=own_core()) as child:
         child.write(plan)
         child.read("hello")
         for index, stage in enumerate(plan["stages"]):
@@ -282,7 +305,9 @@ def run_engines(programs: Programs, plan: Json, agents: int) -> list[EngineRun]:
     runs = [EngineRun() for _ in range(agents)]
     with contextlib.ExitStack() as stack:
         children = [
-            stack.enter_context(Child(programs.engine, "--shard", f"{index}/{agents}"))
+            stack.enter_context(
+                Child(programs.engine, "--shard", f"{index}/{agents}", cores=own_core())
+            )
             for index in range(agents)
         ]
         for child in children:

@@ -31,8 +31,13 @@ def main() -> int:
             cost_s = time.process_time() - file_began_s
             print(f"{file:16} {cost_s:6.2f} s CPU {bytes_text(sizes[file]):>10}")
         cpu_s = time.process_time() - began_s
-    print(f"{'together':16} {cpu_s:6.2f} s CPU (target {CPU_MAX_S:g} s)")
-    return 0 if cpu_s <= CPU_MAX_S and sizes["report.html"] <= BYTES_MAX else 1
+    is_met = cpu_s <= CPU_MAX_S and sizes["report.html"] <= BYTES_MAX
+    print(f"{'together':16} {cpu_s:6.2f} s CPU")
+    print(
+        f"targets: {CPU_MAX_S:g} s, report.html {bytes_text(BYTES_MAX)}: "
+        f"{'met' if is_met else 'missed'}"
+    )
+    return 0 if is_met else 1
 
 
 if __name__ == "__main__":

@@ -77,8 +77,12 @@ def _measured(identities: Identities, port: int, redis: psutil.Popen) -> int:
     _timed("remove", identities.rows, redis, lambda: seeding.remove(silent()))
     store.close()
     print(f"writing takes {floor_per_s / written_per_s:.1f} times the CPU time of the floor")
-    print(f"target: {ROWS_PER_S_MIN:,} rows written for a second of CPU time of both")
-    return 0 if written_per_s >= ROWS_PER_S_MIN else 1
+    is_met = written_per_s >= ROWS_PER_S_MIN
+    print(
+        f"target: {ROWS_PER_S_MIN:,} rows written for a second of CPU time of both: "
+        f"{'met' if is_met else 'missed'}"
+    )
+    return 0 if is_met else 1
 
 
 def _timed(name: str, rows: int, redis: psutil.Popen, do: Callable[[], object]) -> float:

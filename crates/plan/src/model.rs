@@ -240,7 +240,8 @@ pub struct Population {
     pub reconnect: Option<Reconnect>,
     /// Messages a second that a client takes from its socket at most; `None`: no limit.
     pub read_rate_per_s: Option<f64>,
-    /// Whether the kernel delays its acknowledgements of what a client receives (`TCP_QUICKACK` off).
+    /// Whether the kernel delays its acknowledgements of what a client receives
+    /// (`TCP_QUICKACK` off).
     #[serde(default)]
     pub delayed_acks: bool,
     /// How long a client stays once it is ready; `None`: until it is told to go.

@@ -10,8 +10,8 @@ use crate::stream::{Halt, Stream};
 /// Bytes that a client reads in one turn of the loop at most, before others have theirs.
 const TURN_BYTES: usize = 256 * 1024;
 
-/// Length of a period as a power of two, 1.07 s: delayed acknowledgements are asked for again at most
-/// once in each, since the kernel ends the delay by itself after a pause of the peer.
+/// Length of a period as a power of two, 1.07 s. Delayed acknowledgements are asked for once in
+/// each at most, since the kernel ends the delay by itself after a pause of the peer.
 const ACKS_SHIFT: u32 = 30;
 
 /// The number of a period, modulo 256.

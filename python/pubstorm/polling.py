@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import select
 import ssl
+from typing import TYPE_CHECKING
 
-from paho.mqtt.client import Client
-from paho.mqtt.enums import MQTTErrorCode
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+    from paho.mqtt.enums import MQTTErrorCode
 
-OK = MQTTErrorCode.MQTT_ERR_SUCCESS
+OK = 0
+"""Paho's code of success."""
 
 
 def step(client: Client, wait_s: float) -> MQTTErrorCode:
     """Reads and writes what there is, after at most so long a wait, and keeps the connection alive.
     Anything but success means that the connection is over."""
+    from paho.mqtt.enums import MQTTErrorCode
+
     connection = client.socket()
     if connection is None:
         return MQTTErrorCode.MQTT_ERR_NO_CONN
@@ -23,7 +28,7 @@ def step(client: Client, wait_s: float) -> MQTTErrorCode:
     poller = select.poll()
     poller.register(connection, select.POLLIN | (select.POLLOUT if client.want_write() else 0))
     happened = dict(poller.poll(0 if holds_more else wait_s * 1000))
-    code = OK
+    code = MQTTErrorCode.MQTT_ERR_SUCCESS
     if holds_more or any(bits & ~select.POLLOUT for bits in happened.values()):
         code = client.loop_read()
     if code == OK and client.want_write():

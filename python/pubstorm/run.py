@@ -47,10 +47,9 @@ from pubstorm.oversights import oversights
 from pubstorm.plan import Plan, compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.progress import Progress
-from pubstorm.record import Brought, Recording, limits_of, record
 from pubstorm.residue import CleanStart
 from pubstorm.residue.bridges import remove_bridges
-from pubstorm.result import Event, Residue, Result
+from pubstorm.result import Event, Residue, Result, ValidityLimits
 from pubstorm.run_directory import PLAN_FILE, START_FILE, RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
@@ -191,6 +190,9 @@ class _Run:
             if is_own:
                 await topology.stop()
                 self._residue += await self._clean_outside(topology)
+        # What makes the result is not held in memory while the load is played.
+        from pubstorm.record import Brought, Recording, record
+
         return record(
             Recording(
                 scenario=self._scenario,
@@ -258,7 +260,7 @@ class _Run:
             hellos=tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos)),
             course=conductor.course,
             totals=conductor.progress.totals,
-            limits=limits_of(self._scenario),
+            limits=_limits_of(self._scenario),
             on=self._scenario.fleet.on,
             hosts=fleet.hosts,
             percentiles=percentiles_in(self._scenario.source_text),
@@ -269,7 +271,7 @@ class _Run:
         now_ns = time.monotonic_ns()
         course = Course(now_ns, ended_ns=now_ns, ended_early=True)
         course.note("residue", "nothing was played: clean_start is require")
-        return Assembly(plan, (), course, Progress(plan).totals, limits_of(self._scenario))
+        return Assembly(plan, (), course, Progress(plan).totals, _limits_of(self._scenario))
 
     async def _clean(self, clean_start: CleanStart) -> None:
         """Removes what the run left, unless a (further) signal says that it is to end now."""
@@ -429,6 +431,12 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
+
+
+def _limits_of(scenario: Scenario) -> ValidityLimits:
+    from pubstorm.record import limits_of
+
+    return limits_of(scenario)
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

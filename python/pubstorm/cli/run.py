@@ -15,8 +15,6 @@ from pubstorm.errors import UsageError
 from pubstorm.invocation import Invocation
 from pubstorm.live import Live, live_for
 from pubstorm.output import never_waiting, warn
-from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
-from pubstorm.report.text import render, render_verdict
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.run import RunOptions, run_scenario
 from pubstorm.signals import INTERRUPTED
@@ -62,12 +60,17 @@ def run(
     asked = replace(asked, reports=not no_report)
     with never_waiting():
         played = _played(asked, out, resume, live_for(console, quiet))
+    # What renders a result is not in memory while the load is played.
+    from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
+
     if isinstance(played, Series):
         code, files = _told_series(played, console, quiet), [SERIES_FILE]
         files += [f"{step.folder}/{_file(step)}" for step in played.steps if step.status]
     elif isinstance(played, SearchResult):
         code, files = _told_search(played, console, quiet), [SEARCH_FILE]
     else:
+        from pubstorm.report.text import render, render_verdict
+
         (render_verdict if quiet else render)(played, console)
         code = INTERRUPTED if played.interrupted else EXIT_CODES[played.verdict.status]
         files = [RESULT_FILE]
@@ -84,6 +87,8 @@ def _played(
                 "--resume goes with no SCENARIO, --set, --on, --target, --out or --no-report",
                 "the folder holds them",
             )
+        from pubstorm.report import SEARCH_FILE
+
         if (resume / SEARCH_FILE).exists():
             from pubstorm.search import resume_search
 
@@ -131,6 +136,8 @@ def _are_stored(folder: Path, files: Iterable[str]) -> bool:
 
 
 def _file(step: SeriesStep) -> str:
+    from pubstorm.report import RESULT_FILE, SEARCH_FILE
+
     return RESULT_FILE if step.answer is None else SEARCH_FILE
 
 

@@ -9,17 +9,18 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from typing import TYPE_CHECKING, Any
 
 from pubstorm.monitor import MonitorError, Reading
 from pubstorm.monitor.login import Login, new_client, tls_context
 from pubstorm.plan import Target
 from pubstorm.polling import OK, step
 from pubstorm.result import Observer
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.reasoncodes import ReasonCode
 
 CONNECTED = "connected"
 """Metric: bridges that are up."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion
+from typing import TYPE_CHECKING, Any
 
 from pubstorm.monitor import MonitorError
 from pubstorm.plan import Tls
 from pubstorm.template import Template
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ ANONYMOUS = Login()
 def new_client(login: Login, connect_timeout_s: float) -> Client:
     """A client with this login, which does not connect again by itself; MonitorError where its TLS
     files cannot be used."""
+    # 4 MB that a run without an observer does not need.
+    from paho.mqtt.client import Client
+    from paho.mqtt.enums import CallbackAPIVersion
+
     client = Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
     client.connect_timeout = connect_timeout_s
     if login.username is not None:

@@ -8,17 +8,18 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from typing import TYPE_CHECKING, Any
 
 from pubstorm.monitor import MonitorError, Reading
 from pubstorm.monitor.login import ANONYMOUS, Login, new_client
 from pubstorm.plan import Target
 from pubstorm.polling import OK, step
 from pubstorm.result import Observer
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.reasoncodes import ReasonCode
 
 SECOND_NS = 10**9
 CONNECT_TIMEOUT_S = 3.0

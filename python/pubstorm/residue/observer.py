@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
-
-from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from typing import TYPE_CHECKING, Any, Self
 
 from pubstorm.plan import Population, Target, Tls, client_tls, template_of
 from pubstorm.polling import step
 from pubstorm.template import Template
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
+    from paho.mqtt.properties import Properties
+    from paho.mqtt.reasoncodes import ReasonCode
 
 QUIET_S = 0.15
 """How long after the last retained message no further one is waited for."""
@@ -107,6 +107,9 @@ class Observer:
     def __init__(
         self, target: Target, identity: Identity, client_id: str, deadline: Deadline, *, clean: bool
     ) -> None:
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+
         self._target = target
         self._deadline = deadline
         self._connected: ReasonCode | None = None
@@ -195,6 +198,8 @@ class Observer:
             self._step()
 
     def _step(self) -> None:
+        from paho.mqtt.enums import MQTTErrorCode
+
         code = step(self._client, STEP_S)
         if code != MQTTErrorCode.MQTT_ERR_SUCCESS and self._connected is None:
             raise ObserverError("the broker closed the connection")

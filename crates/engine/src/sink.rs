@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread::Builder;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use mio::net::{TcpListener, TcpStream};
@@ -18,6 +19,8 @@ use crate::pipes;
 const LISTENER: Token = Token(usize::MAX - 1);
 const STDIN: Token = Token(usize::MAX - 2);
 const READ_BYTES: usize = 64 * 1024;
+/// Reads from one peer in one turn of the loop, before the other peers have theirs.
+const TURN_READS: usize = 4;
 /// A subscriber with more than this unsent gets no further messages until it has read some.
 const UNSENT_BYTES_MAX: usize = 4 << 20;
 
@@ -51,6 +54,9 @@ struct Sink {
     free: Vec<usize>,
     /// Tokens of the peers that have subscribed.
     subscribers: Vec<usize>,
+    /// Tokens of the peers whose reading continues in the next turn.
+    again: Vec<usize>,
+    buffer: Vec<u8>,
 }
 
 struct Peer {
@@ -60,6 +66,7 @@ struct Peer {
     /// What the socket did not take.
     unsent: Vec<u8>,
     subscribed: bool,
+    reads_again: bool,
 }
 
 /// What comes of the bytes of one read.
@@ -80,26 +87,39 @@ impl Sink {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let mut listener = TcpListener::bind(address).context("cannot listen")?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let (peers, free, subscribers) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { poll, listener, peers, free, subscribers })
+        let buffer = vec![0; READ_BYTES];
+        let (peers, free, subscribers, again) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { poll, listener, peers, free, subscribers, again, buffer })
     }
 
     fn serve(&mut self) -> Result<()> {
         let mut events = Events::with_capacity(1024);
-        let mut buffer = vec![0; READ_BYTES];
-        loop {
-            match self.poll.poll(&mut events, None) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
-                _ => {}
-            }
-            for event in &events {
-                match event.token() {
-                    STDIN => return Ok(()),
-                    LISTENER => self.accept()?,
-                    Token(index) => self.handle(index, event.is_writable(), &mut buffer),
-                }
+        while self.turn(&mut events)? {}
+        Ok(())
+    }
+
+    /// Waits once and serves every peer with news; `false`: stdin has ended.
+    fn turn(&mut self, events: &mut Events) -> Result<bool> {
+        let timeout = (!self.again.is_empty()).then_some(Duration::ZERO);
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
+            _ => {}
+        }
+        let again = std::mem::take(&mut self.again);
+        for event in &*events {
+            match event.token() {
+                STDIN => return Ok(false),
+                LISTENER => self.accept()?,
+                Token(index) => self.handle(index, event.is_writable()),
             }
         }
+        for index in again {
+            if let Some(Some(peer)) = self.peers.get_mut(index) {
+                peer.reads_again = false;
+                self.handle(index, false);
+            }
+        }
+        Ok(true)
     }
 
     /// Takes every connection that waits; one that the kernel has no descriptor for is left.
@@ -113,32 +133,45 @@ impl Sink {
             let interest = Interest::READABLE | Interest::WRITABLE;
             self.poll.registry().register(&mut stream, Token(index), interest)?;
             let (partial, unsent) = (Vec::new(), Vec::new());
-            self.peers[index] = Some(Peer { stream, partial, unsent, subscribed: false });
+            let (subscribed, reads_again) = (false, false);
+            self.peers[index] = Some(Peer { stream, partial, unsent, subscribed, reads_again });
         }
         Ok(())
     }
 
-    fn handle(&mut self, index: usize, writable: bool, buffer: &mut [u8]) {
+    fn handle(&mut self, index: usize, writable: bool) {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return };
-        let fans_out = !self.subscribers.is_empty();
-        let mut answers = Answers { fans_out, ..Answers::default() };
-        let mut alive = !writable || peer.flush().is_ok();
-        while alive {
-            match peer.read(buffer, &mut answers) {
-                Ok(0) => break,
-                Ok(_) => alive = peer.write(&answers.replies).is_ok(),
-                Err(_) => alive = false,
-            }
-            answers.replies.clear();
+        if writable && peer.flush().is_err() {
+            return self.close(index);
         }
-        if alive && answers.subscribed && !peer.subscribed {
+        for _ in 0..TURN_READS {
+            if !self.read_once(index) {
+                return;
+            }
+        }
+        if let Some(peer) = &mut self.peers[index]
+            && !std::mem::replace(&mut peer.reads_again, true)
+        {
+            self.again.push(index);
+        }
+    }
+
+    /// Reads from a peer once, answers, and forwards its messages; `false`: nothing is left to
+    /// read.
+    fn read_once(&mut self, index: usize) -> bool {
+        let Some(Some(peer)) = self.peers.get_mut(index) else { return false };
+        let mut answers = Answers { fans_out: !self.subscribers.is_empty(), ..Answers::default() };
+        let read = peer.read(&mut self.buffer, &mut answers);
+        let goes_on = read.and_then(|count| peer.write(&answers.replies).map(|()| count > 0));
+        if goes_on.is_ok() && answers.subscribed && !peer.subscribed {
             peer.subscribed = true;
             self.subscribers.push(index);
         }
-        if !alive {
+        if goes_on.is_err() {
             self.close(index);
         }
         self.forward(&answers.forwards);
+        goes_on.unwrap_or(false)
     }
 
     fn forward(&mut self, messages: &[u8]) {
@@ -253,5 +286,39 @@ impl Answers {
     fn forward(&mut self, publish: &Publish<'_>) -> Result<(), EncodeError> {
         let message = Publish { qos: QoS::AtMostOnce, packet_id: 0, dup: false, ..*publish };
         Packet::Publish(message).encode(Version::V311, &mut self.forwards)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net;
+
+    #[test]
+    fn a_flood_of_one_peer_leaves_the_others_their_turns() {
+        const TURNS: usize = 10;
+        let mut sink = Sink::new().unwrap();
+        sink.buffer = vec![0; 1000];
+        let mut client = net::TcpStream::connect(sink.listener.local_addr().unwrap()).unwrap();
+        let message = Publish { topic: "t", payload: &[b'.'; 100], ..Publish::default() };
+        let mut packets = Vec::new();
+        while packets.len() < TURNS * TURN_READS * sink.buffer.len() {
+            Packet::Publish(message).encode(Version::V311, &mut packets).unwrap();
+        }
+        Packet::PingReq.encode(Version::V311, &mut packets).unwrap();
+        client.write_all(&packets).unwrap();
+        // Closes the connection behind the answer to the ping.
+        let answer = std::thread::spawn(move || {
+            let mut answer = [0; 2];
+            client.read_exact(&mut answer).map(|()| answer)
+        });
+        let mut events = Events::with_capacity(16);
+        let mut turns = 0;
+        while sink.free.is_empty() {
+            assert!(sink.turn(&mut events).unwrap());
+            turns += 1;
+        }
+        assert_eq!(answer.join().unwrap().unwrap(), [0xd0, 0]);
+        assert!(turns > TURNS, "all read in {turns} turns");
     }
 }

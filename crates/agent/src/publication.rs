@@ -44,7 +44,7 @@ pub struct Sender {
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Number among the messages of its client and publication, in the whole run.
-    pub number: u32,
+    pub number: u64,
     /// When it was due, in nanoseconds.
     pub intended_ns: u64,
     /// When it is sent, in nanoseconds.
@@ -63,7 +63,7 @@ impl PublicationSetup {
             // A longer stream begins at its first place again: those behind are the next
             // incarnation's.
             sequence: sender.first_sequence
-                + self.variants.sequence(moment.number) % INCARNATION_PLACES,
+                + self.variants.sequence(moment.number) as u32 % INCARNATION_PLACES,
             intended_ns: moment.intended_ns,
             actual_ns: moment.actual_ns,
         }
@@ -72,9 +72,9 @@ impl PublicationSetup {
     /// What its text can say of it.
     #[must_use]
     pub fn facts(&self, sender: &Sender, moment: Moment, variant: u32) -> MessageFacts {
-        let chance = self.values.of(u64::from(sender.client)).of(u64::from(moment.number));
+        let chance = self.values.of(u64::from(sender.client)).of(moment.number);
         MessageFacts {
-            number: moment.number,
+            number: moment.number as u32,
             topic_variants: self.variants.count(),
             chance,
             time_ms: (moment.actual_ns + sender.since_1970_ns) / 1_000_000,
@@ -155,7 +155,7 @@ mod tests {
             let moment = Moment { number, intended_ns: 0, actual_ns: 0 };
             setup.stamp(&sender, moment, 0).sequence
         };
-        let last = 4 * (INCARNATION_PLACES - 1);
+        let last = 4 * (u64::from(INCARNATION_PLACES) - 1);
         assert_eq!(sequence(4), first_sequence + 1);
         assert_eq!(sequence(last), first_sequence + INCARNATION_PLACES - 1);
         assert_eq!(sequence(last + 4), first_sequence);

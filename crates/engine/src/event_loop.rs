@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use agent::pipes::Input;
 use plan::{Action, ChangeAction, Command, Snapshot};
 
+use crate::balance::Balance;
 use crate::changes::{Changes, Crowd, Step, Waiting};
 use crate::client::{Client, Phase};
 use crate::host::{Host, Ready};
@@ -19,7 +20,6 @@ use crate::shared::Shared;
 use crate::stage::Stage;
 use crate::stalls::Scene;
 use crate::tally::Moment;
-use crate::told;
 use crate::wheel::Wheel;
 
 /// Clients started or stopped before sockets have their turn again.
@@ -53,6 +53,7 @@ pub struct EventLoop {
     snapshots: Sender<Snapshot>,
     next_snapshot_ns: u64,
     next_close_check_ns: u64,
+    balance: Balance,
     settled: bool,
     /// Since when it is there, in nanoseconds.
     since_ns: u64,
@@ -103,6 +104,7 @@ impl EventLoop {
             snapshots,
             next_snapshot_ns,
             next_close_check_ns: u64::MAX,
+            balance: Balance::default(),
             settled: false,
             since_ns: now_ns,
             joins_from_ns: 0,
@@ -130,7 +132,7 @@ impl EventLoop {
         if !self.stopping && !self.take_inputs() {
             self.stop();
         }
-        if self.stopping && self.shared.leaving == 0 {
+        if self.stopping && self.shared.leaving == 0 && self.balance.is_done() {
             self.snapshot();
             return Ok(false);
         }
@@ -161,6 +163,7 @@ impl EventLoop {
         for index in again {
             self.with_client(index, Client::read_on);
         }
+        self.balance.slice(&mut self.clients, &mut self.shared);
         self.shared.now_ns = self.shared.host.now_ns();
         if self.shared.now_ns >= due_ns {
             self.handle_time();
@@ -168,6 +171,12 @@ impl EventLoop {
             self.settle();
         }
         Ok(true)
+    }
+
+    /// All clients, to bring them into a state that takes years to reach.
+    #[cfg(test)]
+    pub fn clients_mut(&mut self) -> &mut [Client] {
+        &mut self.clients
     }
 
     /// Takes what has come from outside; `false`: the run is over.
@@ -187,7 +196,7 @@ impl EventLoop {
                     }
                 }
                 Ok(Input::Command(Command::Close { sent })) => {
-                    told::balance(&mut self.shared, &sent);
+                    self.balance.report(&self.shared, &sent);
                     self.close_stage();
                 }
                 Ok(Input::Command(Command::Unjudge { populations })) => self.unjudge(populations),
@@ -204,7 +213,8 @@ impl EventLoop {
 
     /// When the loop has something to do again, in nanoseconds.
     pub fn wake_ns(&mut self) -> u64 {
-        if self.shared.again.is_empty() { self.due_ns() } else { 0 }
+        let waits = self.shared.again.is_empty() && self.balance.is_done();
+        if waits { self.due_ns() } else { 0 }
     }
 
     /// When the loop has to look at the clock again, in nanoseconds.
@@ -274,6 +284,8 @@ impl EventLoop {
 
     fn enter_stage(&mut self, index: usize, at_ns: u64) {
         self.close_stage();
+        // The next stage may have other receivers.
+        self.balance.finish(&mut self.clients, &mut self.shared);
         self.snapshot();
         self.shared.publishing = None;
         let changes = std::mem::take(&mut self.pending_changes);
@@ -443,8 +455,9 @@ impl EventLoop {
         }
         self.changes = Changes::default();
         for index in 0..self.clients.len() as u32 {
-            self.with_client(index, Client::end_publishing);
+            self.with_client(index, Client::skip_rest);
         }
+        self.balance.begin(self.clients.len());
         // Who comes back in the drain does not send what has been counted as skipped.
         if let Some(publishing) = &mut self.shared.publishing {
             publishing.populations.fill(false);
@@ -455,6 +468,7 @@ impl EventLoop {
     fn settle(&mut self) {
         let shared = &self.shared;
         let settled = self.stage.as_mut().is_some_and(|stage| stage.is_settled(shared));
+        let settled = settled && self.balance.is_done();
         if settled != self.settled {
             self.settled = settled;
             if settled {

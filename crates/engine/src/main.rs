@@ -3,6 +3,7 @@
 //! the process ends, so no engine outlives its conductor.
 
 mod arguments;
+mod balance;
 mod changes;
 mod client;
 mod event_loop;
@@ -21,7 +22,6 @@ mod stage;
 mod stalls;
 mod stream;
 mod tls;
-mod told;
 mod wheel;
 
 use std::io::{self, ErrorKind};

@@ -10,7 +10,6 @@ use crate::lifetimes::Lifetimes;
 use crate::setup::Setup;
 use crate::stalls::Stalls;
 use crate::tally::Tally;
-use crate::told::Told;
 
 /// Bytes read from a socket at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -55,8 +54,6 @@ pub struct Shared {
     pub read_buffer: Vec<u8>,
     /// Who ought to receive what.
     pub receivers: Receivers,
-    /// What other programs have sent.
-    pub told: Told,
     /// Wills of clients that ended their connections.
     pub wills: Wills,
 }
@@ -116,7 +113,6 @@ impl Shared {
             text: Vec::new(),
             read_buffer: vec![0; READ_BYTES],
             receivers: Receivers::new(FanOut::new(&setup.plan)),
-            told: Told::default(),
             wills: Wills::default(),
             setup,
         }
@@ -224,7 +220,10 @@ impl Receivers {
     }
 
     /// Deliveries to each population of one message of ZeroMQ, as [`FanOut::frame_deliveries`].
-    pub fn frame_deliveries(&self, topic: &str, target: usize, deliveries: &mut Vec<u64>) {
-        self.fan_out.frame_deliveries(topic, target, deliveries);
+    pub fn frame_deliveries(&mut self, topic: &str, target: usize) -> &[u64] {
+        // They answer another question than `deliveries` remembers.
+        self.topic.clear();
+        self.fan_out.frame_deliveries(topic, target, &mut self.deliveries);
+        &self.deliveries
     }
 }

@@ -37,9 +37,9 @@ impl Variants {
     /// The variant of message `number` of `client` (its index over all agents).
     #[must_use]
     #[inline]
-    pub fn of(&self, client: u32, number: u32) -> u32 {
+    pub fn of(&self, client: u32, number: u64) -> u32 {
         match self.random {
-            None => number % self.count,
+            None => (number % u64::from(self.count)) as u32,
             Some(random) => self.drawn(random, client, number),
         }
     }
@@ -47,8 +47,8 @@ impl Variants {
     /// Which of its variant's messages the message `number` is.
     #[must_use]
     #[inline]
-    pub const fn sequence(&self, number: u32) -> u32 {
-        number / self.count
+    pub const fn sequence(&self, number: u64) -> u64 {
+        number / self.count as u64
     }
 
     /// How many of the first `messages` of `client` fall to `variant`.
@@ -59,9 +59,9 @@ impl Variants {
         rounds + u64::from(rest > 0 && in_rest())
     }
 
-    fn drawn(&self, random: Random, client: u32, number: u32) -> u32 {
-        let round = round(random, client, number / self.count);
-        let place = number % self.count;
+    fn drawn(&self, random: Random, client: u32, number: u64) -> u32 {
+        let round = round(random, client, self.sequence(number) as u32);
+        let place = (number % u64::from(self.count)) as u32;
         (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
     }
 
@@ -105,24 +105,45 @@ mod tests {
             let variants = shuffled(count, seed);
             let mut seen = vec![false; count as usize];
             for place in 0..count {
-                let variant = variants.of(client, round * count + place);
+                let variant = variants.of(client, u64::from(round * count + place));
                 prop_assert!(!std::mem::replace(&mut seen[variant as usize], true));
                 prop_assert_eq!(variants.place(client, variant, round), place);
             }
         }
 
         #[test]
+        fn the_next_message_is_one_more_of_its_variant_in_a_run_of_any_length(
+            count in 1u32..20,
+            client: u32,
+            exponent in 0u32..40,
+            below in 0u64..50,
+            is_shuffled: bool,
+        ) {
+            let random = is_shuffled.then(|| Random::new(3, 0));
+            let variants = Variants { count, random };
+            let number = (1u64 << exponent).saturating_sub(25) + below;
+            let next = variants.of(client, number);
+            for variant in 0..count {
+                let more = variants.messages(client, variant, number + 1)
+                    - variants.messages(client, variant, number);
+                prop_assert_eq!(more, u64::from(variant == next), "message {}", number);
+            }
+            let earlier = variants.messages(client, next, number);
+            prop_assert_eq!(variants.sequence(number), earlier);
+        }
+
+        #[test]
         fn messages_are_counted_as_they_are_drawn(
             count in 1u32..20,
             client: u32,
-            messages in 0u32..100,
+            messages in 0u64..100,
             is_shuffled: bool,
         ) {
             let random = is_shuffled.then(|| Random::new(3, 0));
             let variants = Variants { count, random };
             for variant in 0..count {
                 let drawn = (0..messages).filter(|&k| variants.of(client, k) == variant).count();
-                prop_assert_eq!(variants.messages(client, variant, messages.into()), drawn as u64);
+                prop_assert_eq!(variants.messages(client, variant, messages), drawn as u64);
             }
         }
     }
@@ -135,7 +156,7 @@ mod tests {
         let order = |client| (0..4).fold(0, |o, k| o * 4 + variants.of(client, k) as usize);
         assert!(chi_square((0..24_000).map(order), 24) < 73.0);
         let variants = shuffled(7, 1);
-        let pair = |round: u32| {
+        let pair = |round: u64| {
             let of = |k| variants.of(9, round * 7 + k) as usize;
             of(2) * 7 + of(3)
         };

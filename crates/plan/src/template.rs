@@ -70,7 +70,7 @@ pub(crate) enum Part {
 /// What a payload may say of its message.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageFacts {
-    /// Number of the message among those of its client and publication, from 0.
+    /// Number of the message among those of its client and publication, from 0, modulo 2^32.
     pub number: u32,
     /// Values of the range or choice of its topic; 1 where there is none.
     pub topic_variants: u32,

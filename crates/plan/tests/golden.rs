@@ -174,7 +174,7 @@ fn topics_are_gone_through_in_the_agreed_order() {
         let variants = Variants::new(&publication, seed, index);
         let client = small(&case["client"]);
         for (number, variant) in list(case, "variants").iter().enumerate() {
-            let found = variants.of(client, number as u32);
+            let found = variants.of(client, number as u64);
             assert_eq!(found, small(variant), "message {number} of {case}");
         }
     }

@@ -37,8 +37,7 @@ impl Composer {
             return;
         }
         let sizes = ready.sizes.of(u64::from(sender.client));
-        let number = u64::from(moment.number);
-        let bytes = payload_bytes(&self.publication.payload, sizes, number).unwrap_or(0);
+        let bytes = payload_bytes(&self.publication.payload, sizes, moment.number).unwrap_or(0);
         // What is left of the message before is the same filling.
         self.payload.resize(bytes, b'.');
         if ready.stamped

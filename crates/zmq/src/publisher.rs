@@ -153,11 +153,7 @@ impl Publisher {
             }
             shared.tally.lateness.record(late_ns.cast_signed());
         }
-        self.composer.compose(Moment {
-            number: self.sent as u32,
-            intended_ns: due_ns,
-            actual_ns: now_ns,
-        });
+        self.composer.compose(Moment { number: self.sent, intended_ns: due_ns, actual_ns: now_ns });
         let mut bytes = self.composer.payload().len();
         if let Some(topic) = self.composer.topic() {
             self.socket.send(topic, zmq::SNDMORE)?;

@@ -6,6 +6,7 @@ use mqtt::{PublishHeader, QoS, Version, encode_publish_header};
 use plan::{INCARNATION_PLACES, Pacer, Payload, Publication, payload_bytes};
 
 use super::{Client, Phase, Then};
+use crate::balance::Batch;
 use crate::shared::Shared;
 
 /// Bytes that a client writes in one turn at most, before others have theirs.
@@ -15,13 +16,13 @@ const TURN_BYTES: usize = 64 * 1024;
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
     /// Messages of this stage's schedule that are sent or skipped.
-    scheduled: u32,
+    scheduled: u64,
     /// Messages sent in the whole run, the next one's number.
-    sent: u32,
+    sent: u64,
     /// Messages sent up to the last balance of the ledger.
-    balanced: u32,
+    balanced: u64,
     in_flight: u16,
-    /// Its window is full.
+    /// Its window is full, or no packet id is free.
     waits: bool,
 }
 
@@ -30,11 +31,13 @@ pub struct Progress {
 pub struct Message {
     intended_ns: u64,
     actual_ns: u64,
-    /// Number of the message among those of its client and publication.
-    number: u32,
-    /// Index of the publication in its population.
-    publication: u16,
+    /// Index of the publication in its population, above [`NUMBER_BITS`] of the number.
+    place: u64,
 }
+
+/// Bits for the number of a message among those of its client and publication: 89 years at 100,000
+/// messages a second.
+const NUMBER_BITS: u32 = 48;
 
 /// Who sends a message, and how it is written.
 #[derive(Clone, Copy)]
@@ -75,7 +78,7 @@ impl Client {
             let ready = &shared.setup.populations[self.population()].publications;
             for (progress, ready) in self.publications.iter_mut().zip(ready) {
                 let due = ready.pacer.as_ref().map(|pacer| pacer.due_before(client, passed_ns));
-                progress.scheduled = due.unwrap_or(0) as u32;
+                progress.scheduled = due.unwrap_or(0);
             }
         }
         self.begin(shared);
@@ -145,7 +148,7 @@ impl Client {
         loop {
             let due_ns = match &ready.pacer {
                 Some(pacer) => {
-                    let after = pacer.due_ns(sender.who.client, u64::from(progress.scheduled));
+                    let after = pacer.due_ns(sender.who.client, progress.scheduled);
                     publishing.start_ns.saturating_add(tempo.real_ns(after))
                 }
                 None if tempo.factor() == 0.0 => return,
@@ -176,8 +179,7 @@ impl Client {
             let message = Message {
                 intended_ns: due_ns,
                 actual_ns: now_ns,
-                number: progress.sent,
-                publication: index as u16,
+                place: (index as u64) << NUMBER_BITS | progress.sent,
             };
             let Some(packet_id) = session.publish(qos, message) else {
                 progress.waits = true;
@@ -208,12 +210,18 @@ impl Client {
         let now_ns = shared.now_ns.cast_signed();
         tally.ack_intended.record(now_ns - message.intended_ns.cast_signed());
         tally.ack_actual.record(now_ns - message.actual_ns.cast_signed());
-        let progress = &mut self.publications[usize::from(message.publication)];
-        progress.in_flight -= 1;
-        if progress.waits {
+        self.publications[message.publication()].in_flight -= 1;
+        // A publication may wait for a packet id that another one has held.
+        let publications =
+            &shared.setup.plan.populations[usize::from(self.population)].publications;
+        let can_go_on = |(progress, publication): (&Progress, &Publication)| {
+            progress.waits && progress.in_flight < publication.window
+        };
+        let goes_on = self.publications.iter().zip(publications).any(can_go_on);
+        if goes_on {
             self.free_since_ns = shared.now_ns;
         }
-        progress.waits
+        goes_on
     }
 
     /// Sends what a persistent session still has in flight, then what has become due.
@@ -222,7 +230,7 @@ impl Client {
         let Shared { setup, tally, out, text, .. } = shared;
         let sender = sender(setup, population, setup.shard.global(self.local));
         let again = |message: Message, packet_id: u16, out: &mut Vec<u8>| {
-            let index = usize::from(message.publication);
+            let index = message.publication();
             let publication = &setup.plan.populations[population].publications[index];
             let ready = &setup.populations[population].publications[index];
             message.append(publication, ready, &sender, (packet_id, true), (out, text));
@@ -254,52 +262,34 @@ impl Client {
         let of = |(progress, ready): (&Progress, &PublicationSetup)| {
             let due = |pacer: &Pacer| pacer.due_before(self.global(shared), elapsed_ns);
             let due = ready.pacer.as_ref().map_or(0, due);
-            due.saturating_sub(u64::from(progress.scheduled))
+            due.saturating_sub(progress.scheduled)
         };
         self.publications.iter().zip(ready).map(of).sum()
     }
 
-    /// Ends the schedule of a publish stage: counts what is still due as skipped, and what was
-    /// sent as owed to its receivers.
-    pub fn end_publishing(&mut self, shared: &mut Shared) {
-        self.skip_rest(shared);
-        for index in 0..self.publications.len() {
-            self.balance(shared, index);
-        }
-    }
-
-    fn skip_rest(&mut self, shared: &mut Shared) {
+    /// Ends the schedule of a publish stage: counts what is still due as skipped.
+    pub fn skip_rest(&mut self, shared: &mut Shared) {
         let skipped = self.backlog(shared, u64::MAX);
         shared.tally.populations[self.population()].counters.skipped_total += skipped;
         self.next_due_ns = u64::MAX;
         self.retime = true;
     }
 
-    fn balance(&mut self, shared: &mut Shared, index: usize) {
-        let population = usize::from(self.population);
-        let target = self.target(shared);
-        let client = self.global(shared);
-        let Shared { setup, tally, judged, receivers, .. } = shared;
-        let plan = &setup.plan.populations[population];
-        let (n, topic) = (plan.first + u64::from(client), &plan.publications[index].topic);
-        let bridge = plan.bridge.then_some((population, client));
-        let variants = setup.populations[population].publications[index].variants;
-        let progress = &mut self.publications[index];
-        let (from, to) = (progress.balanced, progress.sent);
-        progress.balanced = to;
-        for variant in (0..variants.count()).take_while(|_| to > from) {
-            let below = |end: u32| variants.messages(client, variant, end.into());
-            let count = (below(to) - below(from)).cast_signed();
-            if count == 0 {
-                continue;
-            }
-            let text = topic.text(n, variant);
-            let deliveries = receivers.deliveries(&text, target, bridge);
-            for (receiver, &deliveries) in deliveries.iter().enumerate() {
-                if judged[receiver] && deliveries > 0 {
-                    let owed = count * deliveries.cast_signed();
-                    tally.flow(population, receiver).counters.expected_total += owed;
-                }
+    /// Sets the number of the next message, as if those before had been sent.
+    #[cfg(test)]
+    pub fn set_next_number(&mut self, number: u64) {
+        for progress in &mut self.publications {
+            (progress.sent, progress.balanced) = (number, number);
+        }
+    }
+
+    /// Adds the messages that are sent and not balanced to `batches`.
+    pub fn take_sent(&mut self, shared: &Shared, batches: &mut Vec<Batch>) {
+        let (population, client) = (self.population(), shared.setup.shard.global(self.local));
+        for (publication, progress) in self.publications.iter_mut().enumerate() {
+            let numbers = std::mem::replace(&mut progress.balanced, progress.sent)..progress.sent;
+            if !numbers.is_empty() {
+                batches.push(Batch { population, client, publication, numbers, variant: 0 });
             }
         }
     }
@@ -329,7 +319,7 @@ impl Message {
         (out, text): (&mut Vec<u8>, &mut Vec<u8>),
     ) {
         let who = &sender.who;
-        let variant = ready.variants.of(who.client, self.number);
+        let variant = ready.variants.of(who.client, self.number());
         let bytes = match &publication.payload {
             Payload::Text { template, .. } => {
                 text.clear();
@@ -339,7 +329,7 @@ impl Message {
             }
             payload => {
                 let sizes = ready.sizes.of(u64::from(who.client));
-                payload_bytes(payload, sizes, u64::from(self.number)).unwrap_or(0)
+                payload_bytes(payload, sizes, self.number()).unwrap_or(0)
             }
         };
         let header = PublishHeader {
@@ -365,7 +355,15 @@ impl Message {
     }
 
     const fn moment(&self) -> publication::Moment {
-        let Self { number, intended_ns, actual_ns, .. } = *self;
-        publication::Moment { number, intended_ns, actual_ns }
+        let Self { intended_ns, actual_ns, .. } = *self;
+        publication::Moment { number: self.number(), intended_ns, actual_ns }
+    }
+
+    const fn number(&self) -> u64 {
+        self.place & ((1 << NUMBER_BITS) - 1)
+    }
+
+    const fn publication(&self) -> usize {
+        (self.place >> NUMBER_BITS) as usize
     }
 }

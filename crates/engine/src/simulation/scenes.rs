@@ -1,17 +1,25 @@
 //! Scenes with one trouble each, in virtual time: what seeds reach too rarely or cannot tell.
 
-use plan::{Action, Plan, Population, Reason};
+use plan::{Action, Command, Plan, Population, Reason};
 use testkit::{Broker, Script};
 
+use super::agents::Agents;
 use super::cases::Case;
 use super::checks::Totals;
-use super::course::Run;
+use super::course::{Run, START_NS};
+use super::network::Network;
 use super::peer::{Manner, Peer};
 use super::plans::{self, publication, stage, subscription};
 use super::weather::{Climate, Fault, MS, S, Weather};
 
 /// Connects everybody, publishes for so long, and disconnects.
-fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
+pub fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
+    let case = case(populations, duration_ns, weather);
+    Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())))
+}
+
+/// Connects everybody, publishes for so long, and disconnects.
+pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Case {
     let all: Vec<usize> = (0..populations.len()).collect();
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
@@ -19,8 +27,7 @@ fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> R
     let disconnect = Action::Disconnect { rate_per_s: None };
     let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
     let plan = Plan { populations, stages, ..plans::empty(1) };
-    let case = Case { plan, changes: Vec::new(), agents: 1, climate: Climate::Storm, weather };
-    Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())))
+    Case { plan, changes: Vec::new(), agents: 1, climate: Climate::Storm, weather }
 }
 
 #[test]
@@ -75,4 +82,44 @@ fn a_flood_of_one_peer_does_not_hold_the_loop_up() {
     assert_eq!(totals.outcomes[0].get(&Reason::ProtocolError), None);
     let most = run.network().read_most;
     assert!(most <= 2 * (256 + 64) * 1024, "{most} bytes in one turn of two clients");
+}
+
+#[test]
+fn a_stage_is_closed_over_several_turns_and_settles_with_all_that_is_expected() {
+    const TOPICS: u64 = 20_000;
+    let mut publishers = plans::population("publisher", 100);
+    publishers.publications = vec![publication("t/{n}/{1..200}", 0, 5 * MS)];
+    let mut subscriber = plans::population("subscriber", 1);
+    subscriber.subscriptions = vec![subscription("t/#", 0)];
+    let connect =
+        Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
+    let publish = Action::Publish { duration_ns: S, changes: Vec::new() };
+    let stages = vec![stage(connect, &[0, 1]), stage(publish, &[0])];
+    let populations = vec![publishers, subscriber];
+    let plan = Plan { populations, stages, ..plans::empty(1) };
+    // No delivery turns the loop.
+    let script = Script { muted: vec!["subscriber-0".into()], ..Script::reliable() };
+    let peer = Peer::new(Broker::new(script));
+    let network = Network::new(1, 1, START_NS, Weather::fair(), peer);
+    let mut agents = Agents::new(&plan, 1, network);
+    let (mut expected, mut turns) = (0, 0);
+    for index in 0..2 {
+        let at_ns = agents.now_ns() + MS;
+        agents.send(&Command::Stage { index, at_ns });
+        let mut is_settled = false;
+        while !is_settled {
+            assert!(agents.now_ns() < at_ns + 5 * S, "the stage settles");
+            if agents.now_ns() < at_ns + S {
+                turns = agents.network.borrow().waits_total(0);
+            }
+            for snapshot in agents.play((at_ns + S).max(agents.now_ns() + MS)) {
+                assert!(!is_settled, "the stage is settled with its last delivery");
+                is_settled = snapshot.stage == Some(index) && snapshot.settled;
+                expected += snapshot.flows.iter().map(|f| f.counters.expected_total).sum::<i64>();
+            }
+        }
+    }
+    assert_eq!(expected, TOPICS.cast_signed());
+    let turns = agents.network.borrow().waits_total(0) - turns;
+    assert!(turns > TOPICS / 500, "all topics in {turns} turns");
 }

@@ -7,6 +7,7 @@ mod checks;
 mod course;
 mod host;
 mod network;
+mod outcomes;
 mod peer;
 mod plans;
 mod scenes;

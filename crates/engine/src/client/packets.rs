@@ -98,12 +98,12 @@ impl Client {
         shared.out.clear();
         while self.stream.is_some() && !self.paused {
             let (packet, len) = match decode(version, &bytes[handled..]) {
-                Ok(Decoded::Packet { packet, len }) => (packet, len),
-                Ok(Decoded::Incomplete { needed }) if needed > most => {
+                Ok(Decoded::Packet { packet, len }) if len <= most => (packet, len),
+                Ok(Decoded::Incomplete { needed }) if needed <= most => break,
+                Ok(_) => {
                     self.lost(shared, Reason::PacketTooLarge);
                     break;
                 }
-                Ok(Decoded::Incomplete { .. }) => break,
                 Err(_) => {
                     self.lost(shared, Reason::ProtocolError);
                     break;

@@ -9,6 +9,7 @@ use agent::pipes::Input;
 use plan::{Command, Plan, Shard, Snapshot};
 
 use super::network::Network;
+use crate::client::Client;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
 use crate::setup::Setup;
@@ -45,6 +46,12 @@ impl Agents {
         };
         let agents = (0..count).map(agent).collect();
         Self { network, agents }
+    }
+
+    /// All clients of all agents.
+    pub fn clients_mut(&mut self) -> impl Iterator<Item = &mut Client> {
+        let loops = self.agents.iter_mut().filter_map(|agent| agent.event_loop.as_mut());
+        loops.flat_map(EventLoop::clients_mut)
     }
 
     /// The present, in nanoseconds.

@@ -32,9 +32,21 @@ pub struct Run {
 impl Run {
     /// Plays a case from its first stage to the end of all agents.
     pub fn play(case: Case, seed: u64, agents: u32, peer: Peer) -> Self {
+        Self::prepared(case, seed, agents, peer, |_| {})
+    }
+
+    /// The same with agents that were prepared.
+    pub fn prepared(
+        case: Case,
+        seed: u64,
+        agents: u32,
+        peer: Peer,
+        prepare: impl FnOnce(&mut Agents),
+    ) -> Self {
         let weather = case.weather.clone();
         let network = Network::new(seed, agents as usize, START_NS, weather, peer);
-        let agents = Agents::new(&case.plan, agents, network);
+        let mut agents = Agents::new(&case.plan, agents, network);
+        prepare(&mut agents);
         let last = vec![None; agents.count()];
         let (snapshots, overrun) = (Vec::new(), Vec::new());
         let mut run = Self { case, snapshots, overrun, agents, last };

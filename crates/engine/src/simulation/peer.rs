@@ -44,6 +44,8 @@ pub enum Manner {
     Reset,
     /// Accepts the client, and closes behind CONNACK.
     EndBehindConnAck,
+    /// Answers SUBSCRIBE with a code more than it has filters.
+    ManyCodes,
 }
 
 /// The broker and its connections.
@@ -74,6 +76,7 @@ impl Manner {
             Self::End => "end instead of CONNACK",
             Self::Reset => "reset instead of CONNACK",
             Self::EndBehindConnAck => "end behind CONNACK",
+            Self::ManyCodes => "more codes than filters",
         }
     }
 }
@@ -101,7 +104,8 @@ impl Peer {
         if let Some(ended) = ended {
             return self.output.push_back((connection, ended));
         }
-        let is_broker = matches!(manner, Manner::Plain | Manner::EndBehindConnAck);
+        let is_broker =
+            matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
         self.lines.insert(connection, Line { manner, link });
@@ -181,9 +185,13 @@ impl Peer {
 
     /// Takes what the broker has written, and the connections that it has closed.
     fn collect(&mut self) {
-        for (link, bytes, is_open) in self.broker.take_outputs() {
+        for (link, mut bytes, is_open) in self.broker.take_outputs() {
             let Some(&connection) = self.connections.get(&link) else { continue };
-            let behind_connack = self.lines[&connection].manner == Manner::EndBehindConnAck;
+            let manner = self.lines[&connection].manner;
+            let behind_connack = manner == Manner::EndBehindConnAck;
+            if manner == Manner::ManyCodes {
+                add_code(&mut bytes);
+            }
             if !bytes.is_empty() {
                 self.output.push_back((connection, Output::Bytes(bytes)));
             }
@@ -192,5 +200,13 @@ impl Peer {
                 self.end(connection);
             }
         }
+    }
+}
+
+/// Makes a SUBACK that stands alone one code longer.
+fn add_code(bytes: &mut Vec<u8>) {
+    if let [0x90, length, ..] = &mut bytes[..] {
+        *length += 1;
+        bytes.push(0);
     }
 }

@@ -1,0 +1,126 @@
+//! Scenes in virtual time with one broker that breaks a rule, or one limit that is reached, and the
+//! outcomes that clients count.
+
+use mqtt::PacketType;
+use plan::{Pace, Payload, Population, Reason};
+use testkit::{Broker, Fate, Script};
+
+use super::checks::Totals;
+use super::course::Run;
+use super::peer::{Manner, Peer};
+use super::plans::{self, publication, subscription};
+use super::scenes::{case, played};
+use super::weather::{MS, S, Weather};
+
+/// One client with one filter that does not come back.
+fn subscriber(filter: &str) -> Population {
+    let mut population = plans::population("subscriber", 1);
+    population.subscriptions = vec![subscription(filter, 0)];
+    population.reconnect = None;
+    population
+}
+
+#[test]
+fn a_packet_is_refused_by_its_size_however_it_arrives() {
+    // PUBLISH: one byte of type, two of length, two for the length of the topic, the topic.
+    const HEADER: u32 = 1 + 2 + 2 + 1;
+    for (over, refused) in [(0, None), (1, Some(&1))] {
+        let mut publisher = plans::population("publisher", 1);
+        let bytes = 1000 - HEADER + over;
+        publisher.publications = vec![plan::Publication {
+            payload: Payload::Fixed { bytes },
+            ..publication("t", 0, 100 * MS)
+        }];
+        let mut case = case(vec![publisher, subscriber("t")], S, Weather::fair());
+        case.plan.max_packet_bytes = 1000;
+        for seed in 0..10 {
+            let peer = Peer::new(Broker::new(Script::reliable()));
+            let totals = Totals::of(&Run::play(case.clone(), seed, 1, peer));
+            assert_eq!(totals.outcomes[1].get(&Reason::PacketTooLarge), refused, "seed {seed}");
+            let received = totals.flows[&(0, 1)].received_total;
+            assert_eq!(received, if over > 0 { 0 } else { 10 }, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn acknowledgements_that_fit_nothing_are_counted_and_end_nothing() {
+    let mut publisher = plans::population("publisher", 1);
+    publisher.publications = vec![publication("t", 1, 100 * MS)];
+    let case = case(vec![publisher], S, Weather::fair());
+    let twice = |packet| if packet == PacketType::PubAck { Fate::Duplicate } else { Fate::Send };
+    let run = Run::play(case, 1, 1, Peer::new(Broker::new(Script::with_fates(twice))));
+    let totals = Totals::of(&run);
+    assert_eq!(totals.outcomes[0], [(Reason::UnexpectedAck, 10)].into());
+    let counters = &totals.counters[0];
+    assert_eq!((counters.sent_total, counters.acked_total), (10, 10));
+    assert_eq!((counters.connected_total, counters.disconnected_total), (1, 0));
+}
+
+#[test]
+fn a_connection_that_ends_before_suback_was_accepted_and_is_closed_by_the_broker() {
+    let manners = vec![(Manner::EndBehindConnAck, 100)];
+    let run = played(vec![subscriber("t")], S, Weather { manners, ..Weather::fair() });
+    let totals = Totals::of(&run);
+    assert_eq!(totals.outcomes[0], [(Reason::ClosedByBroker, 1)].into());
+    let counters = &totals.counters[0];
+    assert_eq!((counters.connected_total, counters.disconnected_total), (1, 1));
+    assert_eq!((counters.connect_failed_total, counters.subscribed_total), (0, 0));
+}
+
+#[test]
+fn a_suback_with_more_codes_than_filters_breaks_the_protocol() {
+    let manners = vec![(Manner::ManyCodes, 100)];
+    let run = played(vec![subscriber("t")], S, Weather { manners, ..Weather::fair() });
+    let totals = Totals::of(&run);
+    assert_eq!(totals.outcomes[0], [(Reason::ProtocolError, 1)].into());
+    let counters = &totals.counters[0];
+    assert_eq!((counters.subscribed_total, counters.disconnected_total), (0, 1));
+}
+
+#[test]
+fn a_publication_without_packet_ids_goes_on_with_the_next_acknowledgement() {
+    const IDS: u64 = 65_535;
+    const ACKED: u64 = 10;
+    let mut publisher = plans::population("publisher", 1);
+    publisher.publications = [40_000, 30_000]
+        .map(|count| {
+            let mut publication = publication("t", 1, 100 * S);
+            (publication.window, publication.payload) = (65_535, Payload::Fixed { bytes: 32 });
+            if let Pace::Open { burst, phase, .. } = &mut publication.pace {
+                (*burst, *phase) = (count, plan::Phase::Aligned);
+            }
+            publication
+        })
+        .into();
+    let room = (16 << 20, 16 << 20);
+    // The first acknowledgement comes when all ids are taken.
+    let weather = Weather { room, latency_max_ns: 200 * MS, ..Weather::fair() };
+    let case = case(vec![publisher], S, weather);
+    let mut acknowledged = 0;
+    let script = Script::with_fates(move |packet| {
+        acknowledged += u64::from(packet == PacketType::PubAck);
+        if acknowledged <= ACKED { Fate::Send } else { Fate::Drop }
+    });
+    let run = Run::play(case, 1, 1, Peer::new(Broker::new(script)));
+    assert_eq!(Totals::of(&run).counters[0].sent_total, IDS + ACKED);
+}
+
+#[test]
+fn a_client_sends_more_than_four_billion_messages() {
+    const BEFORE: u64 = (1 << 32) - 20;
+    let mut publisher = plans::population("publisher", 1);
+    publisher.publications = vec![publication("t/{1..3}", 1, 10 * MS)];
+    let mut receiver = plans::population("subscriber", 1);
+    receiver.subscriptions = vec![subscription("t/1", 0), subscription("t/2", 0)];
+    let case = case(vec![publisher, receiver], S, Weather::fair());
+    let peer = Peer::new(Broker::new(Script::reliable()));
+    let run = Run::prepared(case, 1, 1, peer, |agents| {
+        agents.clients_mut().for_each(|client| client.set_next_number(BEFORE));
+    });
+    let totals = Totals::of(&run);
+    let flow = totals.flows[&(0, 1)];
+    let of_variants = (BEFORE..BEFORE + 100).filter(|number| number % 3 < 2).count() as i64;
+    assert_eq!((flow.expected_total, flow.received_total), (of_variants, of_variants));
+    assert_eq!((flow.stale_total, flow.missing_total, flow.duplicate_total), (0, 0, 0));
+}

@@ -152,7 +152,8 @@ impl Client {
     #[inline]
     pub fn look(&self) -> u32 {
         let sent = self.publications.first().map_or(0, Progress::sent);
-        sent ^ u32::from(self.failures)
+        sent as u32
+            ^ u32::from(self.failures)
             ^ u32::from(self.stream.is_some())
             ^ self.unread.len() as u32
     }

@@ -48,7 +48,7 @@ struct Sender {
 
 impl Progress {
     /// Messages sent in the whole run.
-    pub const fn sent(&self) -> u32 {
+    pub const fn sent(&self) -> u64 {
         self.sent
     }
 

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Literal
 
 from pubstorm.histogram import HistogramSum
+from pubstorm.packed import Packed, Row
 from pubstorm.slices import Series, Slices
 from pubstorm.snapshot import (
     ClockState,
@@ -100,6 +102,24 @@ class Interval:
         nobody = tuple(PopulationInterval.nothing() for _ in self.populations)
         return Interval(self.agent, self.sequence + 1, stage, at_ns, at_ns, 0, nobody)
 
+    def row(self) -> Row:
+        """All of it as plain numbers."""
+        clock = None if self.clock is None else tuple(self.clock.model_dump().values())
+        populations = tuple(map(_NUMBERS, self.populations))
+        return *_HEAD(self), populations, self.connected_at.tobytes(), clock
+
+    @classmethod
+    def of_row(cls, row: Row) -> Interval:
+        """The interval that a row was made of."""
+        *head, populations, connected_at, clock = row
+        state = None if clock is None else dict(zip(ClockState.model_fields, clock, strict=True))
+        return cls(
+            **dict(zip(_HEAD_FIELDS, head, strict=True)),
+            populations=tuple(PopulationInterval(*numbers) for numbers in populations),
+            connected_at=array("Q", connected_at),
+            clock=None if state is None else ClockState.model_construct(**state),
+        )
+
     @classmethod
     def of(cls, snapshot: Snapshot) -> Interval:
         """The time line's part of a snapshot."""
@@ -141,6 +161,11 @@ class Interval:
             clock=snapshot.clock,
             starved_ns=(snapshot.engine.run_delay_ns or 0) if snapshot.starved else 0,
         )
+
+
+_HEAD_FIELDS = ("agent", "sequence", "stage", "from_ns", "to_ns", "busy_ns", "starved_ns")
+_HEAD = attrgetter(*_HEAD_FIELDS)
+_NUMBERS = attrgetter(*(each.name for each in fields(PopulationInterval)))
 
 
 @dataclass
@@ -300,14 +325,18 @@ class Totals:
     """Agents that are under test: their own load is none of the generator's."""
     stages: dict[int | None, StageTotals] = field(default_factory=dict)
     agents: dict[int, AgentTotals] = field(default_factory=dict)
-    intervals: dict[tuple[int, int, int], Interval] = field(default_factory=dict)
-    """By agent, end and number: another engine in an agent's place counts from 0 again."""
+    intervals: Packed[Interval] = field(
+        default_factory=lambda: Packed(Interval.row, Interval.of_row)
+    )
+    """Compressed: about 100 bytes for each snapshot."""
     slices: Slices = field(default_factory=Slices)
     stalls: dict[StallKey, Stall] = field(default_factory=dict)
     early: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     """Deliveries of the next stage that were counted to a stage, by that and by flow."""
     _line: list[Interval] = field(default_factory=list, compare=False, repr=False)
     """The time line as it was last asked for; intervals only become more."""
+    _latest: dict[int, Interval] = field(default_factory=dict, compare=False, repr=False)
+    """The last interval of each agent."""
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Adds an interval of an agent."""
@@ -321,9 +350,8 @@ class Totals:
     def lose(self, agent: int, at_ns: int, stage: int) -> None:
         """An agent is lost: from this instant of a stage on it has no client, until there are
         intervals of another engine in its place."""
-        told = [interval for interval in self.intervals.values() if interval.agent == agent]
-        if told:
-            latest = max(told, key=lambda interval: interval.to_ns)
+        latest = self._latest.get(agent)
+        if latest is not None:
             self._add_interval(latest.emptied(max(at_ns, latest.to_ns), stage))
 
     def owe_received(self, stage: int, populations: Collection[int]) -> None:
@@ -350,7 +378,9 @@ class Totals:
             self.stages.setdefault(index, StageTotals()).add(stage)
         for agent, totals in other.agents.items():
             self.agents.setdefault(agent, AgentTotals()).add(totals)
-        self.intervals.update(other.intervals)
+        self.intervals.extend(other.intervals)
+        for interval in other._latest.values():
+            self._note_latest(interval)
         self.slices.add(other.slices)
         self._add_stalls(other.stalls.values())
         self.early.update(other.early)
@@ -369,8 +399,7 @@ class Totals:
     def time_line(self) -> list[Interval]:
         """Every interval, by its end."""
         if len(self._line) != len(self.intervals):
-            every = self.intervals.values()
-            self._line = sorted(every, key=lambda i: (i.to_ns, i.agent, i.sequence))
+            self._line = sorted(self.intervals, key=lambda i: (i.to_ns, i.agent, i.sequence))
         return self._line
 
     def peak(self, populations: Collection[int], *gauges: Gauge) -> int:
@@ -426,7 +455,12 @@ class Totals:
         ]
 
     def _add_interval(self, interval: Interval) -> None:
-        self.intervals[interval.agent, interval.to_ns, interval.sequence] = interval
+        self.intervals.append(interval)
+        self._note_latest(interval)
+
+    def _note_latest(self, interval: Interval) -> None:
+        latest = self._latest.get(interval.agent, interval)
+        self._latest[interval.agent] = max(latest, interval, key=lambda each: each.to_ns)
 
     def _connected(self, interval: Interval) -> int:
         return 0 if interval.agent in self.publishers else interval.connected

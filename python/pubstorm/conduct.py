@@ -191,7 +191,9 @@ class Conductor:
             presence.change(change.population, change.action)
 
     async def _play_stage(self, index: int, stage: Stage) -> None:
-        at_ns = time.monotonic_ns() + self._fleet.patience.start_delay_ns
+        patience, connects = self._fleet.patience, isinstance(stage.action, ConnectAction)
+        delay_ns = patience.connect_delay_ns if connects else patience.start_delay_ns
+        at_ns = time.monotonic_ns() + delay_ns
         self.progress.enter(index, at_ns)
         if self._entered is not None:
             self._entered(index, at_ns)

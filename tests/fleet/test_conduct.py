@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from pubstorm.conduct import Conductor, Happening, Interrupt
 from pubstorm.errors import UsageError
 from pubstorm.fleet import Fleet, Frame
 from pubstorm.fleet.local import LocalSlot
+from pubstorm.fleet.patience import Patience
 from pubstorm.live import SilentLive
 from pubstorm.memory import MemoryLow
 from pubstorm.plan import (
@@ -65,6 +67,31 @@ def test_every_stage_is_played_in_order(slots: SlotMaker, plan_named: PlanMaker)
     assert len(kept) == 8
 
 
+def test_a_connect_stage_begins_sooner_than_one_with_messages(
+    slots: SlotMaker, plan_named: PlanMaker
+) -> None:
+    """An hour stands for the delay of stages that schedule messages."""
+    patience = Patience(start_delay_s=3600)
+    plan = plan_named("well", CONNECT, PUBLISH)
+
+    async def run() -> list[int]:
+        happenings: asyncio.Queue[Happening] = asyncio.Queue()
+        fleet = Fleet(slots(1), happenings.put_nowait, patience)
+        conductor, entered = Conductor(plan, fleet, happenings, SilentLive()), list[int]()
+
+        def enter(index: int, at_ns: int) -> None:
+            entered.append(at_ns - time.monotonic_ns())
+            if index == 1:
+                happenings.put_nowait(Interrupt("SIGINT"))
+
+        await fleet.up(plan.to_line())
+        await conductor.play(lambda _: None, enter)
+        return entered
+
+    connect_ns, publish_ns = asyncio.run(run())
+    assert connect_ns <= patience.connect_delay_ns < publish_ns
+
+
 def test_a_lost_agent_ends_the_run_and_is_named(slots: SlotMaker, plan_named: PlanMaker) -> None:
     conductor, _ = play(slots(2), plan_named("crashes-alone", CONNECT, PUBLISH))
     course = conductor.course
@@ -104,9 +131,16 @@ def test_a_barrier_that_does_not_fill_is_passed_after_its_timeout(
     ],
 )
 def test_a_stage_ends_whatever_moves_in_it(
-    slots: SlotMaker, plan_named: PlanMaker, how: str, says: str | None
+    slots: SlotMaker,
+    plan_named: PlanMaker,
+    how: str,
+    says: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = plan_named(how, CONNECT, PUBLISH).model_copy(update={"snapshot_interval_ns": 10**7})
+    # An agent that a busy host holds up for less than the drain still moves.
+    monkeypatch.setattr(conduct, "DRAINS_MAX", 2)
+    changes = {"snapshot_interval_ns": 10**7, "drain_ns": 10**9}
+    plan = plan_named(how, CONNECT, PUBLISH).model_copy(update=changes)
     conductor, _ = play(slots(1), plan)
     course = conductor.course
     assert [span.index for span in course.spans] == [0, 1]

@@ -142,7 +142,7 @@ def test_agents_of_this_host_get_no_beats(tmp_path: Path) -> None:
 def test_agents_elsewhere_get_beats_and_more_time_to_hear() -> None:
     read = scenario(MQTT, "fleet.on=ray")
     found = patience_of(read.fleet, provisional_plan(read))
-    assert found == Patience(beat_s=1.0, start_delay_s=0.5)
+    assert found == Patience(beat_s=1.0, start_delay_s=0.5, connect_delay_s=0.5)
 
 
 def test_seldom_snapshots_are_no_silence() -> None:

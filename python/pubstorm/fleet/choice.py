@@ -44,4 +44,5 @@ def patience_of(fleet: Fleet, plan: Plan) -> Patience:
     silence_s = max(Patience.silence_s, SILENT_INTERVALS * plan.snapshot_interval_ns / 1e9)
     if fleet.on == "local":
         return Patience(silence_s)
-    return Patience(silence_s, beat_s=BEAT_S, start_delay_s=START_DELAY_S)
+    delay_s = START_DELAY_S
+    return Patience(silence_s, beat_s=BEAT_S, start_delay_s=delay_s, connect_delay_s=delay_s)

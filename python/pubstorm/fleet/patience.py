@@ -24,6 +24,8 @@ class Patience:
     """Without any line, where they get beats."""
     start_delay_s: float = 0.1
     """From a command to the instant at which it takes effect, so that it has reached them all."""
+    connect_delay_s: float = 0.02
+    """The same for a connect stage, which schedules no message."""
     hello_s: float = 30.0
     """To the first line, from the start of the program on."""
     answer_s: float = 5.0
@@ -35,6 +37,11 @@ class Patience:
     def start_delay_ns(self) -> int:
         """The start delay in nanoseconds."""
         return round(self.start_delay_s * 1e9)
+
+    @property
+    def connect_delay_ns(self) -> int:
+        """The start delay of a connect stage in nanoseconds."""
+        return round(self.connect_delay_s * 1e9)
 
 
 class Watchdog:

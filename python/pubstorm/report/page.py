@@ -7,6 +7,8 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
+from functools import cache
+from threading import Lock
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -32,7 +34,17 @@ def page(template: str, **parts: Any) -> str:
 
 
 def library() -> str:
-    """Plotly, compressed, as base64. The browser unpacks it, and the page has half the size."""
+    """Plotly, compressed, as base64. The browser unpacks it, and the page has half the size. It is
+    made once: a second caller waits for the first."""
+    with _packing:
+        return _library()
+
+
+_packing = Lock()
+
+
+@cache
+def _library() -> str:
     packed = gzip.compress(get_plotlyjs().encode(), LIBRARY_LEVEL, mtime=0)
     return base64.b64encode(packed).decode("ascii")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -22,6 +23,8 @@ settings.load_profile("pubstorm")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))
 # Where no bytecode is kept, each of some hundred processes compiles all modules for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Under nohup, programs of the tests would ignore what they are to handle.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 ports.claim()
 
 SLOW_S = 10.0

@@ -1,12 +1,18 @@
 """Which topics are looked at for a clean start, and what counts as a run's own."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from pubstorm import residue
 from pubstorm.plan import Plan, compile_plan, planned_targets
 from pubstorm.residue.topics import keeps_messages, looked_at, own_topics
+from pubstorm.result import Residue
 from pubstorm.scenario import parse_scenario
 
 TAG = 0xDEADBEEF
+WHERE = {"target": "b", "when": "after", "total": 1, "text": ""}
 STAMP = TAG.to_bytes(4, "little") + bytes(96)
 
 
@@ -68,3 +74,25 @@ def test_without_a_stamp_what_was_there_before_is_not_its_own() -> None:
 )
 def test_a_plan_knows_whether_it_keeps_messages(population: str, keeps: bool) -> None:
     assert keeps_messages(plan_of(population)) == keeps
+
+
+@pytest.mark.parametrize(("left", "found"), [(1, ["sessions"]), (2, ["unknown"])])
+def test_sessions_that_are_left_are_ended_once_more(
+    monkeypatch: pytest.MonkeyPatch, left: int, found: list[str]
+) -> None:
+    """A broker that has not handled a DISCONNECT says that its client has a session."""
+    ended: list[Path] = []
+
+    async def end(_plan: Plan, _engine: Path, log: Path) -> None:
+        ended.append(log)
+
+    def verify(_plan: Plan, _problem: None, _target: int, _deadline: object) -> list[Residue]:
+        what = "unknown" if len(ended) <= left else "sessions"
+        return [Residue.model_validate({"what": what, **WHERE})]
+
+    monkeypatch.setattr(residue, "end_sessions", end)
+    monkeypatch.setattr(residue, "verify_sessions", verify)
+    clean = residue.CleanStart(plan_of("session: persistent, subscriptions: [a]"), "report", (0,))
+    removed = asyncio.run(clean.after(Path("engine"), Path("log")))
+    assert [each.what for each in removed] == found
+    assert len(ended) == 2

@@ -39,7 +39,7 @@ def remove_retained(
 
 
 def verify_sessions(
-    plan: Plan, target: int, problem: str | None, deadline: Deadline
+    plan: Plan, problem: str | None, target: int, deadline: Deadline
 ) -> list[Residue]:
     """Looks whether sessions of this run's clients are left on a target."""
     name = str(plan.targets[target])

@@ -15,6 +15,8 @@ const PARTS: usize = 1 << u8::BITS;
 /// double that.
 const PART_PAIRS_MAX: usize = (1 << 22) / PARTS / 8 * 7;
 const _: () = assert!(size_of::<(Key, Window)>() == 48, "and a byte of the table's own");
+/// Pairs of one part below which it grows by itself: that takes some microseconds.
+const ROOM_MIN: usize = 64 / 8 * 7;
 /// Ranges of places that were passed over and not filled: some 30 bytes each, 16 MB.
 const GAPS_MAX: usize = 1 << 19;
 const WINDOW: u32 = u128::BITS;
@@ -49,11 +51,24 @@ pub enum Delivery {
     Unfollowed,
 }
 
-/// The windows of all pairs.
+/// The deliveries of all pairs.
+#[derive(Default)]
 pub struct Ledger {
-    parts: Vec<FxHashMap<Key, Window>>,
+    windows: Windows,
     gaps: Gaps,
+}
+
+/// The windows of all pairs. The parts fill evenly, so all would grow at once: they grow one after
+/// another, ahead of time.
+struct Windows {
+    parts: Vec<FxHashMap<Key, Window>>,
     pairs: u64,
+    /// Pairs that a part has room for before it grows.
+    room: usize,
+    /// The next part to grow.
+    next: usize,
+    /// Pairs in all parts at which that part grows.
+    next_pairs: u64,
 }
 
 /// Places of one stream that one receiver has seen.
@@ -75,10 +90,12 @@ struct Gaps {
     overflowed: bool,
 }
 
-impl Default for Ledger {
+impl Default for Windows {
     fn default() -> Self {
         let parts = (0..PARTS).map(|_| FxHashMap::default()).collect();
-        Self { parts, gaps: Gaps::default(), pairs: 0 }
+        let mut windows = Self { parts, pairs: 0, room: ROOM_MIN, next: 0, next_pairs: 0 };
+        windows.await_half();
+        windows
     }
 }
 
@@ -101,7 +118,7 @@ impl Ledger {
         ways: impl FnOnce() -> Ways,
     ) -> (Delivery, bool) {
         let key = (stream.key(), receiver, 0);
-        let Some(window) = entry(&mut self.parts, &mut self.pairs, key, sequence, ways) else {
+        let Some(window) = self.windows.entry(key, sequence, ways) else {
             return (Delivery::Unfollowed, true);
         };
         let (noted, ways) = (window.note(sequence), window.ways);
@@ -126,12 +143,12 @@ impl Ledger {
         sequence: u32,
     ) -> Option<&mut Window> {
         let key = (stream.key(), receiver, 0);
-        entry(&mut self.parts, &mut self.pairs, key, sequence, || Ways::ONE)
+        self.windows.entry(key, sequence, || Ways::ONE)
     }
 
     /// Pairs followed.
     pub const fn pairs(&self) -> u64 {
-        self.pairs
+        self.windows.pairs
     }
 
     /// Notes the delivery of a message that came before as one more copy of it; `None`: as many as
@@ -141,8 +158,7 @@ impl Ledger {
         let copies = u8::from(ways.expected) + ways.more;
         for copy in 1..copies {
             let key = (key.0, key.1, copy);
-            let Some(window) = entry(&mut self.parts, &mut self.pairs, key, sequence, || ways)
-            else {
+            let Some(window) = self.windows.entry(key, sequence, || ways) else {
                 return Some((Delivery::Unfollowed, false));
             };
             let noted = window.note(sequence);
@@ -154,26 +170,50 @@ impl Ledger {
     }
 }
 
-/// The window of a key, made with `sequence` as its next place if there is none; `None`: there is
-/// none and its part is full.
-#[inline]
-fn entry<'a>(
-    parts: &'a mut [FxHashMap<Key, Window>],
-    pairs: &mut u64,
-    key: Key,
-    sequence: u32,
-    ways: impl FnOnce() -> Ways,
-) -> Option<&'a mut Window> {
-    // Clients and receivers are numbered in a row, often both at once: the multiplication mixes.
-    let mixed = (key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9);
-    let part = &mut parts[(mixed >> 24) as usize];
-    if part.len() >= PART_PAIRS_MAX {
-        return part.get_mut(&key);
+impl Windows {
+    /// The window of a key, made with `sequence` as its next place if there is none; `None`: there
+    /// is none and its part is full.
+    #[inline]
+    fn entry(
+        &mut self,
+        key: Key,
+        sequence: u32,
+        ways: impl FnOnce() -> Ways,
+    ) -> Option<&mut Window> {
+        if self.pairs >= self.next_pairs {
+            self.grow_next();
+        }
+        // Clients and receivers are numbered in a row, often both at once: the multiplication mixes.
+        let mixed = (key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9);
+        let part = &mut self.parts[(mixed >> 24) as usize];
+        if part.len() >= PART_PAIRS_MAX {
+            return part.get_mut(&key);
+        }
+        Some(part.entry(key).or_insert_with(|| {
+            self.pairs += 1;
+            Window { seen: 0, next: sequence, length: 0, ways: ways() }
+        }))
     }
-    Some(part.entry(key).or_insert_with(|| {
-        *pairs += 1;
-        Window { seen: 0, next: sequence, length: 0, ways: ways() }
-    }))
+
+    /// Doubles the room of one part. While parts go from half full to three quarters, each has its
+    /// turn.
+    #[cold]
+    fn grow_next(&mut self) {
+        let part = &mut self.parts[self.next];
+        part.reserve((2 * self.room).saturating_sub(part.len()));
+        self.next += 1;
+        self.next_pairs += self.room as u64 / 4;
+        if self.next == PARTS {
+            (self.next, self.room) = (0, 2 * self.room);
+            self.await_half();
+        }
+    }
+
+    /// Parts grow once they are half full, up to their bound.
+    const fn await_half(&mut self) {
+        let half = (PARTS * self.room / 2) as u64;
+        self.next_pairs = if self.room < PART_PAIRS_MAX { half } else { u64::MAX };
+    }
 }
 
 impl Delivery {

@@ -172,3 +172,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_table_grows_in_small_steps_up_to_its_bound() {
+    const STEP: u32 = 1_000;
+    let mut ledger = Ledger::default();
+    let (mut rooms, mut most) = (vec![0; PARTS], 0);
+    for step in 0..3_600 {
+        for client in step * STEP..(step + 1) * STEP {
+            ledger.note(7, StreamId { publication: 0, variant: 0, client }, 0);
+        }
+        // Pairs that were moved: those of the parts with more room than before.
+        let mut moved = 0;
+        for (part, room) in ledger.windows.parts.iter().zip(&mut rooms) {
+            let before = std::mem::replace(room, part.capacity());
+            moved += if before > 0 && before < *room { part.len() } else { 0 };
+        }
+        most = most.max(moved);
+    }
+    // A part moves three pairs at most for each new one, and the largest moves at once.
+    assert!(most <= 3 * STEP as usize + PART_PAIRS_MAX, "{most} pairs moved in one step");
+    let all: usize = ledger.windows.parts.iter().map(FxHashMap::capacity).sum();
+    assert!(all <= PARTS * PART_PAIRS_MAX, "room for {all} pairs");
+}

@@ -55,7 +55,10 @@ const TROUBLE: [&str; 19] = [
 
 /// Plays the case of a seed.
 fn play(seed: u64) -> Run {
-    let case = Case::of(seed);
+    play_case(Case::of(seed), seed)
+}
+
+fn play_case(case: Case, seed: u64) -> Run {
     let script = match case.climate {
         Climate::Storm if seed.is_multiple_of(3) => unreliable(seed),
         _ => Script::reliable(),
@@ -90,6 +93,10 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
             println!("{seed}: {}", run.summary());
         }
         checks::check(&run);
+        if run.case.climate == Climate::Fair && run.case.agents > 1 {
+            let alone = play_case(Case { agents: 1, ..run.case.clone() }, seed);
+            checks::compare(&run, &alone);
+        }
         for (kind, count) in &run.network().weather.seen {
             *seen.entry(*kind).or_default() += count;
         }
@@ -130,7 +137,14 @@ fn a_run_of_thirty_days_keeps_every_timer() {
     plan.stages =
         [connect, publish, disconnect].map(|action| plans::stage(action, &[0, 1, 2])).into();
     let weather = Weather { keep_alive_check_ns: minute_ns, ..Weather::fair() };
-    let case = Case { plan, changes: Vec::new(), agents: 1, climate: Climate::Fair, weather };
+    let case = Case {
+        plan,
+        changes: Vec::new(),
+        unjudged: Vec::new(),
+        agents: 1,
+        climate: Climate::Fair,
+        weather,
+    };
     let run = Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())));
     let totals = checks::check(&run);
     assert_eq!(totals.counters[0].sent_total, 2 * DAYS * 24 * 60);

@@ -56,6 +56,8 @@ pub struct Broker {
     retained: BTreeMap<String, Message>,
     accepted: Vec<Message>,
     links_total: u64,
+    /// Messages given to shared subscriptions.
+    shared_total: usize,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +87,7 @@ impl Broker {
             retained: BTreeMap::new(),
             accepted: Vec::new(),
             links_total: 0,
+            shared_total: 0,
         }
     }
 
@@ -189,18 +192,42 @@ impl Broker {
                 self.retained.insert(message.topic.clone(), message.clone());
             }
         }
+        let mut chosen = self.choose_members(&message.topic);
         for (id, client) in &mut self.clients {
-            let Some(granted) = client.granted(&message.topic) else { continue };
             if self.script.muted.contains(id) {
                 continue;
             }
-            let qos = granted.min(message.qos);
-            let copy = Message { qos, retain: false, ..message.clone() }; // [MQTT-3.3.1-9]
-            let link = client.link.and_then(|id| self.links.get_mut(&id));
-            let mut nowhere = Vec::new();
-            let out = link.map_or(&mut nowhere, |link| &mut link.output);
-            client.deliver(copy, self.script.window, out);
+            let mut copies = chosen.remove(id).unwrap_or_default();
+            copies.extend(client.granted(&message.topic));
+            for granted in copies {
+                let qos = granted.min(message.qos);
+                let copy = Message { qos, retain: false, ..message.clone() }; // [MQTT-3.3.1-9]
+                let link = client.link.and_then(|id| self.links.get_mut(&id));
+                let mut nowhere = Vec::new();
+                let out = link.map_or(&mut nowhere, |link| &mut link.output);
+                client.deliver(copy, self.script.window, out);
+            }
         }
+    }
+
+    /// For each shared subscription on `name` the member that gets the message, with the QoS
+    /// granted: the members that are linked in turn, and the others where none is.
+    fn choose_members(&mut self, name: &str) -> BTreeMap<String, Vec<QoS>> {
+        let mut members: BTreeMap<&str, Vec<(bool, &String, QoS)>> = BTreeMap::new();
+        for (id, client) in &self.clients {
+            for (filter, qos) in client.shared(name) {
+                members.entry(filter).or_default().push((client.link.is_some(), id, *qos));
+            }
+        }
+        let mut chosen: BTreeMap<String, Vec<QoS>> = BTreeMap::new();
+        for mut members in members.into_values() {
+            let is_linked = members.iter().any(|(is_linked, ..)| *is_linked);
+            members.retain(|member| member.0 == is_linked);
+            self.shared_total += 1;
+            let (_, id, qos) = members[self.shared_total % members.len()];
+            chosen.entry(id.clone()).or_default().push(qos);
+        }
+        chosen
     }
 
     /// Handles all whole packets of `input`; returns how many bytes that were.

@@ -1,8 +1,8 @@
 //! Cases drawn from a seed: a plan, changes beyond it, how many agents play it, and the weather.
 
 use plan::{
-    Action, Change, ChangeAction, Late, Lifetime, Order, Pace, Payload, Phase, Plan, Population,
-    Publication, Reconnect, Subscription, Target, Will,
+    Action, Change, ChangeAction, Command, End, Late, Lifetime, Order, Pace, Payload, Phase, Plan,
+    Population, Publication, Reconnect, Subscription, Target, Will,
 };
 use testkit::Rng;
 
@@ -16,6 +16,9 @@ pub struct Case {
     pub plan: Plan,
     /// Changes beyond the plan: the stage, how long after its start, the population.
     pub changes: Vec<(usize, u64, usize, ChangeAction)>,
+    /// Populations whose deliveries are expected as received: the stage, how long after its start,
+    /// the population.
+    pub unjudged: Vec<(usize, u64, usize)>,
     /// How many agents play it.
     pub agents: u32,
     /// How bad the weather is.
@@ -47,13 +50,63 @@ impl Case {
             // A closed loop over no distance has no end of messages.
             weather.latency_max_ns = 20 * MS;
         }
-        Self { plan, changes, agents: 1 + rng.below(3) as u32, climate, weather }
+        let agents = 1 + rng.below(3) as u32;
+        let mut case = Self { plan, changes, unjudged: Vec::new(), agents, climate, weather };
+        case.extend(seed);
+        case
     }
 
-    /// Changes beyond the plan in a stage: after its start, population, change.
-    pub fn changes_in(&self, stage: usize) -> Vec<(u64, usize, ChangeAction)> {
-        let own = self.changes.iter().filter(|change| change.0 == stage);
-        own.map(|&(_, after_ns, population, action)| (after_ns, population, action)).collect()
+    /// Draws what cases of earlier seeds did not have, apart from their draws.
+    fn extend(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0xe87e_9d00);
+        for (p, population) in self.plan.populations.iter_mut().enumerate() {
+            if rng.chance(15) {
+                population.end = End::Abort;
+            }
+            for subscription in &mut population.subscriptions {
+                if rng.chance(15) {
+                    let own = format!("g{p}");
+                    let group = rng.pick(&[&own, "all", "g{n%2}"]);
+                    let filter = format!("$share/{group}/{}", subscription.filter.source());
+                    subscription.filter = template(&filter);
+                }
+            }
+        }
+        if self.climate == Climate::Storm && rng.chance(5) {
+            self.plan.max_packet_bytes = 600;
+        }
+        for (index, stage) in self.plan.stages.iter().enumerate() {
+            let length_ns = match stage.action {
+                Action::Publish { duration_ns, .. } => duration_ns,
+                _ => S,
+            };
+            if rng.chance(10) {
+                let population = rng.below(self.plan.populations.len());
+                self.unjudged.push((index, rng.bits() % length_ns, population));
+            }
+        }
+    }
+
+    /// Commands in a stage that begins at `start_ns`, each with the instant at which it is sent;
+    /// changes take effect `lead_ns` later.
+    pub fn commands_in(&self, stage: usize, start_ns: u64, lead_ns: u64) -> Vec<(u64, Command)> {
+        let changes = self.changes.iter().filter(|change| change.0 == stage);
+        let changes = changes.map(|&(_, after_ns, population, action)| {
+            let at_ns = start_ns + after_ns;
+            (at_ns, Command::Change { at_ns: at_ns + lead_ns, population, action })
+        });
+        let unjudged = self.unjudged.iter().filter(|unjudged| unjudged.0 == stage);
+        let unjudged = unjudged.map(|&(_, after_ns, population)| {
+            (start_ns + after_ns, Command::Unjudge { populations: vec![population] })
+        });
+        let mut commands: Vec<_> = changes.chain(unjudged).collect();
+        commands.sort_by_key(|(at_ns, _)| *at_ns);
+        commands
+    }
+
+    /// Whether deliveries to a population are expected as received in some stage.
+    pub fn is_unjudged(&self, population: usize) -> bool {
+        self.unjudged.iter().any(|unjudged| unjudged.2 == population)
     }
 
     /// Whether the clients of a population are all there from its connect stage on.

@@ -16,6 +16,10 @@ const LEAD_NS: u64 = 20 * MS;
 /// How much longer than it needs a stage may take, where the broker answers.
 const PATIENCE_NS: u64 = 20 * S;
 
+/// Times the patience of a drain that it lasts at most: clients with a lifetime and a will never
+/// cease to receive.
+const DRAINS_MAX: u64 = 200;
+
 /// What came of a run.
 pub struct Run {
     /// What was played.
@@ -85,16 +89,13 @@ impl Run {
     fn stage(&mut self, index: usize) {
         let at_ns = self.agents.now_ns() + LEAD_NS;
         self.agents.send(&Command::Stage { index, at_ns });
-        let mut changes = self.case.changes_in(index);
-        changes.sort_by_key(|change| change.0);
+        let mut commands = self.case.commands_in(index, at_ns, LEAD_NS);
         let mut bound_ns = at_ns + span_ns(self.plan(), index) + PATIENCE_NS;
         while !self.is_settled(index) {
-            let next_ns = changes.first().map_or(u64::MAX, |change| at_ns + change.0);
+            let next_ns = commands.first().map_or(u64::MAX, |(at_ns, _)| *at_ns);
             self.play_until(next_ns.min(bound_ns));
             if self.agents.now_ns() >= next_ns {
-                let (after_ns, population, action) = changes.remove(0);
-                let at_ns = at_ns + after_ns + LEAD_NS;
-                self.agents.send(&Command::Change { at_ns, population, action });
+                self.agents.send(&commands.remove(0).1);
             }
             if self.agents.now_ns() >= bound_ns {
                 if self.overrun.last() == Some(&index) {
@@ -115,8 +116,9 @@ impl Run {
         // Without a snapshot no progress can be seen.
         let patience_ns = self.plan().drain_ns.max(2 * self.plan().snapshot_interval_ns);
         let (mut before, mut since_ns) = (self.deliveries(), self.agents.now_ns());
+        let bound_ns = since_ns + DRAINS_MAX * patience_ns;
         while before.expected_total != before.received_total
-            && self.agents.now_ns() < since_ns + patience_ns
+            && self.agents.now_ns() < bound_ns.min(since_ns + patience_ns)
         {
             self.play_until((self.agents.now_ns() + S).min(since_ns + patience_ns));
             let now = self.deliveries();

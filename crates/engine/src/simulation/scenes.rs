@@ -27,7 +27,14 @@ pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) ->
     let disconnect = Action::Disconnect { rate_per_s: None };
     let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
     let plan = Plan { populations, stages, ..plans::empty(1) };
-    Case { plan, changes: Vec::new(), agents: 1, climate: Climate::Storm, weather }
+    Case {
+        plan,
+        changes: Vec::new(),
+        unjudged: Vec::new(),
+        agents: 1,
+        climate: Climate::Storm,
+        weather,
+    }
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl Way {
 }
 
 /// The population whose will has this topic.
-fn will_of(topic: &str) -> Option<usize> {
+pub fn will_of(topic: &str) -> Option<usize> {
     topic.strip_prefix("will/")?.split('/').next()?.parse().ok()
 }
 

@@ -34,10 +34,19 @@ impl ClientState {
         self.queue.len() + self.in_flight.len()
     }
 
-    /// The highest QoS granted on `name` `[MQTT-3.3.5-1]`.
+    /// The highest QoS granted on `name` to a client alone `[MQTT-3.3.5-1]`.
     pub(super) fn granted(&self, name: &str) -> Option<QoS> {
-        let matching = self.subscriptions.iter().filter(|(filter, _)| topic::matches(filter, name));
-        matching.map(|&(_, qos)| qos).max()
+        let own = self.matching(name).filter(|(filter, _)| topic::shared(filter).is_none());
+        own.map(|&(_, qos)| qos).max()
+    }
+
+    /// Shared subscriptions that match `name`, and the QoS granted on them.
+    pub(super) fn shared(&self, name: &str) -> impl Iterator<Item = &(String, QoS)> {
+        self.matching(name).filter(|(filter, _)| topic::shared(filter).is_some())
+    }
+
+    fn matching(&self, name: &str) -> impl Iterator<Item = &(String, QoS)> {
+        self.subscriptions.iter().filter(move |(filter, _)| topic::matches(filter, name))
     }
 
     /// An equal filter is replaced `[MQTT-3.8.4-3]`.

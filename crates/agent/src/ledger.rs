@@ -183,7 +183,7 @@ impl Windows {
         if self.pairs >= self.next_pairs {
             self.grow_next();
         }
-        // Clients and receivers are numbered in a row, often both at once: the multiplication mixes.
+        // Clients and receivers are numbered in a row, often both: the multiplication mixes.
         let mixed = (key.0 as u32 ^ key.1.rotate_left(16)).wrapping_mul(0x9e37_79b9);
         let part = &mut self.parts[(mixed >> 24) as usize];
         if part.len() >= PART_PAIRS_MAX {

@@ -46,6 +46,8 @@ populations:
     at: boxes
     subscriptions: [{topic: down/#, qos: 2}]
     publications: [{topic: "up/{n}", rate: 10/s, qos: 2}]
+# A stage of 1 s has several readings, also where the host is busy.
+monitors: {interval: 200ms}
 stages: [connect, {publish: 1s}]
 thresholds: [lost == 0, duplicate == 0, "uplink.connected.min == 4"]
 """

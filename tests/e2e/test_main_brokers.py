@@ -41,6 +41,8 @@ populations:
     at: boxes
     subscriptions: [{{topic: down/#, qos: 1}}]
     publications: [{{topic: "up/{{n}}", rate: 10/s, qos: 1}}]
+# A stage of 1 s has several readings, also where the host is busy.
+monitors: {{interval: 200ms}}
 stages: [connect, {{publish: 1s}}]
 thresholds: [lost == 0, "uplink.connected.min == 3"]
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from ray.exceptions import (
 )
 
 from pubstorm.errors import FleetError
+from pubstorm.fleet.ray import cluster
 from pubstorm.fleet.ray.choice import Host, chosen, spare
 from pubstorm.fleet.ray.site import machine_of
 from pubstorm.fleet.ray.words import is_worker_lost, joining_in_words, loss_in_words
@@ -114,3 +116,27 @@ def test_the_architecture_of_a_program_is_in_its_head(tmp_path: Path) -> None:
         assert machine_of(program) == name
     program.write_text("#!/bin/sh\n")
     assert machine_of(program) == ""
+
+
+def test_a_cluster_is_joined_once_the_one_before_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving goes on in its thread when its run has given it up."""
+    events: list[str] = []
+    leaving, may_leave = threading.Event(), threading.Event()
+
+    def shutdown() -> None:
+        leaving.set()
+        may_leave.wait()
+        events.append("left")
+
+    monkeypatch.setattr(cluster.ray, "shutdown", shutdown)
+    monkeypatch.setattr(cluster.ray, "init", lambda **_: events.append("joined"))
+    departure = threading.Thread(target=cluster._depart)
+    arrival = threading.Thread(target=cluster._join, args=("10.0.0.1:6379",))
+    departure.start()
+    leaving.wait()
+    arrival.start()
+    arrival.join(0.2)
+    may_leave.set()
+    departure.join()
+    arrival.join()
+    assert events == ["left", "joined"]

@@ -39,6 +39,10 @@ LEAVE_S = 3.0
 CALLS = 32
 """Calls that a worker works on at once: its stream is one of them."""
 
+_MEMBERSHIP = threading.Lock()
+"""Held while this process joins or leaves a cluster. Ray cannot do both at once, and leaving may
+last longer than the run that asked for it: the next run of a series waits."""
+
 T = TypeVar("T")
 
 
@@ -165,7 +169,7 @@ class Cluster:
             with suppress(Exception):
                 await in_thread(self._give_back, LEAVE_S)
             with suppress(Exception):
-                await in_thread(ray.shutdown, LEAVE_S)
+                await in_thread(_depart, LEAVE_S)
 
     def _give_back(self) -> None:
         while self._groups:
@@ -218,10 +222,16 @@ def _join(address: str) -> None:
     # What goes on in the cluster would go to stdout, whatever `log_to_driver` says.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        with _MEMBERSHIP:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:  # Ray raises whatever its parts raise.
         raise joining_in_words(address, error) from error
     ray.cloudpickle.register_pickle_by_value(runner)
+
+
+def _depart() -> None:
+    with _MEMBERSHIP:
+        ray.shutdown()
 
 
 def _take_signals_back() -> None:

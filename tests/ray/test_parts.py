@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
+import ray
 from ray.exceptions import (
     ActorUnavailableError,
     AuthenticationError,
@@ -128,8 +129,8 @@ def test_a_cluster_is_joined_once_the_one_before_is_left(monkeypatch: pytest.Mon
         may_leave.wait()
         events.append("left")
 
-    monkeypatch.setattr(cluster.ray, "shutdown", shutdown)
-    monkeypatch.setattr(cluster.ray, "init", lambda **_: events.append("joined"))
+    monkeypatch.setattr(ray, "shutdown", shutdown)
+    monkeypatch.setattr(ray, "init", lambda **_: events.append("joined"))
     departure = threading.Thread(target=cluster._depart)
     arrival = threading.Thread(target=cluster._join, args=("10.0.0.1:6379",))
     departure.start()

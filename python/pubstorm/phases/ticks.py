@@ -115,11 +115,13 @@ def _add_counts(made: Sequence[Tick], interval: Interval, frame: Frame) -> None:
 
 
 def _add_queue(made: Sequence[Tick], own: Sequence[Interval], frame: Frame) -> None:
-    """Adds what an agent had waiting at the end of each tick."""
+    """Adds what an agent had waiting at the end of each tick, and nothing that came to wait after
+    the last one: a fault may have begun there."""
     place = 0
     waiting = unsent = 0
     for tick in made:
-        while place < len(own) and own[place].to_ns <= tick.to_ns + frame.width_ns // 2:
+        until_ns = min(tick.to_ns + frame.width_ns // 2, frame.to_ns)
+        while place < len(own) and own[place].to_ns <= until_ns:
             populations = own[place].populations
             waiting = sum(_waiting(populations[index]) for index in frame.publishers)
             unsent = sum(populations[index].backlog for index in frame.publishers)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pubstorm.topology.ports import RANGE_VARIABLE, is_free
 
-FIRST, SIZE, RANGES = 10_240, 512, 43
-OWN = 112
+FIRST, SIZE, RANGES = 10_240, 1024, 21
+OWN = 512
 """Ports of a range that the test process gives out; the product takes the others."""
 
 _held: list[int] = []

@@ -22,8 +22,9 @@ from tests.ports import free_ports
 
 START_S = 60.0
 CPUS = 4
-WORKERS_MAX = 40
-"""Ports for workers: Ray's own choice from 10002 on belongs to other test processes."""
+WORKERS_MAX = 300
+"""Ports for workers: Ray's own choice from 10002 on belongs to other test processes. A worker that
+is killed does not give its port back, and without a port no further worker starts."""
 PARTS = (
     "node-manager",
     "object-manager",

@@ -20,7 +20,7 @@ stages: [connect: {}, publish: 5s]
 FAST = ("--set", "snapshot_interval=10ms")
 READ_EVERY_S = 0.1
 SETTLED_S, PUBLISHED_S = 3.0, 5.0
-"""When a run of 5 s has loaded what it needs, and when it is about to end."""
+"""Times in a run of 5 s: all is loaded, and the end is near."""
 SNAPSHOTS = 100 * (PUBLISHED_S - SETTLED_S)
 
 

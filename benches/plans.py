@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 SECOND_NS = 1_000_000_000
 COALESCING_NS = 1_000_000
-"""What a scenario has by default."""
+"""Default of a scenario."""
 FIRST_CLIENT = 10_000
 PAYLOAD_BYTES = 100
 STAMP_BYTES = 32

@@ -76,7 +76,7 @@ def peer_core() -> set[int]:
 
 @contextlib.contextmanager
 def _on(cores: Collection[int] | None) -> Iterator[None]:
-    """What is started in the block runs on these cores only."""
+    """Processes that start in the block run on these cores only."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores or before)
     try:

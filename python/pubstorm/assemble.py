@@ -52,6 +52,7 @@ from pubstorm.result import (
     StageResult,
     ValidityLimits,
 )
+from pubstorm.scenario import Scenario
 from pubstorm.undelivered import Undelivered
 
 SECOND_NS = 10**9
@@ -66,6 +67,12 @@ STAGE_COUNTERS = (
     "stalled",
 )
 """What is kept of what clients did in single stages."""
+
+
+def limits_of(scenario: Scenario) -> ValidityLimits:
+    """Returns the limits above which the load generator counts as saturated."""
+    validity = scenario.validity
+    return ValidityLimits(lateness_p99_us=validity.lateness_p99 / 1000, busy=validity.busy)
 
 
 @dataclass(frozen=True)

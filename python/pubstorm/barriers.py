@@ -1,17 +1,17 @@
-"""Time that the barriers at the ends of stages wait, beyond what the plan says: how long without
-progress, and how long at all. Plain figures and arithmetic."""
+"""Longest times that the barriers at the ends of stages wait beyond the plan, with and without
+progress. Plain figures and arithmetic."""
 
 from __future__ import annotations
 
 SECOND_NS = 10**9
 LEAVE_TIMEOUT_NS = 30 * SECOND_NS
-"""How long disconnecting may take beyond its schedule."""
+"""Longest time of a disconnect stage beyond its schedule."""
 
 
 CONNECT_TIMEOUTS_MAX = 3
 """Timeouts of a connect stage after which it ends, whatever moves."""
 CONNECT_EACH_NS = SECOND_NS // 10
-"""How much longer it may take for each client."""
+"""Further time for each client."""
 DRAINS_MAX = 20
 """Times of the drain after which a publish stage ends, whatever moves."""
 
@@ -22,5 +22,5 @@ def connect_bound_ns(clients: int, timeout_ns: int) -> int:
 
 
 def schedule_ns(clients: int, rate_per_s: float | None) -> int:
-    """Time over which so many clients come or go."""
+    """Time in which `clients` connect or leave at a rate."""
     return round(clients / rate_per_s * SECOND_NS) if rate_per_s else 0

@@ -254,8 +254,8 @@ class Conductor:
 
     async def _publish(self, load_until_ns: int) -> None:
         """Until the load is over and every fault mended, the backlog is out or closed, and
-        everything owed has come, nothing has moved for the drain's time, or the drain has lasted as
-        long as it may."""
+        all expected deliveries have come, nothing has moved for the drain's time, or the drain has
+        reached its bound."""
         progress = self.progress
         self._load_until_ns = load_until_ns
         self._losses.opens(load_until_ns - JOIN_NS)

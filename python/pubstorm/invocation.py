@@ -28,7 +28,7 @@ class Invocation:
     target: str | None = None
     """What replaces the scenario's target."""
     reports: bool = True
-    """Whether files for people and other programs are made of the results."""
+    """True if Pubstorm renders reports of the results."""
 
     @property
     def stored_overrides(self) -> tuple[str, ...]:

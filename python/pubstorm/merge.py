@@ -84,7 +84,7 @@ class Interval:
 
     @property
     def starved(self) -> bool:
-        """Whether the host gave the agent too little of its processors."""
+        """True if the host gave the agent too little of its processors."""
         return self.starved_ns > 0
 
     @property

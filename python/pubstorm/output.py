@@ -92,7 +92,7 @@ class _Raw(io.RawIOBase):
         self.failure: OSError | None = None
         """The first failure."""
         self.waits = True
-        """Whether a write waits for a slow reader."""
+        """True if a write waits for a slow reader."""
 
     def writable(self) -> bool:
         """Always."""
@@ -103,7 +103,7 @@ class _Raw(io.RawIOBase):
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
+        """Returns True for a terminal."""
         return os.isatty(self._descriptor)
 
     def write(self, data: object) -> int:
@@ -119,7 +119,7 @@ class _Raw(io.RawIOBase):
         return size
 
     def _ready(self) -> bool:
-        """Whether a write returns at once; waits for that unless it must not."""
+        """Returns True if a write returns at once. Waits for that if `waits` is True."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(None if self.waits else 0))

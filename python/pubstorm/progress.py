@@ -40,9 +40,9 @@ class Progress:
         self.totals = Totals(publishers=frozenset(self._publishers))
         self.stage = 0
         self.moved_ns = 0
-        """When a message was last seen to be sent, acknowledged or received for the first time."""
+        """Instant of the last message that was new: sent, acknowledged or received."""
         self.connecting_ns = 0
-        """When a first attempt was last seen, or more clients there than before."""
+        """Instant of the last first attempt, or of the last new maximum of ready clients."""
         self.failing_since_ns: int | None = None
         """When the first failed attempt was seen."""
         self.next_show_ns = 0

@@ -31,7 +31,6 @@ from pubstorm.result import (
     Residue,
     Result,
     ServiceResult,
-    ValidityLimits,
     Watched,
 )
 from pubstorm.run_directory import RunDirectory
@@ -61,7 +60,7 @@ class Recording:
 
 
 class Monitored(Protocol):
-    """What was watched beside the clients of a run."""
+    """The monitors of a run."""
 
     @property
     def profile(self) -> ProfileResult | None:
@@ -69,7 +68,7 @@ class Monitored(Protocol):
 
     @property
     def problems(self) -> tuple[MonitorProblem, ...]:
-        """What could not be watched."""
+        """Problems of the monitors."""
 
     @property
     def gaps(self) -> tuple[MonitorGap, ...]:
@@ -115,12 +114,6 @@ def record(recording: Recording, brought: Brought) -> Result:
         for problem in write_reports(directory.path, directory.write):
             recording.live.warn(problem)
     return result
-
-
-def limits_of(scenario: Scenario) -> ValidityLimits:
-    """When the load generator counts as saturated."""
-    validity = scenario.validity
-    return ValidityLimits(lateness_p99_us=validity.lateness_p99 / 1000, busy=validity.busy)
 
 
 def _measured(recording: Recording, brought: Brought, environment: Environment) -> Measured:

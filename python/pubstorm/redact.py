@@ -12,13 +12,13 @@ REFERENCE = re.compile(r"\$?\$\{(?P<kind>env|file):(?P<name>[^{}]*)\}")
 
 
 def is_secret(path: Sequence[str | int]) -> bool:
-    """Whether a path of a scenario leads to a secret, by its last key."""
+    """Returns True if a path of a scenario leads to a secret, by its last key."""
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
     return _SECRET.search(key.rpartition(".")[2]) is not None
 
 
 def has_reference(text: str) -> bool:
-    """Whether a text refers to a secret instead of holding it."""
+    """Returns True if a text refers to a secret instead of holding it."""
     return REFERENCE.search(text) is not None
 
 

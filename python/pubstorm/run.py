@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from pubstorm.assemble import Assembly
+from pubstorm.assemble import Assembly, limits_of
 from pubstorm.binaries import engine_path
 from pubstorm.cast import Cast
 from pubstorm.children import watch_children_by_descriptor
@@ -49,7 +49,7 @@ from pubstorm.plan.faults import faulty_bridges, planned_faults
 from pubstorm.progress import Progress
 from pubstorm.residue import CleanStart
 from pubstorm.residue.bridges import remove_bridges
-from pubstorm.result import Event, Residue, Result, ValidityLimits
+from pubstorm.result import Event, Residue, Result
 from pubstorm.run_directory import PLAN_FILE, START_FILE, RunDirectory, new_path
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.roles import is_zeromq, publishers_of
@@ -260,7 +260,7 @@ class _Run:
             hellos=tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos)),
             course=conductor.course,
             totals=conductor.progress.totals,
-            limits=_limits_of(self._scenario),
+            limits=limits_of(self._scenario),
             on=self._scenario.fleet.on,
             hosts=fleet.hosts,
             percentiles=percentiles_in(self._scenario.source_text),
@@ -271,7 +271,7 @@ class _Run:
         now_ns = time.monotonic_ns()
         course = Course(now_ns, ended_ns=now_ns, ended_early=True)
         course.note("residue", "nothing was played: clean_start is require")
-        return Assembly(plan, (), course, Progress(plan).totals, _limits_of(self._scenario))
+        return Assembly(plan, (), course, Progress(plan).totals, limits_of(self._scenario))
 
     async def _clean(self, clean_start: CleanStart) -> None:
         """Removes what the run left, unless a (further) signal says that it is to end now."""
@@ -431,12 +431,6 @@ class _Run:
             await asyncio.wait({starting})
             raise PubstormError("interrupted before the first stage", exit_code=INTERRUPTED)
         return starting.result()
-
-
-def _limits_of(scenario: Scenario) -> ValidityLimits:
-    from pubstorm.record import limits_of
-
-    return limits_of(scenario)
 
 
 def _anybody_connected(assembly: Assembly) -> bool:

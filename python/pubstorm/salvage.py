@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from pubstorm.assemble import Assembly
+from pubstorm.assemble import Assembly, limits_of
 from pubstorm.cast import Cast
 from pubstorm.changes import AppliedChange
 from pubstorm.course import Course, StageSpan
@@ -22,7 +22,7 @@ from pubstorm.merge import Totals
 from pubstorm.metrics.percentiles import percentiles_in
 from pubstorm.plan import Plan, PublishAction
 from pubstorm.readings import Readings, Span
-from pubstorm.record import Brought, Recording, limits_of, record
+from pubstorm.record import Brought, Recording, record
 from pubstorm.report import SCENARIO_FILE
 from pubstorm.result import MonitorGap, MonitorProblem, Observer, ProfileResult, Watched
 from pubstorm.run_directory import (
@@ -92,7 +92,7 @@ def salvage(path: Path, live: Live) -> None:
 
 @dataclass(frozen=True)
 class _StoredWatch:
-    """What monitors read, as the samples have it."""
+    """Readings of monitors, taken from stored samples."""
 
     readings: Readings
     profile: ProfileResult | None = None
@@ -105,10 +105,10 @@ class _StoredWatch:
         readings = Readings()
         with contextlib.suppress(OSError, ValueError):
             for (source, metric), track in read_samples(path).items():
-                told = enumerate(zip(track.at_s, track.values, strict=True))
+                points = enumerate(zip(track.at_s, track.values, strict=True))
                 samples = (
                     Sample(at_s, source, metric, value, held=n in track.held)
-                    for n, (at_s, value) in told
+                    for n, (at_s, value) in points
                 )
                 readings.add(sample for sample in samples if is_summed_up(sample))
         return cls(readings)

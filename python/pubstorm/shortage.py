@@ -1,5 +1,5 @@
-"""What it says of the host when a process or a thread cannot be started, or memory is short: which
-limit was met, and the fix. It starts nothing."""
+"""Explains failures to start a process or a thread, and a lack of memory: names the limit of the
+host that was met, and the fix."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _reported(error: BaseException | None) -> bool:
     """Writes a line about a lack; whether there is one."""
     if error is None or (lack := lack_of(error)) is None:
         return False
-    if lack[0] not in _told:
-        _told.add(lack[0])
+    if lack[0] not in _reported_lacks:
+        _reported_lacks.add(lack[0])
         output.warn(f"! {lack[0]}")
     return True
 
@@ -93,7 +93,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _address_space_is_used_up() -> bool:
-    """Whether hardly anything is left below `ulimit -v`: libraries then fail in ways of their
+    """Returns True if the process is near its `ulimit -v`: libraries then fail in ways of their
     own."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
@@ -103,14 +103,14 @@ def _address_space_is_used_up() -> bool:
 
 
 def _maps_nothing(error: BaseException) -> bool:
-    """Whether a file could not be mapped into memory, such as a library."""
+    """Returns True if a file, such as a library, could not be mapped into memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     words = ("failed to map segment", "cannot allocate memory")
     return isinstance(error, ImportError) and any(each in str(error).lower() for each in words)
 
 
-_told: set[str] = set()
+_reported_lacks: set[str] = set()
 """Lacks that were reported."""
 _LIMITS: dict[int, tuple[str, str | None]] = {
     errno.EAGAIN: (

@@ -70,7 +70,7 @@ class FlowCounters(Value):
     """The ledger of one flow: messages from one population to another."""
 
     expected_total: int = 0
-    """Deliveries owed: messages sent, times the clients whose filters match."""
+    """Expected deliveries: messages sent, times the clients whose filters match."""
     received_total: int = 0
     """Deliveries seen, each message once for each receiver."""
     duplicate_total: int = 0
@@ -266,7 +266,7 @@ class Snapshot(Value):
 
     @property
     def starved(self) -> bool:
-        """Whether the agent had work, waited for a processor, and was not saturated by its work."""
+        """True if the agent waited for a processor and was not saturated by its own work."""
         span_ns = self.to_ns - self.from_ns
         waited = (self.engine.run_delay_ns or 0) > STARVED_SHARE * span_ns
         return waited and self.engine.cpu_ns <= SATURATED_SHARE * span_ns

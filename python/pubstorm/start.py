@@ -1,5 +1,5 @@
-"""How a run began, as its run directory keeps it: with snapshots and samples, enough to make the
-result of a run whose controller was killed."""
+"""The beginning of a run, stored in its run directory. With snapshots and samples it is enough to
+make the result of a run whose controller was killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunStart(Value):
     overrides: tuple[str, ...]
     """`PATH=VALUE` each."""
     target: str | None
-    """What replaced the scenario's target."""
+    """The target of the command line."""
     command: str
     """The command line."""
     started: str
@@ -27,9 +27,9 @@ class RunStart(Value):
     started_ns: int
     """The same instant on the monotonic clock, in nanoseconds."""
     hellos: tuple[Hello, ...]
-    """What each agent said first."""
+    """The first message of each agent."""
     on: str
-    """Where the agents ran."""
+    """The place of the agents, as in `fleet.on`."""
     hosts: dict[int, str]
     """Addresses of the agents' hosts; empty: the controller's."""
     environment: Environment

@@ -1,4 +1,4 @@
-"""Deliveries that were owed and did not come. They are lost, or in flight when the run was cut
+"""Expected deliveries that did not come. They are lost, or in flight when the run was cut
 short before the drain of a publish stage was over."""
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Undelivered:
         self._cut_stage = _cut_stage(plan, course)
 
     def in_flight(self, pairs: Iterable[Pair], stage: int | None = None) -> int:
-        """Deliveries of some flows that nobody waited for. What a receiver passed over in a stream
-        was lost before. `stage` restricts them to one stage."""
+        """Deliveries of some flows that were in flight when the run was cut short. Messages that a
+        receiver had passed over are lost. `stage` restricts the count to one stage."""
         if self._cut_stage is None or stage not in {None, self._cut_stage}:
             return 0
         flows = self._totals.stage(self._cut_stage).flows

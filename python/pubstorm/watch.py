@@ -34,7 +34,7 @@ PROBLEMS_MAX = 100
 
 
 def is_summed_up(sample: Sample) -> bool:
-    """Whether the result sums up a sample of the load: those of populations are too many."""
+    """Returns True if the result sums up a sample of the load. Populations have too many."""
     return sample.source.startswith("agent-") or sample.metric in KEPT
 
 

@@ -38,7 +38,7 @@ PAIR = """
 
 @dataclass(frozen=True)
 class Pause:
-    """How long brokers stood still, by a clock that was read outside of them."""
+    """Times in which brokers stood still, by a clock outside of them."""
 
     least_s: float
     most_s: float
@@ -119,7 +119,7 @@ def test_the_intended_time_shows_a_pause_as_arithmetic_says(
 
 
 CATCH_UP_S = 2.0
-"""What twice 5000 messages may take a slow machine, as both brokers catch up at the same time; one
+"""Longest time for twice 5000 messages on a slow machine, as both brokers catch up together. One
 broker alone needs a tenth of a second."""
 
 

@@ -83,8 +83,8 @@ def test_two_runs_with_the_same_client_ids_end_and_say_so(
     results = [run.result() for run in (first, second)]
     # The run that begins later may find the ids free again once the other one has ended.
     assert 1 in codes
-    told = ["\n".join(result["verdict"]["evidence"]) for result in results]
-    assert any(TAKEN in evidence for evidence in told), told
+    evidences = ["\n".join(result["verdict"]["evidence"]) for result in results]
+    assert any(TAKEN in evidence for evidence in evidences), evidences
     assert [stage["name"] for result in results for stage in result["stages"]] == [
         "connect",
         "publish",

@@ -215,7 +215,7 @@ def test_clients_that_verify_nothing_take_every_certificate(accepted: Played) ->
 
 @pytest.fixture(scope="module")
 def refused(shared_run: Play, shared_folder: Path, shared_mosquitto: MosquittoMaker) -> Played:
-    """Keys, certificates and brokers with which nobody connects."""
+    """Keys, certificates and brokers with which no client connects."""
     site = Site(shared_folder / "refused", shared_mosquitto)
     site.keys("known", "device")
     site.keys("other-device", "device")

@@ -20,7 +20,7 @@ def result(tmp_path: Path) -> Result:
 def test_every_figure_says_over_what_it_is(result: Result) -> None:
     found = {figure.name: (figure.value, figure.note) for figure in key_figures(result)}
     assert found["clients connected"] == ("3\u202f001", "of 3\u202f001 planned")
-    assert found["messages lost"] == ("412", "2.06 % of 20\u202f000 deliveries owed")
+    assert found["messages lost"] == ("412", "2.06 % of 20\u202f000 expected deliveries")
     assert found["CPU of broker-0"][1].startswith("of one core, mean under load; most ")
     assert found["generator late p99"] == ("140 µs", "limit 10.0 ms")
     assert all(value and note for value, note in found.values())

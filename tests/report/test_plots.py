@@ -97,7 +97,7 @@ def test_a_counter_read_once_says_nothing(tmp_path: Path) -> None:
 
 
 def population(name: str, **metrics: dict[int, float]) -> Tracks:
-    """What a population showed in some seconds."""
+    """Panels of a population over some seconds."""
     return {
         (name, metric): Track([float(at_s) for at_s in found], [*found.values()])
         for metric, found in metrics.items()

@@ -1,4 +1,4 @@
-"""Ticks: what intervals of agents become in equal steps of time."""
+"""Ticks: intervals of agents, cut into equal steps of time."""
 
 from dataclasses import replace
 

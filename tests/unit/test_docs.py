@@ -1,4 +1,4 @@
-"""What the documents show: every YAML is read, and every command line has options that exist."""
+"""Checks the examples in the documents: each YAML is read, each command line has known options."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_each_oversight_is_found_with_its_key(
             "populations.backend.subscriptions.0=data/7",
             "populations.device.publications.0.topic=data/7",
         ),
-        # Without subscriptions the messages are meant for nobody.
+        # Without subscriptions the messages have no receiver.
         ("populations.backend.subscriptions=[]", "populations.device.subscriptions=[]"),
         # Clients that join later receive too.
         (

@@ -51,7 +51,7 @@ impl Lease {
         self.0.heard_ns.store(heard_ns, Ordering::Relaxed);
     }
 
-    /// The controller has told the agent to stop: from here on the lease has no end.
+    /// The controller has stopped the agent: from here on the lease has no end.
     pub fn release(&self) {
         self.0.released.store(true, Ordering::Release);
     }

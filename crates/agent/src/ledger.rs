@@ -264,7 +264,7 @@ impl Window {
         Delivery::Reordered { filled: age < self.length }
     }
 
-    /// Whether a place lies behind the first delivery of the stream and before the next one.
+    /// Returns `true` if a place lies behind the first delivery of the stream and before the next.
     fn covers(&self, sequence: u32) -> bool {
         let age = self.age(sequence);
         (sequence ^ self.next) & !PLACE == 0 && age < BEHIND && age < self.length

@@ -16,7 +16,7 @@ const SLICE_TOPICS: usize = 256;
 /// A slice begins no further topic after this time, in nanoseconds.
 const SLICE_NS: u64 = 500_000;
 
-/// What is still to be balanced.
+/// Messages that are still to be balanced.
 #[derive(Default)]
 pub struct Balance {
     /// Clients of this agent whose messages have not been taken.
@@ -67,20 +67,23 @@ impl Balance {
                 });
             } else {
                 pipes::log(&format!(
-                    "what was sent is not owed: client {client} of population {population} is no \
-                     publisher of another program"
+                    "ignored a report of messages: client {client} of population {population} is \
+                     no publisher of another program"
                 ));
             }
         }
     }
 
-    /// Whether all messages are balanced.
+    /// Returns `true` once all messages are balanced.
     pub fn is_done(&self) -> bool {
         self.batches.is_empty() && self.clients.is_empty()
     }
 
     /// Balances some topics.
     pub fn slice(&mut self, clients: &mut [Client], shared: &mut Shared) {
+        if self.is_done() {
+            return;
+        }
         let until_ns = shared.host.now_ns() + SLICE_NS;
         for _ in 0..SLICE_TOPICS {
             while self.batches.is_empty() {

@@ -47,7 +47,7 @@ pub struct Client {
     session: Session,
     /// How far each of its publications has got.
     publications: Box<[Progress]>,
-    /// What the socket did not take.
+    /// Bytes that the socket did not take.
     unsent: Option<Box<Unsent>>,
     /// The front of a packet whose rest has not arrived, or packets not yet to be read.
     unread: Vec<u8>,
@@ -105,7 +105,7 @@ impl Phase {
         matches!(self, Self::Subscribing | Self::Ready | Self::Leaving(_))
     }
 
-    /// Whether it is about to go.
+    /// Returns `true` while the client waits for room for its DISCONNECT.
     pub const fn is_leaving(self) -> bool {
         matches!(self, Self::Leaving(_))
     }

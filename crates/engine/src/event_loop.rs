@@ -38,7 +38,7 @@ pub struct EventLoop {
     wheel: Wheel,
     /// Clients whose timers have fired, the oldest first.
     due: Vec<u32>,
-    /// How many of them have been handled.
+    /// Number of those that have been handled.
     handled: usize,
     ready: Vec<Ready>,
     stage: Option<Stage>,
@@ -62,14 +62,14 @@ pub struct EventLoop {
     pause: Pause,
     /// Timers wait until then, in nanoseconds.
     timers_ns: u64,
-    /// When the last wait ended, in nanoseconds.
+    /// Instant at which the last wait ended, in nanoseconds.
     busy_since_ns: u64,
-    /// It was told to stop: it ends when every client has left.
+    /// The loop stops: it ends when every client has left.
     stopping: bool,
 }
 
 impl EventLoop {
-    /// A loop without connections on a host; whoever sends an input wakes the host.
+    /// Makes a loop without connections on a host. The sender of an input wakes the host.
     pub fn new(
         setup: Setup,
         host: Host,
@@ -211,7 +211,7 @@ impl EventLoop {
         }
     }
 
-    /// When the loop has something to do again, in nanoseconds.
+    /// Instant at which the loop has work again, in nanoseconds.
     pub fn wake_ns(&mut self) -> u64 {
         let waits = self.shared.again.is_empty() && self.balance.is_done();
         if waits { self.due_ns() } else { 0 }

@@ -1,7 +1,7 @@
-//! The machine under the engine: opens and registers sockets, reads and writes them, tells the time
-//! and waits. The loop and its clients reach the kernel through this file only. A test build can
-//! put a simulated machine in virtual time in its place; a release build has the one variant, which
-//! costs nothing.
+//! The machine under the engine: opens and registers sockets, reads and writes them, reads the
+//! clock and waits. The loop and its clients reach the kernel through this file only. A test build
+//! can put a simulated machine in virtual time in its place; a release build has the one variant,
+//! which costs nothing.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -147,7 +147,7 @@ impl Socket {
     pub fn reset_on_close(&self) {
         match self {
             Self::Tcp(stream) => socket::reset_on_close(stream),
-            // A simulated close is told from a reset by nothing but the missing DISCONNECT.
+            // A simulated close and a reset differ in nothing but the DISCONNECT.
             #[cfg(test)]
             Self::Simulated(_) => {}
         }

@@ -110,7 +110,7 @@ impl<T: Copy> Session<T> {
         matches!(self.connection, Connection::Up)
     }
 
-    /// Whether CONNECT was sent and the connection is not lost or closed since.
+    /// Returns `true` from CONNECT until the connection is lost or closed.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         !matches!(self.connection, Connection::Lost)

@@ -231,7 +231,7 @@ pub struct Population {
     pub clean_session: bool,
     /// Message the broker sends when the client dies.
     pub will: Option<Will>,
-    /// How a client ends its connection when it leaves.
+    /// The end of a client's connection when the client leaves.
     #[serde(default)]
     pub end: End,
     /// Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds.
@@ -240,7 +240,7 @@ pub struct Population {
     pub reconnect: Option<Reconnect>,
     /// Messages a second that a client takes from its socket at most; `None`: no limit.
     pub read_rate_per_s: Option<f64>,
-    /// Whether the kernel delays its acknowledgements of what a client receives
+    /// `true` if the kernel delays its acknowledgements of bytes that a client receives
     /// (`TCP_QUICKACK` off).
     #[serde(default)]
     pub delayed_acks: bool,
@@ -318,7 +318,7 @@ pub struct Will {
     pub retain: bool,
 }
 
-/// How a client ends its connection.
+/// The end of a client's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {

@@ -168,7 +168,8 @@ impl Template {
         self.variables().next().is_none()
     }
 
-    /// Whether the number of a client stands in it, so that no two clients render the same text.
+    /// Returns `true` if the template contains the number of a client, so that no two clients
+    /// render the same text.
     #[must_use]
     pub fn has_number(&self) -> bool {
         self.variables().any(|variable| matches!(variable, Variable::Number))

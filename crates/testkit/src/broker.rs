@@ -66,7 +66,7 @@ struct Link {
     client_id: Option<String>,
     will: Option<Message>,
     keep_alive_s: u16,
-    /// When the client's last bytes came, in ns.
+    /// Arrival of the client's last bytes, in nanoseconds.
     heard_ns: u64,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -151,8 +151,8 @@ impl Broker {
         self.links.get_mut(&id).map(|link| std::mem::take(&mut link.output)).unwrap_or_default()
     }
 
-    /// What the broker has to send, on every link that has something or that it has closed; and
-    /// whether it has not closed the link.
+    /// Takes the bytes to send, for each link that has some or that the broker has closed; and
+    /// `true` if the link is open.
     pub fn take_outputs(&mut self) -> Vec<(LinkId, Vec<u8>, bool)> {
         let news = self.links.iter_mut().filter(|(_, link)| link.closed || !link.output.is_empty());
         news.map(|(&id, link)| (id, std::mem::take(&mut link.output), !link.closed)).collect()

@@ -125,7 +125,7 @@ def _told_search(search: SearchResult, console: Console, quiet: bool) -> int:
 
 
 def _are_stored(folder: Path, files: Iterable[str]) -> bool:
-    """Whether these results are in the folder; reports the first one that is not."""
+    """Returns True if these results are in the folder. Reports the first missing one."""
     missing = next((file for file in files if not (folder / file).is_file()), None)
     if missing is None:
         return True

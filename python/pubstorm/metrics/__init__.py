@@ -54,7 +54,7 @@ class Metric:
     divisor: Divisor | None = None
     """What it is a quotient by; None: it stands in the result as it is."""
     of_acks: bool = False
-    """Whether only populations have it whose messages are acknowledged."""
+    """True if only populations with acknowledged messages have the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,7 @@ def _population_metrics() -> dict[str, Metric]:
 
 _OWED = Divisor(
     ("expected_total",),
-    "Deliveries owed and not seen, as a share of those owed.",
+    "Expected deliveries that were not seen, as a share of those expected.",
     "no delivery was owed",
 )
 _SENDERS = Divisor(

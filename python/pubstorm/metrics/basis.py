@@ -1,5 +1,5 @@
-"""What a metric needs to have been counted before a condition about it can pass: `lost == 0` says
-nothing where no delivery was expected. Pure functions of measured values."""
+"""The counts that a condition about a metric needs before it can pass: `lost == 0` says nothing if
+no delivery was expected. Pure functions of measured values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _basis(expression: Expression) -> tuple[str, ...]:
 
 
 def _parts(measured: Measured, expression: Expression) -> Mapping[str, object] | None:
-    """What the populations of an expression did in its span; None if that was not played."""
+    """The counts of the populations of an expression in its span; None if that was not played."""
     subject, span = expression.subject, expression.span
     spans: Iterable[StageResult | Phase] = (*measured.stages, *measured.phases)
     place = measured if span is None else next((s for s in spans if s.name == span), None)
@@ -102,6 +102,6 @@ def _subscribes_to_nothing(population: PopulationResult) -> bool:
 
 
 def _unjudged(measured: Measured, population: PopulationResult, name: str) -> bool:
-    """Whether deliveries were excluded from loss in every publish stage."""
+    """True if every publish stage excluded deliveries from loss."""
     stages = [stage for stage in measured.stages if stage.kind == "publish"]
     return population.lives or all(name in stage.unjudged for stage in stages)

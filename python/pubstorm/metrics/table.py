@@ -28,7 +28,7 @@ def _is_of_result(column: str) -> bool:
 
 
 def word(column: str, result: Result) -> Cell | None:
-    """What a column shows of a result that is no metric, such as `verdict`; None: it is one."""
+    """The field of a result that a column shows, such as `verdict`; None if it shows a metric."""
     return _WORDS[column](result) if column in _WORDS else None
 
 

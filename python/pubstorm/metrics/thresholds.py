@@ -25,7 +25,7 @@ class Threshold:
     value: float
     source: str
     is_default: bool = False
-    """Whether Pubstorm added it, since the scenario has none about this figure."""
+    """True if Pubstorm added the threshold, since the scenario has none about this figure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.is_empty = True
-        """Whether no value ever came."""
+        """True if no value ever came."""
         self._latest: dict[str, Reading] = {}
         self._left: list[Reading] = []
         self._fresh: set[str] = set()

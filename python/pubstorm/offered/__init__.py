@@ -1,4 +1,4 @@
-"""The load that a plan offers: messages sent and deliveries owed, per second and in all. An
+"""The load that a plan offers: messages sent and expected deliveries, per second and in all. An
 estimate from sampled clients, for preflight and for people; the engine's ledger is exact
 (`crates/plan/src/fan_out.rs`). It knows no host.
 """
@@ -63,7 +63,7 @@ class PhaseLoad:
 
     @property
     def delivered_per_s(self) -> float:
-        """Deliveries owed a second."""
+        """Expected deliveries a second."""
         return sum(flow.delivered_per_s for flow in self.flows)
 
 
@@ -86,7 +86,7 @@ class StageLoad:
 
     @property
     def delivered_per_s(self) -> float:
-        """Deliveries owed a second, in the mean over the stage."""
+        """Expected deliveries a second, in the mean over the stage."""
         return self.delivered_total / seconds if (seconds := self.seconds) else 0
 
     @property
@@ -101,7 +101,7 @@ class StageLoad:
 
     @property
     def delivered_total(self) -> float:
-        """Deliveries owed in the stage."""
+        """Expected deliveries in the stage."""
         return sum(phase.delivered_per_s * phase.seconds for phase in self.phases)
 
 

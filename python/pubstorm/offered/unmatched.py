@@ -142,7 +142,7 @@ def _spread(count: int) -> Sequence[int]:
 
 
 def _publishes(population: Population, topic: str, wanted: str) -> bool:
-    """Whether a topic template has a value that a filter matches, for any client."""
+    """Returns True if a filter matches a value of a topic template, for any client."""
     texts = _without_group(wanted).split("/")
     try:
         levels = template_of(population, topic).levels()
@@ -171,5 +171,5 @@ def _without_group(wanted: str) -> str:
 
 
 def _is_of_broker(wanted: str) -> bool:
-    """Whether the broker itself publishes what a filter asks for."""
+    """Returns True if a filter is for topics that the broker itself publishes."""
     return wanted.startswith("$") and not wanted.startswith("$share/")

@@ -267,7 +267,7 @@ class _Course:
 
     @property
     def _deliveries_per_s(self) -> float:
-        """Deliveries due a second; messages where nobody receives."""
+        """Deliveries due a second; messages due if no population receives any."""
         return self.due.received_per_s or self.due.sent_per_s
 
     def _turn(self, tick: Tick, shortfall: _Shortfall | None) -> None:
@@ -297,8 +297,8 @@ class _Course:
             self.evidence.append(f"the mean latency was {mean} at its end")
 
     def _shortfall(self, end: int, starved_s: float = 0.0) -> _Shortfall | None:
-        """What was not carried in the window before `end`, the largest part first. Nothing is due
-        in `starved_s`."""
+        """Returns the largest shortfall of the load in the window before `end`, or None if the
+        load was carried. Nothing is due in `starved_s`."""
         found = []
         for name, (per_s, what) in _CARRIED.items():
             came = self._sums[name][end] - self._sums[name][end - self._window]

@@ -89,7 +89,7 @@ def load_due(
 
 
 def fan_out(totals: Totals, stage: int, receivers: Iterable[int]) -> dict[int, float]:
-    """Deliveries owed to the receivers for each message that a population sent in a stage."""
+    """Expected deliveries to the receivers for each message that a population sent in a stage."""
     judged, sums = set(receivers), totals.stage(stage)
     owed: dict[int, int] = {}
     for (source, to), flow in sums.flows.items():

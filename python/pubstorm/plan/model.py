@@ -273,7 +273,7 @@ class Population(Frozen):
     will: Will | None
     """Message the broker sends when the client dies."""
     end: Literal["disconnect", "abort"] = "disconnect"
-    """How a client ends its connection when it leaves."""
+    """The end of a client's connection when the client leaves."""
     connect_timeout_ns: U64
     """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
     reconnect: Reconnect | None
@@ -281,7 +281,7 @@ class Population(Frozen):
     read_rate_per_s: float | None
     """Messages a second that a client takes from its socket at most; null: no limit."""
     delayed_acks: bool = False
-    """Whether the kernel delays its acknowledgements of what a client receives
+    """True if the kernel delays its acknowledgements of bytes that a client receives
     (`TCP_QUICKACK` off)."""
     lifetime: Lifetime | None = None
     """How long a client stays once it is ready; null: until it is told to go."""

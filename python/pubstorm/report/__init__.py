@@ -49,7 +49,7 @@ def write_reports(directory: Path, write: Write) -> Iterator[str]:
 
 
 def is_stored(directory: Path) -> bool:
-    """Whether a directory has the result of a run, a series or a search."""
+    """Returns True if a directory has the result of a run, a series or a search."""
     return any((directory / file).exists() for file in (RESULT_FILE, SERIES_FILE, SEARCH_FILE))
 
 

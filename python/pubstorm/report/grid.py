@@ -21,7 +21,7 @@ class Grid:
 
     @property
     def title(self) -> str:
-        """What the axis is called."""
+        """Name of the axis."""
         return "step" if self.path is None else _name(self.path)
 
     def at(self, step: SeriesStep) -> str:

@@ -31,7 +31,7 @@ class KeyFigure:
     metrics: tuple[str, ...] = ()
     """Metrics of thresholds that are about it."""
     status: Status | None = None
-    """Whether it is good or bad; None: nothing says so."""
+    """Good or bad; None if nothing says so."""
 
 
 def key_figures(result: Result) -> list[KeyFigure]:
@@ -75,7 +75,7 @@ def _present(result: Result) -> Iterator[KeyFigure]:
 
 
 def _passing(result: Result) -> Iterator[KeyFigure]:
-    """How fast clients came and went."""
+    """Rates at which clients connected and left."""
     came = [stage for stage in result.stages if stage.connects_per_s]
     if came:
         took_s = sum(stage.duration_s for stage in came)
@@ -105,7 +105,7 @@ def _losses(result: Result) -> Iterator[KeyFigure]:
         return
     lost = sum(p.lost_total for p in populations)
     share = lost / expected if expected else 0.0
-    note = f"{share_text(share)} of {count_text(expected)} deliveries owed"
+    note = f"{share_text(share)} of {count_text(expected)} expected deliveries"
     # Loss that a threshold allows is as it says.
     status = Status.FAIL if lost and result.verdict.status is not Status.PASS else None
     yield KeyFigure("messages lost", count_text(lost), note, ("lost", "loss"), status)

@@ -31,7 +31,7 @@ START_MS = 31 * 24 * 3_600_000
 """Start of every run on the time axis: the first of a month. It cannot be zero, for Plotly takes a
 number of up to four digits for a year."""
 HOVER = "%{fullData.name}: %{y:,.5~r}"
-"""What the pointer shows of a point, before the unit."""
+"""Text under the pointer at a point, before the unit."""
 NO_MORE = "<extra></extra>"
 """Keeps Plotly from adding a box with the name."""
 GRID = "rgba(128,136,148,0.25)"
@@ -61,7 +61,7 @@ class Plot:
     linked: bool = False
     """Whether its horizontal axis is moved together with those of the other linked plots."""
     is_flat: bool = False
-    """Whether it shows nothing but zeros."""
+    """Returns True if all values are zero."""
 
 
 TIME_FORMATS = (

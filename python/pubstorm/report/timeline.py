@@ -60,7 +60,7 @@ UNITS = {
     "us": " ms",
     "s": " s",
 }
-"""What the pointer shows behind a value."""
+"""Text under the pointer behind a value."""
 GAP = 3.5
 """Times the usual time between two readings after which there is a gap."""
 
@@ -81,7 +81,7 @@ class _Line:
 
     @property
     def is_flat(self) -> bool:
-        """Whether it is zero throughout."""
+        """Returns True if all values are zero."""
         return not any(self.track.values)
 
 
@@ -128,7 +128,7 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
 
 @dataclass(frozen=True)
 class _Rhythm:
-    """When things were read, to tell where readings are missing."""
+    """Instants of readings, to find missing ones."""
 
     instants: Mapping[str, Sequence[float]]
     """Of each source of the load, the ends of its intervals."""

@@ -23,7 +23,7 @@ LOOK_S = 2.0
 REMOVE_S = 15.0
 """How long removing from a target may take."""
 SESSION_TRIES = 2
-"""How often sessions are ended that are there still."""
+"""Attempts to end sessions that remain."""
 GRACE_S = 1.0
 """What a step may take beyond its deadline until it is given up."""
 TARGETS_MAX = 16

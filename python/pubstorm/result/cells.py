@@ -14,7 +14,7 @@ Bound = Literal["exact", "at_least", "none"]
 
 
 class Estimate(Value):
-    """What a search found, and how surely."""
+    """The answer of a search, with its certainty."""
 
     value: float
     """In the unit; of several repeats the mean."""
@@ -24,7 +24,7 @@ class Estimate(Value):
     high: float
     """Upper end: of the confidence interval, or the smallest value that broke."""
     repeats: int = 1
-    """How often it was looked for."""
+    """Number of searches."""
     bound: Bound = "exact"
     """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
     or only a lower value held again: `low` and `high` are no confidence interval."""
@@ -77,11 +77,11 @@ class Cell(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to show."""
+        """True if the cell is empty."""
         return self.value is None and not self.word
 
 
 def are_figures(cells: Sequence[Cell]) -> bool:
-    """Whether a column is set flush right: it has figures, and no word."""
+    """Returns True if a column is set flush right: it has figures, and no word."""
     said = [cell for cell in cells if not cell.is_empty]
     return bool(said) and all(cell.value is not None for cell in said)

@@ -81,7 +81,7 @@ class ThresholdOutcome(Value):
     text: str
     """What was found, in words."""
     default: bool = False
-    """Whether Pubstorm added the condition, since the scenario has none about this figure."""
+    """True if Pubstorm added the condition, since the scenario has none about this figure."""
 
     @property
     def label(self) -> str:

@@ -31,7 +31,7 @@ class PopulationResult(Counters):
     asked_max: int | None = None
     """Most clients that were to be there at once; null: all that were planned."""
     acknowledged: bool = True
-    """Whether it publishes anything that is acknowledged: with QoS 1 or 2."""
+    """True if it publishes messages that are acknowledged: with QoS 1 or 2."""
     lives: bool = False
     """Whether clients leave by themselves when their time is over."""
     connected_max: int = 0
@@ -55,11 +55,11 @@ class PopulationResult(Counters):
     closed_loop: bool = False
     """Whether any of its publications is closed loop."""
     expected_total: int = 0
-    """Deliveries owed to its clients."""
+    """Expected deliveries to its clients."""
     received_total: int = 0
     """Deliveries seen, each message once for each receiver."""
     lost_total: int = 0
-    """Deliveries owed and not seen when the drain was over."""
+    """Expected deliveries that were not seen when the drain was over."""
     to_come_total: int = 0
     """Deliveries to its clients that were in flight when the run was cut short."""
     duplicate_total: int = 0
@@ -102,9 +102,9 @@ class FlowResult(FlowCounters):
     to: str
     """The receiving population."""
     lost_total: int
-    """Deliveries owed and not seen when the drain was over."""
+    """Expected deliveries that were not seen when the drain was over."""
     in_flight_total: int = 0
-    """Deliveries that were owed and in flight when the run was cut short."""
+    """Expected deliveries that were in flight when the run was cut short."""
     surplus_total: int
     """Deliveries seen beyond those owed, which only a ledger cut short makes."""
     latency_us: LatencyPair
@@ -161,9 +161,9 @@ class StageFlow(FlowCounters):
     """Levels at which the clients publish or subscribe, the lower of both; several where they
     differ."""
     lost_total: int
-    """Deliveries owed and not seen when the drain was over."""
+    """Expected deliveries that were not seen when the drain was over."""
     in_flight_total: int = 0
-    """Deliveries that were owed and in flight when the run was cut short."""
+    """Expected deliveries that were in flight when the run was cut short."""
 
 
 class StageResult(Value):

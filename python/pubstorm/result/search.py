@@ -75,7 +75,7 @@ class SearchAnswer(Value):
     """Who set the limit at the smallest value beyond the answer; none: the bound of the search was
     reached; null: nothing could be counted."""
     confirmed: bool | None = None
-    """Whether the value of `best` held when it was played again; null: it was not."""
+    """True if the value of `best` held when it was played again; null: it was not."""
     confirmed_at: float | None = None
     """The value at which it held then, in the unit of the search, with the digits of a trial."""
     best_point: int | None = None

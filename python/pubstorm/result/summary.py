@@ -30,7 +30,7 @@ class Sampler(Value):
     acknowledged (of QoS 0 sent), deliveries received."""
     of: int | None
     """How often it was tried: connections begun, filters answered, messages sent (of QoS 0 due),
-    deliveries owed; null: nobody can say, since its clients come and go."""
+    expected deliveries; null: not known, since its clients come and go."""
     mean_us: float | None = None
     """Mean response time: from the start of TCP to CONNACK, from the instant a message was due to
     its acknowledgement or delivery; null: there is no answer to wait for, or none came."""

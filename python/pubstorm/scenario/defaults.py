@@ -38,11 +38,11 @@ class Default:
     replaced_by: frozenset[str]
     """Metrics about the same figure: a threshold about one of them replaces the default."""
     concerns: Callable[[Population], bool]
-    """Whether clients of a population or share have the figure at all."""
+    """Returns True if clients of a population or share have the figure."""
     exempts: Callable[[Population], bool]
-    """Whether the figure of these clients is not 0 by design."""
+    """Returns True if the figure of these clients is not 0 by design."""
     publishing: bool = True
-    """Whether the figure needs messages of a publish stage."""
+    """True if the figure needs messages of a publish stage."""
 
 
 def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:

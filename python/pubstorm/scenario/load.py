@@ -102,7 +102,7 @@ class _Loading:
         self.lines = document.lines
         self.lenient = False
         self.resolved_at: set[Path] = set()
-        """Where secrets stand that the scenario refers to."""
+        """Paths of the secrets that the scenario refers to."""
         self.overridden: dict[Path, str] = {}
         self.left_out: tuple[str, ...] = ()
         self.problems = [
@@ -267,7 +267,7 @@ class _Loading:
         return Problem(f"{self.file}:{line or self.lines.get(shown, 1)}", written, message, hint)
 
     def _quotes_a_secret(self, path: Path, message: str) -> bool:
-        """Whether a message names what it found, which is a secret."""
+        """Returns True if a message quotes the value that it found, which is a secret."""
         if not is_secret(path) and path not in self.resolved_at:
             return False
         value: object = self.data

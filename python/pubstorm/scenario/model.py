@@ -73,8 +73,8 @@ class Scenario(Part):
     stages: tuple[Stage, ...] = Field(DEFAULT_STAGES, min_length=1)
     """What happens, in order. Default: connect, then publish for 10s."""
     drain: Duration = 5 * SECOND_NS
-    """How long without progress it waits for messages under way after a publish stage; in all, at
-    most 20 times that."""
+    """Longest wait without progress for messages in flight after a publish stage. The whole wait
+    lasts at most 20 times as long."""
     stall_after: PositiveDurationOrNever = 10 * SECOND_NS
     """A subscriber that gets nothing for so long while messages are due to it has stalled, and is
     named; or `never`. Not looked for over bridges."""

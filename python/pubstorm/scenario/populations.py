@@ -226,7 +226,7 @@ class PopulationShare(Part):
     will: Will | None = None
     """Message that the broker sends when a client dies."""
     end: Ending | None = None
-    """How a client ends its connection: see `end` of a population."""
+    """The end of a client's connection: see `end` of a population."""
     connect_timeout: PositiveDuration | None = None
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = None
@@ -235,7 +235,7 @@ class PopulationShare(Part):
     """Messages a second that a client takes from its socket at most: a slow subscriber. At a
     publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
     tcp_acks: TcpAcks | None = None
-    """When the kernel acknowledges what a client receives: see `tcp_acks` of a population."""
+    """TCP acknowledgements of received bytes: see `tcp_acks` of a population."""
     subscriptions: tuple[Subscription, ...] | None = None
     """What each client subscribes to."""
     publications: tuple[Publication, ...] | None = None
@@ -280,8 +280,8 @@ class Population(Part):
     """Message that the broker sends when a client dies. Subscribers of its topic are expected to
     receive it whenever a connection ends without DISCONNECT."""
     end: Ending = "disconnect"
-    """How a client ends its connection when a stage, a change or its lifetime ends it: with
-    DISCONNECT, or with `abort`, a reset of the connection as from a device that loses power."""
+    """The end of a client's connection by a stage, a change or its lifetime: with DISCONNECT, or
+    with `abort`, a reset of the connection as from a device that loses power."""
     connect_timeout: PositiveDuration = 10 * SECOND_NS
     """Longest wait for the connection and all subscriptions of a client."""
     reconnect: OptionalReconnect = Reconnect()
@@ -290,8 +290,8 @@ class Population(Part):
     """Messages a second that a client takes from its socket at most: a slow subscriber. At a
     publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
     tcp_acks: TcpAcks = "kernel"
-    """When the kernel acknowledges in TCP what a client receives: as it does by itself, or
-    `delayed` (`TCP_QUICKACK` off), which is cheaper where messages come fast."""
+    """TCP acknowledgements of bytes that a client receives: as the kernel chooses, or `delayed`
+    (`TCP_QUICKACK` off), which costs less if messages come fast."""
     subscriptions: tuple[Subscription, ...] = ()
     """What each client subscribes to."""
     publications: tuple[Publication, ...] = ()

@@ -31,7 +31,7 @@ class References:
         self.problems: list[tuple[Path, str, str | None]] = []
         """References that lead nowhere: path, message and hint."""
         self.paths: set[Path] = set()
-        """Where references stood."""
+        """Paths of the references."""
         self._folder = folder
         self._lenient = lenient
 
@@ -89,7 +89,7 @@ def redacted_override(override: str) -> str:
 
 
 def _spans(node: yaml.Node, path: Path) -> Iterator[tuple[int, int]]:
-    """Where the secrets of a document stand."""
+    """Paths of the secrets of a document."""
     match node:
         case yaml.MappingNode():
             for key, value in node.value:
@@ -104,7 +104,7 @@ def _spans(node: yaml.Node, path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _read(kind: str, name: str, folder: FilePath) -> str:
-    """What a reference leads to; raises OSError or ValueError with the reason why not."""
+    """Returns the text that a reference leads to. Raises OSError or ValueError if there is none."""
     if kind == "env":
         if name not in os.environ:
             raise ValueError("this environment variable is not set")

@@ -65,8 +65,8 @@ class Connect(Step):
     parallelism: Parallelism | None = None
     """Connections under way at once. Default: 100 where no rate is given, else no limit."""
     timeout: PositiveDuration = 30 * SECOND_NS
-    """How long it waits after the last start, or after the last time that more clients were ready
-    than before. At three times that, and 0.1 s for each client, it ends in any case."""
+    """Longest wait after the last start, or after the last time that more clients were ready than
+    before. After three times as long, and 0.1 s for each client, the stage ends in any case."""
     clients: Annotated[
         Annotated[Mapping[Text, ClientsOrPart], _OrOneForAll()] | None,
         BeforeValidator(_by_population),

@@ -13,7 +13,7 @@ from pubstorm.verdict.watched_findings import processes_at_limit
 MIN_WINDOW_USE = 0.9
 """Share of a closed loop's windows in use from which the window sets the limit."""
 QUEUEING_FACTOR = 10
-"""How much longer than the shortest a usual round trip is, from which messages have queued."""
+"""Ratio of the median round trip to the shortest from which messages have queued."""
 FULL_SHARE = 0.9
 """Share of the processors that a broker can use from which the broker, and not the window, limits a
 closed loop. The broker has idle moments while every window waits for its round trip."""

@@ -85,8 +85,8 @@ fn receivers_and_streams_are_kept_apart() {
     assert_eq!(ledger.pairs(), 3);
 }
 
-/// Where the next delivery lies, from the place after the last one: mostly there, else before it
-/// or behind it.
+/// Distance of the next delivery from the place after the last one: mostly 0, else negative or
+/// positive.
 fn step() -> impl Strategy<Value = i64> {
     prop_oneof![4 => Just(0i64), 1 => 1i64..300, 2 => -5i64..0, 2 => -700i64..0]
 }

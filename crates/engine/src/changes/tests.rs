@@ -65,7 +65,7 @@ fn naive(mut present: u32, said: &[Said]) -> (Vec<Seen>, u32) {
     (seen, present)
 }
 
-/// What one agent does of it, looking at the clock after each of `waits`.
+/// The steps of one agent that looks at the clock after each of `waits`.
 fn played(shard: Shard, mut present: u32, said: &[Said], waits: &[u64]) -> (Vec<Seen>, u32) {
     let setup = setup(shard);
     let first_client = setup.populations[1].first_client;

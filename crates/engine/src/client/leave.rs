@@ -1,6 +1,6 @@
-//! How a client leaves: with DISCONNECT behind everything it has sent. Where its socket has no room
-//! for that, it stays until there is room or its patience is over, and reads what comes meanwhile
-//! away, so that a broker that waits for it goes on.
+//! Ends a client's connection with DISCONNECT behind everything that the client has sent. If the
+//! socket has no room for these bytes, the client waits for room, 2 s at most. Meanwhile it reads
+//! and discards, so that a broker that waits for the client can continue.
 
 use plan::{End, Reason, SECOND_NS};
 
@@ -9,10 +9,10 @@ use super::{Client, Phase};
 use crate::shared::Shared;
 use crate::stream::Halt;
 
-/// How long a leaving client waits for room.
+/// Longest wait of a leaving client for room, in nanoseconds.
 pub const LEAVE_NS: u64 = 2 * SECOND_NS;
 
-/// What a leaving client does once it has left.
+/// The next state of a client that has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Nothing.

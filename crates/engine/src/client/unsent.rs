@@ -52,7 +52,7 @@ impl Unsent {
     }
 }
 
-/// Where the packet begins that the byte at `offset` belongs to.
+/// Offset of the packet that contains the byte at `offset`.
 fn boundary(version: Version, packets: &[u8], offset: usize) -> usize {
     let mut at = 0;
     while let Ok(Decoded::Packet { len, .. }) = decode(version, &packets[at..]) {

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::Client;
 use crate::shared::Shared;
 
-/// How a connection ended without DISCONNECT.
+/// Reason for an end of a connection without DISCONNECT.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Death {
     /// This agent reset the connection.
@@ -30,7 +30,8 @@ impl Wills {
         self.leaving = leaving.to_vec();
     }
 
-    /// Whether a population is to receive every will. A population that leaves receives some.
+    /// Returns `true` if a population is expected to receive every will. A population that leaves
+    /// receives some.
     pub fn are_expected_by(&self, population: usize) -> bool {
         !self.leaving.contains(&population)
     }

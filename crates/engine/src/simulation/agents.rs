@@ -16,7 +16,7 @@ use crate::setup::Setup;
 
 /// All agents of a run.
 pub struct Agents {
-    /// What they share.
+    /// The network that the agents share.
     pub network: Rc<RefCell<Network>>,
     agents: Vec<Agent>,
 }
@@ -59,7 +59,7 @@ impl Agents {
         self.network.borrow().now_ns
     }
 
-    /// How many there are.
+    /// Number of agents.
     pub fn count(&self) -> usize {
         self.agents.len()
     }
@@ -73,12 +73,12 @@ impl Agents {
         }
     }
 
-    /// Whether all have ended.
+    /// Returns `true` once all agents have ended.
     pub fn have_ended(&self) -> bool {
         self.agents.iter().all(|agent| agent.event_loop.is_none())
     }
 
-    /// Plays until there is a snapshot or it is `until_ns`; returns what was told.
+    /// Plays until an agent sends a snapshot, or until `until_ns`. Returns the snapshots.
     pub fn play(&mut self, until_ns: u64) -> Vec<Snapshot> {
         loop {
             let mut next_ns = until_ns;

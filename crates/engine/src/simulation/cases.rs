@@ -9,7 +9,7 @@ use testkit::Rng;
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
 
-/// What is played.
+/// A plan, and the circumstances in which it is played.
 #[derive(Clone)]
 pub struct Case {
     /// The plan.
@@ -19,9 +19,9 @@ pub struct Case {
     /// Populations whose deliveries are expected as received: the stage, how long after its start,
     /// the population.
     pub unjudged: Vec<(usize, u64, usize)>,
-    /// How many agents play it.
+    /// Number of agents that play the plan.
     pub agents: u32,
-    /// How bad the weather is.
+    /// Kind of the weather.
     pub climate: Climate,
     /// The weather.
     pub weather: Weather,
@@ -104,12 +104,12 @@ impl Case {
         commands
     }
 
-    /// Whether deliveries to a population are expected as received in some stage.
+    /// Returns `true` if a stage excludes deliveries to a population from loss.
     pub fn is_unjudged(&self, population: usize) -> bool {
         self.unjudged.iter().any(|unjudged| unjudged.2 == population)
     }
 
-    /// Whether the clients of a population are all there from its connect stage on.
+    /// Returns `true` if all clients of a population stay from its connect stage on.
     pub fn is_static(&self, population: usize) -> bool {
         let changes = |action: &ChangeAction| !matches!(action, ChangeAction::Rate { .. });
         let beyond = self.changes.iter().any(|c| c.2 == population && changes(&c.3));

@@ -1,5 +1,5 @@
-//! What must hold of every simulated run, whatever has gone wrong in it: the invariants of the
-//! engine, checked against what has gone over the wire.
+//! Checks the invariants of the engine after a simulated run, whatever has gone wrong in it,
+//! against the bytes on the wire.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::course::Run;
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client};
 
-/// What the snapshots of a run come to.
+/// The sums of the snapshots of a run.
 #[derive(PartialEq)]
 pub struct Totals {
     /// By population.
@@ -138,7 +138,7 @@ fn snapshots_follow_each_other(run: &Run) {
     }
 }
 
-/// At the end nobody is connected, and nothing is open, due or in flight.
+/// At the end no client is connected, and nothing is open, due or in flight.
 fn nothing_is_left(run: &Run, totals: &Totals) {
     let network = run.network();
     for agent in 0..run.case.agents as usize {
@@ -153,7 +153,7 @@ fn nothing_is_left(run: &Run, totals: &Totals) {
     assert_eq!(connected, 0, "no target has a client");
 }
 
-/// Every attempt is accepted or fails, unless its client was told to go meanwhile.
+/// Every attempt is accepted or fails, unless its client had to leave meanwhile.
 fn attempts_add_up(run: &Run, totals: &Totals) {
     for counters in &totals.counters {
         let ended = counters.connected_total + counters.connect_failed_total;
@@ -256,7 +256,7 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
     }
 }
 
-/// What is expected follows from what was sent, and what is received from what was read.
+/// Expected deliveries follow from the messages sent, received ones from the messages read.
 fn deliveries_add_up(run: &Run, totals: &Totals) {
     let (expected, received) = (expected_by_wire(run), received_by_wire(run, |_| 1));
     let copies = received_by_wire(run, u64::cast_signed);
@@ -302,7 +302,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
     }
 }
 
-/// What a population has of shared groups.
+/// The shared groups of a population.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
     None,
@@ -417,7 +417,7 @@ fn sent_while_leaving(weather: &Weather) -> u64 {
     weather.room.0 as u64 * round_trips
 }
 
-/// Where nothing goes wrong, everybody is connected and leaves in good order, every stage ends and
+/// If nothing goes wrong, every client connects and leaves in good order, every stage ends and
 /// every message arrives.
 fn nothing_goes_wrong(run: &Run, totals: &Totals) {
     let is_slow = run.case.climate == Climate::Narrow

@@ -9,27 +9,27 @@ use super::network::Network;
 use super::peer::Peer;
 use super::weather::{MS, S};
 
-/// When simulated runs begin.
+/// Instant at which simulated runs begin, in nanoseconds.
 pub const START_NS: u64 = 1_000 * S;
-/// How long before its beginning a stage is announced.
+/// Time between the command for a stage and the begin of the stage.
 const LEAD_NS: u64 = 20 * MS;
-/// How much longer than it needs a stage may take, where the broker answers.
+/// Longest time that a stage may take beyond its need if the broker answers.
 const PATIENCE_NS: u64 = 20 * S;
 
 /// Times the patience of a drain that it lasts at most: clients with a lifetime and a will never
 /// cease to receive.
 const DRAINS_MAX: u64 = 200;
 
-/// What came of a run.
+/// A run, and its results.
 pub struct Run {
-    /// What was played.
+    /// The case that was played.
     pub case: Case,
     /// All snapshots.
     pub snapshots: Vec<Snapshot>,
     /// Stages that the controller had to close or to leave behind.
     pub overrun: Vec<usize>,
     agents: Agents,
-    /// What each agent said last.
+    /// Stage and settled state in the last snapshot of each agent.
     last: Vec<Option<(Option<usize>, bool)>>,
 }
 
@@ -156,7 +156,7 @@ impl Run {
     }
 }
 
-/// How long a stage takes at least.
+/// Least duration of a stage.
 fn span_ns(plan: &Plan, index: usize) -> u64 {
     let stage = &plan.stages[index];
     let clients: u32 = stage.populations.iter().map(|&p| plan.populations[p].clients).sum();

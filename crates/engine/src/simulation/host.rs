@@ -1,4 +1,4 @@
-//! What the engine sees of the simulated machine: handles on the network that all agents and their
+//! The simulated machine as the engine uses it: handles on the network that all agents and their
 //! broker share.
 
 use std::cell::RefCell;

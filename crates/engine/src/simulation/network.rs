@@ -22,11 +22,11 @@ const CALL_NS: usize = 2_000;
 pub struct Network {
     /// The present.
     pub now_ns: u64,
-    /// What may go wrong.
+    /// Faults that may happen.
     pub weather: Weather,
     /// The other end of every connection.
     pub peer: Peer,
-    /// What went over every connection.
+    /// Record of all connections.
     pub wire: Wire,
     /// Most bytes that an agent has read between two waits.
     pub read_most: usize,
@@ -53,7 +53,7 @@ enum Event {
     KeepAlive,
 }
 
-/// What one agent has of its machine.
+/// The machine of one agent.
 #[derive(Default)]
 struct Machine {
     descriptors: usize,
@@ -74,7 +74,7 @@ struct Connection {
     latency_ns: u64,
     up: Pipe,
     down: Pipe,
-    /// What has arrived at the client and is not read.
+    /// Bytes that have arrived at the client and are not read.
     receive: VecDeque<u8>,
     receive_max: usize,
     /// The end of the stream has arrived behind it.
@@ -141,7 +141,7 @@ impl Network {
         self.connections.len()
     }
 
-    /// How often an agent has waited.
+    /// Number of waits of an agent.
     pub fn waits_total(&self, agent: usize) -> u64 {
         self.machines[agent].waits_total
     }
@@ -151,7 +151,7 @@ impl Network {
         self.machines[agent].woken = true;
     }
 
-    /// Whether a wait of this agent returns at once.
+    /// Returns `true` if a wait of this agent ends at once.
     pub fn has_news(&self, agent: usize) -> bool {
         let machine = &self.machines[agent];
         machine.woken || !machine.news.is_empty()
@@ -506,7 +506,7 @@ impl Pipe {
         self.items.push_back((arrives_ns, arrival));
     }
 
-    /// When its front arrives, if no event waits for that yet.
+    /// Arrival of the first item, unless an event is scheduled for it already.
     fn next_ns(&mut self) -> Option<u64> {
         let at_ns = self.items.front().filter(|_| !self.is_scheduled)?.0;
         self.is_scheduled = true;

@@ -9,7 +9,7 @@ use testkit::{Broker, LinkId};
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
 
-/// What arrives at an end.
+/// An item that arrives at an end.
 #[derive(Debug)]
 pub enum Arrival {
     /// Bytes.
@@ -18,7 +18,7 @@ pub enum Arrival {
     End,
 }
 
-/// What the broker does to a connection.
+/// An action of the broker on a connection.
 #[derive(Debug)]
 pub enum Output {
     /// Writes bytes.
@@ -29,7 +29,7 @@ pub enum Output {
     Reset,
 }
 
-/// How the broker behaves on a connection.
+/// Behaviour of the broker on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// As a broker does.
@@ -52,7 +52,7 @@ pub enum Manner {
 pub struct Peer {
     /// The broker.
     pub broker: Broker,
-    /// What it does next, in order.
+    /// Its next actions, in order.
     pub output: VecDeque<(usize, Output)>,
     /// Connections that the broker has ended without being asked to.
     pub ended_total: u64,
@@ -88,7 +88,7 @@ impl Peer {
         Self { broker, output: VecDeque::new(), ended_total: 0, lines, connections }
     }
 
-    /// Whether the broker has not closed the connection.
+    /// Returns `true` until the broker closes the connection.
     pub fn has(&self, connection: usize) -> bool {
         self.lines.contains_key(&connection)
     }

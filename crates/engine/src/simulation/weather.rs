@@ -1,6 +1,6 @@
-//! What may go wrong in a simulated network, drawn from a seed: how connections open, how broker
-//! and kernel behave on them, and faults at an instant. It counts what has gone wrong, so that the
-//! tests can say that a case was reached.
+//! Draws the faults of a simulated network from a seed: outcomes of connection attempts, behaviour
+//! of broker and kernel, and faults at an instant. It counts each kind of fault, so that the tests
+//! can check that a case was reached.
 
 use std::collections::BTreeMap;
 
@@ -32,15 +32,15 @@ pub struct Weather {
     pub gulp_ns: u64,
     /// Time between two looks of the broker for silent clients.
     pub keep_alive_check_ns: u64,
-    /// What goes wrong, and how long after the beginning.
+    /// Faults, each with its time after the beginning in nanoseconds.
     pub faults: Vec<(u64, Fault)>,
     /// Nothing listens before this instant.
     pub refuse_until_ns: u64,
-    /// How often each kind of trouble has come.
+    /// Number of faults by kind.
     pub seen: BTreeMap<&'static str, u64>,
 }
 
-/// How bad the weather is.
+/// Kinds of weather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Climate {
     /// Nothing goes wrong, and everything has room.
@@ -51,7 +51,7 @@ pub enum Climate {
     Storm,
 }
 
-/// How an attempt to connect ends.
+/// Outcome of an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// It is accepted.
@@ -66,14 +66,14 @@ pub enum Opening {
     NoPorts,
 }
 
-/// What goes wrong at an instant.
+/// A fault at an instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// The broker ends, and is back after a time.
     Restart {
         /// That time.
         down_ns: u64,
-        /// Whether it has forgotten its sessions.
+        /// `true` if the broker loses its sessions.
         forgets: bool,
     },
     /// The broker does nothing on some connections for a time.
@@ -85,9 +85,9 @@ pub enum Fault {
     },
     /// The broker ends some connections.
     Hang {
-        /// How many.
+        /// Share of the connections.
         per_cent: usize,
-        /// How.
+        /// Manner of the end.
         manner: Manner,
     },
     /// The machine of the agents stands still for a time.
@@ -97,7 +97,7 @@ pub enum Fault {
     },
     /// The broker writes messages to every client, without end.
     Flood {
-        /// How much, to each.
+        /// Bytes to each client.
         bytes: usize,
     },
 }
@@ -189,7 +189,7 @@ impl Weather {
         *self.seen.entry(kind).or_default() += 1;
     }
 
-    /// How the next attempt ends.
+    /// Draws the outcome of the next attempt.
     pub fn opening(&mut self, now_ns: u64, rng: &mut Rng) -> Opening {
         if now_ns < self.refuse_until_ns {
             return Opening::Refused;
@@ -210,7 +210,7 @@ impl Weather {
         Opening::Accepted
     }
 
-    /// How the broker behaves on the next connection.
+    /// Draws the broker's behaviour on the next connection.
     pub fn manner(&mut self, rng: &mut Rng) -> Manner {
         for at in 0..self.manners.len() {
             let (manner, per_cent) = self.manners[at];
@@ -235,7 +235,7 @@ impl Weather {
         (room(), room())
     }
 
-    /// How many bytes the broker reads at once.
+    /// Draws the number of bytes that the broker reads at once.
     pub fn gulp(&self, rng: &mut Rng) -> usize {
         if self.gulp_max == 0 { usize::MAX } else { 1 + rng.below(self.gulp_max) }
     }

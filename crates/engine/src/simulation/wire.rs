@@ -1,4 +1,4 @@
-//! What has gone over the simulated connections, read apart from the engine: the messages that
+//! Decodes the bytes of the simulated connections, independently of the engine: the messages that
 //! clients have written and read, each by its stamp.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ pub type Client = (usize, u32);
 /// A message: its stream and its place there.
 pub type Place = (u64, u32);
 
-/// What has gone over all connections.
+/// Messages, packets and bytes of all connections.
 #[derive(Default)]
 pub struct Wire {
     ways: FxHashMap<(usize, bool), Way>,
-    /// How often clients have written each message in full, and at which QoS.
+    /// Number of times that clients have written each message in full, and its QoS.
     pub sent: BTreeMap<Place, (u64, QoS)>,
-    /// How often each client has read each message in full.
+    /// Number of times that each client has read each message in full.
     pub received: BTreeMap<(Client, Place), u64>,
     /// Wills that each client has read in full, by the index of the population in their topic.
     pub wills: BTreeMap<(Client, usize), u64>,

@@ -180,7 +180,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Whether no other population may have members of the group at the same target.
+    /// Returns `true` if no other population may have members of the group at the same target.
     fn is_alone(&self, p: usize) -> bool {
         let at = |q: usize| self.plan.populations[q].at;
         let targets = |q: usize| at(q).first..at(q).first + at(q).count;

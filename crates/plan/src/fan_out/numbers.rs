@@ -96,7 +96,7 @@ impl Numbers {
         unconditional && self.from == first && self.count() == count
     }
 
-    /// Whether it holds a number that `other` holds too.
+    /// Returns `true` if both sets hold a number.
     pub fn meets(&self, other: &Self) -> bool {
         let mut both = self.clone();
         both.limit(other.from, other.to);

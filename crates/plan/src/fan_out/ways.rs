@@ -51,7 +51,7 @@ impl Ways {
 }
 
 impl FanOut {
-    /// Whether some clients of a population are members of shared groups.
+    /// Returns `true` if some clients of a population are members of shared groups.
     #[must_use]
     pub fn has_groups(&self, population: usize) -> bool {
         !self.populations[population].groups.is_empty()
@@ -78,14 +78,14 @@ impl FanOut {
 }
 
 impl PopulationFilters {
-    /// Whether some target may hold clients of both populations.
+    /// Returns `true` if a target may hold clients of both populations.
     fn is_near(&self, other: &Self) -> bool {
         let (Some(one), Some(other)) = (self.at, other.at) else { return true };
         one.first < other.first + other.count && other.first < one.first + one.count
     }
 
-    /// Whether exactly one client gets each message on `topic` for a group: no member has another
-    /// way to get it.
+    /// Returns `true` if exactly one client gets each message on `topic` for a group: no member has
+    /// another way to get it.
     pub(super) fn is_apart(&self, group: &Group, topic: &str) -> bool {
         let matching = |filter: &[Level]| Numbers::matching(filter, topic, self.first, self.all);
         let Some(members) = matching(&group.filter) else { return true };

@@ -19,7 +19,7 @@ const FILTERS: [&str; 10] = [
     "$share/k/b/#",
 ];
 
-/// Whether a concrete filter of these matches a topic, level by level.
+/// Returns `true` if a concrete filter of these matches a topic, level by level.
 fn matches(filter: &str, topic: &str) -> bool {
     let topic: Vec<&str> = topic.split('/').collect();
     let filter: Vec<&str> = filter.split('/').collect();

@@ -19,12 +19,13 @@ READY = "Ready to accept connections"
 
 
 class Redis:
-    """A Redis of the test's own, which keeps nothing."""
+    """A Redis of the test's own, which keeps in a folder what it is asked to save."""
 
-    def __init__(self, binary: str, port: int) -> None:
+    def __init__(self, binary: str, port: int, folder: Path) -> None:
         self.port = port
         self.url = f"redis://127.0.0.1:{port}/0"
         self._words = [binary, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        self._words += ["--dir", str(folder)]
         self.start()
 
     def start(self) -> None:
@@ -38,6 +39,10 @@ class Redis:
                 return
         pytest.fail(f"redis-server does not start: {''.join(said)}")
 
+    def save(self) -> None:
+        """Has what it holds be there after its next start."""
+        self._tell("SAVE", answer=b"+OK")
+
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
@@ -49,20 +54,20 @@ class Redis:
         for access, topic in rights.items():
             self._tell("HSET", f"mqtt_acl:{name}", topic, accesses[access])
 
-    def _tell(self, *words: str) -> None:
+    def _tell(self, *words: str, answer: bytes = b":") -> None:
         command = f"*{len(words)}\r\n" + "".join(f"${len(w)}\r\n{w}\r\n" for w in words)
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             connection.sendall(command.encode())
-            answer = connection.recv(100)
-        assert answer.startswith(b":"), answer
+            found = connection.recv(100)
+        assert found.startswith(answer), found
 
 
 @pytest.fixture
-def redis(unused_port: int) -> Iterator[Redis]:
+def redis(unused_port: int, tmp_path: Path) -> Iterator[Redis]:
     binary = shutil.which("redis-server")
     if binary is None:
         pytest.skip("redis-server is not installed (apt-get install redis-server)")
-    server = Redis(binary, unused_port)
+    server = Redis(binary, unused_port, tmp_path)
     yield server
     server.kill()
 
@@ -146,10 +151,11 @@ def test_while_redis_is_away_nobody_gets_in_and_then_everybody(
     redis.add_user("u", "p", both="a")
     run = start(AWAY.format(url=redis.url))
     run.wait_for("calm")
+    # A Redis that answers before it has the user would have the broker refuse the password.
+    redis.save()
     redis.kill()
     run.wait_for("server_unavailable")
     redis.start()
-    redis.add_user("u", "p", both="a")
     assert run.finish() == 0
     result = run.result()
     late, early = population(result, "late"), population(result, "early")

@@ -24,6 +24,9 @@ impl Feed {
     pub fn socket(context: &zmq::Context, high_water_mark: i32) -> zmq::Socket {
         let socket = context.socket(zmq::PUB).unwrap();
         socket.set_sndhwm(high_water_mark).unwrap();
+        // With its own backlog of 100, 500 connections at once get SYN cookies, and the kernel now
+        // and then resets one of them.
+        socket.set_backlog(1000).unwrap();
         socket.set_linger(0).unwrap();
         socket
     }

@@ -186,8 +186,9 @@ impl Simulation<'_> {
         let targets = |q: usize| at(q).first..at(q).first + at(q).count;
         let near = |q: usize| targets(q).any(|target| targets(p).contains(&target));
         let shares = |q: usize| {
-            let subscriptions = &self.plan.populations[q].subscriptions;
-            subscriptions.iter().any(|s| s.filter.source().starts_with("$share"))
+            let Population { clients, subscriptions, .. } = &self.plan.populations[q];
+            let has_groups = subscriptions.iter().any(|s| s.filter.source().starts_with("$share"));
+            *clients > 0 && has_groups
         };
         !(0..self.plan.populations.len()).any(|q| q != p && near(q) && shares(q))
     }

@@ -6,6 +6,8 @@
 //! mosquitto with `allow_duplicate_messages`), or one copy in all (mosquitto 2.0.11). Both are
 //! allowed [MQTT-3.3.5-1], so deliveries of such groups are expected as received.
 
+use std::slice;
+
 use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
 use crate::template::Level;
@@ -15,18 +17,18 @@ use crate::template::Level;
 pub(super) struct Group {
     pub name: Level,
     pub filter: Vec<Level>,
-    /// One name for all its clients, and no group of another population at the same targets has
-    /// that name.
+    /// The group has one name for all its clients, and no client of another population at the same
+    /// targets is a member of a group with that name.
     pub alone: bool,
 }
 
-/// Ends the arithmetic for groups that other populations share.
+/// Ends the arithmetic for groups that have members in other populations too.
 pub(super) fn mark_groups(populations: &mut [PopulationFilters]) {
     for p in 0..populations.len() {
         for g in 0..populations[p].groups.len() {
-            let name = &populations[p].groups[g].name;
+            let Level::Exact(name) = &populations[p].groups[g].name else { continue };
             let shares = |other: &PopulationFilters| {
-                other.is_near(&populations[p]) && other.groups.iter().any(|g| g.name == *name)
+                other.is_near(&populations[p]) && other.has_members_of(name)
             };
             let shared = populations.iter().enumerate().any(|(q, other)| q != p && shares(other));
             populations[p].groups[g].alone &= !shared;
@@ -82,6 +84,14 @@ impl PopulationFilters {
     fn is_near(&self, other: &Self) -> bool {
         let (Some(one), Some(other)) = (self.at, other.at) else { return true };
         one.first < other.first + other.count && other.first < one.first + one.count
+    }
+
+    /// Returns `true` if a client is a member of a group with this name.
+    fn has_members_of(&self, name: &str) -> bool {
+        let makes = |group: &Group| {
+            Numbers::matching(slice::from_ref(&group.name), name, self.first, self.all).is_some()
+        };
+        self.groups.iter().any(makes)
     }
 
     /// Returns `true` if exactly one client gets each message on `topic` for a group: no member has

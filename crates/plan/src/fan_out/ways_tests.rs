@@ -104,3 +104,15 @@ fn a_group_of_several_populations_at_one_broker_is_expected_as_received() {
     assert_eq!(of(&populations, false), (vec![1, 0], true));
     assert_eq!(of(&populations, true), (vec![0, 0], false));
 }
+
+#[test]
+fn a_group_whose_name_another_population_makes_with_a_variable_is_expected_as_received() {
+    let expected = |filter: &str| {
+        let populations = vec![population(3, 0, &["$share/g1/a"]), population(3, 0, &[filter])];
+        counts(&FanOut::new(&plan(populations, 1, true)), "a", 0)[0]
+    };
+    assert_eq!(expected("$share/g{n%2}/a"), 0);
+    assert_eq!(expected("$share/g{n}/a"), 0);
+    assert_eq!(expected("$share/g1{n}/a"), 1, "no client of the other population makes g1");
+    assert_eq!(expected("$share/h{n}/a"), 1);
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use mqtt::{QoS, topic};
 use plan::{
     Action, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Pacer, Plan, Population,
-    Reason, Shard, Snapshot,
+    Reason, Shard, Snapshot, Template,
 };
 
 use crate::client::LEAVE_NS;
@@ -266,7 +266,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
         let wills = wills_by_wire(run, from, to);
         let read = received.get(&(from, to)).copied().unwrap_or(0) + wills;
         let receiver = &run.plan().populations[to];
-        let sharing = Sharing::of(to, receiver);
+        let sharing = Sharing::of(to, run.plan());
         // A client gets a copy for each of its shared groups.
         let most = match sharing {
             Sharing::None => read,
@@ -313,12 +313,21 @@ enum Sharing {
 }
 
 impl Sharing {
-    fn of(index: usize, population: &Population) -> Self {
-        let filters: Vec<_> = population.subscriptions.iter().map(|s| s.filter.source()).collect();
+    fn of(index: usize, plan: &Plan) -> Self {
         let own = format!("$share/g{index}/");
+        let filters: Vec<_> =
+            plan.populations[index].subscriptions.iter().map(|s| s.filter.source()).collect();
+        let makes = |population: &Population| {
+            let numbers = population.first..population.first + u64::from(population.clients);
+            let name =
+                |filter: &Template| numbers.clone().any(|n| filter.text(n, 0).starts_with(&own));
+            population.subscriptions.iter().any(|subscription| name(&subscription.filter))
+        };
+        let is_alone =
+            !plan.populations.iter().enumerate().any(|(p, other)| p != index && makes(other));
         match filters[..] {
             _ if !filters.iter().any(|filter| filter.starts_with("$share/")) => Self::None,
-            [filter] if filter.starts_with(&own) => Self::One,
+            [filter] if filter.starts_with(&own) && is_alone => Self::One,
             _ => Self::Several,
         }
     }
@@ -347,7 +356,7 @@ fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
                 )
             };
             let mut receivers = (0..population.clients).filter(receives).count() as i64;
-            if Sharing::of(to, population) == Sharing::One {
+            if Sharing::of(to, plan) == Sharing::One {
                 receivers = receivers.min(1);
             }
             *expected.entry((from, to)).or_default() += count * receivers;

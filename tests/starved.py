@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+SPEED = re.compile(r"\bskipped\b|latency")
+"""Figures that are worse on a slower machine, though nothing is wrong."""
 
 
 def passes(code: int, result: dict[str, Any]) -> bool:
     """Returns True if a run passes. On a host that gives agents no processor, a run that meets all
     its thresholds may be invalid instead, with the host as its limit, and a phase that shows it.
-    On one that gives brokers none, they may take too little: messages are left when a stage ends,
-    the host is the limit, and every other threshold is met."""
+    On one that gives brokers none, the run may be too slow: with the host as its limit, it misses
+    no threshold but those of speed."""
     verdict = result["verdict"]
     if (code, verdict["status"]) == (0, "pass"):
         return True
@@ -17,5 +21,5 @@ def passes(code: int, result: dict[str, Any]) -> bool:
     is_starved = any(phase["starved"] for phase in result["phases"])
     found = (code, verdict["status"], verdict["limited_by"])
     if found == (1, "fail", "host"):
-        return unmet == {"skipped == 0"}
+        return all(SPEED.search(expression) for expression in unmet)
     return found == (3, "invalid", "host") and not unmet and is_starved

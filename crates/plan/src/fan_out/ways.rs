@@ -89,7 +89,9 @@ impl PopulationFilters {
     /// Returns `true` if a client is a member of a group with this name.
     fn has_members_of(&self, name: &str) -> bool {
         let makes = |group: &Group| {
-            Numbers::matching(slice::from_ref(&group.name), name, self.first, self.all).is_some()
+            let clients =
+                Numbers::matching(slice::from_ref(&group.name), name, self.first, self.all);
+            clients.is_some_and(|clients| clients.count() > 0)
         };
         self.groups.iter().any(makes)
     }

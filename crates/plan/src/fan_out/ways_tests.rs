@@ -107,12 +107,14 @@ fn a_group_of_several_populations_at_one_broker_is_expected_as_received() {
 
 #[test]
 fn a_group_whose_name_another_population_makes_with_a_variable_is_expected_as_received() {
-    let expected = |filter: &str| {
-        let populations = vec![population(3, 0, &["$share/g1/a"]), population(3, 0, &[filter])];
+    let expected = |filter: &str, clients: u32| {
+        let other = population(clients, 0, &[filter]);
+        let populations = vec![population(3, 0, &["$share/g1/a"]), other];
         counts(&FanOut::new(&plan(populations, 1, true)), "a", 0)[0]
     };
-    assert_eq!(expected("$share/g{n%2}/a"), 0);
-    assert_eq!(expected("$share/g{n}/a"), 0);
-    assert_eq!(expected("$share/g1{n}/a"), 1, "no client of the other population makes g1");
-    assert_eq!(expected("$share/h{n}/a"), 1);
+    assert_eq!(expected("$share/g{n%2}/a", 2), 0);
+    assert_eq!(expected("$share/g{n%2}/a", 1), 1, "client 0 makes g0");
+    assert_eq!(expected("$share/g{n}/a", 3), 0);
+    assert_eq!(expected("$share/g1{n}/a", 3), 1, "no client makes g1");
+    assert_eq!(expected("$share/h{n}/a", 3), 1);
 }

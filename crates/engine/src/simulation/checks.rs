@@ -292,8 +292,8 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
             let aborted = if aborts { counters.connected_total } else { 0 };
             let wills_most = 2 * (counters.disconnected_total + aborted) as i64;
             let most = least + (unwritten + wills_most) * i64::from(receiver.clients);
-            // What comes behind the drain of its stage, in one that excludes it from loss, is expected
-            // twice.
+            // A delivery that comes behind the drain of its stage, in one that excludes it from
+            // loss, is expected twice.
             let (least, most) = match run.case.is_unjudged(to) {
                 true => (0, most + flow.received_total),
                 false => (least, most),

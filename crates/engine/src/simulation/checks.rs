@@ -1,19 +1,19 @@
 //! Checks the invariants of the engine after a simulated run, whatever has gone wrong in it,
 //! against the bytes on the wire.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt::{QoS, topic};
 use plan::{
     Action, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Pacer, Plan, Population,
-    Reason, Shard, Snapshot, Template,
+    Reason, Shard, Snapshot,
 };
 
 use crate::client::LEAVE_NS;
 
 use super::course::Run;
 use super::weather::{Climate, S, Weather};
-use super::wire::{self, Client};
+use super::wire::{self, Client, Place};
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -111,8 +111,8 @@ pub fn compare(run: &Run, alone: &Run) {
         if skipped > 0 || population.end == End::Abort {
             continue;
         }
-        // The broker chooses the member of a group of several populations.
-        let is_exact = |&to: &usize| is_static(to) && Sharing::of(to, plan) != Sharing::Several;
+        // The broker chooses the population of a group that several have.
+        let is_exact = |&to: &usize| is_static(to) && !shares_a_group(to, plan);
         for to in (0..plan.populations.len()).filter(is_exact) {
             let (flow, other) = (totals.flow(p, to), other.flow(p, to));
             assert_eq!(flow.expected_total, other.expected_total, "flow {p} to {to}");
@@ -260,8 +260,10 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
 
 /// Expected deliveries follow from the messages sent, received ones from the messages read.
 fn deliveries_add_up(run: &Run, totals: &Totals) {
-    let (expected, received) = (expected_by_wire(run), received_by_wire(run, |_| 1));
-    let copies = received_by_wire(run, u64::cast_signed);
+    let wire = &run.network().wire;
+    let (expected, received) = (expected_by_wire(run), by_flow(run, &wire.received, |_| 1));
+    let copies = by_flow(run, &wire.received, u64::cast_signed);
+    let late = by_flow(run, &wire.late, u64::cast_signed);
     let populations = run.plan().populations.len();
     for (from, to) in (0..populations).flat_map(|from| (0..populations).map(move |to| (from, to))) {
         let flow = totals.flow(from, to);
@@ -295,7 +297,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
             // A delivery that comes behind the drain of its stage, in one that excludes it from
             // loss, is expected twice.
             let (least, most) = match run.case.is_unjudged(to) {
-                true => (0, most + flow.received_total),
+                true => (0, most + late.get(&(from, to)).copied().unwrap_or(0)),
                 false => (least, most),
             };
             assert!((least..=most).contains(&flow.expected_total), "{what}, {least} to {most}");
@@ -324,20 +326,28 @@ impl Sharing {
         let own = format!("$share/g{index}/");
         let filters: Vec<_> =
             plan.populations[index].subscriptions.iter().map(|s| s.filter.source()).collect();
-        let makes = |population: &Population| {
-            let numbers = population.first..population.first + u64::from(population.clients);
-            let name =
-                |filter: &Template| numbers.clone().any(|n| filter.text(n, 0).starts_with(&own));
-            population.subscriptions.iter().any(|subscription| name(&subscription.filter))
-        };
-        let is_alone =
-            !plan.populations.iter().enumerate().any(|(p, other)| p != index && makes(other));
         match filters[..] {
             _ if !filters.iter().any(|filter| filter.starts_with("$share/")) => Self::None,
-            [filter] if filter.starts_with(&own) && is_alone => Self::One,
+            [filter] if filter.starts_with(&own) && !shares_a_group(index, plan) => Self::One,
             _ => Self::Several,
         }
     }
+}
+
+/// Returns `true` if a client of another population is a member of a group of this one.
+fn shares_a_group(index: usize, plan: &Plan) -> bool {
+    let groups = |population: &Population| -> BTreeSet<String> {
+        let numbers = population.first..population.first + u64::from(population.clients);
+        let filters = numbers.flat_map(|n| {
+            population.subscriptions.iter().map(move |subscription| subscription.filter.text(n, 0))
+        });
+        filters
+            .filter_map(|filter| Some(filter.strip_prefix("$share/")?.split('/').next()?.into()))
+            .collect()
+    };
+    let own = groups(&plan.populations[index]);
+    let mut others = plan.populations.iter().enumerate().filter(|(p, _)| *p != index);
+    others.any(|(_, other)| !groups(other).is_disjoint(&own))
 }
 
 /// Deliveries that are to be expected by what was written, where all clients are there.
@@ -373,11 +383,15 @@ fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
 }
 
 /// Messages that were read, each as often as `count` says of the copies that a client read.
-fn received_by_wire(run: &Run, count: fn(u64) -> i64) -> BTreeMap<(usize, usize), i64> {
+fn by_flow(
+    run: &Run,
+    read: &BTreeMap<(Client, Place), u64>,
+    count: fn(u64) -> i64,
+) -> BTreeMap<(usize, usize), i64> {
     let plan = run.plan();
     let publishers = publishers(plan);
     let mut received = BTreeMap::new();
-    for ((client, (key, _)), &copies) in &run.network().wire.received {
+    for ((client, (key, _)), &copies) in read {
         let (from, _) = publishers[(key >> 48) as usize];
         let to = population_of(run, *client);
         *received.entry((from, to)).or_default() += count(copies);

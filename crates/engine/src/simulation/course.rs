@@ -90,6 +90,7 @@ impl Run {
 
     fn stage(&mut self, index: usize) {
         let at_ns = self.agents.now_ns() + LEAD_NS;
+        self.agents.network.borrow_mut().wire.stage_ns = at_ns;
         self.agents.send(&Command::Stage { index, at_ns });
         let mut commands = self.case.commands_in(index, at_ns, LEAD_NS);
         let mut bound_ns = at_ns + span_ns(self.plan(), index) + PATIENCE_NS;

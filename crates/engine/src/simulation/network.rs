@@ -249,7 +249,7 @@ impl Network {
             let (agent, client) = (connection.agent, connection.client);
             self.machines[agent].read += count;
             self.read_most = self.read_most.max(self.machines[agent].read);
-            self.wire.received(index, (agent, client), &buffer[..count]);
+            self.wire.received(index, (agent, client), &buffer[..count], now_ns);
             let window_ns = now_ns + self.connections[index].latency_ns;
             self.schedule_down(index, window_ns);
             return Ok(count);

@@ -20,6 +20,10 @@ pub struct Wire {
     pub sent: BTreeMap<Place, (u64, QoS)>,
     /// Number of times that each client has read each message in full.
     pub received: BTreeMap<(Client, Place), u64>,
+    /// Number of times that each client has read each message in a stage after its own.
+    pub late: BTreeMap<(Client, Place), u64>,
+    /// Start of the stage that is played, in nanoseconds.
+    pub stage_ns: u64,
     /// Wills that each client has read in full, by the index of the population in their topic.
     pub wills: BTreeMap<(Client, usize), u64>,
     /// Packets that clients have written in full.
@@ -74,8 +78,8 @@ impl Wire {
         self.ways.insert((connection, true), way);
     }
 
-    /// A client has read bytes.
-    pub fn received(&mut self, connection: usize, client: Client, bytes: &[u8]) {
+    /// A client has read bytes at an instant.
+    pub fn received(&mut self, connection: usize, client: Client, bytes: &[u8], now_ns: u64) {
         self.bytes_received += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
         way.take(bytes, |packet| {
@@ -84,6 +88,9 @@ impl Wire {
             if publish.retain {
             } else if let Some(stamp) = Stamp::read(publish.payload) {
                 *self.received.entry((client, place(&stamp))).or_default() += 1;
+                if stamp.intended_ns < self.stage_ns && self.stage_ns <= now_ns {
+                    *self.late.entry((client, place(&stamp))).or_default() += 1;
+                }
             } else if let Some(of) = will_of(publish.topic) {
                 *self.wills.entry((client, of)).or_default() += 1;
             }

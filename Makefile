@@ -17,7 +17,7 @@ FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
 .PHONY: help build demo test test-rust test-python test-tools simulate lint lint-rust lint-python \
-	format bench scale docs requirements wheel clean programs
+	format bench scale docs docs-site requirements wheel clean programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,9 +51,9 @@ lint-rust:
 	CUSTOM_LIBFUZZER_PATH=/unused.a cargo check --release --locked --target-dir target $(FUZZ)
 
 lint-python: .venv/ready-dev
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: .venv/ready-dev ## Format the code
 	cargo fmt
@@ -61,12 +61,15 @@ format: .venv/ready-dev ## Format the code
 	$(BIN)/ruff check --fix .
 
 bench: .venv/ready ## Measure what the engine costs, as ratios against plain sockets
-	cargo build --locked --release $(PROGRAMS) -p pubstorm-floor
+	cargo build --locked --release $(PROGRAMS) -p pubstorm-baseline
 	@status=0; for part in bench publisher report seeding; do \
 		$(BIN)/python -m benches.$$part || status=1; done; exit $$status
 
-scale: build ## Hold a million connections, then 1.5 million; CLIENTS=20000 holds so many
+scale: build ## Hold a million connections, then 1.5 and 2.4 million; CLIENTS=20000 holds so many
 	$(BIN)/pubstorm run scenarios/million.yaml $(SIZE)
+
+docs-site: .venv/ready-dev ## Build the documentation as a site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .

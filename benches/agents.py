@@ -120,7 +120,7 @@ AGENT_CASES = (
         unit=cases.BYTES,
         load=f"{cases.TLS_MANY} idle clients, certificate verified, TLS 1.3",
         target=Target(22_000, relative=False),
-        reference=cases.floor_tls_state("certificate"),
+        reference=cases.baseline_tls_state("certificate"),
         engine=cases.engine_tls_state("certificate"),
         rounds_max=cases.ENOUGH,
     ),

@@ -1,4 +1,4 @@
-"""Measures what the engine costs, against a floor of plain sockets, and prints one table.
+"""Measures what the engine costs, against a baseline of plain sockets, and prints one table.
 
 `python -m benches.bench [--quick] [--rounds N] [--only CASE]`, after `cargo build --release`. Floor
 and engine run in turn, so that whatever else the machine does meets both; costs are CPU time, never
@@ -17,11 +17,12 @@ from benches.cases import CASES, Case, Scale
 from benches.controller import CONTROLLER_CASES
 from benches.programs import ProgramError, Programs
 from benches.table import Row
+from benches.websocket import WEBSOCKET_CASES
 
 ROOT = Path(__file__).parent.parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 FULL = Scale(seconds=3.0, blast_messages=10_000_000, blast_seconds=2.0)
-ALL_CASES = (*CASES, *AGENT_CASES, *CONTROLLER_CASES)
+ALL_CASES = (*CASES, *WEBSOCKET_CASES, *AGENT_CASES, *CONTROLLER_CASES)
 QUICK = Scale(seconds=2.0, blast_messages=5_000_000, blast_seconds=1.0)
 
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     if missing := programs.missing():
         print(f"error: not built: {', '.join(missing)} in {options.programs}", file=sys.stderr)
         print(
-            "hint: cargo build --release -p pubstorm-engine -p pubstorm-floor -p pubstorm-broker",
+            "hint: make bench builds them",
             file=sys.stderr,
         )
         return 2

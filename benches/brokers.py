@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 from benches import machine
-from pubstorm.children import watch_children_by_descriptor
-from pubstorm.environment import raise_descriptor_limit
+from pubstorm.host.children import run_loop
+from pubstorm.host.environment import raise_descriptor_limit
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.topology import Topology
@@ -64,7 +64,6 @@ class Span:
 async def measure(brokers: int, folder: Path) -> None:
     """Starts, idles and stops, and prints what that took."""
     raise_descriptor_limit()
-    watch_children_by_descriptor()
     scenario = parse_scenario(SCENARIO.format(brokers=brokers), "brokers.yaml")
     topology = Topology(scenario.topology, folder, lambda event: print(event.text))
     topology.keys.make(provisional_plan(scenario))
@@ -97,7 +96,7 @@ def main(arguments: Sequence[str]) -> None:
     """Measures in a folder that is gone afterwards."""
     print(machine.describe())
     with tempfile.TemporaryDirectory(prefix="pubstorm-bench-") as folder:
-        asyncio.run(measure(int(arguments[0]) if arguments else BROKERS, Path(folder)))
+        run_loop(measure(int(arguments[0]) if arguments else BROKERS, Path(folder)))
 
 
 if __name__ == "__main__":

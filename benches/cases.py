@@ -1,8 +1,8 @@
-"""What is measured: each case runs a reference and the engine under the same load and checks that
-every message went where it should.
+"""Measures cases: each case runs a reference and the engine under the same load and checks that
+every message arrived where it should.
 
 A cost is CPU seconds of the process per million messages or connections, or bytes per client. The
-checks compare what the engine says with what the sink counted on its own.
+checks compare the counts of the engine with the counts of the sink.
 """
 
 import resource
@@ -19,8 +19,8 @@ from benches.programs import (
     Sink,
     feed,
     own_core,
+    run_baseline,
     run_engine,
-    run_floor,
     sink,
 )
 
@@ -44,12 +44,12 @@ class Sample:
     wrong: list[str] = field(default_factory=list)
     """Counts that do not agree."""
     lateness_us: float | None = None
-    """How late the engine sent, 99th percentile, where it follows a schedule."""
+    """Lateness of the engine, 99th percentile, in microseconds; None if it follows no schedule."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How long and how much; `--quick` shrinks it."""
+    """Duration and size of the cases; `--quick` reduces both."""
 
     seconds: float
     blast_messages: int
@@ -65,16 +65,18 @@ class Load:
     """Messages a second of each; `None` is as fast as possible."""
     qos: int = 0
     tls: str | None = None
-    """How they are under TLS, in the floor's words."""
+    """TLS mode of their connections, as the baseline names it; None: no TLS."""
+    websocket: bool = False
+    """Connections over WebSocket."""
     shares: int = 1
     """Populations that they are divided into."""
     text: plans.Text | None = None
-    """What their topics and payloads are made of, else numbers and plain bytes."""
+    """Templates of their topics and payloads; None: numbers and plain bytes."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the cost is to stay below."""
+    """Limit of the cost."""
 
     limit: float
     relative: bool
@@ -98,7 +100,7 @@ class Case:
     target: Target
     engine: Measure
     reference: Measure | None = None
-    reference_name: str = "floor"
+    reference_name: str = "baseline"
     rounds_max: int | None = None
     """Rounds that are enough, where the figure hardly varies."""
 
@@ -114,14 +116,14 @@ def idle_clients() -> int:
     return min(19_000, descriptors - DESCRIPTORS_SPARE)
 
 
-def floor_send(programs: Programs, scale: Scale) -> Sample:
+def baseline_send(programs: Programs, scale: Scale) -> Sample:
     """1000 connections, 20 messages a second each."""
     with sink(programs) as peer:
-        counts = run_floor(
+        counts = run_baseline(
             programs, peer.port, "send", connections=1000, rate_per_s=20, seconds=scale.seconds
         )
     offered = round(1000 * 20 * scale.seconds)
-    return _floor_sample(counts["cpu_ns"], offered, peer, messages=offered, connections=1000)
+    return _baseline_sample(counts["cpu_ns"], offered, peer, messages=offered, connections=1000)
 
 
 def engine_send(programs: Programs, scale: Scale) -> Sample:
@@ -141,12 +143,12 @@ def engine_send_json(programs: Programs, scale: Scale) -> Sample:
     return engine_publishing(programs, load, scale.seconds)
 
 
-def floor_blast(programs: Programs, scale: Scale) -> Sample:
+def baseline_blast(programs: Programs, scale: Scale) -> Sample:
     """100 connections that write as fast as the sink reads."""
     messages = scale.blast_messages
     with sink(programs) as peer:
-        counts = run_floor(programs, peer.port, "blast", connections=100, messages=messages)
-    return _floor_sample(counts["cpu_ns"], messages, peer, messages=messages, connections=100)
+        counts = run_baseline(programs, peer.port, "blast", connections=100, messages=messages)
+    return _baseline_sample(counts["cpu_ns"], messages, peer, messages=messages, connections=100)
 
 
 def engine_blast(programs: Programs, scale: Scale) -> Sample:
@@ -154,13 +156,13 @@ def engine_blast(programs: Programs, scale: Scale) -> Sample:
     return engine_publishing(programs, Load(clients=100, rate_per_s=None), scale.blast_seconds)
 
 
-def floor_connect(programs: Programs, _: Scale) -> Sample:
+def baseline_connect(programs: Programs, _: Scale) -> Sample:
     """5000 connections: few enough that the search for a free port costs nothing."""
     with sink(programs) as peer:
-        counts = run_floor(
+        counts = run_baseline(
             programs, peer.port, "connect", connections=5000, parallelism=plans.PARALLELISM
         )
-    return _floor_sample(counts["cpu_ns"], 5000, peer, messages=0, connections=5000)
+    return _baseline_sample(counts["cpu_ns"], 5000, peer, messages=0, connections=5000)
 
 
 def engine_connect(programs: Programs, _: Scale) -> Sample:
@@ -181,14 +183,14 @@ def engine_qos1(programs: Programs, scale: Scale) -> Sample:
     return engine_publishing(programs, Load(clients=100, rate_per_s=500, qos=1), scale.seconds)
 
 
-def floor_receive(programs: Programs, scale: Scale) -> Sample:
+def baseline_receive(programs: Programs, scale: Scale) -> Sample:
     """500 connections that read 100 messages a second each."""
-    with sink(programs, fan_out=True) as peer:
-        counts = run_floor(
+    with sink(programs) as peer:
+        counts = run_baseline(
             programs, peer.port, "receive", connections=500, rate_per_s=100, seconds=scale.seconds
         )
     published = round(100 * scale.seconds)
-    sample = _floor_sample(
+    sample = _baseline_sample(
         counts["cpu_ns"], counts["messages"], peer, messages=published, connections=501
     )
     expect(sample.wrong, "messages received", counts["messages"], published * 500)
@@ -197,23 +199,27 @@ def floor_receive(programs: Programs, scale: Scale) -> Sample:
 
 def engine_receive(programs: Programs, scale: Scale) -> Sample:
     """500 subscribers and one publisher of 100 messages a second."""
-    return _receiving(programs, scale, delayed_acks=False)
+    return receiving(programs, scale)
 
 
 def engine_receive_delayed(programs: Programs, scale: Scale) -> Sample:
     """The same, with acknowledgements of TCP that are delayed."""
-    return _receiving(programs, scale, delayed_acks=True)
+    return receiving(programs, scale, delayed_acks=True)
 
 
-def _receiving(programs: Programs, scale: Scale, *, delayed_acks: bool) -> Sample:
+def receiving(
+    programs: Programs, scale: Scale, *, delayed_acks: bool = False, websocket: bool = False
+) -> Sample:
+    """500 subscribers, and one publisher of 100 messages a second."""
     topic = plans.TOPIC.replace("{n}", str(plans.FIRST_CLIENT + 500))
     populations = [
         {**plans.population(500, filters=[topic]), "delayed_acks": delayed_acks},
         plans.population(1, first=plans.FIRST_CLIENT + 500, publications=[plans.publication(100)]),
     ]
     stages = [plans.connect(2), plans.publish(2, scale.seconds), plans.hold(2, DRAIN_S)]
-    with sink(programs, fan_out=True) as peer:
-        run = run_engine(programs, plans.plan(populations, stages, peer.port))
+    with sink(programs) as peer:
+        plan = plans.plan(populations, stages, peer.port)
+        run = run_engine(programs, plans.over_websocket(plan) if websocket else plan)
     wrong = _engine_wrong(run, peer, clients=501)
     expected = round(100 * scale.seconds) * 500
     expect(wrong, "expected deliveries", run.flows["expected_total"], expected)
@@ -225,14 +231,14 @@ def _receiving(programs: Programs, scale: Scale, *, delayed_acks: bool) -> Sampl
     return Sample(cost, wrong, run.lateness_us(0.99))
 
 
-def floor_subscribe(subscribers: int) -> Measure:
+def baseline_subscribe(subscribers: int) -> Measure:
     """So many raw readers of a publisher of ZeroMQ."""
 
     def measure(programs: Programs, scale: Scale) -> Sample:
         each = 4 * scale.blast_messages // subscribers
         with (
             feed(programs, subscribers, each) as publisher,
-            Child(programs.floor, "drain", *publisher.options(), cores=own_core()) as readers,
+            Child(programs.baseline, "drain", *publisher.options(), cores=own_core()) as readers,
         ):
             readers.read("ready")
             publisher.send()
@@ -254,7 +260,7 @@ def engine_subscribe(subscribers: int) -> Measure:
         with feed(programs, subscribers, each) as publisher:
             sockets = plans.sockets(subscribers)
             run = run_engine(
-                programs, plans.plan(sockets, stages, publisher.port), told=publisher.told
+                programs, plans.plan(sockets, stages, publisher.port), close=publisher.close_command
             )
         wrong = [f"{count} times {reason}" for reason, count in run.outcomes.items()]
         for name in ("expected_total", "received_total"):
@@ -270,26 +276,31 @@ def engine_subscribe(subscribers: int) -> Measure:
 
 
 def engine_resident(programs: Programs, _: Scale) -> Sample:
-    """All resident memory of the engine, shared with nobody or not, over its idle clients."""
+    """Resident memory of the engine, shared pages included, divided by its idle clients."""
     clients = idle_clients()
     run, wrong = _idle(programs, clients)
     return Sample(run.rss_bytes[1] / clients, wrong)
 
 
 def engine_state(programs: Programs, _: Scale) -> Sample:
-    """What each further client adds to the memory that the engine has allocated."""
+    """Memory that the engine allocates for each further client."""
+    return client_state(programs)
+
+
+def client_state(programs: Programs, *, websocket: bool = False) -> Sample:
+    """Memory that the engine allocates for each further client over TCP or WebSocket."""
     few, many = 1000, idle_clients()
-    small, wrong = _idle(programs, few)
-    large, more_wrong = _idle(programs, many)
+    small, wrong = _idle(programs, few, websocket=websocket)
+    large, more_wrong = _idle(programs, many, websocket=websocket)
     added = large.anonymous_bytes[1] - small.anonymous_bytes[1]
     return Sample(added / (many - few), wrong + more_wrong)
 
 
-def floor_tls_connect(tls: str) -> Measure:
+def baseline_tls_connect(tls: str) -> Measure:
     """1000 connections with a handshake each."""
 
     def measure(programs: Programs, _: Scale) -> Sample:
-        counts, wrong = _floor_idle(programs, TLS_HANDSHAKES, tls)
+        counts, wrong = _baseline_idle(programs, TLS_HANDSHAKES, tls)
         return Sample(per_million(counts["cpu_ns"], TLS_HANDSHAKES), wrong)
 
     return measure
@@ -305,12 +316,12 @@ def engine_tls_connect(tls: str) -> Measure:
     return measure
 
 
-def floor_tls_state(tls: str) -> Measure:
-    """What each further connection under TLS adds to the memory of the floor."""
+def baseline_tls_state(tls: str) -> Measure:
+    """Memory that the baseline allocates for each further connection under TLS."""
 
     def measure(programs: Programs, _: Scale) -> Sample:
-        small, wrong = _floor_idle(programs, TLS_FEW, tls)
-        large, more_wrong = _floor_idle(programs, TLS_MANY, tls)
+        small, wrong = _baseline_idle(programs, TLS_FEW, tls)
+        large, more_wrong = _baseline_idle(programs, TLS_MANY, tls)
         added = large["anonymous_bytes"] - small["anonymous_bytes"]
         return Sample(added / (TLS_MANY - TLS_FEW), wrong + more_wrong)
 
@@ -318,7 +329,7 @@ def floor_tls_state(tls: str) -> Measure:
 
 
 def engine_tls_state(tls: str) -> Measure:
-    """What each further client under TLS adds to the memory that the engine has allocated."""
+    """Memory that the engine allocates for each further client under TLS."""
 
     def measure(programs: Programs, _: Scale) -> Sample:
         small, wrong = _idle(programs, TLS_FEW, tls=tls)
@@ -336,19 +347,20 @@ def engine_tls_send(programs: Programs, scale: Scale) -> Sample:
     )
 
 
-def _floor_idle(programs: Programs, clients: int, tls: str) -> tuple[plans.Json, list[str]]:
+def _baseline_idle(programs: Programs, clients: int, tls: str) -> tuple[plans.Json, list[str]]:
     with sink(programs, tls=tls) as peer:
-        counts = run_floor(
+        counts = run_baseline(
             programs, peer.port, "connect", connections=clients, tls=tls, pem=str(peer.pem)
         )
-    return counts, _floor_sample(0, 1, peer, messages=0, connections=clients).wrong
+    return counts, _baseline_sample(0, 1, peer, messages=0, connections=clients).wrong
 
 
 def _idle(
-    programs: Programs, clients: int, *, tls: str | None = None
+    programs: Programs, clients: int, *, tls: str | None = None, websocket: bool = False
 ) -> tuple[EngineRun, list[str]]:
     with sink(programs, tls=tls) as peer:
         plan = _idle_plan(clients, peer.port)
+        plan = plans.over_websocket(plan) if websocket else plan
         # More source addresses, so that ports are found soon whatever range the host gives.
         plan["sources"] = [f"127.0.0.{last}" for last in range(2, 6)]
         run = _run(programs, plan, peer)
@@ -379,7 +391,8 @@ def engine_publishing(programs: Programs, load: Load, seconds: float) -> Sample:
     with sink(programs, tls=load.tls) as peer, tempfile.TemporaryDirectory() as folder:
         if load.text is not None:
             populations = plans.with_text(populations, load.text, Path(folder) / "rows.csv")
-        run = _run(programs, plans.plan(populations, stages, peer.port), peer)
+        plan = plans.plan(populations, stages, peer.port)
+        run = _run(programs, plans.over_websocket(plan) if load.websocket else plan, peer)
     sent = run.counters["sent_total"]
     wrong = _engine_wrong(run, peer, clients=clients)
     expect(wrong, f"messages of QoS {qos} at the sink", peer.counts[f"messages_qos{qos}"], sent)
@@ -390,7 +403,7 @@ def engine_publishing(programs: Programs, load: Load, seconds: float) -> Sample:
     return Sample(cost, wrong, None if rate_per_s is None else run.lateness_us(0.99))
 
 
-def _floor_sample(
+def _baseline_sample(
     cpu_ns: int, units: int, peer: Sink, *, messages: int, connections: int
 ) -> Sample:
     wrong: list[str] = []
@@ -437,7 +450,7 @@ CASES = (
         unit=CPU,
         load="1000 clients × 20 msg/s, QoS 0",
         target=Target(1.15, relative=True),
-        reference=floor_send,
+        reference=baseline_send,
         engine=engine_send,
     ),
     Case(
@@ -463,7 +476,7 @@ CASES = (
         unit=CPU,
         load="100 publishers, as fast as possible",
         target=Target(0.5, relative=False),
-        reference=floor_blast,
+        reference=baseline_blast,
         engine=engine_blast,
     ),
     Case(
@@ -487,7 +500,7 @@ CASES = (
         unit=CPU,
         load="5000 connections, 500 under way",
         target=Target(1.5, relative=True),
-        reference=floor_connect,
+        reference=baseline_connect,
         engine=engine_connect,
     ),
     Case(
@@ -504,7 +517,7 @@ CASES = (
         unit=CPU,
         load="1 → 500, 50 000 deliveries/s",
         target=Target(1.15, relative=True),
-        reference=floor_receive,
+        reference=baseline_receive,
         engine=engine_receive,
     ),
     Case(
@@ -522,7 +535,7 @@ CASES = (
             unit=NANOSECONDS,
             load=f"ZeroMQ, 1 → {subscribers}, 32 bytes, as fast as possible",
             target=Target(1.4, relative=True),
-            reference=floor_subscribe(subscribers),
+            reference=baseline_subscribe(subscribers),
             engine=engine_subscribe(subscribers),
         )
         for subscribers in (30, 960)
@@ -532,7 +545,7 @@ CASES = (
         unit=BYTES,
         load=f"{TLS_MANY} idle clients, PSK, TLS 1.3",
         target=Target(1.3, relative=True),
-        reference=floor_tls_state("psk-1.3"),
+        reference=baseline_tls_state("psk-1.3"),
         engine=engine_tls_state("psk-1.3"),
         rounds_max=ENOUGH,
     ),
@@ -542,7 +555,7 @@ CASES = (
             unit=CPU,
             load=f"{TLS_HANDSHAKES} handshakes, {what}",
             target=Target(1.3, relative=True),
-            reference=floor_tls_connect(word),
+            reference=baseline_tls_connect(word),
             engine=engine_tls_connect(word),
         )
         for word, what in (

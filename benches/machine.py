@@ -1,4 +1,4 @@
-"""What the benches run on, and how much of it other work took meanwhile."""
+"""Describes the machine of the benches, and the CPU time that other work took meanwhile."""
 
 import os
 import platform

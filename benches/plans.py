@@ -1,6 +1,6 @@
-"""The plans that the engine plays in the benches, as JSON: the load of the floor's modes.
+"""The plans that the engine plays in the benches, as JSON: the load of the baseline's modes.
 
-Names have the lengths that `crates/floor/src/wire.rs` gives its own: five digits for every client.
+Names are as long as those of `crates/baseline/src/wire.rs`: five digits for every client.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ PAYLOAD_BYTES = 100
 STAMP_BYTES = 32
 PARALLELISM = 500
 KEY = "5a" * 16
-"""The pre-shared key of `crates/floor/src/secure.rs`."""
+"""The pre-shared key of `crates/baseline/src/secure.rs`."""
 TOPIC = "bench/device-{n}/up"
 JSON_TEXT = '{{"id":"{row.serial}","temperature":{random 20.0..30.0},"seq":{seq},"s":"{stamp}"}}'
 
@@ -26,7 +26,7 @@ JSON_TEXT = '{{"id":"{row.serial}","temperature":{random 20.0..30.0},"seq":{seq}
 def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json:
     """A plan against the sink at `port`."""
     return {
-        "format": 1,
+        "format": 2,
         "name": "bench",
         "run_tag": 20_260_101,
         "seed": 1,
@@ -42,6 +42,11 @@ def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json
     }
 
 
+def over_websocket(plan: Json) -> Json:
+    """The same plan over WebSocket."""
+    return {**plan, "targets": [{**each, "websocket": "/mqtt"} for each in plan["targets"]]}
+
+
 def population(
     clients: int,
     *,
@@ -53,18 +58,19 @@ def population(
     """Clients that do not connect again: a lost connection is to show."""
     return {
         "name": f"from-{first}",
-        "version": "mqtt-3.1.1",
+        "protocol": {
+            "kind": "mqtt",
+            "version": "3.1.1",
+            "client_id": "bench-{n}",
+            "clean_session": True,
+        },
         "clients": clients,
         "first": first,
         "at": {"first": 0, "count": 1, "choice": "turn"},
-        "bridge": False,
-        "client_id": "bench-{n}",
         "username": None,
         "password": None,
         "tls": None,
         "keep_alive_s": 60,
-        "clean_session": True,
-        "will": None,
         "connect_timeout_ns": 10 * SECOND_NS,
         "reconnect": None,
         "read_rate_per_s": None,
@@ -75,22 +81,21 @@ def population(
 
 def sockets(subscribers: int) -> list[Json]:
     """A publisher of ZeroMQ that some other program plays, and its subscribers."""
-    zmq = {"high_water_mark": 0, "io_threads": 1, "security": "null"}
-    own = {"version": "zmtp-3.1", "zmq": zmq}
+    zmtp = {"kind": "zmtp", "high_water_mark": 0, "io_threads": 1, "security": "null"}
     stamped = {"topic": "", "payload": {"kind": "fixed", "bytes": STAMP_BYTES}}
     publications = [{**publication(None), **stamped}]
     return [
-        {**population(1, publications=publications), **own, "player": "libzmq"},
-        {**population(subscribers, filters=[""]), **own},
+        population(1, publications=publications) | {"protocol": {**zmtp, "player": "libzmq"}},
+        population(subscribers, filters=[""]) | {"protocol": zmtp},
     ]
 
 
 @dataclass(frozen=True)
 class Text:
-    """What topics and payloads are made of."""
+    """Templates of topics and payloads."""
 
     json: bool
-    """Whether payloads are JSON, about as long as the plain ones."""
+    """True if payloads are JSON, about as long as the plain payloads."""
 
 
 def with_text(populations: Sequence[Json], text: Text, rows: Path) -> list[Json]:
@@ -110,8 +115,8 @@ def with_text(populations: Sequence[Json], text: Text, rows: Path) -> list[Json]
 
 
 def under_tls(plan: Json, word: str, pem: Path, keys: Path) -> Json:
-    """The same plan to a sink under TLS, in the floor's word; writes the pre-shared keys needed to
-    `keys`."""
+    """Returns the same plan to a sink under TLS, named by the baseline's word `word`; writes
+    pre-shared keys to `keys` where that needs them."""
     psk = None
     if word != "certificate":
         numbers = [p["first"] + c for p in plan["populations"] for c in range(p["clients"])]
@@ -158,7 +163,7 @@ def publication(rate_per_s: float | None, *, qos: int = 0) -> Json:
 
 
 def connect(populations: int) -> Json:
-    """Connects the first `populations` populations, at the floor's parallelism."""
+    """Connects the first `populations` populations, at the baseline's parallelism."""
     action = {
         "kind": "connect",
         "rate_per_s": None,

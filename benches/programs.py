@@ -1,4 +1,4 @@
-"""The programs of the benches as child processes: the sink, the floor, the engine and the proxy.
+"""The programs of the benches as child processes: the sink, the baseline, the engine and the proxy.
 
 Each is started, spoken to, waited for and measured here; what the numbers mean is not known here.
 None outlives the bench: all of them end with their stdin, and a watchdog ends one that hangs.
@@ -34,9 +34,9 @@ class Programs:
     directory: Path
 
     @property
-    def floor(self) -> Path:
-        """The floor, which is the sink too."""
-        return self.directory / "pubstorm-floor"
+    def baseline(self) -> Path:
+        """The baseline, which is the sink too."""
+        return self.directory / "pubstorm-baseline"
 
     @property
     def engine(self) -> Path:
@@ -60,11 +60,13 @@ class Programs:
 
     def missing(self) -> list[str]:
         """Names of the programs that are not built."""
-        return [path.name for path in (self.floor, self.engine, self.broker) if not path.is_file()]
+        return [
+            path.name for path in (self.baseline, self.engine, self.broker) if not path.is_file()
+        ]
 
 
 def own_core() -> set[int]:
-    """The core of what is measured: the floor or the engine."""
+    """The core of what is measured: the baseline or the engine."""
     return {min(os.sched_getaffinity(0))}
 
 
@@ -143,7 +145,7 @@ class Child:
         return round((usage.ru_utime + usage.ru_stime) * 1e9)
 
     def close_stdin(self) -> None:
-        """Tells it that nothing more comes."""
+        """Closes stdin of the process: no more input follows."""
         self._stdin.close()
 
     @property
@@ -163,24 +165,23 @@ class Sink:
 
     port: int
     tls: str | None = None
-    """How it speaks TLS, in the floor's words."""
+    """TLS mode of the sink, as the baseline names it; None: no TLS."""
     pem: Path = Path()
     """File of its certificate."""
     counts: Json = field(default_factory=dict)
 
 
 @contextlib.contextmanager
-def sink(programs: Programs, *, fan_out: bool = False, tls: str | None = None) -> Iterator[Sink]:
-    """A sink on a free port; its counts are there after the block."""
+def sink(programs: Programs, *, tls: str | None = None) -> Iterator[Sink]:
+    """A sink on a free port; its counts are known after the block."""
     with tempfile.TemporaryDirectory() as folder:
         pem = Path(folder) / "sink.pem"
-        options = ["--fan-out"] if fan_out else []
-        options += ["--tls", tls, "--pem", str(pem)] if tls else []
+        options = ["--tls", tls, "--pem", str(pem)] if tls else []
         yield from _serve(programs, options, tls, pem)
 
 
 def _serve(programs: Programs, options: list[str], tls: str | None, pem: Path) -> Iterator[Sink]:
-    with Child(programs.floor, "sink", "--port", "0", *options, cores=peer_core()) as child:
+    with Child(programs.baseline, "sink", "--port", "0", *options, cores=peer_core()) as child:
         peer = Sink(port=child.read("ready")["port"], tls=tls, pem=pem)
         yield peer
         child.close_stdin()
@@ -190,7 +191,7 @@ def _serve(programs: Programs, options: list[str], tls: str | None, pem: Path) -
 
 @dataclass
 class Feed:
-    """A publisher of ZeroMQ without libzmq, which sends once it is told to."""
+    """A publisher of ZeroMQ without libzmq, which sends when `send` is called."""
 
     child: Child
     port: int
@@ -199,7 +200,7 @@ class Feed:
     """To each subscriber."""
 
     def options(self) -> list[str]:
-        """What its readers are to be told."""
+        """Returns the options of the programs that read from this publisher."""
         numbers = {"port": self.port, "connections": self.subscribers, "messages": self.messages}
         return [f"--{name}={number}" for name, number in numbers.items()]
 
@@ -208,8 +209,8 @@ class Feed:
         self.child.write({})
         self.child.read("counts")
 
-    def told(self) -> Json:
-        """Lets it send; what the conductor tells the engine then."""
+    def close_command(self) -> Json:
+        """Lets the publisher send; returns the command by which the controller closes the stage."""
         self.send()
         sent = {"population": 0, "client": 0, "total": self.messages}
         return {"command": "close", "sent": [sent]}
@@ -219,15 +220,15 @@ class Feed:
 def feed(programs: Programs, subscribers: int, messages: int) -> Iterator[Feed]:
     """A publisher on a free port, for so many subscribers and messages to each."""
     numbers = ["--port=0", f"--connections={subscribers}", f"--messages={messages}"]
-    with Child(programs.floor, "feed", *numbers, cores=peer_core()) as child:
+    with Child(programs.baseline, "feed", *numbers, cores=peer_core()) as child:
         yield Feed(child, child.read("ready")["port"], subscribers, messages)
         child.wait()
 
 
-def run_floor(programs: Programs, port: int, mode: str, **options: float | str) -> Json:
-    """Runs a mode of the floor to its end; its counts, with the `cpu_ns` of what it is about."""
+def run_baseline(programs: Programs, port: int, mode: str, **options: float | str) -> Json:
+    """Runs a mode of the baseline to its end; its counts, with the `cpu_ns` of what it is about."""
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    with Child(programs.floor, mode, "--port", str(port), *arguments, cores=own_core()) as child:
+    with Child(programs.baseline, mode, "--port", str(port), *arguments, cores=own_core()) as child:
         counts = child.read("counts")
         child.wait()
     return counts
@@ -235,7 +236,7 @@ def run_floor(programs: Programs, port: int, mode: str, **options: float | str) 
 
 @dataclass
 class EngineRun:
-    """What the engine said about a run, summed over its snapshots."""
+    """Figures of the engine about a run, summed over its snapshots."""
 
     cpu_ns: Counter[int] = field(default_factory=Counter)
     """By stage; -1 before the first."""
@@ -280,17 +281,17 @@ class EngineRun:
 
 
 def run_engine(
-    programs: Programs, plan: Json, *, told: Callable[[], Json] | None = None
+    programs: Programs, plan: Json, *, close: Callable[[], Json] | None = None
 ) -> EngineRun:
-    """Plays a plan, stage by stage, each as soon as the one before has settled. `told` closes the
-    publish stage, where another program publishes."""
+    """Plays a plan, stage by stage, each as soon as the one before has settled. If another
+    program publishes, `close` returns the command that closes the publish stage."""
     run = EngineRun()
     with Child(programs.engine, cores=own_core()) as child:
         child.write(plan)
         child.read("hello")
         for index, stage in enumerate(plan["stages"]):
             publishes = stage["action"]["kind"] == "publish"
-            snapshot = play_stage(child, index, run, told if publishes else None)
+            snapshot = play_stage(child, index, run, close if publishes else None)
             run.connected = sum(p["gauges"]["connected"] for p in snapshot["populations"])
             run.anonymous_bytes[index] = _anonymous_bytes(child.pid)
         child.write({"command": "stop"})
@@ -329,15 +330,15 @@ def run_engines(programs: Programs, plan: Json, agents: int) -> list[EngineRun]:
 
 
 def play_stage(
-    child: Child, index: int, run: EngineRun, told: Callable[[], Json] | None = None
+    child: Child, index: int, run: EngineRun, close: Callable[[], Json] | None = None
 ) -> Json:
-    """Has an agent play a stage until it has settled, and passes on what it is `told` in it;
-    returns its last snapshot."""
+    """Has an agent play a stage until it has settled; sends it the command of `close` meanwhile.
+    Returns the last snapshot of the agent."""
     at_ns = time.monotonic_ns() + STAGE_DELAY_NS
     child.write({"command": "stage", "index": index, "at_ns": at_ns})
-    if told:
+    if close:
         time.sleep(2 * STAGE_DELAY_NS / 1e9)  # the stage has begun
-        child.write(told())
+        child.write(close())
     return settle(child, index, run)
 
 

@@ -1,7 +1,8 @@
 """Measures what a passing link costs: `python -m benches.proxy`, after `cargo build --release`.
 
-The floor publishes to its sink, directly and over a link of the proxy in turn: in large writes, and
-a message each. CPU is the proxy's own in all its life. Then round trips of 100 bytes, one by one.
+The baseline publishes to its sink, directly and over a link of the proxy in turn: in large writes,
+and a message each. CPU is the proxy's own in all its life. Then round trips of 100 bytes, one by
+one.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from benches import machine
 from benches.bench import BUILT
 from benches.plans import Json
-from benches.programs import Child, ProgramError, Programs, run_floor, sink
+from benches.programs import Child, ProgramError, Programs, run_baseline, sink
 
 HOST = "127.0.0.1"
 ROUNDS = 3
@@ -68,9 +69,9 @@ OPEN = {"count": 1, "listen": HOST}
 def main() -> int:
     """Measures and prints; returns the exit code."""
     programs = Programs(BUILT)
-    if missing := [p.name for p in (programs.floor, programs.proxy) if not p.is_file()]:
+    if missing := [p.name for p in (programs.baseline, programs.proxy) if not p.is_file()]:
         print(f"error: not built: {', '.join(missing)} in {BUILT}", file=sys.stderr)
-        print("hint: cargo build --release -p pubstorm-proxy -p pubstorm-floor", file=sys.stderr)
+        print("hint: cargo build --release -p pubstorm-proxy -p pubstorm-baseline", file=sys.stderr)
         return 2
     print(machine.describe())
     other_work = machine.OtherWork()
@@ -95,11 +96,11 @@ def _link(programs: Programs, port: int) -> Iterator[Link]:
 
 
 def _published(programs: Programs, mode: str, **options: float) -> tuple[Json, Json, Link]:
-    """Counts of the floor, directly and over a link, and the link."""
+    """Counts of the baseline, directly and over a link, and the link."""
     with sink(programs) as peer:
-        direct = run_floor(programs, peer.port, mode, **options)
+        direct = run_baseline(programs, peer.port, mode, **options)
     with sink(programs) as peer, _link(programs, peer.port) as link:
-        linked = run_floor(programs, link.port, mode, **options)
+        linked = run_baseline(programs, link.port, mode, **options)
         link.drain()
     received = peer.counts["messages_qos0"]
     if received != linked["messages"]:

@@ -1,6 +1,6 @@
 """Measures the publisher of libzmq: `python -m benches.publisher`, after `cargo build --release`.
 
-The floor is what libzmq's own `remote_thr` is: a loop around the send of a PUB socket. It and
+The baseline is what libzmq's own `remote_thr` is: a loop around the send of a PUB socket. It and
 `pubstorm-zmq` send in turn, as fast as they can, to the same number of raw readers. Throughput is
 what reached the readers; what a publisher hands over beyond that is dropped by libzmq. What a
 message costs the thread that sends it hardly depends on other work of the machine.
@@ -28,7 +28,7 @@ HIGH_WATER_MARK = 1000
 
 @dataclass(frozen=True)
 class Run:
-    """What one publisher did in `SECONDS`."""
+    """Counts of one publisher over `SECONDS`."""
 
     sent: int
     """Messages handed to libzmq."""
@@ -45,14 +45,14 @@ Publish = Callable[[Programs, int, int], Run]
 def main() -> int:
     """Prints a line for each number of readers; returns the exit code."""
     programs = Programs(BUILT)
-    if missing := [path.name for path in (programs.floor, programs.zmq) if not path.is_file()]:
+    if missing := [path.name for path in (programs.baseline, programs.zmq) if not path.is_file()]:
         print(f"error: not built: {', '.join(missing)} in {BUILT}", file=sys.stderr)
-        print("hint: cargo build --release -p pubstorm-zmq -p pubstorm-floor", file=sys.stderr)
+        print("hint: cargo build --release -p pubstorm-zmq -p pubstorm-baseline", file=sys.stderr)
         return 2
     print(machine.describe())
     other_work = machine.OtherWork()
     print(f"{ROUNDS} rounds of {SECONDS:g} s, {PAYLOAD_BYTES} bytes; median (least–most)\n")
-    print("| readers | | floor | pubstorm-zmq | ratio |\n| - | - | - | - | - |")
+    print("| readers | | baseline | pubstorm-zmq | ratio |\n| - | - | - | - | - |")
     met = True
     try:
         for readers in READERS:
@@ -60,7 +60,9 @@ def main() -> int:
     except ProgramError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"\ntarget: throughput at least {SHARE_MIN} of the floor: {'met' if met else 'missed'}")
+    print(
+        f"\ntarget: throughput at least {SHARE_MIN} of the baseline: {'met' if met else 'missed'}"
+    )
     print(f"other work took {other_work.share():.0%} of the machine meanwhile")
     return 0
 
@@ -68,7 +70,7 @@ def main() -> int:
 def _measure(programs: Programs, readers: int) -> bool:
     """Prints the lines of a number of readers; says whether the target is met."""
     pairs = [
-        (_run(programs, readers, _floor), _run(programs, readers, _zmq)) for _ in range(ROUNDS)
+        (_run(programs, readers, _baseline), _run(programs, readers, _zmq)) for _ in range(ROUNDS)
     ]
     figures: list[tuple[str, Callable[[Run], float]]] = [
         ("million msg/s received", lambda run: run.received / SECONDS / 1e6),
@@ -76,11 +78,11 @@ def _measure(programs: Programs, readers: int) -> bool:
         ("CPU-ns of the sending thread, each", lambda run: run.thread_ns / run.sent),
     ]
     for name, of in figures:
-        floor, own = [of(pair[0]) for pair in pairs], [of(pair[1]) for pair in pairs]
-        ratios = [b / a for a, b in zip(floor, own, strict=True)]
-        cells = " | ".join(_spread(values) for values in (floor, own, ratios))
+        baseline, own = [of(pair[0]) for pair in pairs], [of(pair[1]) for pair in pairs]
+        ratios = [b / a for a, b in zip(baseline, own, strict=True)]
+        cells = " | ".join(_spread(values) for values in (baseline, own, ratios))
         print(f"| {readers} | {name} | {cells} |", flush=True)
-    received = [own.received / floor.received for floor, own in pairs]
+    received = [own.received / baseline.received for baseline, own in pairs]
     return statistics.median(received) >= SHARE_MIN
 
 
@@ -90,11 +92,11 @@ def _run(programs: Programs, readers: int, publish: Publish) -> Run:
     return publish(programs, port, readers)
 
 
-def _floor(programs: Programs, port: int, readers: int) -> Run:
+def _baseline(programs: Programs, port: int, readers: int) -> Run:
     options = ["--port", str(port), "--connections", str(readers), "--bytes", str(PAYLOAD_BYTES)]
-    with Child(programs.floor, "publish", *options, "--seconds", str(SECONDS)) as child:
+    with Child(programs.baseline, "publish", *options, "--seconds", str(SECONDS)) as child:
         child.read("ready")
-        with Child(programs.floor, "subscribe", *options) as reading:
+        with Child(programs.baseline, "subscribe", *options) as reading:
             reading.read("ready")
             before_ns = _thread_ns(child)
             child.write({})
@@ -111,7 +113,7 @@ def _zmq(programs: Programs, port: int, readers: int) -> Run:
     with Child(programs.zmq, "--population", "0") as child:
         child.write(_plan(port))
         child.read("hello")
-        with Child(programs.floor, "subscribe", *options) as reading:
+        with Child(programs.baseline, "subscribe", *options) as reading:
             reading.read("ready")
             before_ns = _thread_ns(child)
             play_stage(child, 0, run)
@@ -139,8 +141,9 @@ def _plan(port: int) -> Json:
     """A publisher with libzmq's default options, as fast as it can."""
     publication = plans.publication(None)
     publication |= {"topic": "", "payload": {"kind": "fixed", "bytes": PAYLOAD_BYTES}}
-    zmq = {"high_water_mark": HIGH_WATER_MARK, "io_threads": 1, "security": "null"}
-    own: Json = {"version": "zmtp-3.1", "player": "libzmq", "zmq": zmq, "keep_alive_s": 0}
+    zmtp: Json = {"kind": "zmtp", "player": "libzmq", "io_threads": 1, "security": "null"}
+    zmtp["high_water_mark"] = HIGH_WATER_MARK
+    own: Json = {"protocol": zmtp, "keep_alive_s": 0}
     population = plans.population(1, publications=[publication]) | own
     return plans.plan([population], [plans.publish(1, SECONDS)], port)
 

@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pubstorm.quantity import bytes_text
-from pubstorm.report.files import RUN_FILES
+from pubstorm.quantities import bytes_text
+from pubstorm.report.files import run_files
 from pubstorm.report.stored import load_run
 from tests.report.example_run import Shape, write_run
 
@@ -25,9 +25,9 @@ def main() -> int:
         run = load_run(path)
         print(f"{'read':16} {time.process_time() - began_s:6.2f} s CPU")
         sizes = {}
-        for file, rendered in RUN_FILES.items():
+        for file, rendered in run_files(run).items():
             file_began_s = time.process_time()
-            sizes[file] = len(rendered(run).encode())
+            sizes[file] = len(rendered().encode())
             cost_s = time.process_time() - file_began_s
             print(f"{file:16} {cost_s:6.2f} s CPU {bytes_text(sizes[file]):>10}")
         cpu_s = time.process_time() - began_s

@@ -1,6 +1,6 @@
 """Measures what it costs to write users and rights into Redis, read them back and remove them.
-`python -m benches.seeding [CLIENTS]` starts a redis-server of its own. The floor is the same rows,
-packed beforehand, over one socket: what Redis itself takes."""
+`python -m benches.seeding [CLIENTS]` starts a redis-server of its own. The baseline is the same
+rows, packed beforehand, over one socket: what Redis itself takes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 
 from benches import machine
-from pubstorm.identities.accounts import accounts_of
-from pubstorm.identities.scheme import SCHEMES
-from pubstorm.identities.seeding import Identities, Meter, Seeding
-from pubstorm.identities.store import Address, Store
+from pubstorm.host.ports import free_port
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.ports import free_port
+from pubstorm.topology.identities.accounts import accounts_of
+from pubstorm.topology.identities.scheme import SCHEMES
+from pubstorm.topology.identities.seeding import Identities, Meter, Seeding
+from pubstorm.topology.identities.store import Address, Store
 from pubstorm.topology.services.redis import configuration
 
 CLIENTS = 200_000
@@ -70,13 +70,13 @@ def _measured(identities: Identities, port: int, redis: psutil.Popen) -> int:
         return Meter(identities.rows, 0, lambda _: None)
 
     packed = _packed(identities)
-    floor_per_s = _timed("floor", identities.rows, redis, lambda: _sent(packed, port))
+    baseline_per_s = _timed("baseline", identities.rows, redis, lambda: _sent(packed, port))
     store.run([("FLUSHALL",)])
     written_per_s = _timed("write", identities.rows, redis, lambda: seeding.write(zero, silent()))
     _timed("verify", identities.rows, redis, lambda: seeding.verify(silent()))
     _timed("remove", identities.rows, redis, lambda: seeding.remove(silent()))
     store.close()
-    print(f"writing takes {floor_per_s / written_per_s:.1f} times the CPU time of the floor")
+    print(f"writing takes {baseline_per_s / written_per_s:.1f} times the CPU time of the baseline")
     is_met = written_per_s >= ROWS_PER_S_MIN
     print(
         f"target: {ROWS_PER_S_MIN:,} rows written for a second of CPU time of both: "

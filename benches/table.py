@@ -29,7 +29,7 @@ class Row:
 
     @property
     def is_met(self) -> bool:
-        """Whether the median keeps to the target."""
+        """True if the median meets the target."""
         target = self.case.target
         values = self.ratios if target.relative else [sample.cost for sample in self.engine]
         return statistics.median(values) <= target.limit
@@ -56,7 +56,7 @@ class Row:
         )
 
     def lateness(self) -> str | None:
-        """How late the engine was, where that has a meaning."""
+        """Returns the lateness of the engine; None if no sample has one."""
         values = [s.lateness_us for s in self.engine if s.lateness_us is not None]
         return f"{self.case.name} {statistics.median(values):.0f} µs" if values else None
 

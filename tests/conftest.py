@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from tests import ports
 
+pytest_plugins = ["tests.fleet.agents", "tests.result.measured"]
+
 settings.register_profile(
     "pubstorm", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

@@ -1,4 +1,4 @@
-"""What is generated is current, and fits what it describes."""
+"""Generated files are current, and fit the things that they describe."""
 
 import importlib.util
 import json

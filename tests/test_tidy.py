@@ -1,4 +1,4 @@
-"""What can be counted of STYLE.md: sizes, names, words, headers, versions."""
+"""Countable rules of STYLE.md: sizes, names, words, headers, versions."""
 
 import ast
 import re

@@ -1,6 +1,6 @@
-//! Any text: a template is compiled or refused, never with a panic; what is compiled has a
-//! rendering of the length that is said, and the same one again from its own source. Run with
-//! `cargo +nightly fuzz run template`.
+//! Fuzzes the compiler of templates with any text: it compiles or refuses, and never panics. A
+//! rendering of a compiled template has the announced length. The template's own source gives the
+//! same rendering. Run with `cargo +nightly fuzz run template`.
 
 #![no_main]
 

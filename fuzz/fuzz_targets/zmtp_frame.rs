@@ -1,6 +1,6 @@
-//! Any bytes: frames, commands and greetings are decoded without a panic and stay within them, and
-//! what is accepted encodes to what decodes to the same. Run with `cargo +nightly fuzz run
-//! zmtp_frame`.
+//! Fuzzes the codec of ZMTP with any bytes: the decoders never panic and read only these bytes. An
+//! accepted frame, command or greeting encodes to bytes that decode to the same value. Run with
+//! `cargo +nightly fuzz run zmtp_frame`.
 
 #![no_main]
 

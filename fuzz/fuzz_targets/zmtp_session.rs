@@ -1,6 +1,6 @@
-//! Any bytes from a publisher, before, in and after the handshake: a session never panics, answers
-//! with well-formed frames only, and sees the same events however the bytes are split. The other
-//! side gets the same bytes. Run with `cargo +nightly fuzz run zmtp_session`.
+//! Fuzzes a ZMTP session with any bytes, before, in and after the handshake. The session never
+//! panics, answers with well-formed frames only, and gives the same events for every split of the
+//! bytes. The publisher receives the same bytes. Run with `cargo +nightly fuzz run zmtp_session`.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ const READY: &[u8] = b"\x04\x06\x05READY";
 fuzz_target!(|input: (u8, u8, &[u8])| {
     let (state, split, bytes) = input;
     let mechanism = if state & 1 == 0 { Mechanism::Null } else { PLAIN };
-    // A session that has got so far already, or one that has all before it.
+    // The fuzzer chooses between a connected session and a new session.
     let mut before = Vec::new();
     if state & 2 != 0 {
         Greeting::new(mechanism.name(), false).encode(&mut before);
@@ -33,7 +33,7 @@ fuzz_target!(|input: (u8, u8, &[u8])| {
     publish(&before, &mechanism);
 });
 
-/// What a session makes of `bytes` that come in pieces of `piece` bytes.
+/// Events of a session that receives `bytes` in pieces of `piece` bytes.
 fn subscribe(
     bytes: &[u8],
     piece: usize,

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sys
 
-from pubstorm import output, signals
-from pubstorm.shortage import lack_of, report_lacks
+from pubstorm import output
+from pubstorm.host import signals
+from pubstorm.host.spawn_errors import lack_of, report_lacks
 
 
 def main() -> None:

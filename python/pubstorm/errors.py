@@ -1,4 +1,4 @@
-"""The error tree: everything that Pubstorm tells its user instead of a traceback.
+"""The error tree: every error that Pubstorm reports instead of a traceback.
 
 PubstormError           exit code 3 unless said otherwise; has a message and, mostly, a hint
 ├── UsageError          2   wrong arguments, or a path that cannot be used
@@ -10,11 +10,14 @@ PubstormError           exit code 3 unless said otherwise; has a message and, mo
 ├── FleetError          3   an engine does not start or breaks the contract
 └── StoredRunError      2   a run directory cannot be written or read
 
-It knows nothing of how errors are printed.
+Errors quote what they found, so the rules for secrets stand here too: which keys hold them, and
+what replaces them wherever a text is stored, printed or mailed. A reference such as `${env:NAME}`
+is no secret and stays.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -84,3 +87,33 @@ class StoredRunError(PubstormError):
     """A run directory cannot be written or read."""
 
     default_exit_code = 2
+
+
+REDACTED = "***"
+REFERENCE = re.compile(r"\$?\$\{(?P<kind>env|file):(?P<name>[^{}]*)\}")
+"""A reference to a secret; with `$$` the text itself is meant."""
+
+
+def is_secret(path: Sequence[str | int]) -> bool:
+    """Returns True if a path of a scenario leads to a secret: a header, or by its last key."""
+    if any("headers" in str(step).split(".") for step in path):
+        return True
+    key = next((step for step in reversed(path) if isinstance(step, str)), "")
+    return _SECRET.search(key.rpartition(".")[2]) is not None
+
+
+def has_reference(text: str) -> bool:
+    """Returns True if a text refers to a secret instead of holding it."""
+    return REFERENCE.search(text) is not None
+
+
+def without_credentials(text: str) -> str:
+    """A text whose URLs name no user and no password."""
+    return _CREDENTIALS.sub(
+        lambda found: found[0] if has_reference(found[0]) else f"{found[1]}{REDACTED}@", text
+    )
+
+
+_SECRET = re.compile(r"(?i)^(?!.*file$).*(?:password|requirepass|masterauth|secret|token)")
+_CREDENTIALS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)(?!\[\[USER\]:PASSWORD@\])[^\s'\"]*@")
+"""Credentials of a URL, but for the form of an address as messages show it."""

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-from pubstorm.redact import without_credentials
+from pubstorm.errors import without_credentials
 
 PIPE_BYTES = 4096
 """Bytes that a pipe takes at once when it is ready (PIPE_BUF)."""

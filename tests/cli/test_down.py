@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm import cli
-from pubstorm.scenario.target import Target
+from pubstorm.contract.target import Target
 from pubstorm.topology.started import STARTED_FILE, StartRecord
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -66,7 +66,7 @@ def test_a_run_that_goes_on_is_left_alone(shell: Shell) -> None:
     assert shell("down", "run") == (
         2,
         "",
-        f"error: the run in run goes on: pubstorm has pid {pid}\n"
+        f"error: the run in run is active: pubstorm has pid {pid}\n"
         f"  hint: end it with Ctrl-C or kill {pid}, or give --force\n",
     )
 
@@ -76,8 +76,8 @@ def test_a_run_that_goes_on_is_left_alone(shell: Shell) -> None:
     [
         "run/topology",
         "run/steps/01-a/topology",
-        "run/points/001-a/topology",
-        "run/steps/01-a/points/001-a/topology",
+        "run/trials/001-a/topology",
+        "run/steps/01-a/trials/001-a/topology",
     ],
 )
 def test_what_a_run_a_series_or_a_search_left_is_taken_down(shell: Shell, folder: str) -> None:
@@ -102,7 +102,7 @@ def test_what_a_run_a_series_or_a_search_left_is_taken_down(shell: Shell, folder
 
 
 def test_what_a_run_needs_only_while_it_goes_on_is_deleted(shell: Shell) -> None:
-    for folder in ("run", "run/steps/01-a", "run/points/001-a"):
+    for folder in ("run", "run/steps/01-a", "run/trials/001-a"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         Path(folder, ".reserve").touch()
         Path(folder, "control.sock").touch()
@@ -124,7 +124,7 @@ def test_a_network_that_is_left_is_removed(shell: Shell) -> None:
     assert shell("down", "run") == (0, NOTHING, "")
 
 
-def test_what_bridges_told_others_is_left_to_the_user(shell: Shell) -> None:
+def test_what_bridges_published_elsewhere_is_left_to_the_user(shell: Shell) -> None:
     with recording(Path("run/topology")) as record:
         record.note_bridged(Target(host="h", port=1), "pubstorm/bridge/up/+")
     code, text, _ = shell("down", "run")

@@ -14,10 +14,10 @@ import pytest
 from rich.text import Text
 
 from pubstorm import output
-from pubstorm.console import PlainConsole
+from pubstorm.host.signals import ending_signals
+from pubstorm.host.spawn_errors import lack_of
 from pubstorm.output import ASCII_ERRORS, guard, visible
-from pubstorm.shortage import lack_of
-from pubstorm.signals import ending_signals
+from pubstorm.report.console import PlainConsole
 
 PROGRAM = (sys.executable, "-m", "pubstorm")
 BROKEN = {
@@ -154,7 +154,9 @@ def test_too_little_memory_is_an_error_in_words(mebibytes: int, tmp_path: Path) 
     assert outcome.returncode in {0, 3}, outcome.stderr
     assert "Traceback" not in outcome.stderr
     if outcome.returncode == 3:
-        assert "error: cannot go on: this process met a lack of memory\n  hint: " in outcome.stderr
+        assert (
+            "error: cannot continue: this process met a lack of memory\n  hint: " in outcome.stderr
+        )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,9 @@ def test_too_little_memory_is_an_error_in_words(mebibytes: int, tmp_path: Path) 
         (ValueError("something else"), None),
     ],
 )
-def test_lacks_of_the_host_are_told_from_other_errors(error: Exception, words: str | None) -> None:
+def test_shortages_of_the_host_are_distinguished_from_other_errors(
+    error: Exception, words: str | None
+) -> None:
     wrapped = SystemError("from that")
     wrapped.__cause__ = error
     for each in (error, wrapped):

@@ -47,7 +47,7 @@ needs, with """
     assert "ports from a source address to a target: 10,000 of" in said
 
 
-def test_every_wrong_step_is_told_before_the_first_one_starts(
+def test_every_wrong_step_is_reported_before_the_first_one_starts(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     override = "sweep.vary={populations.device.clients: [1, -1, none]}"
@@ -78,7 +78,7 @@ def test_every_wrong_step_is_told_before_the_first_one_starts(
         ),
     ],
 )
-def test_a_resume_that_cannot_be_is_told(
+def test_an_impossible_resume_is_reported(
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
     stderr: str,

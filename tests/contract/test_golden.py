@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pubstorm.control import AGENT_LINE, COMMAND, ReferenceHello
-from pubstorm.histogram import Histogram, bucket_index, bucket_upper_ns
-from pubstorm.plan import Attachment, Plan, clients_at, target_of
-from pubstorm.preflight import largest_share
-from pubstorm.rows import RowFile, Table
-from pubstorm.snapshot import Snapshot
-from pubstorm.template import MessageFacts, Template, TemplateError
+from pubstorm.contract.attachment import clients_at, target_of
+from pubstorm.contract.commands import AGENT_LINE, COMMAND, ReferenceHello
+from pubstorm.contract.histogram import Histogram, bucket_index, bucket_upper_ns
+from pubstorm.contract.offered_load import OfferedLoad
+from pubstorm.contract.plan import Attachment, Plan
+from pubstorm.contract.rows import RowFile, Table
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.template import MessageFacts, Template, TemplateError
+from pubstorm.host.explain import offered_load
+from pubstorm.host.preflight import largest_share
 from pubstorm.topology.bridges.links import LINKS_ANSWER, LINKS_COMMAND
 
 GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
@@ -50,6 +53,16 @@ def test_the_largest_share_is_that_of_the_first_shard() -> None:
         population = plan.populations[0].model_copy(update={"clients": case["total"]})
         alone = plan.model_copy(update={"populations": (population,)})
         assert largest_share(alone, case["count"]) == len(case["clients"][0]), case
+
+
+def test_the_load_of_the_agreed_plan_is_the_agreed_load() -> None:
+    plan = Plan.model_validate_json((GOLDEN / "plan.json").read_text())
+    # Its file of rows is on no machine, and no template needs a value of it.
+    rowless = tuple(each.model_copy(update={"rows": None}) for each in plan.populations)
+    plan = plan.model_copy(update={"populations": rowless})
+    load = OfferedLoad.model_validate(golden("offered_load.json"))
+    assert offered_load(plan) == load
+    assert load.model_dump(mode="json") == golden("offered_load.json")
 
 
 def test_clients_are_at_the_agreed_targets() -> None:

@@ -1,4 +1,4 @@
-"""The JSON Schemas in `contract/` are those of the models, and what both sides write obeys them."""
+"""The JSON Schemas in `contract/` are valid, and what both sides write obeys them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pubstorm.contract import SCHEMAS
-
 CONTRACT = Path(__file__).parents[2] / "contract"
+SCHEMAS = [path.name for path in sorted(CONTRACT.glob("*.schema.json"))]
 
 
 def stored(file: str) -> Any:
     return json.loads((CONTRACT / file).read_text())
-
-
-@pytest.mark.parametrize("file", SCHEMAS)
-def test_the_stored_schema_is_current(file: str) -> None:
-    assert stored(file) == SCHEMAS[file](), "run `make docs` and commit the outcome"
 
 
 @pytest.mark.parametrize("file", SCHEMAS)
@@ -30,6 +24,10 @@ def test_the_stored_schema_is_a_schema(file: str) -> None:
 
 def test_golden_snapshots_obey_the_schema() -> None:
     jsonschema.validate(stored("golden/snapshot.json"), stored("snapshot.schema.json"))
+
+
+def test_the_golden_load_obeys_the_schema() -> None:
+    jsonschema.validate(stored("golden/offered_load.json"), stored("offered_load.schema.json"))
 
 
 def test_golden_control_lines_obey_the_schema() -> None:

@@ -39,9 +39,9 @@ KEYS = {
     },
     "Install": {"WantedBy"},
 }
-"""What systemd knows of what the units have (systemd.unit, .service, .exec and .kill)."""
+"""Keys of the units that systemd knows (systemd.unit, .service, .exec and .kill)."""
 PORTS = ("6379", "6380", "6381", "6382", "6383", "6384", "6385", "10002", "10031")
-"""Those that Ray is told to use."""
+"""Ports that the commands give to Ray."""
 
 
 def text(name: str) -> str:

@@ -29,7 +29,7 @@ READY_TIMEOUT_S = 60.0
 GONE_TIMEOUT_S = 30.0
 POLL_S = 0.01
 ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%")
-"""What a busy machine does to the generator is no matter here: these tests look at counts."""
+"""Validity rules that a busy machine passes too: these tests look at counts."""
 DATA_ONLY = ("--no-report",)
 """Rendering takes a third of the CPU of a short run; tests of reports ask for it."""
 
@@ -142,18 +142,18 @@ class Run:
     stdout: str = ""
 
     def __post_init__(self) -> None:
-        self._heard = threading.Condition()
+        self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            with self._heard:
+            with self._news:
                 self.said.append(line)
-                self._heard.notify_all()
-        with self._heard:
-            self._heard.notify_all()
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
 
     def wait_for(self, words: str, after: str = "") -> None:
         """Waits until a line of the display has these words, behind one with those of `after`."""
@@ -162,11 +162,11 @@ class Run:
             behind = next((n for n, line in enumerate(self.said) if after in line), len(self.said))
             return any(words in line for line in self.said[behind:])
 
-        with self._heard:
-            heard = self._heard.wait_for(
+        with self._news:
+            is_in_time = self._news.wait_for(
                 lambda: is_said() or not self._reader.is_alive(), RUN_TIMEOUT_S
             )
-            assert heard and is_said(), "".join(self.said)
+            assert is_in_time and is_said(), "".join(self.said)
 
     def wait_for_stage(self, name: str, percent: int = 1) -> None:
         """Waits until a stage is played to this share or beyond; a slow display skips numbers."""
@@ -175,11 +175,11 @@ class Run:
             found = (re.search(rf"  {name} (\d+) %", line) for line in self.said)
             return any(match is not None and int(match[1]) >= percent for match in found)
 
-        with self._heard:
-            heard = self._heard.wait_for(
+        with self._news:
+            is_in_time = self._news.wait_for(
                 lambda: is_there() or not self._reader.is_alive(), RUN_TIMEOUT_S
             )
-            assert heard and is_there(), "".join(self.said)
+            assert is_in_time and is_there(), "".join(self.said)
 
     def finish(self) -> int:
         """Waits for the end; the exit code."""
@@ -208,7 +208,7 @@ class Run:
 
 
 def end_all(runs: Sequence[Run]) -> None:
-    """Kills what still goes on."""
+    """Kills the runs that have not ended."""
     for run in runs:
         if run.process.poll() is None:
             run.process.kill()
@@ -307,7 +307,7 @@ def unused_port() -> int:
 
 
 def assert_gone(pids: Sequence[int]) -> None:
-    """Waits a moment for processes to end; a zombie that nobody reaps has ended."""
+    """Waits a moment for processes to end; a zombie counts as ended."""
     deadline_s = time.monotonic() + GONE_TIMEOUT_S
     while left := [pid for pid in pids if is_alive(pid)]:
         assert time.monotonic() < deadline_s, left

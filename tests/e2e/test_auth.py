@@ -40,8 +40,8 @@ class Redis:
         pytest.fail(f"redis-server does not start: {''.join(said)}")
 
     def save(self) -> None:
-        """Has what it holds be there after its next start."""
-        self._tell("SAVE", answer=b"+OK")
+        """Keeps its data for its next start."""
+        self._send("SAVE", answer=b"+OK")
 
     def kill(self) -> None:
         self._process.kill()
@@ -49,12 +49,12 @@ class Redis:
 
     def add_user(self, name: str, password: str, **rights: str) -> None:
         """A user, and what it may do: topic filters by access."""
-        self._tell("HSET", f"mqtt_user:{name}", "password", password)
+        self._send("HSET", f"mqtt_user:{name}", "password", password)
         accesses = {"subscribe": "1", "publish": "2", "both": "3"}
         for access, topic in rights.items():
-            self._tell("HSET", f"mqtt_acl:{name}", topic, accesses[access])
+            self._send("HSET", f"mqtt_acl:{name}", topic, accesses[access])
 
-    def _tell(self, *words: str, answer: bytes = b":") -> None:
+    def _send(self, *words: str, answer: bytes = b":") -> None:
         command = f"*{len(words)}\r\n" + "".join(f"${len(w)}\r\n{w}\r\n" for w in words)
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             connection.sendall(command.encode())
@@ -95,7 +95,7 @@ populations:
     password: right
     publications: [{{topic: up/a, rate: 20/s, qos: 1}}]
   wrong: {{clients: 2, username: device, password: guess, reconnect: never}}
-  nobody: {{clients: 1, reconnect: never}}
+  stranger: {{clients: 1, reconnect: never}}
   curious: {{clients: 4, username: device, password: right, subscriptions: [down/#]}}
   forger:
     clients: 3
@@ -105,7 +105,7 @@ populations:
   backend: {{clients: 1, username: backend, password: all, subscriptions: ["#"]}}
 stages: [connect, {{publish: 1s}}, {{hold: 500ms}}]
 # What the broker refuses never arrives.
-thresholds: [wrong.never_ready == 2, nobody.never_ready == 1, curious.lost > 0, backend.lost > 0]
+thresholds: [wrong.never_ready == 2, stranger.never_ready == 1, curious.lost > 0, backend.lost > 0]
 """
 
 
@@ -118,7 +118,7 @@ def test_each_refusal_has_a_count_of_its_own(redis: Redis, run: Play) -> None:
     assert reasons == {
         "device": {},
         "wrong": {"bad_credentials": 2},
-        "nobody": {"bad_credentials": 1},
+        "stranger": {"bad_credentials": 1},
         "curious": {"subscribe_refused": 4},
         "forger": {},
         "backend": {},
@@ -145,7 +145,7 @@ stages:
 """
 
 
-def test_while_redis_is_away_nobody_gets_in_and_then_everybody(
+def test_no_client_gets_in_while_redis_is_away_and_all_do_later(
     redis: Redis, start: RunMaker
 ) -> None:
     redis.add_user("u", "p", both="a")
@@ -189,10 +189,13 @@ def test_a_run_clears_what_it_left_where_rights_are_narrow(redis: Redis, start: 
     run = start(SHARED.format(url=redis.url))
     assert run.finish() == 0, run.stderr
     files = sorted(run.directory.glob("steps/*/result.json"))
-    found = [json.loads(file.read_text())["residue"] for file in files]
+    found = [json.loads(file.read_text())["stale_state"] for file in files]
     assert len(found) == 2
-    assert {each["what"] for residue in found for each in residue} <= {"retained", "sessions"}
-    assert all(each["when"] == "after" for residue in found for each in residue)
+    assert {each["what"] for stale_state in found for each in stale_state} <= {
+        "retained",
+        "sessions",
+    }
+    assert all(each["when"] == "after" for stale_state in found for each in stale_state)
 
 
 def test_no_file_and_no_list_of_processes_has_a_secret(redis: Redis, start: RunMaker) -> None:

@@ -83,7 +83,7 @@ def test_bridges_keep_what_comes_while_their_main_broker_is_dead(run: Play, qos:
     assert result["verdict"]["status"] == "pass", result["verdict"]
 
 
-@pytest.mark.slow("bridges are cut, and have to be back while the load goes on")
+@pytest.mark.slow("bridges are cut, and have to be back under load")
 def test_bridges_that_are_cut_come_back_with_what_they_kept(run: Play) -> None:
     _, result = run(load("{at: 2s, cut: up, count: 2, for: 2s}", time="10s"))
     (fault,) = result["faults"]
@@ -113,7 +113,7 @@ def test_a_delay_of_bridges_is_seen_in_the_latency_and_gone_after_it(run: Play) 
     _, result = run(load(faults, time="8s"))
     (fault,) = result["faults"]
     assert fault["bridges"] is None
-    assert fault["mended_at_s"] is not None
+    assert fault["repaired_at_s"] is not None
     before, delayed = result["phases"]
     assert (before["name"], delayed["name"]) == ("load", "delay up")
     assert delayed["latency_us"]["max"] >= 300_000

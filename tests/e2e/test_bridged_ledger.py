@@ -1,4 +1,4 @@
-"""The ledger over bridges: what crosses between real brokers is owed, followed and counted exactly.
+"""The ledger over bridges: deliveries between real brokers are expected, followed and counted.
 The brokers and their bridges are the test's own, with a configuration written by hand."""
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from pubstorm.binaries import engine_path
-from pubstorm.fleet import Frame
+from pubstorm.contract.target import Target
+from pubstorm.fleet import SnapshotReceived
+from pubstorm.host.binaries import engine_path
 from pubstorm.plan import compile_plan
-from pubstorm.scenario import Target, parse_scenario
-from pubstorm.solo import play_alone
+from pubstorm.run.solo import play_alone
+from pubstorm.scenario import parse_scenario
 
 MosquittoMaker = Callable[..., Any]
 
@@ -71,7 +72,7 @@ topic all/# both 1"""
 
 
 # Of each population to each, in two seconds: publishers times messages times receivers.
-OWED = {
+EXPECTED = {
     ("sensor", "sensor"): 4 * 10 * 4,  # all/# is for both boxes, and for the sender too
     ("sensor", "backend"): 4 * (40 + 10) * 2,
     ("backend", "sensor"): 2 * 10 * 4,
@@ -80,7 +81,7 @@ OWED = {
 }
 
 
-def test_what_crosses_bridges_is_owed_and_comes_once(
+def test_what_crosses_bridges_is_expected_and_comes_once(
     mosquitto: MosquittoMaker, tmp_path: Path
 ) -> None:
     queues = {"max_queued_messages": 0, "max_inflight_messages": 0}
@@ -91,17 +92,17 @@ def test_what_crosses_bridges_is_owed_and_comes_once(
     scenario = parse_scenario(SCENARIO, "bridged.yaml")
     targets = [Target(host="127.0.0.1", port=broker.port) for broker in (cloud, *boxes)]
     plan = compile_plan(scenario, targets, run_tag=7)
-    frames: list[Frame] = []
-    asyncio.run(play_alone(plan, engine_path(), tmp_path / "engine.log", frames.append))
+    messages: list[SnapshotReceived] = []
+    asyncio.run(play_alone(plan, engine_path(), tmp_path / "engine.log", messages.append))
     names = [population.name for population in plan.populations]
     counts: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-    for flow in (flow for frame in frames for flow in frame.snapshot.flows):
+    for flow in (flow for received in messages for flow in received.snapshot.flows):
         pair = (names[flow.source], names[flow.to])
-        counts["owed"][pair] += flow.counters.expected_total
+        counts["expected"][pair] += flow.counters.expected_total
         counts["received"][pair] += flow.counters.received_total
         counts["duplicates"][pair] += flow.counters.duplicate_total
-    assert +counts["owed"] == OWED
-    assert +counts["received"] == OWED
+    assert +counts["expected"] == EXPECTED
+    assert +counts["received"] == EXPECTED
     assert not +counts["duplicates"]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pubstorm.binaries import proxy_path
 from pubstorm.errors import BinaryError
+from pubstorm.host.binaries import proxy_path
 from pubstorm.topology.adapters.mosquitto import find_mosquitto
 
 pytestmark = pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
@@ -83,7 +83,7 @@ def test_a_target_takes_the_main_brokers_place_and_is_left_as_it_was(
     assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
     assert result["targets"][0] == f"127.0.0.1:{main.port}"
     assert [broker["group"] for broker in result["brokers"]] == ["boxes"] * BOXES
-    after = [(r["what"], r["total"]) for r in result["residue"] if r["when"] == "after"]
+    after = [(r["what"], r["total"]) for r in result["stale_state"] if r["when"] == "after"]
     assert after == [("sessions", BOXES)]
     assert retained(main.port) == []
 

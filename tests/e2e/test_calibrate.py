@@ -30,7 +30,7 @@ stages: [connect, publish: 2s]
 
 
 @pytest.mark.slow("a calibration searches the ceiling of the host")
-def test_a_run_tells_its_headroom_once_the_host_is_calibrated(run: Play, tmp_path: Path) -> None:
+def test_a_run_reports_its_headroom_once_the_host_is_calibrated(run: Play, tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path / "state")}
     command = [sys.executable, "-m", "pubstorm", "calibrate", "--quick", "--clients", "50"]
     made = subprocess.run(

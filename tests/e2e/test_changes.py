@@ -87,7 +87,7 @@ def test_planned_changes_make_the_load_that_they_say(start: RunMaker) -> None:
     assert result["populations"]["all"]["received_total"] == 20 * 10 * 5 + 10 * 10
     assert result["populations"]["late"]["connected_max"] == 10
     evidence = result["verdict"]["evidence"]
-    assert any("in stage publish were counted and not judged" in line for line in evidence)
+    assert any("in stage publish were excluded from loss" in line for line in evidence)
 
 
 def test_a_run_is_changed_while_it_goes_on(start: RunMaker) -> None:
@@ -102,7 +102,7 @@ def test_a_run_is_changed_while_it_goes_on(start: RunMaker) -> None:
     run.wait_for("connected 25/31")
     assert change(run.directory, "add 7 late") == (
         2,
-        "error: not so many clients: 4 of 10 clients of late are there\n",
+        "error: not so many clients: 4 of 10 clients of late are active\n",
     )
     assert change(run.directory, "remove 4 late")[0] == 0
     run.wait_for("connected 21/31")
@@ -117,4 +117,4 @@ def test_a_run_is_changed_while_it_goes_on(start: RunMaker) -> None:
     assert result["populations"]["all"]["lost_total"] == 0
     assert not (run.directory / "control.sock").exists()
     code, said = change(run.directory, "rate 1 device")
-    assert (code, said.splitlines()[0]) == (2, f"error: no run goes on in {run.directory}")
+    assert (code, said.splitlines()[0]) == (2, f"error: no run is active in {run.directory}")

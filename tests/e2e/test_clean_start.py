@@ -17,7 +17,7 @@ RunMaker = Callable[..., Any]
 MosquittoMaker = Callable[..., Any]
 
 SYS_TIMEOUT_S = 15.0
-"""How long the broker may take until its counts are fresh."""
+"""Time limit until the counts of the broker are fresh."""
 LOAD = """
 target: {target}
 populations:
@@ -39,7 +39,7 @@ def load(broker: Any, *, retain: str = "false", device: str = "", backend: str =
 
 
 def client(program: str, broker: Any, *arguments: str) -> str:
-    """What an independent client prints."""
+    """Output of an independent client."""
     path = shutil.which(program)
     if path is None:
         pytest.skip(f"{program} is not installed (apt-get install mosquitto-clients)")
@@ -57,8 +57,8 @@ def kept(broker: Any, *arguments: str) -> set[str]:
     return set(said.split())
 
 
-def residue(result: dict[str, Any]) -> list[tuple[str, str, int]]:
-    return [(r["when"], r["what"], r["total"]) for r in result["residue"]]
+def stale_state(result: dict[str, Any]) -> list[tuple[str, str, int]]:
+    return [(r["when"], r["what"], r["total"]) for r in result["stale_state"]]
 
 
 def evidence(result: dict[str, Any]) -> str:
@@ -68,7 +68,7 @@ def evidence(result: dict[str, Any]) -> str:
 def test_a_clean_broker_stays_clean(run: Play, mosquitto: MosquittoMaker) -> None:
     broker = mosquitto()
     code, result = run(load(broker))
-    assert (code, result["residue"]) == (0, [])
+    assert (code, result["stale_state"]) == (0, [])
     assert "clean start" not in evidence(result)
 
 
@@ -80,7 +80,7 @@ def test_retained_messages_of_others_are_found_and_left(
         keep(broker, topic)
     code, result = run(load(broker))
     assert code == 0
-    assert residue(result) == [("before", "retained", 2)]
+    assert stale_state(result) == [("before", "retained", 2)]
     assert "it was not a clean start: " in evidence(result)
     assert "2 retained messages under up/#, such as up/3" in evidence(result)
     assert kept(broker) == {"up/x", "up/3", "elsewhere"}
@@ -94,7 +94,7 @@ def test_a_run_clears_the_messages_that_it_kept_and_no_others(
         keep(broker, topic)
     code, result = run(load(broker, retain="true"))
     assert code == 0
-    assert residue(result) == [("before", "retained", 2), ("after", "retained", 10)]
+    assert stale_state(result) == [("before", "retained", 2), ("after", "retained", 10)]
     assert kept(broker) == {"up/x", "up/11", "elsewhere"}
 
 
@@ -107,8 +107,8 @@ def test_persistent_sessions_are_found_and_those_of_the_run_are_ended(
     client("mosquitto_pub", broker, "-q", "1", "-t", "old/topic", "-m", "queued")
     code, result = run(load(broker, device="session: persistent"))
     assert code == 0
-    assert ("before", "sessions", 1) in residue(result)
-    assert ("after", "sessions", 10) in residue(result)
+    assert ("before", "sessions", 1) in stale_state(result)
+    assert ("after", "sessions", 10) in stale_state(result)
     assert "1 of 10 clients asked of device have a session from before" in evidence(result)
     deadline_s = time.monotonic() + SYS_TIMEOUT_S
     while broker.sys_topic("clients/total") > 1:
@@ -140,14 +140,14 @@ def test_require_plays_nothing_where_it_is_not_clean(run: Play, mosquitto: Mosqu
 
 def test_require_plays_where_it_is_clean(run: Play, mosquitto: MosquittoMaker) -> None:
     code, result = run(load(mosquitto()), "--set", "clean_start=require")
-    assert (code, result["residue"]) == (0, [])
+    assert (code, result["stale_state"]) == (0, [])
 
 
 def test_skip_neither_looks_nor_removes(run: Play, mosquitto: MosquittoMaker) -> None:
     broker = mosquitto()
     keep(broker, "up/x")
     code, result = run(load(broker, retain="true"), "--set", "clean_start=skip")
-    assert (code, result["residue"]) == (0, [])
+    assert (code, result["stale_state"]) == (0, [])
     assert kept(broker) == {"up/x", *(f"up/{n}" for n in range(10))}
 
 
@@ -162,7 +162,7 @@ def test_each_client_clears_its_own_where_others_may_not(
     text = load(broker, retain="true", device="username: '{n}'", backend="username: boss")
     code, result = run(text)
     assert code == 0
-    assert residue(result) == [("before", "retained", 1), ("after", "retained", 10)]
+    assert stale_state(result) == [("before", "retained", 1), ("after", "retained", 10)]
     assert kept(broker, "-u", "boss") == {"up/x"}
 
 
@@ -175,7 +175,7 @@ def test_a_broker_that_forbids_the_look_leaves_it_unknown(
     broker = mosquitto(allow_anonymous="false", password_file=rules)
     code, result = run(load(broker))
     assert code == 3
-    assert residue(result) == [("before", "unknown", 0)]
+    assert stale_state(result) == [("before", "unknown", 0)]
     assert "whether it was a clean start is not known" in evidence(result)
     assert "refused the connection" in evidence(result)
 
@@ -185,7 +185,7 @@ def test_a_broker_that_hangs_holds_nothing_up(run: Play, mosquitto: MosquittoMak
     broker.signal(signal.SIGSTOP)
     code, result = run(load(broker), "--set", "stages=[{connect: {timeout: 1s}}]")
     assert code == 3
-    assert residue(result) == [("before", "unknown", 0)]
+    assert stale_state(result) == [("before", "unknown", 0)]
     assert "did not answer" in evidence(result)
 
 
@@ -194,7 +194,7 @@ def test_brokers_of_the_run_need_no_look(run: Play) -> None:
         "target: ", "topology: {brokers: {b: {kind: mosquitto}}}"
     )
     code, result = run(text)
-    assert (code, result["residue"]) == (0, [])
+    assert (code, result["stale_state"]) == (0, [])
 
 
 def test_an_interrupted_run_removes_its_own_too(start: RunMaker, mosquitto: MosquittoMaker) -> None:
@@ -204,7 +204,7 @@ def test_an_interrupted_run_removes_its_own_too(start: RunMaker, mosquitto: Mosq
     run.process.send_signal(signal.SIGINT)
     run.wait_for("removing what this run left on the broker")
     assert run.finish() == 130
-    assert ("after", "retained", 10) in residue(run.result())
+    assert ("after", "retained", 10) in stale_state(run.result())
     assert kept(broker) == set()
 
 
@@ -216,4 +216,4 @@ def test_a_broker_that_is_gone_afterwards_leaves_it_unknown(
     run.wait_for_stage("publish", 3)
     broker.kill()
     run.finish()
-    assert residue(run.result()) == [("after", "unknown", 0)]
+    assert stale_state(run.result()) == [("after", "unknown", 0)]

@@ -63,5 +63,5 @@ def test_nothing_is_lost_across_a_cluster_and_a_killed_node_comes_back(
             for name, copies in (("clean", 1), ("persistent", 1), ("backend", 2)):
                 assert stage["populations"][name]["received_total"] >= copies * sent
     (fault,) = result["faults"]
-    assert fault["mended_at_s"] is not None
+    assert fault["repaired_at_s"] is not None
     assert fault["clients"]["all_s"] is not None

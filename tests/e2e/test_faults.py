@@ -59,7 +59,7 @@ def test_no_broker_at_the_target(run: Play, unused_port: int) -> None:
     code, result = run(LOAD.format(target=f"mqtt://127.0.0.1:{unused_port}", time="10s"))
     assert code == 3
     assert verdict(result) == ("invalid", "target")
-    assert "× connect_refused" in evidence(result)
+    assert " connect refused" in evidence(result)
     assert result["populations"]["device"]["sent_total"] == 0
     assert [stage["name"] for stage in result["stages"]] == ["connect"]
 
@@ -76,7 +76,7 @@ def test_a_broker_that_refuses_everybody(run: Play, mosquitto: MosquittoMaker) -
     code, result = run(LOAD.format(target=broker.url, time="10s"))
     assert code == 3
     assert verdict(result) == ("invalid", "target")
-    assert "× not_authorized" in evidence(result)
+    assert " not authorized" in evidence(result)
     assert result["populations"]["device"]["connected_max"] == 0
 
 
@@ -154,7 +154,7 @@ def test_nothing_outlives_a_killed_pubstorm_and_its_result_can_be_made(
     report = [sys.executable, "-m", "pubstorm", "report", str(run.directory)]
     early = subprocess.run(report, capture_output=True, text=True, check=False)
     assert early.returncode == 2
-    assert f"goes on (pid {run.process.pid})" in early.stderr
+    assert f"is active (pid {run.process.pid})" in early.stderr
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
     gone(children)
@@ -242,7 +242,7 @@ def test_a_full_disk_ends_no_run(
         out=disk / "run",
         report=True,
     )
-    assert run.finish() == 0
+    assert run.finish() == 0, run.stdout
     assert "! there is no report.html: No space left on device" in run.stderr
     assert re.search(r"(snapshots.jsonl|samples.csv): No space left on device", run.stderr)
     assert "PASS" in run.stdout
@@ -286,7 +286,7 @@ def test_a_late_generator_makes_the_run_invalid(run: Play, mosquitto: MosquittoM
     fleet = result["fleet"]
     is_starved = 2 * fleet["late_starved_total"] > fleet["late_total"] > 0
     assert verdict(result) == ("invalid", "host" if is_starved else "generator")
-    assert ("host gave an engine no processor" in evidence(result)) is is_starved
+    assert ("host gave an agent no processor" in evidence(result)) is is_starved
 
 
 @pytest.mark.slow("clients retry until their connect stage ends")

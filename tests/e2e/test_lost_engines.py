@@ -16,7 +16,7 @@ import pytest
 RunMaker = Callable[..., Any]
 SCENARIO = """
 topology: {brokers: {main: {kind: embedded}}}
-fleet: {agents: 3, on_agent_loss: POLICY}
+fleet: {agents: 3, on_agent_failure: POLICY}
 snapshot_interval: 200ms
 drain: 1s
 populations:
@@ -53,19 +53,19 @@ def connected(directory: Path, population: str) -> list[int]:
 
 
 def counts(stage: dict[str, Any], population: str) -> list[int]:
-    """What a population sent in a stage, was owed, and what was wrong with what it got."""
+    """Sent, expected, duplicate and stale messages of a population in a stage."""
     names = ("sent", "expected", "duplicate", "stale")
     return [stage["populations"][population][f"{name}_total"] for name in names]
 
 
 def lacking(stage: dict[str, Any], population: str) -> int:
-    """Deliveries that a population was owed in a stage and did not get, or more than that."""
+    """Expected deliveries of a population in a stage, less the received ones."""
     there = stage["populations"][population]
     return int(there["expected_total"] - there["received_total"])
 
 
 def flows(result: dict[str, Any]) -> list[tuple[int, int]]:
-    """What was lost of each flow, and what came of it that nobody owed."""
+    """Lost and surplus deliveries of each flow."""
     return [(flow["lost_total"], flow["surplus_total"]) for flow in result["flows"]]
 
 
@@ -76,19 +76,19 @@ def test_a_run_ends_with_the_first_engine_that_it_loses(start: RunMaker) -> None
     assert "was killed by signal 9: it played 11 of 32 clients" in verdict["evidence"][0]
 
 
-@pytest.mark.slow("an agent is killed, and the others go on for seconds")
+@pytest.mark.slow("an agent is killed, and the others continue for seconds")
 def test_a_run_goes_on_without_the_clients_of_a_lost_engine(start: RunMaker) -> None:
     code, run = play(start, "continue")
     result = run.result()
     assert (code, result["verdict"]["status"]) == (0, "pass")
-    (loss,) = result["fleet"]["losses"]
-    assert (loss["agent"], loss["clients"], loss["back_after_s"]) == (1, 11, None)
+    (loss,) = result["fleet"]["failures"]
+    assert (loss["agent"], loss["clients"], loss["rejoined_after_s"]) == (1, 11, None)
     facts = [fact for fact in result["verdict"]["evidence"] if "from then on" in fact]
     assert len(facts) == 1 and "its 11 of 32 clients were away from then on" in facts[0]
     _, first, second, _ = result["stages"]
     assert [first["connected"], second["connected"]] == [21, 21]
-    assert first["unjudged"] == second["unjudged"] == ["all", "device"]
-    # 20 devices are left, and one that hears all of them.
+    assert first["excluded"] == second["excluded"] == ["all", "device"]
+    # 20 devices are left, and one subscriber that receives from all of them.
     assert counts(second, "device")[0] == 720
     lack = {name: [lacking(stage, name) for stage in (first, second)] for name in ("all", "device")}
     assert lack == {"all": [0, 0], "device": [0, 0]}
@@ -102,14 +102,14 @@ def test_another_engine_plays_the_clients_of_a_lost_one(start: RunMaker) -> None
     code, run = play(start, "replace")
     result = run.result()
     assert (code, result["verdict"]["status"]) == (0, "pass")
-    (loss,) = result["fleet"]["losses"]
+    (loss,) = result["fleet"]["failures"]
     assert loss["replaced_on"] == ""
-    assert loss["back_after_s"] > 0
+    assert loss["rejoined_after_s"] > 0
     assert [agent["ending"] for agent in result["fleet"]["agents"]] == ["bye"] * 3
     _, first, second, _ = result["stages"]
     assert [first["connected"], second["connected"]] == [32, 32]
-    assert (first["unjudged"], second["unjudged"]) == (["all", "device"], [])
-    # Nobody sends what was due while nobody was there, and none of it counts as skipped.
+    assert (first["excluded"], second["excluded"]) == (["all", "device"], [])
+    # Messages scheduled while no agent played the shard are not sent, and do not count as skipped.
     sent = first["populations"]["device"]["sent_total"]
     assert 30 * 12 * 6 - 10 * 12 * 6 <= sent < 30 * 12 * 6
     assert result["populations"]["device"]["skipped_total"] == 0

@@ -57,6 +57,6 @@ def test_messages_cross_to_a_main_broker_of_any_kind(
         pytest.skip(f"{kind} is not installed (scripts/install-test-tools)")
     code, result = run(SCENARIO.format(kind=kind))
     assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
-    owed = {(f["source"], f["to"]): f["expected_total"] for f in result["flows"]}
-    assert owed.keys() == {("app", "device"), ("device", "app")}
-    assert min(owed.values()) >= 30
+    expected = {(f["source"], f["to"]): f["expected_total"] for f in result["flows"]}
+    assert expected.keys() == {("app", "device"), ("device", "app")}
+    assert min(expected.values()) >= 30

@@ -76,6 +76,10 @@ def test_agents_add_up_to_what_one_plays(run: Play, tmp_path: Path, case: Case) 
             }
         )
         clients.append(came(tmp_path / f"run-{number}", case.population))
+        for counter in ("sent_total", "acked_total", "expected_total", "received_total"):
+            by_agent = [agent[counter] for agent in result["fleet"]["agents"]]
+            whole = sum(found[counter] for found in result["populations"].values())
+            assert sum(by_agent) == whole
     assert totals[0] == totals[1]
     of_one = totals[0][case.population]
     assert of_one["sent_total"] == of_one["acked_total"] > 0
@@ -84,7 +88,7 @@ def test_agents_add_up_to_what_one_plays(run: Play, tmp_path: Path, case: Case) 
 
 
 def came(directory: Path, population: str) -> Counter[str]:
-    """How often each client of a population has connected, as the broker logged it."""
+    """Number of connects of each client of a population, as the broker logged it."""
     (log,) = directory.glob("**/broker.log")
     words = re.compile(rf"New client connected from \S+ as ({population}-\d+) ")
     return Counter(words.findall(log.read_text()))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pubstorm.samples import Tracks, read_samples
+from pubstorm.result.samples import Tracks, read_samples
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 RunMaker = Callable[..., Any]
@@ -64,7 +64,7 @@ def test_load_broker_host_and_agents_lie_on_one_axis(run: Play, tmp_path: Path) 
     tracks = tracks_of(tmp_path / "run-0")
     for source, metrics in FIGURES.items():
         for metric in metrics:
-            at_s = tracks[source, metric].at_s
+            at_s = list(tracks[source, metric].at_s)
             assert at_s == sorted(at_s), (source, metric)
             assert 0 <= at_s[0] <= at_s[-1] <= result["duration_s"] + 3
             if source not in ("device", "backend"):
@@ -80,7 +80,7 @@ def test_load_broker_host_and_agents_lie_on_one_axis(run: Play, tmp_path: Path) 
     # Repeated values of $SYS are marked, and the rate is growth between the others.
     for (source, metric), track in tracks.items():
         if source == "broker-0" and metric.startswith("$SYS/"):
-            news = [at_s for n, at_s in enumerate(track.at_s) if n not in track.held]
+            news = [at_s for n, at_s in enumerate(track.at_s) if not track.held[n]]
             assert all(after - at > 0.5 for at, after in pairwise(news)), metric
             assert len(news) < len(track.at_s), metric
     # The observer is one more client of the broker, and of no population.
@@ -102,7 +102,7 @@ def test_an_observer_is_declared_and_its_traffic_kept_apart(run: Play) -> None:
     assert result["populations"]["backend"]["foreign_total"] == 0
 
 
-def test_a_target_of_this_machine_is_watched_without_being_told(
+def test_a_target_of_this_machine_is_watched_by_default(
     run: Play, mosquitto: MosquittoMaker
 ) -> None:
     broker = mosquitto()
@@ -112,7 +112,7 @@ def test_a_target_of_this_machine_is_watched_without_being_told(
     assert statistics(result, "broker-0", "$SYS/messages/dropped")["whole"]["max"] == 0
 
 
-def test_what_cannot_be_watched_is_told_and_the_run_goes_on(
+def test_what_cannot_be_watched_is_reported_and_the_run_continues(
     run: Play, mosquitto: MosquittoMaker, unused_port: int, tmp_path: Path
 ) -> None:
     (tmp_path / "acl").write_text("topic readwrite up/#\n")
@@ -120,23 +120,23 @@ def test_what_cannot_be_watched_is_told_and_the_run_goes_on(
     sources = {
         "away": {"prometheus": {"url": f"http://127.0.0.1:{unused_port}/metrics"}},
         "gone": {"sys": {"url": f"mqtt://127.0.0.1:{unused_port}"}},
-        "nobody": {"process": {"port": unused_port}},
+        "silent": {"process": {"port": unused_port}},
     }
     settings = f"monitors.sources={json.dumps(sources)}"
     code, result = run(SCENARIO.format(where=f"target: {broker.url}"), "--set", settings)
     assert code == 0, result["verdict"]
     found = problems(result)
-    assert found.keys() == {"broker-0", "away", "gone", "nobody"}
+    assert found.keys() == {"broker-0", "away", "gone", "silent"}
     assert "published no number under $SYS/#: allow the observer to read it" in found["broker-0"]
     assert "Connection refused" in found["away"]
     assert "cannot be reached by the observer" in found["gone"]
-    assert "no process of this machine that listens" in found["nobody"]
-    told = {observer["name"]: observer["problem"] for observer in result["observers"]}
-    assert told == {"broker-0": found["broker-0"], "gone": found["gone"]}
+    assert "no process of this machine that listens" in found["silent"]
+    of_observers = {each["name"]: each["problem"] for each in result["observers"]}
+    assert of_observers == {"broker-0": found["broker-0"], "gone": found["gone"]}
     assert result["verdict"]["status"] == "pass"
 
 
-def test_a_broker_that_dies_in_the_run_is_told_once(start: RunMaker) -> None:
+def test_a_broker_that_dies_in_the_run_is_reported_once(start: RunMaker) -> None:
     played = start(SCENARIO.format(where=OWN), "--set", "stages=[connect, publish: 60s]")
     played.wait_for("publish")
     pid = next(pid for pid in played.children() if name_of(pid) == "mosquitto")
@@ -145,8 +145,8 @@ def test_a_broker_that_dies_in_the_run_is_told_once(start: RunMaker) -> None:
     signal_process(played.process.pid, signal.SIGINT)
     played.finish()
     result = played.result()
-    told = [event["text"] for event in result["events"] if event["kind"] == "broker"]
-    assert told == [f"broker broker-0 (pid {pid}) was killed by signal 9"]
+    events = [event["text"] for event in result["events"] if event["kind"] == "broker"]
+    assert events == [f"broker broker-0 (pid {pid}) was killed by signal 9"]
     assert not any("has ended" in problem["text"] for problem in result["monitor_problems"])
     assert statistics(result, "host", "cpu")["whole"]["count"] > 0
     assert tracks_of(played.directory)["device", "connected"].values

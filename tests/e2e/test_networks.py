@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pubstorm.preflight.network import NetworkHost
+from pubstorm.host.preflight.network import NetworkHost
 from pubstorm.topology.bridges.network import NAMESPACES, RANGE, outer_ends
 from pubstorm.topology.started import STARTED_FILE, read_record
 
@@ -61,7 +61,7 @@ def networks_of(directory: Path) -> list[str]:
 
 
 def left_of(names: Sequence[str]) -> list[str]:
-    """What there is of networks."""
+    """Interfaces and namespaces of these networks that exist."""
     ends = [end for name in names for end in outer_ends(name.split("-")[1])]
     interfaces = [end for end in ends if end in psutil.net_if_addrs()]
     return interfaces + [name for name in names if (NAMESPACES / name).exists()]

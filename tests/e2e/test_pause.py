@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pubstorm.histogram import Histogram
+from pubstorm.contract.histogram import Histogram
 
 pytestmark = pytest.mark.xdist_group("heavy")
 

@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.conftest import GONE_TIMEOUT_S, Run
 
 RunMaker = Callable[..., Run]
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "publisher.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "publisher.md"
 SCENARIO = """
 name: publishers
 snapshot_interval: 200ms
@@ -42,7 +42,7 @@ stages:
 
 
 def scenario(**parts: object) -> str:
-    """One publisher of pyzmq with ten subscribers, unless told otherwise."""
+    """Scenario text. Default: one publisher of pyzmq with ten subscribers."""
     usual: dict[str, object] = {
         "feeds": 1,
         "publisher": "pyzmq",
@@ -79,7 +79,7 @@ def assert_nothing_lost(result: dict[str, Any], share: float = 1) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "subscriber"),
-    [("libzmq", "simulated"), ("pyzmq", "simulated"), ("pyzmq", "libzmq"), ("libzmq", "pyzmq")],
+    [("libzmq", "simulated"), ("pyzmq", "simulated"), ("pyzmq", "libzmq")],
 )
 def test_all_that_a_publisher_sends_is_accounted_for(
     start: RunMaker, kind: str, subscriber: str
@@ -115,12 +115,14 @@ def test_what_a_slow_subscriber_loses_is_counted(start: RunMaker) -> None:
     lost = result["populations"]["subscriber/slow"]
     assert lost["expected_total"] == sent
     assert 0 < lost["lost_total"] == sent - lost["received_total"]
+    assert lost["client_loss"]["count"] == 1
+    assert lost["client_loss"]["p50"] == pytest.approx(lost["lost_total"] / sent, abs=1e-6)
 
 
 def test_a_publisher_that_is_killed_is_what_failed(start: RunMaker) -> None:
     run = start(scenario(duration="60s"))
     run.wait_for("p99")
-    os.kill(pid_of(run, "pubstorm.zmq_agent"), signal.SIGKILL)
+    os.kill(pid_of(run, "pubstorm.fleet.zmq_agent"), signal.SIGKILL)
     result = played(run)
     assert result["ended_early"]
     (event,) = [event for event in result["events"] if event["kind"] == "publisher"]
@@ -133,12 +135,12 @@ def test_no_publisher_outlives_pubstorm(start: RunMaker) -> None:
     run = start(scenario(duration="60s", feeds=2))
     run.wait_for("p99")
     processes = [psutil.Process(pid) for pid in run.children()]
-    assert sum("pubstorm.zmq_agent" in process.cmdline() for process in processes) == 2
+    assert sum("pubstorm.fleet.zmq_agent" in process.cmdline() for process in processes) == 2
     run.process.kill()
     assert not psutil.wait_procs(processes, timeout=GONE_TIMEOUT_S)[1]
 
 
-def test_an_interrupted_run_still_knows_what_is_owed(start: RunMaker) -> None:
+def test_an_interrupted_run_still_knows_the_expected_deliveries(start: RunMaker) -> None:
     run = start(scenario(duration="60s"))
     run.wait_for("p99")
     run.process.send_signal(signal.SIGINT)
@@ -148,10 +150,10 @@ def test_an_interrupted_run_still_knows_what_is_owed(start: RunMaker) -> None:
 
 
 @pytest.mark.parametrize("security", ["plain", "curve"])
-def test_connections_are_guarded_by_pyzmq_on_both_sides(start: RunMaker, security: str) -> None:
+def test_connections_are_guarded_on_both_sides(start: RunMaker, security: str) -> None:
     login = "username: user\n    password: secret" if security == "plain" else ""
     publisher = f"{{kind: pyzmq, security: {security}}}"
-    text = scenario(publisher=publisher, login=login, subscriber="subscriber: pyzmq", clients=3)
+    text = scenario(publisher=publisher, login=login, subscriber="subscriber: libzmq", clients=3)
     run = start(text)
     result = played(run)
     subscriber = result["populations"]["subscriber"]

@@ -1,4 +1,4 @@
-"""The run with a million connections, at sizes that every machine takes: all are there, none is
+"""The run with a million connections, at sizes that every machine takes: all are connected, none is
 lost, and what a connection takes lies within physical bounds."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pubstorm.descriptors import processes_needed
+from pubstorm.scenario.descriptors import processes_needed
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 GB = 10**9

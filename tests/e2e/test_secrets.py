@@ -1,4 +1,4 @@
-"""A run with passwords: none of them stands in any file that it leaves, nor in what it prints."""
+"""A run with passwords: none of them is in any file that it leaves, nor in what it prints."""
 
 from __future__ import annotations
 

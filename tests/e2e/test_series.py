@@ -1,5 +1,5 @@
-"""Series of real runs on real brokers: fresh and shared ones, steps that fail or cannot start, ends
-as told, and a resume after the series was killed."""
+"""Series of real runs on real brokers: fresh and shared ones, steps that fail or cannot start,
+early ends by `stop_when`, and a resume after the series was killed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_step_has_a_run_directory_and_a_broker_of_its_own(start: Any, gone:
         step["command"] for step in series["steps"]
     ]
     assert "step 3 of 4: seed 2 (1 of 2)\n" in run.stderr
-    assert "held up to seed 2, the last step played" in run.stdout
+    assert "passed up to seed 2, the last step played" in run.stdout
     assert "seed 1: 2 repeats" in run.stdout
 
 
@@ -87,13 +87,13 @@ def test_steps_can_share_a_broker_that_is_gone_after_the_series(start: Any, gone
 
 def test_a_failing_step_and_an_impossible_one_keep_their_evidence(start: Any) -> None:
     path = "topology.brokers.broker.settings"
-    steps = f"steps: [{{{CLIENTS}: 3}}, {{{path}: {{listener_allow: 5}}}}, {{seed: 2}}]"
+    steps = f"steps: [{{{CLIENTS}: 5}}, {{{path}: {{listener_allow: 5}}}}, {{seed: 2}}]"
     run = start(scenario(steps))
     assert run.finish() == 3
     series = stored(run.directory)
     failed, impossible, passed = series["steps"]
     assert [failed["status"], impossible["status"], passed["status"]] == ["fail", None, "pass"]
-    assert failed["evidence"][0] == "device.connected == 4: found 3"
+    assert failed["evidence"][0] == "device.connected == 4: found 5"
     assert "broker-0" in impossible["problem"]
     assert (run.directory / impossible["folder"] / "topology" / "broker-0" / "broker.log").exists()
     assert series["complete"]
@@ -101,16 +101,16 @@ def test_a_failing_step_and_an_impossible_one_keep_their_evidence(start: Any) ->
     assert "no measurement" in run.stdout
 
 
-@pytest.mark.parametrize("condition", ["failed", "device.connected < 4"])
-def test_a_series_stops_when_told(start: Any, condition: str) -> None:
-    steps = f"vary: {{{CLIENTS}: [4, 2, 4]}}, stop_when: [invalid, '{condition}']"
+@pytest.mark.parametrize("condition", ["failed", "device.connected > 4"])
+def test_a_series_stops_where_its_keys_say(start: Any, condition: str) -> None:
+    steps = f"vary: {{{CLIENTS}: [4, 6, 4]}}, stop_when: [invalid, '{condition}']"
     run = start(scenario(steps))
     assert run.finish() == 1
     series = stored(run.directory)
     assert series["stopped"] == condition
     assert series["complete"]
     assert outcomes(series) == ["pass", "fail", None]
-    assert f"stopped as told: {condition}" in run.stdout
+    assert f"stopped early: {condition}" in run.stdout
 
 
 def test_a_step_that_comes_to_no_measurement_counts_as_invalid(start: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_folder_with_another_scenario_is_not_resumed(start: Any) -> None:
     path.write_text(path.read_text().replace("seed: [1]", "seed: [1, 2]"))
     resumed = resume(run.directory)
     assert resumed.returncode == 2
-    assert "are not those of the series" in resumed.stderr
+    assert "are not those of its scenario.yaml" in resumed.stderr
 
 
 def test_the_command_of_a_step_plays_it_alone(start: Any, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_the_command_of_a_step_plays_it_alone(start: Any, tmp_path: Path) -> Non
 def test_a_series_with_variants_ends_them_one_by_one_and_fills_its_tables(start: Any) -> None:
     embedded = "topology: {brokers: {broker: {kind: embedded}}}\n"
     sweep = (
-        f"vary: {{{CLIENTS}: [4, 3, 5]}}, stop_when: [failed], variants: {{strict: , "
+        f"vary: {{{CLIENTS}: [4, 6, 5]}}, stop_when: [failed], variants: {{strict: , "
         'easy: {"thresholds.0": device.connected >= 3}}'
     )
     columns = (
@@ -238,8 +238,8 @@ def test_a_series_with_variants_ends_them_one_by_one_and_fills_its_tables(start:
     assert [(step["label"], step["status"]) for step in series["steps"]] == [
         ("clients 4, strict", "pass"),
         ("clients 4, easy", "pass"),
-        ("clients 3, strict", "fail"),
-        ("clients 3, easy", "pass"),
+        ("clients 6, strict", "fail"),
+        ("clients 6, easy", "pass"),
         ("clients 5, strict", None),
         ("clients 5, easy", "pass"),
     ]
@@ -252,7 +252,7 @@ def test_a_series_with_variants_ends_them_one_by_one_and_fills_its_tables(start:
     (table,) = series["tables"]
     assert [[cell["value"] for cell in row] for row in table["rows"]] == [
         [4, 4, 4],
-        [3, 3, 3],
+        [6, 6, 6],
         [5, None, 5],
     ]
     resumed = resume(run.directory)

@@ -31,7 +31,7 @@ populations:
     subscriptions: [news]
     publications: [{topic: "up/{n}", rate: 5/s}]
     shares:
-      brief: {part: 10%, lifetime: {from: 100ms, to: 400ms, again: 100ms}}
+      brief: {part: 10%, lifetime: {from: 100ms, to: 400ms, offline: 100ms}}
       sure: {part: 20%, qos: 1}
 stages:
   - connect: {populations: [backend]}
@@ -70,11 +70,11 @@ def test_a_fleet_comes_in_steps_lives_and_leaves(start: RunMaker) -> None:
     assert passes(code, result), run.stdout
     _, rest, brief, sure = gauges_at_end(run.directory, 2, "connected")
     assert (rest, sure) == (35, 10)
-    assert brief + gauges_at_end(run.directory, 2, "away")[2] == 5
+    assert brief + gauges_at_end(run.directory, 2, "offline")[2] == 5
     populations, device = result["populations"], result["wholes"]["device"]
     assert set(populations) == {"backend", "device/rest", "device/brief", "device/sure"}
     lives = populations["device/brief"]
-    assert lives["left_total"] > 10 and lives["away_max"] > 0
+    assert lives["left_total"] > 10 and lives["offline_max"] > 0
     assert lives["disconnected_total"] == lives["connect_failed_total"] == 0
     assert populations["device/rest"]["connected_max"] == 70
     assert populations["device/rest"]["left_total"] == 0
@@ -84,7 +84,7 @@ def test_a_fleet_comes_in_steps_lives_and_leaves(start: RunMaker) -> None:
     assert device["sent_total"] == sum(share["sent_total"] for share in shares)
     assert populations["backend"]["received_total"] == device["sent_total"]
     load = next(stage for stage in result["stages"] if stage["kind"] == "publish")
-    assert set(load["unjudged"]) == {"device/rest", "device/brief", "device/sure"}
+    assert set(load["excluded"]) == {"device/rest", "device/brief", "device/sure"}
     assert load["wholes"]["device"]["sent_total"] == device["sent_total"]
 
 

@@ -1,4 +1,4 @@
-"""A subscriber that a real broker stops serving while its publisher goes on."""
+"""A subscriber that a real broker stops serving while its publisher continues."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def down(path: Path, *arguments: str) -> tuple[int, str]:
 
 
 def secrets(run: Any) -> list[str]:
-    """What is left of keys and passwords."""
+    """Keys and passwords that are left in the run directory."""
     folder = run.directory / "topology"
     lines = (line for conf in folder.glob("*/*.conf") for line in conf.read_text().splitlines())
     found = [line for line in lines if line.startswith(SECRETS)]
@@ -174,7 +174,7 @@ def test_what_a_killed_run_leaves_without_setpriv_is_taken_down(
     run.wait_for("hold ")
     code, text = down(run.directory)
     assert code == 2
-    assert f"goes on: pubstorm has pid {run.process.pid}" in text
+    assert f"is active: pubstorm has pid {run.process.pid}" in text
     os.kill(run.process.pid, signal.SIGKILL)
     run.process.wait()
     assert secrets(run)
@@ -242,7 +242,7 @@ def config(run: Any, name: str) -> str:
 
 
 @pytest.mark.slow("every small broker is killed and started again")
-def test_a_thousand_restarts_are_told_in_some_lines(start: RunMaker) -> None:
+def test_a_thousand_restarts_are_reported_in_some_lines(start: RunMaker) -> None:
     run = start(bridged("restart: {at_most: 9}", time="60s"))
     run.wait_for("hold ")
     first = [entry for entry in record(run) if entry.name != "cloud-0"]
@@ -267,8 +267,15 @@ def test_a_disk_that_fills_up_during_the_start_is_an_error(
     assert secrets(run) == []
 
 
-NOBODY = ("setpriv", "--reuid", "54321", "--clear-groups")
-AS_NOBODY = (*NOBODY, "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override", "--")
+UNPRIVILEGED = ("setpriv", "--reuid", "54321", "--clear-groups")
+AS_UNPRIVILEGED = (
+    *UNPRIVILEGED,
+    "--inh-caps",
+    "+dac_override",
+    "--ambient-caps",
+    "+dac_override",
+    "--",
+)
 """Root is not held to its limit of processes; the capability is for a Python in root's home."""
 
 
@@ -276,7 +283,7 @@ AS_NOBODY = (*NOBODY, "--inh-caps", "+dac_override", "--ambient-caps", "+dac_ove
     ("prefix", "limit", "words"),
     [
         ((), "--nofile=40", "met the limit of open files of this process"),
-        (AS_NOBODY, "--nproc=12", "met its limit of processes and threads"),
+        (AS_UNPRIVILEGED, "--nproc=12", "met its limit of processes and threads"),
     ],
 )
 def test_a_limit_that_is_too_small_is_named(

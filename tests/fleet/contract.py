@@ -1,5 +1,6 @@
-"""What every site promises of its agents, with the fake agent as real processes: each kind of site
-inherits these tests and says how it is opened."""
+"""Guarantees of every site for its agents, with the fake agent as real processes.
+
+Each kind of site inherits these tests and defines how it is opened."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.control import EnterStage, Hello, Stop
+from pubstorm.contract.commands import EnterStage, Hello, Stop
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
-from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame, Patience
+from pubstorm.fleet import Ended, Fleet, FleetEvent, SnapshotReceived, Timeouts
 from pubstorm.fleet.site import AgentCommand, Site
-from pubstorm.plan import Plan
-from tests.fleet.conftest import PlanMaker
+from tests.fleet.agents import PlanMaker
 
-BEATS = Patience(silence_s=30, beat_s=0.2, lost_s=2.5)
+BEATS = Timeouts(silence_s=30, beat_s=0.2, lost_s=2.5)
 """Beats fast enough that a test of silence is short."""
 DEADLINE_S = 60
 """A test that waits for so long for anything has failed."""
@@ -45,10 +46,10 @@ class Stage:
             pass
         return event
 
-    async def frame(self) -> Frame:
+    async def snapshot(self) -> SnapshotReceived:
         """The next snapshot, before which no agent has ended."""
         event = await self.queue.get()
-        assert isinstance(event, Frame), event
+        assert isinstance(event, SnapshotReceived), event
         return event
 
 
@@ -81,7 +82,7 @@ def endings(events: Sequence[FleetEvent]) -> list[Ended]:
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
+    """True if a process runs. A zombie does not run."""
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -102,7 +103,7 @@ class SiteContract:
 
     site_imports = ""
     site_code = ""
-    patience = BEATS
+    timeouts = BEATS
 
     def new_site(self, folder: Path) -> Site:
         """A site whose agents log into the folder."""
@@ -113,10 +114,10 @@ class SiteContract:
         """Brings a fleet of fake agents up on the site, runs a script on it and closes it."""
 
         def play(
-            name: str, agents: int, script: Script, *options: str, patience: Patience | None = None
+            name: str, agents: int, script: Script, *options: str, timeouts: Timeouts | None = None
         ) -> list[FleetEvent]:
             made = commands(fake_engine, agents, *options)
-            limit = patience or self.patience
+            limit = timeouts or self.timeouts
             return asyncio.run(self._play(tmp_path, made, plan_named(name), script, limit))
 
         return play
@@ -127,7 +128,7 @@ class SiteContract:
         made: Sequence[AgentCommand],
         plan: Plan,
         script: Script,
-        patience: Patience,
+        timeouts: Timeouts,
     ) -> list[FleetEvent]:
         seen: list[FleetEvent] = []
         queue: asyncio.Queue[FleetEvent] = asyncio.Queue()
@@ -139,7 +140,7 @@ class SiteContract:
         site = self.new_site(folder)
         try:
             await site.open()
-            fleet = Fleet(await site.place(made), emit, patience, site.replace)
+            fleet = Fleet(await site.place(made), emit, timeouts, site.replace)
             try:
                 hellos = await fleet.up(site.localised(plan).to_line())
                 stage = Stage(fleet, hellos, seen, queue)
@@ -159,13 +160,13 @@ class SiteContract:
             for index in range(3):
                 await stage.fleet.command(EnterStage(index=index, at_ns=0))
                 for _ in range(2):
-                    await stage.frame()
+                    await stage.snapshot()
             await stage.fleet.command(Stop())
             assert {(await stage.ending()).how for _ in range(2)} == {"bye"}
             assert not stage.fleet.alive
 
         events = play("well", 2, script)
-        frames = [event for event in events if isinstance(event, Frame)]
+        frames = [event for event in events if isinstance(event, SnapshotReceived)]
         for agent in range(2):
             own = [f.snapshot.sequence for f in frames if f.snapshot.agent == agent]
             assert own == [0, 1, 2]
@@ -200,14 +201,14 @@ class SiteContract:
             ended = await stage.ending()
             assert (ended.how, "sent no snapshot for 3 s" in ended.text) == ("silent", True)
 
-        patience = Patience(silence_s=3, beat_s=0.2, lost_s=2.5)
-        assert len(endings(play("falls-silent", 1, script, patience=patience))) == 1
+        timeouts = Timeouts(silence_s=3, beat_s=0.2, lost_s=2.5)
+        assert len(endings(play("falls-silent", 1, script, timeouts=timeouts))) == 1
 
     def test_beats_keep_a_lease_and_without_them_it_ends(self, play: Playing) -> None:
         async def kept(stage: Stage) -> None:
             await asyncio.sleep(1.5 * LEASE_S)
             await stage.fleet.command(EnterStage(index=0, at_ns=0))
-            await stage.frame()
+            await stage.snapshot()
             await stage.fleet.command(Stop())
             assert (await stage.ending()).how == "bye"
 
@@ -215,10 +216,10 @@ class SiteContract:
             assert (await stage.ending()).how == "exited"
 
         play("well", 1, kept, *LEASE)
-        without = Patience(silence_s=30, beat_s=None)
-        assert len(endings(play("well", 1, over, *LEASE, patience=without))) == 1
+        without = Timeouts(silence_s=30, beat_s=None)
+        assert len(endings(play("well", 1, over, *LEASE, timeouts=without))) == 1
 
-    def test_closing_ends_even_those_that_hear_nothing(self, play: Playing) -> None:
+    def test_closing_ends_even_agents_that_receive_nothing(self, play: Playing) -> None:
         pids: list[int] = []
 
         async def script(stage: Stage) -> None:
@@ -236,8 +237,8 @@ class SiteContract:
             await stage.fleet.command(Stop())
             assert (await stage.ending()).how == "bye"
 
-        patience = Patience(silence_s=0.5, beat_s=0.2, lost_s=2.5)
-        play("leaves-slowly", 1, script, patience=patience)
+        timeouts = Timeouts(silence_s=0.5, beat_s=0.2, lost_s=2.5)
+        play("leaves-slowly", 1, script, timeouts=timeouts)
 
     def test_a_replacement_is_a_new_incarnation_and_the_old_one_is_gone(
         self, play: Playing
@@ -253,10 +254,10 @@ class SiteContract:
             assert stage.fleet.alive == {0, 1}
             wait_until_gone([old.pid])
             await stage.fleet.command(EnterStage(index=1, at_ns=0), to=[1])
-            frame = await stage.frame()
-            while frame.snapshot.agent != 1:
-                frame = await stage.frame()
-            assert (frame.snapshot.sequence, frame.snapshot.stage) == (0, 1)
+            received = await stage.snapshot()
+            while received.snapshot.agent != 1:
+                received = await stage.snapshot()
+            assert (received.snapshot.sequence, received.snapshot.stage) == (0, 1)
             os.kill(hello.pid, signal.SIGKILL)
             ended = await stage.ending()
             assert (ended.agent, ended.incarnation) == (1, 1)
@@ -285,7 +286,7 @@ class SiteContract:
 
         assert len(endings(play("comes-back-badly", 1, script))) == 1
 
-    def test_a_fleet_that_is_closed_replaces_nobody(self, play: Playing) -> None:
+    def test_a_fleet_that_is_closed_replaces_no_agent(self, play: Playing) -> None:
         async def script(stage: Stage) -> None:
             os.kill(stage.hellos[0].pid, signal.SIGKILL)
             await stage.ending()
@@ -306,36 +307,36 @@ class SiteContract:
             play("never-says-hello", 2, script)
         assert caught.value.hint == "cannot think of a greeting"
 
-    def test_nothing_is_left_when_the_conductor_is_killed(
+    def test_nothing_is_left_when_the_controller_is_killed(
         self, fake_engine: Path, plan_named: PlanMaker, tmp_path: Path
     ) -> None:
         (tmp_path / "plan").write_text(plan_named("well").to_line())
-        words = [CONDUCTOR.format(imports=self.site_imports, site=self.site_code)]
-        conductor = subprocess.Popen(
+        words = [CONTROLLER.format(imports=self.site_imports, site=self.site_code)]
+        controller = subprocess.Popen(
             [sys.executable, "-c", *words, str(fake_engine), str(tmp_path)],
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert conductor.stdout is not None
+        assert controller.stdout is not None
         try:
-            pids = [int(word) for word in conductor.stdout.readline().split()]
+            pids = [int(word) for word in controller.stdout.readline().split()]
             assert len(pids) == 2
             assert all(map(is_there, pids))
         finally:
-            conductor.kill()
-            conductor.wait()
-            conductor.stdout.close()
+            controller.kill()
+            controller.wait()
+            controller.stdout.close()
         wait_until_gone(pids)
 
 
-CONDUCTOR = """
+CONTROLLER = """
 import asyncio, sys
 from pathlib import Path
 from pubstorm.fleet import Fleet
 from tests.fleet.contract import BEATS, LEASE, commands
 {imports}
 
-async def conduct(engine, folder):
+async def control(engine, folder):
     site = {site}
     await site.open()
     fleet = Fleet(await site.place(commands(engine, 2, *LEASE)), lambda event: None, BEATS)
@@ -343,5 +344,5 @@ async def conduct(engine, folder):
     print(*(hello.pid for hello in hellos), flush=True)
     await asyncio.sleep(600)
 
-asyncio.run(conduct(*map(Path, sys.argv[1:])))
+asyncio.run(control(*map(Path, sys.argv[1:])))
 """

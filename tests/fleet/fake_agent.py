@@ -88,33 +88,27 @@ class Agent:
     def shares(self) -> list[int]:
         if self.population is not None:
             return [int(p == self.population) for p in range(len(self.plan["populations"]))]
-        clients = [p["clients"] * (p["player"] == "engine") for p in self.plan["populations"]]
+        players = [p["protocol"].get("player", "engine") for p in self.plan["populations"]]
+        populations = zip(self.plan["populations"], players, strict=True)
+        clients = [p["clients"] * (player == "engine") for p, player in populations]
         return [max(0, (n - self.index - 1) // self.count + 1) for n in clients]
 
-    def snapshot(
-        self,
-        settled: bool = True,
-        sent: int = 0,
-        failed: int = 0,
-        ready: int | None = None,
-        flow: dict[str, int] | None = None,
-    ) -> None:
+    def snapshot(self, settled: bool = True, sent: int = 0) -> None:
         now_ns = time.monotonic_ns()
         populations = [
             {
                 "gauges": {
                     "connected": n,
-                    "ready": n if ready is None else ready,
+                    "ready": n,
                     "in_flight": 0,
                     "backlog": 0,
                 },
                 "counters": {
                     "sent_total": sent,
-                    "connect_attempts_total": failed or n,
-                    "connect_failed_total": failed,
-                    "connected_total": 0 if failed else n,
+                    "connect_attempts_total": n,
+                    "connected_total": n,
                 },
-                "outcomes": {"connect_refused": failed} if failed else {},
+                "outcomes": {},
                 "connect_time": EMPTY,
                 "ack_intended": EMPTY,
                 "ack_actual": EMPTY,
@@ -133,7 +127,7 @@ class Agent:
             to_ns=now_ns,
             settled=settled,
             populations=populations,
-            flows=[self.flow(flow)] if flow else [],
+            flows=[],
             engine={
                 "busy_ns": 1,
                 "cpu_ns": 1,
@@ -146,17 +140,8 @@ class Agent:
         )
         self.sequence += 1
 
-    def flow(self, counters: dict[str, int]) -> dict[str, Any]:
-        return {
-            "source": 0,
-            "to": 0,
-            "counters": counters,
-            "latency_intended": EMPTY,
-            "latency_actual": EMPTY,
-        }
-
     def serve(self) -> None:
-        """Settles every stage at once, until told to stop."""
+        """Settles every stage at once, until the stop command."""
         while line := self.commands.next():
             command = json.loads(line)
             sys.stderr.write(line)
@@ -164,8 +149,6 @@ class Agent:
             if command["command"] == "stage":
                 self.stage = command["index"]
                 self.play_stage()
-            elif command["command"] == "change":
-                self.snapshot(sent=command["action"]["clients"])
             elif command["command"] == "close" and self.plan["name"] != "publishers-deaf":
                 self.snapshot(sent=5)
             elif command["command"] == "stop":
@@ -195,33 +178,11 @@ class Agent:
             case "freezes" if self.index == 1:
                 self.snapshot()
                 os.kill(os.getpid(), signal.SIGSTOP)
-            case "refused":
-                self.snapshot(settled=False, failed=5)
-            case "never-settles":
-                self.snapshot(settled=False)
-            case "reconnects-for-ever" if self.stage == 0:
-                self.snapshots(lambda n: n % 2)
-            case "grows-for-ever" if self.stage == 0:
-                self.snapshots(lambda n: n)
-            case "duplicates-for-ever" if self.stage == 1:
-                self.snapshots(lambda _: 10, "duplicate_total")
-            case "delivers-for-ever" if self.stage == 1:
-                self.snapshots(lambda _: 10, "received_total")
             case _:
                 self.snapshot(sent=10)
 
-    def snapshots(self, ready: Callable[[int], int], came: str = "") -> None:
-        """Reports until the next command comes, 100 times a second: the n-th snapshot has that
-        many clients ready, and one more delivery counted under the name that is given."""
-        number = 0
-        while self.commands.lines.empty():
-            flow = {"expected_total": 10**6 * (number == 0), came: 1} if came else None
-            self.snapshot(settled=bool(came), ready=ready(number), flow=flow)
-            number += 1
-            time.sleep(0.01)
-
     def await_close(self) -> None:
-        """What an engine does that is to be told what publishers have sent."""
+        """Sends unsettled snapshots until the command with the sums of the publishers arrives."""
         self.snapshot(settled=False)
         while self.commands.lines.empty():
             time.sleep(0.1)
@@ -243,7 +204,7 @@ class Agent:
 
 
 def misbehave(agent: Agent) -> None:
-    """What happens instead of a run, by the plan's name."""
+    """Misbehaves instead of playing, by the plan's name."""
     match agent.plan["name"]:
         case "never-says-hello":
             sys.stderr.write("cannot think of a greeting\n")

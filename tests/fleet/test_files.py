@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.contract.plan import Plan, Psk, Rows, Tls
 from pubstorm.errors import FleetError
 from pubstorm.fleet import files
 from pubstorm.fleet.files import PlanFiles
-from pubstorm.plan import Plan, Psk, Rows, Tls
-from tests.fleet.conftest import PlanMaker
+from tests.fleet.agents import PlanMaker
 
 
 def with_tls(plan: Plan, tls: Tls, rows: Rows | None = None) -> Plan:

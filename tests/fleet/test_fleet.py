@@ -1,4 +1,4 @@
-"""What a fleet guarantees, with a fake agent as real processes."""
+"""Guarantees of a fleet, with a fake agent as real processes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.control import EnterStage, Stop
+from pubstorm.contract.commands import EnterStage, Stop
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
-from pubstorm.fleet import Ended, Fleet, FleetEvent, Frame, Patience
+from pubstorm.fleet import Ended, Fleet, FleetEvent, SnapshotReceived, Timeouts
 from pubstorm.fleet.local import LocalSlot
-from pubstorm.plan import Plan
+from tests.fleet.agents import PlanMaker, SlotMaker
 
-SlotMaker = Callable[[int], list[LocalSlot]]
-PlanMaker = Callable[[str], Plan]
 Events = asyncio.Queue[FleetEvent]
 
 
@@ -36,7 +35,7 @@ def play(
             seen.append(event)
             events.put_nowait(event)
 
-        fleet = Fleet(slots, emit, Patience(silence_s))
+        fleet = Fleet(slots, emit, Timeouts(silence_s))
         try:
             await fleet.up(plan.to_line())
             await script(fleet, events)
@@ -68,7 +67,7 @@ def test_every_agent_plays_and_says_bye(slots: SlotMaker, plan_named: PlanMaker)
     async def script(fleet: Fleet, events: Events) -> None:
         await fleet.command(EnterStage(index=0, at_ns=0))
         for _ in range(3):
-            assert isinstance(await events.get(), Frame)
+            assert isinstance(await events.get(), SnapshotReceived)
         await fleet.command(Stop())
         for _ in range(3):
             assert isinstance(await events.get(), Ended)
@@ -100,7 +99,7 @@ def test_what_came_before_a_crash_is_kept(slots: SlotMaker, plan_named: PlanMake
         await wait_for_endings(fleet, events)
 
     events = play(slots(1), plan_named("crashes"), script)
-    assert [type(event) for event in events] == [Frame, Ended]
+    assert [type(event) for event in events] == [SnapshotReceived, Ended]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What every site promises, on this host."""
+"""Guarantees of every site, on this host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_no_other_program_is_replaced(tmp_path: Path) -> None:
 
 
 def test_it_is_one_host_without_an_address(tmp_path: Path) -> None:
-    (host,) = LocalSite(tmp_path).hosts
+    (host,) = LocalSite(tmp_path).hosts(None)
     assert host.address == ""
     assert host.cores > 0
     assert host.descriptors > 0

@@ -1,5 +1,6 @@
-"""What is demanded of a cluster that others reach: a token and TLS, each missing thing in words and
-no secret among them."""
+"""Demands on a cluster that others reach: a token and TLS.
+
+Messages name each missing thing, and contain no secret."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray.security import demand_security
-from pubstorm.keys.authority import Validity
-from pubstorm.keys.files import write_files
-from pubstorm.keys.nodes import ClusterKeys
+from pubstorm.host.keys.authority import Validity
+from pubstorm.host.keys.files import write_files
+from pubstorm.host.keys.nodes import ClusterKeys
 
 ADDRESS = "10.77.0.1:6379"
 MONTH = Validity.of_days(30)

@@ -57,7 +57,7 @@ async def started_and_closed(clock: ReferenceClock, host: str) -> None:
 
 
 @pytest.mark.parametrize("engine", [ANSWERS], indirect=True)
-def test_engines_are_told_its_address_and_get_its_key(engine: Path) -> None:
+def test_agents_get_its_address_and_its_key(engine: Path) -> None:
     clock = started(engine)
     assert clock.words == ("--reference", "127.0.0.1:40123")
     assert [*map(len, clock.environment.values())] == [64]

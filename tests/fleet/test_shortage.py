@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.log_tail import last_lines
-from pubstorm.shortage import start_failure
+from pubstorm.host.log_tail import last_lines
+from pubstorm.host.spawn_errors import start_failure
 
 START = """
 import asyncio, os, resource, sys
@@ -88,7 +88,7 @@ def start_under(limit: str) -> list[str]:
     return found.stdout.splitlines()
 
 
-def test_a_user_without_processes_left_is_told() -> None:
+def test_a_user_without_processes_left_is_reported() -> None:
     said = start_under(NO_PROCESSES)
     assert len(said) == 2
     for line in said:
@@ -96,7 +96,7 @@ def test_a_user_without_processes_left_is_told() -> None:
         assert "this host met its limit of processes and threads | ulimit -u" in line
 
 
-def test_a_process_without_files_left_is_told() -> None:
+def test_a_process_without_files_left_is_reported() -> None:
     said = start_under(NO_FILES)
     assert len(said) == 2
     for line in said:
@@ -118,6 +118,6 @@ def test_the_limit_that_was_met_is_named(error: OSError | RuntimeError, words: s
     assert hint is not None
 
 
-def test_another_reason_is_told_without_a_limit() -> None:
+def test_another_reason_is_reported_without_a_limit() -> None:
     text, hint = start_failure("engine", OSError(errno.EACCES, "Permission denied"))
     assert (text, hint) == ("cannot start engine: Permission denied", None)

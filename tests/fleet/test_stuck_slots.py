@@ -1,5 +1,5 @@
-"""What a fleet makes of places that answer nothing any more: every wait ends, and each agent has
-one last event all the same."""
+"""Places that answer nothing any more, in virtual time: every wait of the fleet ends, and each
+agent has exactly one last event."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubstorm.control import Bye, EnterStage, Hello
+from pubstorm.contract.commands import Bye, EnterStage
 from pubstorm.errors import FleetError
-from pubstorm.fleet import Ended, Fleet, FleetEvent, Patience, SlotLostError
+from pubstorm.fleet import Ended, Fleet, FleetEvent, SlotLostError, Timeouts
+from tests.measure import made
+from tests.run.virtual import run_virtually
 
-SHORT = Patience(silence_s=60, beat_s=0.05, lost_s=0.4, hello_s=0.4, answer_s=0.2, replace_s=0.4)
-NO_BEATS = Patience(silence_s=60, hello_s=0.4, answer_s=0.2)
-DEADLINE_S = 30
+SHORT = Timeouts(silence_s=60, beat_s=0.05, lost_s=0.4, hello_s=0.4, answer_s=0.2, replace_s=0.4)
+NO_BEATS = Timeouts(silence_s=60, hello_s=0.4, answer_s=0.2)
 MUTE = ("line", "wait", "kill")
 
 
@@ -33,15 +34,7 @@ class Place:
         self.sent: list[str] = []
         self.lines: asyncio.Queue[bytes | SlotLostError] = asyncio.Queue()
         self.is_spawned = False
-        hello = Hello(
-            agent=agent,
-            agents=agents,
-            version="fake",
-            pid=1,
-            descriptors=1000,
-            clients=(1,),
-            clock_ns=0,
-        )
+        hello = made.hello(agent, agents, clients=(1,))
         self.lines.put_nowait(hello.model_dump_json().encode())
 
     async def spawn(self) -> None:
@@ -84,7 +77,7 @@ class Place:
 def play(
     places: list[Place],
     script: Callable[[Fleet, asyncio.Queue[FleetEvent]], Awaitable[None]],
-    patience: Patience = SHORT,
+    timeouts: Timeouts = SHORT,
     replace: Callable[[int], Awaitable[Place]] | None = None,
 ) -> list[FleetEvent]:
     """Brings a fleet up there and closes it; every event that came."""
@@ -97,7 +90,7 @@ def play(
             seen.append(event)
             events.put_nowait(event)
 
-        fleet = Fleet(places, emit, patience, replace)
+        fleet = Fleet(places, emit, timeouts, replace)
         try:
             await fleet.up("plan\n")
             await script(fleet, events)
@@ -107,10 +100,7 @@ def play(
         assert not fleet.alive
         return seen
 
-    async def bounded() -> list[FleetEvent]:
-        return await asyncio.wait_for(run(), DEADLINE_S)
-
-    return asyncio.run(bounded())
+    return run_virtually(run())
 
 
 async def nothing(_fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
@@ -261,7 +251,7 @@ def test_killing_all_while_one_is_replaced_ends_all() -> None:
     assert ended == [("lost", 0), ("exited", 1)]
 
 
-def test_a_replacement_that_nobody_waits_for_is_ended() -> None:
+def test_a_replacement_that_is_no_longer_awaited_is_ended() -> None:
     second = Place("spawn")
 
     async def other(_agent: int) -> Place:
@@ -293,14 +283,14 @@ HAPPENINGS: dict[str, Callable[[Place, Fleet], None]] = {
         st.tuples(st.sampled_from([*HAPPENINGS]), st.sampled_from([0, 0.001, 0.01])), max_size=6
     )
 )
-@settings(max_examples=60)
-def test_whatever_comes_together_there_is_one_last_event(course: list[tuple[str, float]]) -> None:
+@settings(deadline=None, max_examples=300)
+def test_whatever_comes_together_there_is_one_last_event(run_log: list[tuple[str, float]]) -> None:
     place = Place()
 
     async def script(fleet: Fleet, _events: asyncio.Queue[FleetEvent]) -> None:
-        for name, after_s in course:
+        for name, after_s in run_log:
             HAPPENINGS[name](place, fleet)
             await asyncio.sleep(after_s)
 
-    ended = only(play([place], script, Patience(beat_s=0.005, lost_s=0.02, answer_s=0.02)))
+    ended = only(play([place], script, Timeouts(beat_s=0.005, lost_s=0.02, answer_s=0.02)))
     assert ended.agent == 0

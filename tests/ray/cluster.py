@@ -30,9 +30,21 @@ ENGINE = "pubstorm-engine"
 HOSTS = 4
 """Three and a spare one."""
 AHEAD_S = {2: 5000, 3: -3000}
-"""How much the monotonic clock of a host is ahead of this machine's."""
+"""Lead of the monotonic clock of a host over this machine's."""
 DRIFT_PPB = {4: 100_000}
 """By how much engines of a host read its clock wrongly, as the parts of 10^9 that it gains."""
+LABELS = {1: "load", 2: "broker", 3: "broker", 4: "load"}
+"""Labels of hosts, which scenarios place brokers and agents by."""
+OUTSIDE = "outside.conf"
+"""Name of the settings of a broker that no run starts."""
+SERVERS = (
+    "mosquitto",
+    "redis-server",
+    "beam.smp",
+    "pubstorm-broker",
+    "pubstorm-proxy",
+    "pubstorm-zmq",
+)
 COMMAND_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 40.0
 GONE_TIMEOUT_S = 6.0
@@ -64,7 +76,7 @@ class Host:
     """Its temporary files, and those of Ray."""
     keys: Path
     process: subprocess.Popen[bytes] | None = None
-    """What holds its processes together: with it all of them end."""
+    """Parent of the host's processes: they end with it."""
 
     @property
     def address(self) -> str:
@@ -88,7 +100,9 @@ class Host:
         """Starts Ray in processes and a time of its own; all of it ends with this program."""
         ray = str(Path(sys.executable).with_name("ray"))
         node = [f"--node-ip-address={self.address}", f"--temp-dir={self.folder}", *SMALL, *QUIET]
-        words = [ray, "start", "--block", *role, *node, '--resources={"pubstorm_agent": 1}']
+        label = f"--labels=pubstorm={LABELS.get(self.number, 'none')}"
+        words = [ray, "start", "--block", *role, *node, label]
+        words.append('--resources={"pubstorm_agent": 1}')
         time_of_its_own = ["--time", f"--monotonic={AHEAD_S.get(self.number, 0)}"]
         processes = ["--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
         apart = ["unshare", *time_of_its_own, *processes]
@@ -112,7 +126,7 @@ class Host:
 
     @property
     def is_up(self) -> bool:
-        """Whether it has power."""
+        """True if the host has power."""
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -131,7 +145,7 @@ class Host:
         )
 
     def listens(self, port: int) -> bool:
-        """Whether something listens on a port of it."""
+        """True if a process listens on this port of the host."""
         assert self.process is not None and self.is_up, self.log.read_text()
         sockets = [Path(f"/proc/{self.process.pid}/net/{name}") for name in ("tcp", "tcp6")]
         lines = [line.split() for path in sockets for line in path.read_text().splitlines()]
@@ -140,6 +154,16 @@ class Host:
     def processes(self) -> list[psutil.Process]:
         """All that have its network, those of Ray too."""
         return _processes_in(self.name)
+
+    def servers(self) -> list[psutil.Process]:
+        """Brokers and the like that runs have on it, not the broker of the tests themselves."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                is_outside = any(word.endswith(OUTSIDE) for word in process.cmdline())
+                if process.name() in SERVERS and not is_outside:
+                    found.append(process)
+        return found
 
     def engines(self) -> list[psutil.Process]:
         """Engines that play on it."""
@@ -170,7 +194,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """What `--on` is told."""
+        """Value for `--on`."""
         return f"ray://{self.address}"
 
     def up(self) -> None:
@@ -201,7 +225,7 @@ class Cluster:
         self.wait_for([host for host in self.hosts if host.is_up])
 
     def restore(self) -> None:
-        """Mends whatever a test has broken. Ray ends on a host that was cut off too long."""
+        """Repairs the damage of a test. Ray ends on a host that was cut off too long."""
         for host in self.unplugged:
             _ip("-n", self._bridge, "link", "set", f"port{host.number}", "up")
             host.kill()
@@ -215,7 +239,7 @@ class Cluster:
             self.start(*down)
 
     def unplug(self, host: Host) -> None:
-        """Pulls the host's cable: nobody is told."""
+        """Pulls the host's cable, without notice."""
         _ip("-n", self._bridge, "link", "set", f"port{host.number}", "down")
         self.unplugged.append(host)
 
@@ -228,7 +252,7 @@ class Cluster:
         assert ["alive", *addresses] in lines, f"{found.stdout}{found.stderr}{self.logs()}"
 
     def logs(self) -> str:
-        """What the nodes said."""
+        """Output of the nodes."""
         return "".join(path.read_text() for path in sorted(self.folder.glob("host-*.log")))
 
     def engines(self) -> dict[str, list[int]]:
@@ -236,8 +260,13 @@ class Cluster:
         found = {host.address: [each.pid for each in host.engines()] for host in self.hosts}
         return {address: pids for address, pids in found.items() if pids}
 
+    def servers(self) -> dict[str, list[int]]:
+        """Process ids of the servers of each host that has some, by its address."""
+        found = {host.address: [each.pid for each in host.servers()] for host in self.hosts}
+        return {address: pids for address, pids in found.items() if pids}
+
     def left(self) -> list[Path]:
-        """What is in the temporary folders of hosts that have power."""
+        """Files in the temporary folders of hosts that have power."""
         folders = [host.folder / "tmp" for host in self.hosts if host.is_up]
         return [path for folder in folders for path in folder.rglob("*")]
 

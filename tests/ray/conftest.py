@@ -1,5 +1,6 @@
-"""The cluster of all tests of this folder that ask for it: up once, mended before each. Runs on it
-are those of the command line, on the head; so is their broker, outside its processes."""
+"""The cluster of all tests of this folder that ask for it: up once, repaired before each test.
+
+Its runs use the command line on the head. Their broker is on the head too, apart from it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import ANY_SPEED, Run, end_all
-from tests.ray.cluster import COMMAND_TIMEOUT_S, PREFIX, Cluster, until, why_not
+from tests.ray.cluster import COMMAND_TIMEOUT_S, OUTSIDE, PREFIX, Cluster, until, why_not
 from tests.ray.node import lone_node as lone_node
 from tests.ray.node import node as node
 from tests.ray.node import temporary as temporary
@@ -51,8 +52,9 @@ def broker(nodes: Cluster) -> Iterator[str]:
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if binary is None:
         pytest.skip("mosquitto is not installed (apt-get install mosquitto)")
-    (nodes.folder / "mosquitto.conf").write_text(SETTINGS)
-    words = nodes.head.within(binary, "-c", str(nodes.folder / "mosquitto.conf"))
+    settings = nodes.folder / OUTSIDE
+    settings.write_text(SETTINGS)
+    words = nodes.head.within(binary, "-c", str(settings))
     with (nodes.folder / "mosquitto.log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
     try:

@@ -42,7 +42,7 @@ class Node:
     address: str
     """Of its GCS."""
     temporary: Path
-    """Its folder for temporary files, with those of its agents and nobody else's."""
+    """Folder for temporary files of the node and of its agents only."""
 
 
 @contextmanager

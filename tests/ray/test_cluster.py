@@ -1,4 +1,4 @@
-"""The pretended cluster itself: its nodes are there, under TLS and with a token, and nothing that
+"""The pretended cluster itself: its nodes exist, under TLS and with a token, and nothing that
 another session has left is in its way."""
 
 from __future__ import annotations

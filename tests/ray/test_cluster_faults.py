@@ -1,5 +1,7 @@
-"""What dies or is cut off on a cluster, while a run of the command line goes on: each run ends as
-its scenario says, with one ending for each agent, and nothing of it is left on any host."""
+"""Hosts and agents that die or are cut off on a cluster, during runs of the command line.
+
+Each run ends as its scenario says, with one ending for each agent. The run leaves no files and no
+processes on any host."""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ stages:
   - publish: {{name: first, for: {first}}}
   - publish: {{name: second, for: 3s}}
 drain: 2s
-fleet: {{agents: {agents}, on_agent_loss: {policy}}}
+fleet: {{agents: {agents}, on_agent_failure: {policy}}}
 """
 
 
@@ -54,7 +56,7 @@ def kill(pid: int) -> None:
 
 
 def endings(result: Mapping[str, Any], host: Host) -> list[str]:
-    """What the run says of the end of the agent of a host."""
+    """Events of the run about the end of the agent of a host."""
     return [each["text"] for each in result["events"] if f" on {host.address} " in each["text"]]
 
 
@@ -66,7 +68,7 @@ def test_a_host_that_is_cut_off_ends_one_run_and_is_replaced_in_another(
     ending = start(LOAD.format(**given, name="ending", policy="fail"))
     lasting = start(LOAD.format(**given, name="lasting", policy="replace"))
     for run in (ending, lasting):
-        run.wait_for("first 1")
+        run.wait_for_stage("first", 10)
     _, second, third, fourth = cluster.hosts
     cluster.unplug(second)
     until_none(second.engines, GONE_TIMEOUT_S)
@@ -75,12 +77,12 @@ def test_a_host_that_is_cut_off_ends_one_run_and_is_replaced_in_another(
     assert lasting.finish() == 0, lasting.stdout
     nothing_is_left(cluster)
     result = stored(lasting)
-    (loss,) = result["fleet"]["losses"]
+    (loss,) = result["fleet"]["failures"]
     assert f"on {second.address} " in loss["text"]
     assert len(endings(result, second)) == 1
     assert loss["clients"] == 31
     assert loss["replaced_on"] == fourth.address
-    assert loss["back_after_s"] > 0
+    assert loss["rejoined_after_s"] > 0
     hosts = [agent["host"] for agent in result["fleet"]["agents"]]
     assert hosts == [fourth.address, third.address]
     assert carried(result, "second") == (3 * 10 * 60 * 2, 0)
@@ -96,8 +98,8 @@ def it_ended(result: Mapping[str, Any], lost: Host, other: Host) -> None:
 
 def carried(result: Mapping[str, Any], stage: str) -> tuple[int, int]:
     """Deliveries due and lost in a stage."""
-    (judged,) = (each for each in result["stages"] if each["name"] == stage)
-    backend = judged["populations"]["backend"]
+    (found,) = (each for each in result["stages"] if each["name"] == stage)
+    backend = found["populations"]["backend"]
     return backend["expected_total"], backend["lost_total"]
 
 
@@ -106,7 +108,7 @@ def test_a_run_goes_on_without_agent_worker_and_host(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
     run = start(LOAD.format(broker=broker, name="up", agents=4, policy="continue", first="8s"))
-    run.wait_for("first 1")
+    run.wait_for_stage("first", 10)
     head, second, third, fourth = cluster.hosts
     (agent,), (held,) = second.engines(), third.engines()
     kill(agent.pid)
@@ -115,7 +117,7 @@ def test_a_run_goes_on_without_agent_worker_and_host(
     assert run.finish() == 0, run.stdout
     nothing_is_left(cluster)
     result = stored(run)
-    losses = sorted(result["fleet"]["losses"], key=lambda loss: loss["agent"])
+    losses = sorted(result["fleet"]["failures"], key=lambda loss: loss["agent"])
     assert [loss["agent"] for loss in losses] == [0, 1, 2]
     for loss, host in zip(losses, (second, third, fourth), strict=True):
         assert loss["clients"] in (15, 16)
@@ -128,13 +130,13 @@ def test_a_run_goes_on_without_agent_worker_and_host(
 
 
 @pytest.mark.slow("a Ray cluster starts, for two runs")
-def test_nothing_outlives_a_killed_conductor_and_an_interrupt_drains(
+def test_nothing_outlives_a_killed_controller_and_an_interrupt_drains(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
     given = {"broker": broker, "agents": 2, "first": "60s", "policy": "fail"}
     killed, interrupted = (start(LOAD.format(**given, name=name)) for name in ("one", "two"))
     for run in (killed, interrupted):
-        run.wait_for("first 1")
+        run.wait_for_stage("first", 10)
     killed.process.kill()
     interrupted.process.send_signal(signal.SIGINT)
     assert interrupted.finish() == 130
@@ -150,7 +152,7 @@ def test_a_run_ends_in_words_when_the_head_dies(
 ) -> None:
     given = {"broker": broker, "agents": 2, "first": "60s", "policy": "fail"}
     run = start(LOAD.format(**given, name="up"))
-    run.wait_for("first 1")
+    run.wait_for_stage("first", 10)
     cluster.head.kill()
     assert run.finish() == 3, run.stderr + run.stdout
     until_none(cluster.engines, GONE_TIMEOUT_S)

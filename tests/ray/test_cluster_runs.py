@@ -1,5 +1,7 @@
-"""Whole runs on a cluster: the same numbers as on one host, though clocks differ by hours and one
-runs too fast; what cannot be played is refused in words, and no secret is told."""
+"""Whole runs on a cluster: the same numbers as on one host.
+
+Clocks differ by hours, and one runs too fast. Impossible plans are refused in words, and no secret
+is printed."""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def test_two_thousand_clients_count_the_same_on_one_host_and_on_three(
 
 
 def agents_know_the_time(result: Mapping[str, Any], cluster: Cluster) -> None:
-    """Clocks of pretended hosts are off by what the kernel was told: the bounds must hold."""
+    """Checks the bounds of the clocks: the kernel offsets the clocks of pretended hosts."""
     clocks = {agent["host"]: agent["clock"] for agent in result["fleet"]["agents"]}
     for host in cluster.hosts[1:]:
         clock = clocks[host.address]
@@ -147,7 +149,7 @@ def test_a_wrong_token_is_refused(
     assert "RAY_AUTH_TOKEN_PATH" in run.stderr
 
 
-def test_a_terminated_run_drains_and_has_told_no_secret(
+def test_a_terminated_run_drains_and_has_printed_no_secret(
     start: RunMaker, broker: str, cluster: Cluster
 ) -> None:
     run = start(LITTLE.format(broker=broker), "--set", "fleet.agents=2")

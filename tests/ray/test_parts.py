@@ -1,4 +1,4 @@
-"""What the Ray site decides without a cluster: which host, which words."""
+"""Decisions of the Ray site without a cluster: hosts and messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ray.exceptions import (
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import cluster
-from pubstorm.fleet.ray.choice import Host, chosen, spare
+from pubstorm.fleet.ray.choice import Host, chosen, for_agents, labelled, spare
 from pubstorm.fleet.ray.site import machine_of
 from pubstorm.fleet.ray.words import is_worker_lost, joining_in_words, loss_in_words
 
@@ -52,7 +52,7 @@ def test_without_room_every_host_is_named_with_what_it_has_free(spread: str, age
     assert "fleet.agents" in (caught.value.hint or "")
 
 
-def test_a_lost_agent_goes_to_a_host_that_nobody_uses() -> None:
+def test_a_lost_agent_goes_to_an_unused_host() -> None:
     assert names(spare(HOSTS, "n1", {"n3"}, "strict")) == ["n4"]
     assert names(spare(HOSTS, "n1", {"n3"}, "pack")) == ["n4", "n3"]
     assert names(spare(HOSTS, "n1", {"n3", "n4"}, "strict")) == []
@@ -74,10 +74,10 @@ def test_a_lost_agent_goes_to_a_host_that_nobody_uses() -> None:
         (RayError("first\nsecond"), "Ray says: first", False),
     ],
 )
-def test_a_loss_is_told_in_one_line(error: RayError, words: str, is_worker: bool) -> None:
-    told = loss_in_words(error)
-    assert words in told
-    assert "\n" not in told
+def test_a_loss_is_reported_in_one_line(error: RayError, words: str, is_worker: bool) -> None:
+    text = loss_in_words(error)
+    assert words in text
+    assert "\n" not in text
     assert is_worker_lost(error) == is_worker
 
 
@@ -103,11 +103,11 @@ def test_a_loss_is_told_in_one_line(error: RayError, words: str, is_worker: bool
     ],
 )
 def test_a_cluster_that_cannot_be_joined_says_why(error: Exception, words: str, hint: str) -> None:
-    told = joining_in_words("10.0.0.1:6379", error)
-    assert "cannot join the Ray cluster 10.0.0.1:6379: " in told.message
-    assert words in told.message
-    assert "\n" not in told.message
-    assert hint in (told.hint or "")
+    text = joining_in_words("10.0.0.1:6379", error)
+    assert "cannot join the Ray cluster 10.0.0.1:6379: " in text.message
+    assert words in text.message
+    assert "\n" not in text.message
+    assert hint in (text.hint or "")
 
 
 def test_the_architecture_of_a_program_is_in_its_head(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_architecture_of_a_program_is_in_its_head(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_joined_once_the_one_before_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaving goes on in its thread when its run has given it up."""
+    """Leaving continues in its thread after its run has given it up."""
     events: list[str] = []
     leaving, may_leave = threading.Event(), threading.Event()
 
@@ -129,6 +129,7 @@ def test_a_cluster_is_joined_once_the_one_before_is_left(monkeypatch: pytest.Mon
         may_leave.wait()
         events.append("left")
 
+    monkeypatch.setattr(cluster, "_members", 1)
     monkeypatch.setattr(ray, "shutdown", shutdown)
     monkeypatch.setattr(ray, "init", lambda **_: events.append("joined"))
     departure = threading.Thread(target=cluster._depart)
@@ -141,3 +142,30 @@ def test_a_cluster_is_joined_once_the_one_before_is_left(monkeypatch: pytest.Mon
     departure.join()
     arrival.join()
     assert events == ["left", "joined"]
+
+
+def test_parts_of_a_process_share_a_membership(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(ray, "shutdown", lambda: events.append("left"))
+    monkeypatch.setattr(ray, "init", lambda **_: events.append("joined"))
+    for step in (cluster._join, cluster._join):
+        step("10.0.0.1:6379")
+    cluster._depart()
+    assert events == ["joined"]
+    cluster._depart()
+    assert events == ["joined", "left"]
+
+
+def test_hosts_are_meant_by_label_or_address_and_agents_avoid_those_of_servers() -> None:
+    hosts = [
+        Host(f"n{n}", f"10.0.0.{n}", is_here=n == 3, cores=2, free=2, label=label)
+        for n, label in enumerate(["broker", "load", ""], 1)
+    ]
+    assert labelled(hosts, "load") == labelled(hosts, "10.0.0.2") == (hosts[1],)
+    with pytest.raises(FleetError) as caught:
+        labelled(hosts, "gpu")
+    each = "10.0.0.1 has broker, 10.0.0.2 has load, 10.0.0.3 has none"
+    assert caught.value.message.endswith(f"the label gpu: {each}")
+    assert for_agents(hosts, "load", {"broker"}) == (hosts[1],)
+    assert for_agents(hosts, None, {"broker"}) == (hosts[1], hosts[2])
+    assert for_agents(hosts[:1], None, {"broker"}) == (hosts[0],)

@@ -31,7 +31,7 @@ stages:
 thresholds: [device.lost == 0]
 """
 ON_STDERR = ("run", "!", " ", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
-"""How lines begin that Pubstorm writes to stderr."""
+"""Beginnings of the lines that Pubstorm writes to stderr."""
 
 Start = Callable[..., Run]
 

@@ -14,14 +14,14 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
+from pubstorm.contract.plan import Plan, Tls
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Slot, SlotLostError
 from pubstorm.fleet.ray import RaySite
 from pubstorm.fleet.site import AgentCommand, Site
-from pubstorm.plan import Plan, Tls
-from tests.fleet.conftest import PlanMaker
-from tests.fleet.conftest import fake_engine as fake_engine
-from tests.fleet.conftest import plan_named as plan_named
+from tests.fleet.agents import PlanMaker
+from tests.fleet.agents import fake_engine as fake_engine
+from tests.fleet.agents import plan_named as plan_named
 from tests.fleet.contract import DEADLINE_S, SiteContract, commands, wait_until_gone
 from tests.ports import free_ports
 from tests.ray.cluster import until_none
@@ -49,7 +49,7 @@ echo
 for i in $(seq 2000); do echo "line $i"; done
 echo "a word in the log" >&2
 read word
-echo "heard $word"
+echo "received $word"
 stat -c %a . "$(find files -type f -name 'own-*' | head -n 1)" | xargs
 find . -type f -printf '%f\\n' | sort | xargs
 cat $(find files -name 'own-*' | sort) | xargs
@@ -111,7 +111,7 @@ def test_all_that_an_agent_says_comes_and_it_has_its_files(
             said = [line.decode().strip() for line in await lines_of(slot, 6)]
             own = range(0, 10, 2)
             assert said == [
-                "heard a word",
+                "received a word",
                 "700 600",
                 " ".join(f"own-{n}" for n in own),
                 " ".join(f"of client {n}" for n in own),
@@ -148,7 +148,7 @@ def test_a_worker_that_is_killed_takes_all_with_it_and_says_so(
             while folder.exists():
                 await asyncio.sleep(0.05)
             slot.kill()
-            await slot.send("nobody hears it")
+            await slot.send("a word without a reader")
             assert await lines_of(other, 1)
 
     asyncio.run(play())
@@ -164,7 +164,9 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_program_that_cannot_be_started_is_told_with_its_agent(node: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_reported_with_its_agent(
+    node: str, tmp_path: Path
+) -> None:
     program = tmp_path / "program"
     program.write_text("#!/does/not/exist\n")
 
@@ -188,7 +190,7 @@ def test_more_agents_than_there_is_room_for_are_refused(
         asyncio.run(play())
 
 
-def test_a_cluster_that_is_not_there_is_told_in_words(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_reported_in_words(tmp_path: Path) -> None:
     async def play(address: str) -> None:
         async with opened(address, tmp_path):
             pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.report import write_reports
-from pubstorm.run_directory import RunDirectory
+from pubstorm.run.directory import RunDirectory
 from tests.report.example_run import Shape, write_run
 
 

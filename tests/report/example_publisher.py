@@ -7,12 +7,12 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from pubstorm.metrics.thresholds import parse_threshold
 from pubstorm.result import Latency, Measured, Rates, Result, Sampler, ValidityLimits
-from pubstorm.samples import HEADER, Sample, csv_lines
-from pubstorm.verdict import judge
-from tests.result.conftest import ENVIRONMENT, fleet, stages
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.samples import HEADER, Sample, csv_lines
+from pubstorm.result.verdict import evaluate_run
 from tests.result.example_publisher import constant, drops, feed, publisher, subscriber
+from tests.result.measured import ENVIRONMENT, fleet, stages
 
 DURATION_S = 60
 SLOW = "subscriber/slow"
@@ -26,7 +26,7 @@ def write_publisher_run(folder: Path, **changes: object) -> Result:
         stream.write(",".join(HEADER) + "\n")
         stream.writelines(csv_lines(_samples()))
     measured = _measured(folder).model_copy(update=changes)
-    result = Result.judged(measured, judge(measured, [parse_threshold(f"{REST}.loss < 0.5%")]))
+    result = Result.of(measured, evaluate_run(measured, [parse_threshold(f"{REST}.loss < 0.5%")]))
     (folder / "result.json").write_text(result.to_json())
     return result
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pubstorm.histogram import Histogram
+from pubstorm.contract.histogram import Histogram
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import (
     AgentResult,
@@ -36,10 +36,10 @@ from pubstorm.result import (
     ProfileResult,
     Rates,
     Recovery,
-    Residue,
     Result,
     StagePopulation,
     StageResult,
+    StaleState,
     Statistics,
     Status,
     ThresholdOutcome,
@@ -47,7 +47,8 @@ from pubstorm.result import (
     Verdict,
     Watched,
 )
-from pubstorm.samples import HEADER, Sample, csv_lines
+from pubstorm.result.samples import HEADER, Sample, csv_lines
+from tests.result.measured import ENVIRONMENT
 
 SCENARIO = """\
 description: 3000 devices, then 4000, then 3000 again
@@ -65,7 +66,7 @@ SYSTEM_COUNTERS = {
 BOXES = 1000
 """Small brokers, each with a bridge to the broker."""
 KILLED = 50
-"""How many of them are killed."""
+"""Number of small brokers that are killed."""
 FAULT = (0.15, 0.05)
 """When they are killed, and how long they are away: shares of the run."""
 FUNCTIONS = ("mux_poll__handle", "packet__read", "handle__publish", "sub__messages_queue")
@@ -73,7 +74,7 @@ FUNCTIONS = ("mux_poll__handle", "packet__read", "handle__publish", "sub__messag
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a run is."""
+    """Size of a run."""
 
     duration_s: int = 300
     populations: int = 2
@@ -81,7 +82,7 @@ class Shape:
     other_series: int = 6
     """Tracks of a monitor source that no plot of its own is for."""
     carries: bool = True
-    """Whether the broker carries the load."""
+    """True if the broker carries the load."""
     seed: int = 1
 
 
@@ -112,7 +113,7 @@ def _spans(shape: Shape) -> dict[str, tuple[float, float]]:
 
 
 def _strain(shape: Shape, at_s: float) -> float:
-    """What part of a message too many the broker has to carry at an instant."""
+    """Overload of the broker at an instant, as a share of its load."""
     start_s, end_s = _spans(shape)["more"]
     return 0.0 if shape.carries or not start_s <= at_s < end_s else (at_s - start_s) / end_s
 
@@ -218,7 +219,7 @@ def _stacks(chance: random.Random) -> Iterator[str]:
 
 
 def _watched(folder: Path) -> tuple[Watched, ...]:
-    """What the samples say, in short."""
+    """Statistics of the samples."""
     found = []
     for (source, metric), track in load_tracks(folder)[0].items():
         if source.startswith("device") or source == "backend":
@@ -286,7 +287,7 @@ def _result(folder: Path, shape: Shape) -> Result:
             MonitorProblem(source="redis", at_s=12.0, text="no answer within 1 s: is it running?"),
         ),
         profile=_profile(),
-        residue=_residue(),
+        stale_state=_stale_state(),
         table={
             "clients": Cell(value=shape.clients),
             "CPU of the broker": Cell(value=0.71, unit="share"),
@@ -297,7 +298,7 @@ def _result(folder: Path, shape: Shape) -> Result:
         validity=ValidityLimits(lateness_p99_us=10_000, busy=0.9),
         environment=_environment(),
     )
-    return Result.judged(measured, _verdict(shape, lost))
+    return Result.of(measured, _verdict(shape, lost))
 
 
 def _verdict(shape: Shape, lost: int) -> Verdict:
@@ -322,7 +323,7 @@ def _verdict(shape: Shape, lost: int) -> Verdict:
         limited_by=LimitedBy.BROKER,
         evidence=(
             "broker-0 used 98.9 % of one core in phase more: it is at its end",
-            f"{lost} of 20 000 deliveries owed to backend were lost",
+            f"{lost} of 20 000 deliveries expected at backend were lost",
         ),
         thresholds=thresholds,
     )
@@ -467,7 +468,7 @@ def _bridges() -> BridgeResult:
 
 def _fault(shape: Shape) -> FaultResult:
     at_s = FAULT[0] * shape.duration_s
-    mended_at_s = at_s + FAULT[1] * shape.duration_s
+    repaired_at_s = at_s + FAULT[1] * shape.duration_s
     lost = BOXES - KILLED
     return FaultResult(
         stage="load",
@@ -475,7 +476,7 @@ def _fault(shape: Shape) -> FaultResult:
         kind="kill",
         victims=tuple(f"boxes-{number}" for number in range(KILLED)),
         at_s=at_s,
-        mended_at_s=mended_at_s,
+        repaired_at_s=repaired_at_s,
         bridges=Recovery(before=BOXES, lowest=lost, first_s=1.2, most_s=5.6, all_s=6.1),
         backlog_peak=310,
         drained_s=2.5,
@@ -511,28 +512,19 @@ def _profile() -> ProfileResult:
     )
 
 
-def _residue() -> tuple[Residue, ...]:
+def _stale_state() -> tuple[StaleState, ...]:
     text = "3 retained messages below t/, such as t/1"
     return (
-        Residue(target="127.0.0.1:18830", when="before", what="retained", total=3, text=text),
-        Residue(target="127.0.0.1:18830", when="after", what="retained", total=0, text="none left"),
+        StaleState(target="127.0.0.1:18830", when="before", what="retained", total=3, text=text),
+        StaleState(
+            target="127.0.0.1:18830", when="after", what="retained", total=0, text="none left"
+        ),
     )
 
 
 def _environment() -> Environment:
-    return Environment(
-        host="box",
-        kernel="Linux 6.1",
-        machine="x86_64",
-        cpu_model="Some CPU",
-        cores=4,
-        memory_bytes=24_000_000_000,
-        python="3.11.7",
-        pubstorm="0.1.0",
-        engine="0.1.0",
-        descriptors_soft=20_000,
-        descriptors_hard=20_000,
-        sysctls={"net.core.somaxconn": "4096", "fs.file-max": "9223372036854775807"},
-        git_commit="a1b2c3d",
-        brokers=(BrokerVersion(kind="mosquitto", version="2.0.11"),),
+    sysctls = {"net.core.somaxconn": "4096", "fs.file-max": "9223372036854775807"}
+    brokers = (BrokerVersion(kind="mosquitto", version="2.0.11"),)
+    return ENVIRONMENT.model_copy(
+        update={"cores": 4, "sysctls": sysctls, "git_commit": "a1b2c3d", "brokers": brokers}
     )

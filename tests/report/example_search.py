@@ -1,4 +1,4 @@
-"""Makes the folder of a search by hand: it grows, breaks, comes closer, looks anew; one point was
+"""Makes the folder of a search by hand: it grows, fails, comes closer, looks anew; one trial was
 not counted."""
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from pubstorm.result import (
     Estimate,
     LimitedBy,
     SearchAnswer,
-    SearchPoint,
     SearchResult,
     Status,
     ThresholdOutcome,
+    Trial,
 )
 
 CONDITION = "subscriber.loss < 0.5%"
@@ -33,8 +33,8 @@ TRIED = (
 )
 
 
-def points() -> tuple[SearchPoint, ...]:
-    played = [_point(number, *tried) for number, tried in enumerate(TRIED, 1)]
+def trials() -> tuple[Trial, ...]:
+    played = [_trial(number, *tried) for number, tried in enumerate(TRIED, 1)]
     full = played[4].model_copy(
         update={
             "number": len(TRIED) + 1,
@@ -48,28 +48,30 @@ def points() -> tuple[SearchPoint, ...]:
     return (*played, full)
 
 
-def _point(number: int, phase: str, repetition: int, value: int, loss: float) -> SearchPoint:
-    held = loss < 0.005
-    judged = ThresholdOutcome(
+def _trial(number: int, phase: str, repetition: int, value: int, loss: float) -> Trial:
+    passed = loss < 0.005
+    outcome = ThresholdOutcome(
         expression=CONDITION,
+        figure="subscriber.loss",
+        limit=0.005,
         found=loss,
         unit="share",
-        passed=held,
+        passed=passed,
         text=f"found {100 * loss:.2f} %",
     )
-    return SearchPoint.model_validate(
+    return Trial.model_validate(
         {
             "number": number,
             "value": float(value),
             "written": f"{value}/s",
-            "folder": f"points/{number:03}-{value}",
+            "folder": f"trials/{number:03}-{value}",
             "phase": phase,
             "repetition": repetition,
             "figure": value * (1 - loss),
-            "status": Status.PASS if held else Status.FAIL,
-            "limited_by": LimitedBy.NONE if held else LimitedBy.PUBLISHER,
-            "thresholds": (judged,),
-            "evidence": () if held else ("feed dropped some at its high-water mark of 1000",),
+            "status": Status.PASS if passed else Status.FAIL,
+            "limited_by": LimitedBy.NONE if passed else LimitedBy.PUBLISHER,
+            "thresholds": (outcome,),
+            "evidence": () if passed else ("feed dropped some at its high-water mark of 1000",),
             "duration_s": 11.2,
             "cells": (Cell(value=value), Cell(value=(30 + number) / 100, unit="share")),
         }
@@ -78,12 +80,20 @@ def _point(number: int, phase: str, repetition: int, value: int, loss: float) ->
 
 def write_search(folder: Path, **changes: object) -> SearchResult:
     """Makes the folder; `changes` are fields of the search."""
+    search = search_of(run_directory=str(folder), **changes)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "search.json").write_text(search.to_json())
+    return search
+
+
+def search_of(**changes: object) -> SearchResult:
+    """Makes the result; `changes` are its fields."""
     best = Estimate(value=97_400, low=95_900, high=98_900, repeats=3, unit="per_s")
     most = Estimate(value=134_000, low=131_000, high=137_000, repeats=3, unit="per_s")
-    search = SearchResult(
+    return SearchResult(
         name="zmq-capacity",
         scenario="zmq-capacity.yaml",
-        run_directory=str(folder),
+        run_directory="runs/zmq-capacity",
         started="2026-11-21T12:00:00+00:00",
         ended="2026-11-21T12:04:00+00:00",
         vary="populations.feed.publications.0.rate",
@@ -92,17 +102,14 @@ def write_search(folder: Path, **changes: object) -> SearchResult:
         figure_unit="per_s",
         thresholds=(CONDITION,),
         columns=("rate", "CPU of the publisher"),
-        points=points(),
+        trials=trials(),
         answer=SearchAnswer(
             best=best,
             most=most,
             limited_by=LimitedBy.PUBLISHER,
             confirmed=True,
-            points=13,
-            text="It holds up to 97 400/s ± 1 500/s; beyond that the publisher is the limit.",
+            trials=13,
+            text="It passes up to 97 400/s ± 1 500/s; beyond that the publisher is the limit.",
         ),
         complete=True,
     ).model_copy(update=changes)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "search.json").write_text(search.to_json())
-    return search

@@ -35,7 +35,7 @@ def write_series(folder: Path, **changes: object) -> Series:
         complete=True,
         stopped="verdict is fail",
         tables=(_table(),),
-        text="It held up to 3000 clients. At 4000 clients the broker was the limit.",
+        text="It passed up to 3000 clients. At 4000 clients the broker was the limit.",
     ).model_copy(update=changes)
     (folder / "series.json").write_text(series.model_dump_json(indent=2))
     return series

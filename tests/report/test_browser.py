@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.report import write_reports
-from pubstorm.run_directory import RunDirectory
+from pubstorm.run.directory import RunDirectory
 from tests.report.example_series import write_series
 from tests.report.reading import Page
 

@@ -1,5 +1,5 @@
-"""What reports show of clocks of several hosts: the bound beside delivery times, a table of the
-clocks, and conditions that nobody can decide. Runs on one clock show nothing of it."""
+"""Clocks of several hosts in reports: the bound beside delivery times, a table of the clocks, and
+undecidable conditions. Reports of runs on one clock show none of these."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pubstorm.report import document_of
+from pubstorm.report.files import run_files
 from pubstorm.report.junit import junit
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.markdown import markdown
-from pubstorm.report.run_page import run_page
-from pubstorm.report.search import points_table
-from pubstorm.report.series import series_table
+from pubstorm.report.of_search import trials_table
+from pubstorm.report.of_series import steps_table
 from pubstorm.report.stored import load_run
 from pubstorm.report.tables import clocks, detail_tables, facts, flows, latencies, phases
 from pubstorm.report.text import render
@@ -26,10 +27,10 @@ from pubstorm.result import (
     LimitedBy,
     Result,
     Sampler,
-    SearchPoint,
     SearchResult,
     Status,
     ThresholdOutcome,
+    Trial,
     Verdict,
 )
 from tests.report.example_run import Shape, write_run
@@ -44,7 +45,7 @@ UNDECIDED = ThresholdOutcome(
     bound=BOUND_US,
     passed=False,
     undecided=True,
-    text="found 4.00 ms ± 42.5 µs: the clocks are not good enough to say whether it holds",
+    text="found 4.00 ms ± 42.5 µs: the clocks are too inexact to decide",
 )
 
 
@@ -98,29 +99,29 @@ def spread_parts(local: Result) -> dict[str, Any]:
 
 def printed(result: Result) -> str:
     file = StringIO()
-    render(result, Console(file=file, width=160))
+    render(document_of(result), Console(file=file, width=160))
     return file.getvalue()
 
 
 def test_a_run_on_one_clock_says_nothing_of_clocks(local: Result) -> None:
-    page = Page(run_page(load_run(Path(local.run_directory)))).text
-    for text in (printed(local), markdown(local), page, junit(local)):
+    page = Page(run_files(load_run(Path(local.run_directory)))["report.html"]()).text
+    for text in (printed(local), markdown(document_of(local)), page, junit(document_of(local))):
         assert "±" not in text
         assert "Clocks" not in text
 
 
 def test_delivery_times_have_the_bound_beside_them(spread: Result) -> None:
-    last = {row[1]: row[-1] for row in latencies(spread).rows}
+    last = {row[1]: row[-1] for row in latencies(spread).texts}
     assert last == {"ack": "–", "delivery": "42.5 µs"}
     for table in (latencies(spread), flows(spread), phases(spread)):
         assert table.columns[-1].name == "±"
-        assert table.rows[-1][-1] == "42.5 µs"
-        assert table.note.startswith("±: the times are off by this much at most")
+        assert table.texts[-1][-1] == "42.5 µs"
+        assert table.notes.startswith("±: the times are off by this much at most")
 
 
 def test_every_report_shows_it(spread: Result) -> None:
-    page = Page(run_page(load_run(Path(spread.run_directory)))).text
-    for text in (printed(spread), markdown(spread), page):
+    page = Page(run_files(load_run(Path(spread.run_directory)))["report.html"]()).text
+    for text in (printed(spread), markdown(document_of(spread)), page):
         assert "delivery times between hosts are off by 42.5 µs at most" in text
     samplers = page[page.index("Samplers") : page.index("Over time")]
     assert "device-0 connect 5.00 µs 9.00 µs – 1 1 100 % – backend sub" in samplers
@@ -134,7 +135,7 @@ def test_key_figures_have_it(spread: Result) -> None:
 
 
 def test_the_clocks_have_a_table(spread: Result) -> None:
-    (row,) = clocks(spread).rows
+    (row,) = clocks(spread).texts
     assert row == (
         "0",
         "10.0.0.3",
@@ -145,9 +146,9 @@ def test_the_clocks_have_a_table(spread: Result) -> None:
         "320",
     )
     assert clocks(spread) in detail_tables(spread)
-    page = Page(run_page(load_run(Path(spread.run_directory)))).text
+    page = Page(run_files(load_run(Path(spread.run_directory)))["report.html"]()).text
     assert "+12.500 ppm" in page
-    assert "+12.500 ppm" in markdown(spread)
+    assert "+12.500 ppm" in markdown(document_of(spread))
 
 
 def test_of_many_clocks_the_least_sure_are_shown(spread: Result) -> None:
@@ -161,8 +162,8 @@ def test_of_many_clocks_the_least_sure_are_shown(spread: Result) -> None:
     )
     fleet = spread.fleet.model_copy(update={"agents": many})
     table = clocks(spread.model_copy(update={"fleet": fleet}))
-    assert [row[0] for row in table.rows] == [str(n) for n in range(12, 20)]
-    assert table.note.startswith("Shown are the 8 least sure of 20.")
+    assert [row[0] for row in table.texts] == [str(n) for n in range(12, 20)]
+    assert table.notes.startswith("Shown are the 8 least sure of 20.")
 
 
 def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: Result) -> None:
@@ -174,27 +175,27 @@ def test_on_one_host_the_clocks_have_no_column_of_hosts(spread: Result) -> None:
 
 
 def test_facts_name_the_bound_only_where_there_is_one(spread: Result, local: Result) -> None:
-    assert "clocks" in dict(facts(spread))
-    assert "clocks" not in dict(facts(local))
+    assert "clocks" in {fact.name: fact.value for fact in facts(spread)}
+    assert "clocks" not in {fact.name: fact.value for fact in facts(local)}
 
 
-def test_a_condition_that_nobody_can_decide_has_a_mark_of_its_own(spread: Result) -> None:
+def test_an_undecidable_condition_has_a_mark_of_its_own(spread: Result) -> None:
     assert f"? {UNDECIDED.expression}" in printed(spread)
-    assert f"- ? `{UNDECIDED.expression}`: {UNDECIDED.text}" in markdown(spread)
-    page = run_page(load_run(Path(spread.run_directory)))
+    assert f"- ? `{UNDECIDED.expression}`: {UNDECIDED.text}" in markdown(document_of(spread))
+    page = run_files(load_run(Path(spread.run_directory)))["report.html"]()
     assert '<li class="invalid">' in page
     assert '<span class="hidden">undecided</span>' in page
 
 
 def test_in_ci_it_is_skipped_and_the_run_is_what_failed(spread: Result) -> None:
-    text = junit(spread)
+    text = junit(document_of(spread))
     assert 'tests="3" failures="1" errors="0" skipped="1"' in text
     assert f'<skipped message="{UNDECIDED.text}"' in text
     assert f'<failure message="{UNDECIDED.expression.replace("<", "&lt;")}: ' in text
 
 
-def test_a_point_of_a_search_shows_it_in_short(spread: Result) -> None:
-    point = SearchPoint(
+def test_a_trial_of_a_search_shows_it_in_short(spread: Result) -> None:
+    trial = Trial(
         number=1,
         value=1,
         written="1",
@@ -213,9 +214,9 @@ def test_a_point_of_a_search_shows_it_in_short(spread: Result) -> None:
         vary="populations.device.clients",
         unit="",
         thresholds=(UNDECIDED.expression,),
-        points=(point,),
+        trials=(trial,),
     )
-    assert "4.00 ms ± 42.5 µs ?" in points_table(search).rows[0]
+    assert "4.00 ms ± 42.5 µs ?" in trials_table(search).texts[0]
 
 
 def late(milliseconds: int) -> Cell:
@@ -228,5 +229,5 @@ def test_figures_with_a_bound_are_numbers_in_the_table_of_a_series(tmp_path: Pat
         step.model_copy(update={"cells": (late(n),), "label": "same", "number": n})
         for n, step in enumerate(series.steps, 1)
     )
-    table = series_table(series.model_copy(update={"columns": ("p99",), "steps": steps}))
+    table = steps_table(series.model_copy(update={"columns": ("p99",), "steps": steps}))
     assert table.columns[0].right

@@ -10,16 +10,17 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from pubstorm.histogram import MAX_NS, Histogram, bucket_index
-from pubstorm.report import load_result, write_reports
-from pubstorm.report.files import RUN_FILES
-from pubstorm.report.junit import junit, search_junit, series_junit
+import pubstorm.report.files
+from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_index
+from pubstorm.report import document_of, load_result, write_reports
+from pubstorm.report.files import run_files
+from pubstorm.report.junit import junit
 from pubstorm.report.markdown import code_span, markdown
 from pubstorm.report.stored import load_run
 from pubstorm.result import LimitedBy, Status
-from pubstorm.run_directory import RunDirectory
+from pubstorm.run.directory import RunDirectory
 from tests.report.example_run import Shape, write_run
-from tests.report.example_search import points, write_search
+from tests.report.example_search import trials, write_search
 from tests.report.example_series import write_series
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -50,8 +51,8 @@ def test_thresholds_are_test_cases(failed_run: Path) -> None:
 def test_a_suite_takes_the_time_of_its_runs(failed_run: Path, tmp_path: Path) -> None:
     for text, times in (
         ((failed_run / "junit.xml").read_text(), [load_run(failed_run).result.duration_s, 0]),
-        (series_junit(write_series(tmp_path)), [60, 60, 60, 0]),
-        (search_junit(write_search(tmp_path)), [len(points()) * 11.2, 0]),
+        (junit(document_of(write_series(tmp_path))), [60, 60, 60, 0]),
+        (junit(document_of(write_search(tmp_path))), [len(trials()) * 11.2, 0]),
     ):
         (suite,) = ElementTree.fromstring(text)
         found = [float(case.attrib["time"]) for case in suite.iter("testcase")]
@@ -62,7 +63,7 @@ def test_a_suite_takes_the_time_of_its_runs(failed_run: Path, tmp_path: Path) ->
 def test_the_command_line_in_markdown_can_be_copied(tmp_path: Path) -> None:
     command = "pubstorm run s.yaml --set 'thresholds.0=device.never_ready < 3'"
     result = write_run(tmp_path, Shape(duration_s=20), command=command)
-    assert f"- **command**: `{command}`" in markdown(result)
+    assert f"- **command**: `{command}`" in markdown(document_of(result))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_an_invalid_run_fails_in_ci_though_every_threshold_holds(tmp_path: Path)
     result = write_run(tmp_path, Shape(duration_s=20))
     changes = {"status": Status.INVALID, "limited_by": LimitedBy.GENERATOR, "evidence": ("busy",)}
     invalid = result.verdict.model_copy(update=changes)
-    found = cases(junit(result.model_copy(update={"verdict": invalid})))
+    found = cases(junit(document_of(result.model_copy(update={"verdict": invalid}))))
     assert found["run is valid"] == "busy"
     assert found["target did not fail"] is None
 
@@ -93,13 +94,13 @@ def test_a_broker_that_died_fails_in_ci_though_every_threshold_holds(tmp_path: P
     result = write_run(tmp_path, Shape(duration_s=20))
     changes = {"status": Status.FAIL, "limited_by": LimitedBy.BROKER, "evidence": ("it died",)}
     failed = result.verdict.model_copy(update=changes)
-    found = cases(junit(result.model_copy(update={"verdict": failed})))
+    found = cases(junit(document_of(result.model_copy(update={"verdict": failed}))))
     assert found["target did not fail"] == "it died"
 
 
 def test_what_xml_cannot_hold_is_replaced(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20), name='\x00\x1b[31m<a b="c">&\ufffe')
-    (suite,) = ElementTree.fromstring(junit(result))
+    (suite,) = ElementTree.fromstring(junit(document_of(result)))
     assert suite.attrib["name"] == '\ufffd\ufffd[31m<a b="c">&\ufffd'
 
 
@@ -150,7 +151,7 @@ def test_a_file_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
     (tmp_path / "junit.xml").mkdir()
     problems = list(write_reports(tmp_path, RunDirectory(tmp_path).write))
     assert problems == ["there is no junit.xml: Is a directory"]
-    assert all((tmp_path / file).exists() for file in RUN_FILES)
+    assert all((tmp_path / file).exists() for file in run_files(load_run(tmp_path)))
     assert (tmp_path / "result.json").read_bytes() == stored
 
 
@@ -162,7 +163,7 @@ def test_a_file_that_cannot_be_made_costs_no_other(
     def broken(_run: object) -> str:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setitem(RUN_FILES, "report.md", broken)
+    monkeypatch.setattr(pubstorm.report.files, "markdown", broken)
     problems = list(write_reports(tmp_path, RunDirectory(tmp_path).write))
     assert problems == ["there is no report.md: ZeroDivisionError: division by zero"]
     assert (tmp_path / "report.html").exists()
@@ -180,7 +181,7 @@ def test_markdown_has_the_tables_of_the_page(failed_run: Path) -> None:
     for title in (
         "The scenario's own table",
         "Phases",
-        "Brokers, host and engines under load",
+        "Brokers, host and agents under load",
         "Observers",
     ):
         assert f"## {title}\n" in text

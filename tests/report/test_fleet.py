@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.report import document_of
 from pubstorm.report.backdrop import marks
+from pubstorm.report.files import run_files
 from pubstorm.report.junit import junit
-from pubstorm.report.run_page import run_page
-from pubstorm.report.series import series_markdown
-from pubstorm.report.series_page import series_page
+from pubstorm.report.markdown import markdown
+from pubstorm.report.of_series import series_document
+from pubstorm.report.page import page
 from pubstorm.report.stored import load_run
 from pubstorm.report.summary import balance, by_stage
 from pubstorm.result import MemoryModel, Result, Statistics, Watched
@@ -28,7 +30,7 @@ def result(tmp_path: Path) -> Result:
 
 
 def test_samplers_problems_and_stalls_stand_with_the_key_figures(result: Result) -> None:
-    text = Page(run_page(load_run(Path(result.run_directory)))).text
+    text = Page(run_files(load_run(Path(result.run_directory)))["report.html"]()).text
     start = text[text.index("Key figures") : text.index("Over time All plots")]
     assert "device pub QoS 0 – – – 1 999 959 2 000 000 99.997 %" in start
     assert "Messages of QoS 0 get no answer" in start
@@ -43,18 +45,20 @@ def test_samplers_problems_and_stalls_stand_with_the_key_figures(result: Result)
 
 def test_a_run_without_them_shows_no_table_of_them(tmp_path: Path) -> None:
     write_run(tmp_path, Shape(duration_s=20))
-    text = Page(run_page(load_run(tmp_path))).text
+    text = Page(run_files(load_run(tmp_path))["report.html"]()).text
     for title in ("Samplers", "Problems", "Stalled subscribers", "Balance of", "Memory by"):
         assert title not in text
 
 
 def test_stalls_of_one_second_are_one_line_in_the_plots(result: Result) -> None:
-    told = [(mark.at_s, mark.text) for mark in marks(result) if mark.kind == "stall"]
-    assert told == [(12.0, "device 17 and 1 more got nothing from here on")]
+    stalls = [(mark.at_s, mark.text) for mark in marks(result) if mark.kind == "stall"]
+    assert stalls == [(12.0, "device 17 and 1 more got nothing from here on")]
 
 
 def test_problems_are_in_the_output_of_ci(result: Result) -> None:
-    assert "connections failed: 41 of 2 000 000 connection attempts failed" in junit(result)
+    assert "connections failed: 41 of 2 000 000 connection attempts failed" in junit(
+        document_of(result)
+    )
 
 
 def test_memory_over_the_steps_stands_below_the_table_of_a_series(tmp_path: Path) -> None:
@@ -67,10 +71,10 @@ def test_memory_over_the_steps_stands_below_the_table_of_a_series(tmp_path: Path
     )
     series = write_series(tmp_path, memory=(line,))
     row = "engines 5.00 MB 86.4 B 91.4 MB 0.999 3"
-    assert row in Page(series_page(tmp_path, series)).text
-    assert "| engines | 5.00 MB | 86.4 B | 91.4 MB | 0.999 | 3 |" in series_markdown(series)
+    assert row in Page(page(series_document(series, tmp_path))).text
+    assert "| engines | 5.00 MB | 86.4 B | 91.4 MB | 0.999 | 3 |" in markdown(document_of(series))
     bare = series.model_copy(update={"memory": ()})
-    assert "Memory by connections" not in Page(series_page(tmp_path, bare)).text
+    assert "Memory by connections" not in Page(page(series_document(bare, tmp_path))).text
 
 
 def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -> None:
@@ -86,10 +90,10 @@ def test_the_steady_part_is_the_last_of_several_publish_stages(result: Result) -
     later = load.model_copy(update={"name": "later"})
     once = result.model_copy(update={"monitors": (cpu,)})
     twice = once.model_copy(update={"stages": (*once.stages[:-1], later, once.stages[-1])})
-    assert by_stage(once).rows == (("broker-0", "15 %", "30 %"),)
-    assert by_stage(twice).rows == (("broker-0", "20 %", "30 %"),)
+    assert by_stage(once).texts == (("broker-0", "15 %", "30 %"),)
+    assert by_stage(twice).texts == (("broker-0", "20 %", "30 %"),)
 
 
-def test_what_nobody_watched_has_no_column_in_the_balance(result: Result) -> None:
+def test_unwatched_metrics_have_no_column_in_the_balance(result: Result) -> None:
     names = [column.name for column in balance(result).columns]
     assert names == ["target", "connected max", "share", "by plan", "accepted", "failed"]

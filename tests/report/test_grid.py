@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from pubstorm.report.grid import grid_of
+from pubstorm.report.series_plots import grid_of
 from pubstorm.result import SeriesStep
 
 CLIENTS, QOS = "populations.device.clients", "populations.device.publications.0.qos"

@@ -8,7 +8,8 @@ import pytest
 
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.watched import broker_sources
-from pubstorm.result import Headroom, Result, Status, ThresholdOutcome
+from pubstorm.result import Headroom, Peak, Peaks, Result, Status, ThresholdOutcome
+from pubstorm.result.figures.thresholds import parse_threshold
 from tests.report.example_run import Shape, write_run
 
 
@@ -26,8 +27,25 @@ def test_every_figure_says_over_what_it_is(result: Result) -> None:
     assert all(value and note for value, note in found.values())
 
 
+def test_the_peak_dispatch_rate_names_the_peak_of_each_qos(result: Result) -> None:
+    peak = Peak(value=30_000, at_s=9)
+    by_qos = {"0": Peak(value=26_000, at_s=9), "1": Peak(value=4_000, at_s=8)}
+
+    def note(found: dict[str, Peak]) -> str:
+        peaks = Peaks(received_per_s=peak, received_by_qos=found)
+        figures = key_figures(result.model_copy(update={"peaks": peaks}))
+        return next(each.note for each in figures if each.name == "peak dispatch rate")
+
+    parts = "; QoS 0 26\u202f000 /s, QoS 1 4\u202f000 /s at most"
+    assert note(by_qos) == f"largest rate of an interval, at 9.0 s{parts}"
+    assert note({"0": peak}) == "largest rate of an interval, at 9.0 s"
+
+
 def outcome(expression: str, *, passed: bool) -> ThresholdOutcome:
-    return ThresholdOutcome(expression=expression, found=1, passed=passed, text="found 1")
+    metric = parse_threshold(expression).expression.metric
+    return ThresholdOutcome(
+        expression=expression, metric=metric, found=1, passed=passed, text="found 1"
+    )
 
 
 def test_what_is_bad_comes_first_and_says_so(result: Result) -> None:
@@ -65,7 +83,7 @@ def test_what_was_not_measured_is_left_out(result: Result) -> None:
     ]
 
 
-def test_headroom_is_told_where_the_host_was_calibrated(result: Result) -> None:
+def test_headroom_is_shown_where_the_host_was_calibrated(result: Result) -> None:
     headroom = Headroom(rate=0.42, clients=0.1, calibrated="2026-11-20T10:00:00+00:00")
     last = key_figures(result.model_copy(update={"headroom": headroom}))[-1]
     assert (last.name, last.value) == ("generator used", "42 %")

@@ -1,4 +1,4 @@
-"""What is plotted: thinned tracks, growth of counters, curves by percentile, stacks, colours."""
+"""Plots: thinned tracks, growth of counters, curves by percentile, stacks, colours."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import pubstorm.report
-from pubstorm.histogram import Histogram
+from pubstorm.contract.histogram import Histogram
 from pubstorm.report.backdrop import MARKS_MAX, marks
-from pubstorm.report.flame import flame_tree
 from pubstorm.report.panels import PANELS
 from pubstorm.report.percentiles import points
 from pubstorm.report.plot import (
@@ -29,10 +28,11 @@ from pubstorm.report.plot import (
     thinned,
     time_axis,
 )
+from pubstorm.report.run_page import flame_tree
 from pubstorm.report.stored import load_run
 from pubstorm.report.timeline import LINES_MAX, other_tracks, timeline
 from pubstorm.result import Event
-from pubstorm.samples import Track, Tracks
+from pubstorm.result.samples import Track, Tracks
 from tests.report.example_run import Shape, write_run
 
 STYLE = Path(pubstorm.report.__file__).parent / "templates" / "report.css"
@@ -255,8 +255,23 @@ def test_every_track_is_shown_once(failed_run: Path) -> None:
     lines = [trace for plot in plots for trace in plot.figure["data"] if "fill" not in trace]
     assert len(lines) + named == len(run.tracks)
     keys = {plot.key for plot in timeline(run.result, run.tracks)}
-    missing = {"each", "agent-clock"}
-    assert keys == {panel.key for panel in PANELS} - missing, "of publishers, of other hosts"
+    missing = {"each", "qos", "agent-clock", "process-disk", "host-disk"}
+    assert keys == {panel.key for panel in PANELS} - missing, "of publishers, other hosts, disks"
+
+
+def test_deliveries_of_several_qos_have_a_plot(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    first, second, *_ = result.populations
+    levels = {first: (0,), second: (1,)}
+    populations = {
+        name: each.model_copy(update={"delivery_qos": levels.get(name, ())})
+        for name, each in result.populations.items()
+    }
+    tracks = {(name, "received_per_s"): Track([1.0, 2.0], [5.0, 7.0]) for name in levels}
+    plots = timeline(result.model_copy(update={"populations": populations}), tracks)
+    (plot,) = (plot for plot in plots if plot.key == "qos")
+    assert [trace["y"] for trace in plot.figure["data"]] == [[5, 7], [5, 7]]
+    assert [plot.key for plot in timeline(result, tracks)] == ["load"]
 
 
 def test_of_too_many_tracks_the_largest_are_shown(tmp_path: Path) -> None:

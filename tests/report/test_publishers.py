@@ -1,4 +1,4 @@
-"""What a report says of publishers of ZeroMQ and of their subscribers."""
+"""Publishers of ZeroMQ and their subscribers in a report."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import plotly.graph_objects
 import pytest
 
-from pubstorm.report import load_result, write_reports
+from pubstorm.report import document_of, load_result, write_reports
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.markdown import markdown
 from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.tables import facts
 from pubstorm.report.watched import processes
-from pubstorm.run_directory import RunDirectory
+from pubstorm.run.directory import RunDirectory
 from tests.report.example_publisher import write_publisher_run
 from tests.report.example_run import Shape, write_run
 from tests.report.reading import Page
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> None:
     table = publishers(load_result(folder))
-    (row,) = table.rows
+    (row,) = table.texts
     cells = dict(zip((column.name for column in table.columns), row, strict=True))
     assert (cells["publisher"], cells["what"]) == ("feed", "libzmq 4.3.5")
     assert (cells["HWM"], cells["late p99"]) == ("1\u202f000", "90.0 µs")
@@ -42,7 +42,7 @@ def test_a_publisher_has_a_row_with_what_it_sent_and_needed(folder: Path) -> Non
 
 def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
     table = subscribers(load_result(folder))
-    rows = [tuple(cell.replace("\u202f", " ") for cell in row) for row in table.rows]
+    rows = [tuple(cell.replace("\u202f", " ") for cell in row) for row in table.texts]
     assert [row[0] for row in rows] == ["subscriber", "subscriber/rest", "subscriber/slow"]
     assert rows[1][2:6] == ("90", "991", "89 200", "0.90 %")
     assert rows[2][-1] == "500/s at most"
@@ -51,10 +51,10 @@ def test_subscribers_show_what_each_of_them_received(folder: Path) -> None:
 
 def test_a_run_of_mqtt_says_nothing_of_publishers(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20))
-    assert publishers(result).rows == () == subscribers(result).rows
+    assert publishers(result).texts == () == subscribers(result).texts
     names = [figure.name for figure in key_figures(result)]
     assert "received by each subscriber" not in names
-    assert "Subscribers" not in markdown(result)
+    assert "Subscribers" not in markdown(document_of(result))
 
 
 def test_key_figures_are_those_of_a_publisher(folder: Path) -> None:
@@ -64,8 +64,8 @@ def test_key_figures_are_those_of_a_publisher(folder: Path) -> None:
     assert found["CPU of feed"] == "94 %"
     assert found["busiest thread of feed"] == "71 %"
     assert "generator late p99" not in found
-    assert dict(facts(result))["targets"] == "zmq://127.0.0.1:40001 (libzmq 4.3.5)"
-    assert processes(result).title == "Publishers, host and engines under load"
+    assert facts(result)[0].value == "zmq://127.0.0.1:40001 (libzmq 4.3.5)"
+    assert processes(result).title == "Publishers, host and agents under load"
 
 
 def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_page_shows_what_each_received_over_time(folder: Path) -> None:
         assert plotly.graph_objects.Figure(data=figure["data"], layout=figure["layout"]).data, key
 
 
-def test_drops_on_purpose_are_told_apart(folder: Path) -> None:
+def test_drops_on_purpose_are_distinguished(folder: Path) -> None:
     evidence = load_result(folder).verdict.evidence
-    assert any("feed dropped 0.90 % of what was due to subscriber/rest" in e for e in evidence)
+    assert any("feed dropped 0.90 % of the deliveries to subscriber/rest" in e for e in evidence)
     assert any("read slowly on purpose" in e for e in evidence)

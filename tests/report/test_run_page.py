@@ -11,11 +11,11 @@ import plotly.graph_objects
 import pytest
 
 from pubstorm.report import write_reports
-from pubstorm.report.run_page import run_page
+from pubstorm.report.files import run_files
 from pubstorm.report.stored import load_run
 from pubstorm.result import Cell, Event, Result, Statistics
-from pubstorm.run_directory import RunDirectory
-from pubstorm.samples import HEADER, Sample, csv_lines
+from pubstorm.result.samples import HEADER, Sample, csv_lines
+from pubstorm.run.directory import RunDirectory
 from tests.report.example_run import Shape, write_run
 from tests.report.reading import Page
 
@@ -123,7 +123,7 @@ def test_whatever_a_user_puts_in_stays_text(tmp_path: Path) -> None:
     ]
     lines = (",".join(HEADER) + "\n", *csv_lines(samples))
     (tmp_path / "samples.csv").write_text("".join(lines))
-    page = Page(run_page(load_run(tmp_path)))
+    page = Page(run_files(load_run(tmp_path))["report.html"]())
     assert [tag for tag, _ in page.elements].count("script") == 4
     assert "img" not in [tag for tag, _ in page.elements]
     assert not page.attributes("onerror")
@@ -153,7 +153,7 @@ def _with_evil_names(result: Result) -> Result:
 def test_a_run_of_which_only_the_result_is_left_says_what_is_missing(tmp_path: Path) -> None:
     result = write_run(tmp_path / "whole", Shape(duration_s=20))
     (tmp_path / "result.json").write_text(result.to_json())
-    text = Page(run_page(load_run(tmp_path))).text
+    text = Page(run_files(load_run(tmp_path))["report.html"]()).text
     assert "There are no plots over time: samples.csv cannot be read: No such file" in text
     assert "There is no flame graph: profile/folded.txt cannot be read: No such file" in text
     assert "scenario.yaml cannot be read: No such file" in text
@@ -164,7 +164,7 @@ def test_broken_files_are_named_and_cost_no_other_part(tmp_path: Path, content: 
     write_run(tmp_path, Shape(duration_s=20))
     for file in ("samples.csv", "profile/folded.txt"):
         (tmp_path / file).write_bytes(content)
-    text = Page(run_page(load_run(tmp_path))).text
+    text = Page(run_files(load_run(tmp_path))["report.html"]()).text
     assert "There are no plots over time: samples.csv" in text
     assert "There is no flame graph: " in text
     assert "Latency by percentile" in text
@@ -178,7 +178,7 @@ def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
         update={"metric": "endless", "whole": Statistics(count=1, last=float("inf"))}
     )
     changed = result.model_copy(update={"monitors": (*result.monitors, endless)})
-    page = Page(run_page(replace(load_run(tmp_path), result=changed)))
+    page = Page(run_files(replace(load_run(tmp_path), result=changed))["report.html"]())
     assert "endless" not in page.text
     assert len(page.figures["host-cpu"]["data"][0]["y"]) == 20
 
@@ -190,7 +190,7 @@ def test_a_profile_outside_the_run_directory_is_not_shown(tmp_path: Path) -> Non
     outside = result.profile.model_copy(update={"folded_file": "../secret"})
     changed = result.model_copy(update={"profile": outside})
     (tmp_path / "run" / "result.json").write_text(changed.to_json())
-    page = Page(run_page(load_run(tmp_path / "run")))
+    page = Page(run_files(load_run(tmp_path / "run"))["report.html"]())
     assert "../secret lies outside the run directory" in page.text
     assert page.scripts["flame-tree"] == "null"
 
@@ -199,7 +199,7 @@ def test_a_run_that_measured_nothing_has_a_page(tmp_path: Path) -> None:
     lists = dict.fromkeys(("flows", "stages", "phases", "monitors", "events"), ())
     write_run(tmp_path, Shape(duration_s=20), **lists, populations={}, table={}, profile=None)
     (tmp_path / "samples.csv").unlink()
-    page = Page(run_page(load_run(tmp_path)))
+    page = Page(run_files(load_run(tmp_path))["report.html"]())
     assert "No latency was measured." in page.text
     assert page.figures == {}
     assert page.scripts.get("library", "") == ""

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pubstorm.report import render_directory, write_reports
-from pubstorm.report.search import points_table
+from pubstorm.report.of_search import trials_table
 from pubstorm.result import (
     Cell,
     Estimate,
@@ -22,8 +22,8 @@ from pubstorm.result import (
     Status,
     ThresholdOutcome,
 )
-from pubstorm.run_directory import RunDirectory
-from tests.report.example_search import points, write_search
+from pubstorm.run.directory import RunDirectory
+from tests.report.example_search import trials, write_search
 from tests.report.reading import Page
 
 pytestmark = pytest.mark.xdist_group("search-page")
@@ -43,13 +43,13 @@ def written(folder: Path) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("search")
     write_search(path)
-    (path / "points" / "001-10000").mkdir(parents=True)
-    (path / "points" / "001-10000" / "report.html").write_text("its own page")
+    (path / "trials" / "001-10000").mkdir(parents=True)
+    (path / "trials" / "001-10000" / "report.html").write_text("its own page")
     written(path)
     return path
 
 
-def test_every_point_has_a_row_with_what_it_is_worth(folder: Path) -> None:
+def test_every_trial_has_a_row_with_what_it_is_worth(folder: Path) -> None:
     text = printed(folder)
     rows = [line.split() for line in text.splitlines() if line.endswith(" 11.2 s")]
     assert [row[0] for row in rows] == [str(number) for number in range(1, 14)]
@@ -60,23 +60,23 @@ def test_every_point_has_a_row_with_what_it_is_worth(folder: Path) -> None:
 
 def test_the_answer_has_its_interval_and_who_set_the_limit(folder: Path) -> None:
     text = printed(folder)
-    assert "PASS  It holds up to 97 400/s ± 1 500/s" in text
+    assert "PASS  It passes up to 97 400/s ± 1 500/s" in text
     assert "97 400/s ± 1 500/s (mean of 3 repeats, 95 % confidence)" in text
-    assert "13 points in 2:26, 1 of them not counted" in text
+    assert "13 trials in 2:26, 1 of them not counted" in text
     assert "FAIL    11: 160 000/s" not in text
     assert "FAIL    10: 101 000/s  limited by publisher\n  feed dropped some at its high-" in text
     assert "FAIL    13: 320 000/s  limited by host\n  not counted: the host was the limit" in text
     markdown = (folder / "report.md").read_text()
     assert "- **limited by**: publisher" in markdown
-    assert "- **confirmed**: it held again" in markdown
+    assert "- **confirmed**: it passed again" in markdown
 
 
 def test_a_search_that_found_less_says_so(tmp_path: Path) -> None:
     at_least = Estimate(value=80_000, low=80_000, high=80_000, bound="at_least", unit="per_s")
     answer = SearchAnswer(best=at_least, limited_by=LimitedBy.HOST, text="At least 80 000/s.")
-    write_search(tmp_path, answer=answer, complete=False, figure=None, points=points()[:4])
+    write_search(tmp_path, answer=answer, complete=False, figure=None, trials=trials()[:4])
     text = printed(tmp_path)
-    assert "≥ 80 000/s: beyond it nothing could be counted" in text
+    assert "≥ 80 000/s: no larger value could be counted" in text
     assert f"continue with  pubstorm run --resume {tmp_path}" in text
     written(tmp_path)
     page = Page((tmp_path / "report.html").read_text())
@@ -84,21 +84,21 @@ def test_a_search_that_found_less_says_so(tmp_path: Path) -> None:
     assert list(page.figures) == ["c0"]
 
 
-def test_a_search_without_a_point_has_a_report_all_the_same(tmp_path: Path) -> None:
-    answer = SearchAnswer(text="No point could be counted.")
-    write_search(tmp_path, points=(), answer=answer)
+def test_a_search_without_a_trial_has_a_report_all_the_same(tmp_path: Path) -> None:
+    answer = SearchAnswer(text="No trial could be counted.")
+    write_search(tmp_path, trials=(), answer=answer)
     written(tmp_path)
-    assert "INVALID  No point could be counted." in printed(tmp_path)
-    assert "No point has a figure or a condition to show." in (tmp_path / "report.html").read_text()
-    assert '<failure message="No point could be counted.">' in (tmp_path / "junit.xml").read_text()
+    assert "INVALID  No trial could be counted." in printed(tmp_path)
+    assert "No trial has a figure or a condition to show." in (tmp_path / "report.html").read_text()
+    assert '<failure message="No trial could be counted.">' in (tmp_path / "junit.xml").read_text()
 
 
-def test_points_are_drawn_by_what_they_are_worth(folder: Path) -> None:
+def test_trials_are_drawn_by_what_they_are_worth(folder: Path) -> None:
     page = Page((folder / "report.html").read_text(encoding="utf-8"))
     figure = page.figures["figure"]
-    held, broke, uncounted, most, answer = figure["data"]
-    assert (held["name"], held["x"][0], held["y"][0]) == ("held", 10_000, 10_000)
-    assert (broke["name"], broke["marker"]["symbol"]) == ("broke", "x")
+    passed, failed, uncounted, most, answer = figure["data"]
+    assert (passed["name"], passed["x"][0], passed["y"][0]) == ("passed", 10_000, 10_000)
+    assert (failed["name"], failed["marker"]["symbol"]) == ("failed", "x")
     assert (uncounted["name"], uncounted["x"]) == ("not counted", [320_000])
     assert most["y"] == [134_000, 134_000]
     assert answer["x"] == [97_400, 97_400]
@@ -112,11 +112,11 @@ def test_points_are_drawn_by_what_they_are_worth(folder: Path) -> None:
         assert plotly.graph_objects.Figure(data=each["data"], layout=each["layout"]).data, key
 
 
-def test_the_page_leads_to_the_points(folder: Path) -> None:
+def test_the_page_leads_to_the_trials(folder: Path) -> None:
     page = Page((folder / "report.html").read_text(encoding="utf-8"))
     links = [each for each in page.attributes("href") if each.endswith(".html")]
-    assert links == ["points/001-10000/report.html"]
-    assert "points/002-20000 makes its page" in page.text
+    assert links == ["trials/001-10000/report.html"]
+    assert "trials/002-20000 makes its page" in page.text
     assert "not counted: the host was the limit" in page.text
 
 
@@ -181,14 +181,14 @@ def _step(folder: Path, number: int, clients: int, variant: str) -> SeriesStep:
     )
 
 
-def test_a_condition_in_the_table_of_points_is_its_figure_and_no_text(tmp_path: Path) -> None:
-    judged = ThresholdOutcome(
+def test_a_condition_in_the_table_of_trials_is_its_figure_and_no_text(tmp_path: Path) -> None:
+    outcome = ThresholdOutcome(
         expression="took < 5min", found=62.0, unit="s", passed=True, text="found: whatever"
     )
-    point = points()[0].model_copy(update={"thresholds": (judged,)})
-    search = write_search(tmp_path, points=(point,), thresholds=("took < 5min",))
-    assert "1:02 ✓" in points_table(search).rows[0]
-    nothing = judged.model_copy(update={"found": None, "passed": False, "text": "not played"})
-    point = point.model_copy(update={"thresholds": (nothing,)})
-    search = search.model_copy(update={"points": (point,)})
-    assert "not played ✗" in points_table(search).rows[0]
+    trial = trials()[0].model_copy(update={"thresholds": (outcome,)})
+    search = write_search(tmp_path, trials=(trial,), thresholds=("took < 5min",))
+    assert "1:02 ✓" in trials_table(search).texts[0]
+    nothing = outcome.model_copy(update={"found": None, "passed": False, "text": "not played"})
+    trial = trial.model_copy(update={"thresholds": (nothing,)})
+    search = search.model_copy(update={"trials": (trial,)})
+    assert "not played ✗" in trials_table(search).texts[0]

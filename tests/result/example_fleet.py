@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pubstorm.contract.snapshot import Reason
 from pubstorm.result import (
     Measured,
     MemoryModel,
@@ -19,7 +20,6 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.result.summary import SamplerKind
-from pubstorm.snapshot import Reason
 
 
 def fleet_parts() -> dict[str, Any]:
@@ -83,7 +83,11 @@ def fleet_parts() -> dict[str, Any]:
             seen("redis", "rss_bytes", 1.35e9, 1.35e9, 1.35e9),
             seen("host", "cpu", 0.4, 0.7, 0.4),
         ),
-        "peaks": Peaks(connected=100_000, received_per_s=Peak(value=4_012.5, at_s=14.0)),
+        "peaks": Peaks(
+            connected=100_000,
+            received_per_s=Peak(value=4_012.5, at_s=14.0),
+            received_by_qos={"0": Peak(value=26_000, at_s=300)},
+        ),
     }
 
 

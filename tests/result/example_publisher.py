@@ -13,7 +13,7 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
-from tests.result.conftest import DELIVERIES
+from tests.result.measured import DELIVERIES
 
 
 def publisher(**changes: Any) -> PublisherResult:

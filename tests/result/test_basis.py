@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Latency, LatencyPair, Measured, Status
-from pubstorm.verdict import judge
+from pubstorm.result import FailureResult, Latency, LatencyPair, Status
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run
+from tests.result.measured import MeasuredMaker
 
-MeasuredMaker = Callable[..., Measured]
 NOTHING_CAME: dict[str, Any] = {
     "backend": {"expected_total": 0, "received_total": 0, "latency_us": LatencyPair()},
     "flows": (),
 }
+LOST = FailureResult(agent=1, at_s=1.6, clients=16, text="agent 1 was killed by signal 9")
 UNMATCHED = "no publication matches the filters of backend"
 IDLE: dict[str, Any] = {
     **NOTHING_CAME,
@@ -37,6 +37,11 @@ def with_backend(**changes: Any) -> dict[str, Any]:
         ("backend.latency.p99 < 1s", NOTHING_CAME, UNMATCHED),
         ("backend.latency.actual.p50 < 1s", NOTHING_CAME, UNMATCHED),
         ("lost == 0", NOTHING_CAME, "no publication matches the filters of any population"),
+        (
+            "lost == 0",
+            {**NOTHING_CAME, "fleet": {"failures": (LOST,)}},
+            "no delivery was expected: what clients of failed agents were to receive is not known",
+        ),
         ("backend.lost == 0", with_backend(asked_max=0), "no stage connects backend"),
         ("backend.lost == 0", with_backend(subscribed_total=0), "backend subscribes to nothing"),
         ("backend.lost == 0", with_backend(lives=True), "clients of backend joined or left"),
@@ -65,7 +70,7 @@ def with_backend(**changes: Any) -> dict[str, Any]:
 def test_a_condition_about_nothing_is_not_met_and_says_why(
     measured: MeasuredMaker, line: str, changes: dict[str, Any], why: str
 ) -> None:
-    verdict = judge(measured(**changes), [parse_threshold(line)])
+    verdict = evaluate_run(measured(**changes), [parse_threshold(line)])
     (outcome,) = verdict.thresholds
     assert verdict.status is Status.FAIL
     assert (outcome.passed, outcome.found) == (False, None)
@@ -88,13 +93,13 @@ def test_a_condition_about_nothing_is_not_met_and_says_why(
         "device.disconnected@publish == 0",
     ],
 )
-def test_a_condition_about_something_is_judged(measured: MeasuredMaker, line: str) -> None:
-    assert judge(measured(), [parse_threshold(line)]).thresholds[0].passed
+def test_a_condition_about_something_is_evaluated(measured: MeasuredMaker, line: str) -> None:
+    assert evaluate_run(measured(), [parse_threshold(line)]).thresholds[0].passed
 
 
 def test_a_latency_that_was_measured_counts(measured: MeasuredMaker) -> None:
     slow = LatencyPair(intended=Latency(count=5, p99=9e6))
-    outcome = judge(
+    outcome = evaluate_run(
         measured(backend={"latency_us": slow}), [parse_threshold("backend.latency.p99 < 1s")]
     ).thresholds[0]
     assert outcome.found == 9e6

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pubstorm.histogram import Histogram
-from pubstorm.metrics.table import cells
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.contract.histogram import Histogram
+from pubstorm.experiment.search.trial import evaluated as evaluated_trial
 from pubstorm.result import (
     AgentResult,
     ClockResult,
@@ -18,12 +17,13 @@ from pubstorm.result import (
     PhasePopulation,
     PhaseStatus,
     Result,
-    SearchPoint,
+    Trial,
     Verdict,
 )
-from pubstorm.search.point import judged as judged_point
-from pubstorm.verdict import judge, judge_threshold
-from tests.result.conftest import DELIVERIES, MeasuredMaker, fleet, latency
+from pubstorm.result.figures.table import cells
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run, evaluate_threshold
+from tests.result.measured import DELIVERIES, MeasuredMaker, fleet, latency
 
 NB = "\u202f"
 
@@ -35,8 +35,8 @@ def far_apart(measured: MeasuredMaker, bound_us: float = 100, **changes: Any) ->
     return measured(backend={"latency_us": pair}, fleet=fleet, **changes)
 
 
-def judged(measured: Measured, *thresholds: str) -> Verdict:
-    return judge(measured, [parse_threshold(line) for line in thresholds])
+def evaluated(measured: Measured, *thresholds: str) -> Verdict:
+    return evaluate_run(measured, [parse_threshold(line) for line in thresholds])
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_a_condition_holds_only_where_it_holds_all_the_way(
     condition: str, outcome: str, measured: MeasuredMaker
 ) -> None:
     line = f"backend.latency.p99 {condition}"
-    found = judge_threshold(far_apart(measured), parse_threshold(line))
+    found = evaluate_threshold(far_apart(measured), parse_threshold(line))
     words = {"passed": found.passed, "undecided": found.undecided, "failed": found.missed}
     assert [word for word, is_so in words.items() if is_so] == [outcome], found
 
 
 def test_no_time_is_less_than_nothing(measured: MeasuredMaker) -> None:
     run = far_apart(measured, bound_us=1e6)
-    assert judge_threshold(run, parse_threshold("backend.latency.min >= 0us")).passed
+    assert evaluate_threshold(run, parse_threshold("backend.latency.min >= 0us")).passed
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_no_time_is_less_than_nothing(measured: MeasuredMaker) -> None:
     ],
 )
 def test_every_delivery_latency_has_the_bound(expression: str, measured: MeasuredMaker) -> None:
-    outcome = judge_threshold(far_apart(measured), parse_threshold(f"{expression} < 1s"))
+    outcome = evaluate_threshold(far_apart(measured), parse_threshold(f"{expression} < 1s"))
     assert outcome.text.endswith("± 100 µs")
 
 
 @pytest.mark.parametrize("expression", ["ack_latency.p99", "connect_time.p99"])
 def test_what_one_clock_measures_has_none(expression: str, measured: MeasuredMaker) -> None:
-    outcome = judge_threshold(far_apart(measured), parse_threshold(f"device.{expression} < 1s"))
+    outcome = evaluate_threshold(far_apart(measured), parse_threshold(f"device.{expression} < 1s"))
     assert outcome.text == "found 200 µs"
 
 
@@ -111,40 +111,39 @@ def test_the_latency_of_a_phase_has_the_bound_too(measured: MeasuredMaker) -> No
     )
     run = measured(phases=(phase,))
     texts = [
-        judge_threshold(run, parse_threshold(f"backend.{metric}.p99@more < 1s")).text
+        evaluate_threshold(run, parse_threshold(f"backend.{metric}.p99@more < 1s")).text
         for metric in ("latency", "ack_latency")
     ]
     assert texts == ["found 200 µs ± 30.0 µs", "found 200 µs"]
 
 
 def test_an_undecided_condition_makes_the_run_invalid(measured: MeasuredMaker) -> None:
-    verdict = judged(far_apart(measured), "backend.latency.p99 < 9.9ms", "backend.lost == 0")
+    verdict = evaluated(far_apart(measured), "backend.latency.p99 < 9.9ms", "backend.lost == 0")
     assert (str(verdict.status), str(verdict.limited_by)) == ("invalid", "generator")
     assert verdict.facts == (
-        "backend.latency.p99 < 9.9ms: found 9.96 ms ± 100 µs: the clocks are not good enough to "
-        "say whether it holds",
+        "backend.latency.p99 < 9.9ms: found 9.96 ms ± 100 µs: the clocks are too inexact to decide",
     )
 
 
-def test_conditions_that_are_far_away_are_judged_as_ever(measured: MeasuredMaker) -> None:
+def test_conditions_that_are_far_away_are_evaluated_as_ever(measured: MeasuredMaker) -> None:
     run = far_apart(measured)
-    assert str(judged(run, "backend.latency.p99 < 20ms").status) == "pass"
-    assert str(judged(run, "backend.latency.p99 < 2ms").status) == "fail"
+    assert str(evaluated(run, "backend.latency.p99 < 20ms").status) == "pass"
+    assert str(evaluated(run, "backend.latency.p99 < 2ms").status) == "fail"
 
 
 def test_what_surely_failed_decides_the_run(measured: MeasuredMaker) -> None:
     """It fails whatever the undecided condition would have come to."""
     run = far_apart(measured)
-    verdict = judged(run, "backend.latency.p99 < 9.9ms", "backend.latency.p99 < 2ms")
+    verdict = evaluated(run, "backend.latency.p99 < 9.9ms", "backend.latency.p99 < 2ms")
     assert (str(verdict.status), str(verdict.limited_by)) == ("fail", "broker")
     assert verdict.facts[0] == "backend.latency.p99 < 2ms: found 9.96 ms ± 100 µs"
 
 
 def test_a_search_does_not_count_what_is_undecided(measured: MeasuredMaker) -> None:
     run = far_apart(measured)
-    result = Result.judged(run, judged(run, "backend.latency.p99 < 9.9ms"))
-    point = SearchPoint(number=1, value=1, written="1", folder="1", phase="grow")
-    found = judged_point(point, result, None)
+    result = Result.of(run, evaluated(run, "backend.latency.p99 < 9.9ms"))
+    trial = Trial(number=1, value=1, written="1", folder="1", phase="grow")
+    found = evaluated_trial(trial, result, None)
     assert not found.counted
     assert found.why is not None
     assert found.why.startswith("the load generator was the limit: backend.latency.p99 < 9.9ms")
@@ -153,17 +152,17 @@ def test_a_search_does_not_count_what_is_undecided(measured: MeasuredMaker) -> N
 def test_a_table_shows_the_bound(measured: MeasuredMaker) -> None:
     run = far_apart(measured)
     table = {"p99": "backend.latency.p99", "acks": "device.ack_latency.p99"}
-    shown = cells(table, Result.judged(run, judged(run)))
+    shown = cells(table, Result.of(run, evaluated(run)))
     assert {name: cell.text for name, cell in shown.items()} == {
         "p99": "9.96 ms ± 100 µs",
         "acks": "200 µs",
     }
 
 
-def test_what_the_bound_explains_is_told(measured: MeasuredMaker) -> None:
+def test_what_the_bound_explains_is_reported(measured: MeasuredMaker) -> None:
     pair = early(-40_000)
     run = far_apart(measured, flow={"histogram_ns": pair, "latency_us": pair.latency_us(100)})
-    verdict = judged(run)
+    verdict = evaluated(run)
     assert str(verdict.status) == "pass"
     assert verdict.evidence == (
         f"device → backend: 2 of 1{NB}002 deliveries seem to have come before they were sent, by "
@@ -181,7 +180,7 @@ def test_what_the_bound_explains_is_told(measured: MeasuredMaker) -> None:
 def test_what_it_does_not_explain_makes_the_run_invalid(
     bound_us: float, why: str, measured: MeasuredMaker
 ) -> None:
-    verdict = judged(far_apart(measured, bound_us, flow={"histogram_ns": early(-3 * 10**9)}))
+    verdict = evaluated(far_apart(measured, bound_us, flow={"histogram_ns": early(-3 * 10**9)}))
     assert (str(verdict.status), str(verdict.limited_by)) == ("invalid", "generator")
     assert verdict.evidence[0].endswith(f"sent, by up to 3.00 s, {why}")
 
@@ -200,12 +199,12 @@ def early(most_ns: int) -> HistogramPair:
         ((4.0, 12.0), "2 of 2 agents, such as agent 1 on 10.0.0.3, had no answer of the reference"),
     ],
 )
-def test_agents_without_an_answer_are_told_of(
+def test_agents_without_an_answer_are_reported(
     unanswered_s: tuple[float, float], said: str | None, measured: MeasuredMaker
 ) -> None:
     (local,) = fleet().agents
     agents = (local, *(remote(agent, unanswered_s[agent]) for agent in (0, 1)))
-    verdict = judged(far_apart(measured, fleet={"agents": agents}))
+    verdict = evaluated(far_apart(measured, fleet={"agents": agents}))
     assert str(verdict.status) == "pass"
     assert (verdict.evidence[0].startswith(said)) if said else not verdict.evidence
 

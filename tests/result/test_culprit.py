@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pubstorm.result import Event, Latency, LatencyPair, Measured, Statistics, Verdict, Watched
-from pubstorm.verdict import judge
+from pubstorm.result import Event, Latency, LatencyPair, Statistics, Verdict, Watched
+from pubstorm.result.verdict import evaluate_run
+from tests.result.measured import MeasuredMaker
 
-MeasuredMaker = Callable[..., Measured]
 LATE = Latency(count=1000, p99=157_000)
 
 
@@ -30,7 +29,7 @@ def summary(verdict: Verdict) -> tuple[str, str]:
             {"fleet": {"lateness_us": LATE, "late_total": 40, "late_starved_total": 39}},
             ("invalid", "host"),
             "allowed is 10.0 ms; 39 of the 40 late ones were sent in intervals in which the host "
-            "gave an engine no processor for more than 5 % of the time",
+            "gave an agent no processor for more than 5 % of the time",
         ),
         (
             {"fleet": {"lateness_us": LATE, "late_total": 40, "late_starved_total": 19}},
@@ -86,7 +85,7 @@ def summary(verdict: Verdict) -> tuple[str, str]:
 def test_each_fact_names_the_culprit(
     changes: dict[str, Any], expected: tuple[str, str], evidence: str, measured: MeasuredMaker
 ) -> None:
-    verdict = judge(measured(**changes), [])
+    verdict = evaluate_run(measured(**changes), [])
     assert summary(verdict) == expected
     assert any(evidence in fact for fact in verdict.evidence), verdict.evidence
 
@@ -102,7 +101,7 @@ def test_the_limit_of_a_closed_loop_is_a_broker_without_a_free_processor(
         "ack_latency_us": LatencyPair(actual=Latency(count=9, min=60, p50=480)),
     }
     monitors = (watched("broker-0", "cpu", cpu), watched("broker-0", "threads", 1))
-    verdict = judge(measured(device=loop, monitors=monitors), [])
+    verdict = evaluate_run(measured(device=loop, monitors=monitors), [])
     assert summary(verdict) == ("pass", limit)
     said = any("round trips were measured" in fact for fact in verdict.evidence)
     assert said is (limit == "window")
@@ -116,4 +115,4 @@ def test_one_busy_interval_of_several_discards_no_run(
     busy: int, intervals: int, status: str, measured: MeasuredMaker
 ) -> None:
     fleet = {"busy_intervals_total": busy, "load_intervals_total": intervals}
-    assert summary(judge(measured(fleet=fleet), []))[0] == status
+    assert summary(evaluate_run(measured(fleet=fleet), []))[0] == status

@@ -1,17 +1,10 @@
-"""What a metric expression is in a stored result, or why it is nothing."""
+"""Values of metric expressions in a stored result, or the reason for none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from pubstorm.histogram import Histogram
-from pubstorm.metrics import parse_expression
-from pubstorm.metrics.evaluate import Found, Missing, evaluate
-from pubstorm.metrics.percentiles import percentiles_in
-from pubstorm.metrics.table import cells
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.contract.histogram import Histogram
 from pubstorm.result import (
     HistogramPair,
     Latency,
@@ -26,10 +19,13 @@ from pubstorm.result import (
     Statistics,
     Watched,
 )
-from pubstorm.verdict import judge
+from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
+from pubstorm.result.figures.metric import percentiles_in
+from pubstorm.result.figures.table import cells
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run
 from tests.result.example_fleet import fleet_parts, fleet_stages
-
-MeasuredMaker = Callable[..., Measured]
+from tests.result.measured import MeasuredMaker
 
 
 def watched(
@@ -163,6 +159,39 @@ def test_an_expression_without_a_value_says_why(
     assert evaluate(run, parse_expression(expression)) == Missing(reason)
 
 
+@pytest.mark.parametrize(
+    ("steady_s", "metric", "found"),
+    [
+        (90, "1min.last", "which comes within 1 % of a load after 4:36, and the load lasted 1:30"),
+        (275, "1min.last@publish", "and the load lasted 4:35"),
+        (276, "1min.last", "5016"),
+        (300, "1min.last@publish", "5016"),
+        (300, "5min.last", "after 23:00, and the load lasted 5:00"),
+    ],
+)
+def test_a_moving_average_has_no_value_before_it_has_settled(
+    measured: MeasuredMaker, steady_s: float, metric: str, found: str
+) -> None:
+    readings = Statistics(count=5, last=5016)
+    watched = tuple(
+        Watched(
+            source="broker-0",
+            group="broker",
+            metric=f"$SYS/load/messages/received/{minutes}min",
+            whole=readings,
+            load=readings,
+            spans={"publish": readings},
+        )
+        for minutes in (1, 5)
+    )
+    connect, publish = measured().stages
+    stages = (connect, publish.model_copy(update={"steady_s": steady_s}))
+    run = measured(monitors=watched, stages=stages, phases=())
+    value = evaluate(run, parse_expression(f"broker.$SYS/load/messages/received/{metric}"))
+    assert found in (value.reason if isinstance(value, Missing) else f"{value.value:.0f}")
+    assert not isinstance(value, Missing) or value.word == "not settled"
+
+
 def test_a_stage_has_the_latencies_of_its_own(measured: MeasuredMaker) -> None:
     stages = measured().stages
     pair = LatencyPair(intended=Latency(count=1, p99=5), actual=Latency(count=1, p99=4))
@@ -174,9 +203,9 @@ def test_a_stage_has_the_latencies_of_its_own(measured: MeasuredMaker) -> None:
         assert evaluate(run, expression) == Found(value, "us")
 
 
-def test_a_threshold_over_a_monitor_is_judged_in_words(run: Measured) -> None:
+def test_a_threshold_over_a_monitor_is_evaluated_in_words(run: Measured) -> None:
     lines = ("broker.cpu < 80%", "broker.cpu.max < 0.8", "redis.cpu < 80%", "lost == 3")
-    verdict = judge(run, [parse_threshold(line) for line in lines])
+    verdict = evaluate_run(run, [parse_threshold(line) for line in lines])
     assert [(t.passed, t.text) for t in verdict.thresholds] == [
         (True, "found 60 %"),
         (False, "found 90 %"),
@@ -186,7 +215,7 @@ def test_a_threshold_over_a_monitor_is_judged_in_words(run: Measured) -> None:
 
 
 def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None:
-    result = Result.judged(run, judge(run, []))
+    result = Result.of(run, evaluate_run(run, []))
     columns = {
         "CPU": "broker.cpu",
         "lost": "lost",
@@ -230,6 +259,8 @@ def test_a_row_of_the_own_table_is_filled_from_the_result(run: Measured) -> None
         ("connects_per_s@connect", "9\u202f876/s"),
         ("disconnects_per_s@disconnect", "24\u202f999/s"),
         ("connected_after@publish", "99\u202f996"),
+        ("peak_qos0_per_s", "26\u202f000/s"),
+        ("peak_qos1_per_s", "nothing came with QoS 1"),
         ("took@disconnect", "4.0 s"),
         ("took@nowhere", "nowhere was not played"),
         ("received_per_s.max", "4\u202f012/s"),
@@ -285,7 +316,7 @@ def test_a_population_whose_messages_have_qos_0_has_no_acknowledgements(
         found = evaluate(run, parse_expression(asked))
         assert isinstance(found, Missing), asked
         assert found.reason == "messages of QoS 0 are not acknowledged"
-    result = Result.judged(run, judge(run, []))
+    result = Result.of(run, evaluate_run(run, []))
     shown = cells({"acked/s": "acked_per_s", "sent/s": "device.sent_per_s"}, result)
     assert [cell.text for cell in shown.values()] == ["–", "100/s"]
 

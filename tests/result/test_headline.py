@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Event, Latency, Measured, Rates
-from pubstorm.verdict import judge
+from pubstorm.result import Event, Latency, Rates
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run
+from tests.result.measured import MeasuredMaker
 
-MeasuredMaker = Callable[..., Measured]
 LOSSY: dict[str, Any] = {
     "backend": {"received_total": 0, "lost_total": 1000},
     "flow": {"received_total": 0, "lost_total": 1000},
@@ -107,11 +106,11 @@ SILENT = {"connected_total": 0, "connected_max": 0, "ready_max": 0}
 def test_a_verdict_begins_with_one_sentence(
     measured: MeasuredMaker, changes: dict[str, Any], lines: tuple[str, ...], sentence: str
 ) -> None:
-    verdict = judge(measured(**changes), [parse_threshold(line) for line in lines])
+    verdict = evaluate_run(measured(**changes), [parse_threshold(line) for line in lines])
     assert verdict.headline == sentence
 
 
 def test_a_default_threshold_that_is_missed_is_in_the_sentence(measured: MeasuredMaker) -> None:
     default = replace(parse_threshold("lost == 0"), is_default=True)
-    verdict = judge(measured(**LOSSY), [parse_threshold("device.sent > 0"), default])
+    verdict = evaluate_run(measured(**LOSSY), [parse_threshold("device.sent > 0"), default])
     assert verdict.headline.startswith("Failed: 1\u202f000 of 1\u202f000 deliveries were lost")

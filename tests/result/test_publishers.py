@@ -1,20 +1,18 @@
-"""What a run against a publisher of ZeroMQ comes to: its figures, and who set the limit."""
+"""Results of a run against a publisher of ZeroMQ: its figures, and its limiting part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pubstorm.metrics import parse_expression
-from pubstorm.metrics.evaluate import Found, Missing, evaluate
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.result import Event, Latency, Measured, Phase, PhaseStatus
-from pubstorm.verdict import judge
+from pubstorm.result import Event, Latency, Phase, PhaseStatus
+from pubstorm.result.figures import Found, Missing, evaluate, parse_expression
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run
 from tests.result.example_publisher import constant, publisher, subscriber, zeromq
+from tests.result.measured import MeasuredMaker
 
-MeasuredMaker = Callable[..., Measured]
 BUSY_HOST = constant("host", "cpu", 0.98)
 FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
 
@@ -26,7 +24,7 @@ FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
         (
             {"lost": 3200},
             ("pass", "publisher"),
-            "feed dropped 3.20 % of what was due to subscriber (3 200 of 100 000 deliveries) at "
+            "feed dropped 3.20 % of the deliveries to subscriber (3 200 of 100 000 deliveries) at "
             "its high-water mark of 1 000",
         ),
         (
@@ -47,17 +45,17 @@ FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
         (
             {"lost": 3200, "subscriber": {"read_rate_per_s": 5000.0}},
             ("pass", "publisher"),
-            "feed dropped 3.20 % of what was due to subscriber",
+            "feed dropped 3.20 % of the deliveries to subscriber",
         ),
         (
             {"lost": 3200, "monitors": (BUSY_HOST, constant("feed", "cpu", 0.6))},
             ("pass", "host"),
-            "busy for 98 % of the time under load: feed 30 %, the engines 0 %, others 68 %",
+            "busy for 98 % of the time under load: feed 30 %, the agents 0 %, others 68 %",
         ),
         (
             {"lost": 3200, "fleet": {"busy_intervals_total": 9, "load_intervals_total": 10}},
             ("invalid", "generator"),
-            "an engine's loop was busy",
+            "an agent's loop was busy",
         ),
         (
             {"lost": 3200, "publisher": {"burst": 1000}},
@@ -67,7 +65,7 @@ FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
         (
             {"feed": {"skipped_total": 2500}, "publisher": {"skipped_total": 2500}},
             ("pass", "publisher"),
-            "feed sent 1 000 of 1 250 messages due a second: 2 500 of 12 500 were not sent",
+            "feed sent 1 000 of 1 250 scheduled messages a second: 2 500 of 12 500 were not sent",
         ),
         (
             {"feed": {"skipped_total": 2}, "publisher": {"skipped_total": 2}},
@@ -112,7 +110,7 @@ FULL_THREAD = constant("feed", "thread_cpu_max", 0.99)
         (
             {"subscriber": {"disconnected_total": 4, "outcomes": {"closed_by_broker": 4}}},
             ("pass", "publisher"),
-            "subscriber: 4 of 10 connections were lost: 4 × closed_by_publisher",
+            "subscriber: 4 of 10 connections were lost: 4 closed by publisher",
         ),
     ],
 )
@@ -122,7 +120,7 @@ def test_who_set_the_limit_of_a_publisher(
     expected: tuple[str, str],
     evidence: str | None,
 ) -> None:
-    verdict = judge(measured(**zeromq(**changes)), [])
+    verdict = evaluate_run(measured(**zeromq(**changes)), [])
     assert (str(verdict.status), str(verdict.limited_by)) == expected
     shown = [fact.replace("\u202f", " ") for fact in verdict.evidence]
     assert any(evidence in fact for fact in shown) if evidence else not shown, shown
@@ -130,7 +128,7 @@ def test_who_set_the_limit_of_a_publisher(
 
 
 def test_bursts_far_below_the_high_water_mark_are_no_reason(measured: MeasuredMaker) -> None:
-    verdict = judge(measured(**zeromq(lost=5, publisher={"burst": 100})), [])
+    verdict = evaluate_run(measured(**zeromq(lost=5, publisher={"burst": 100})), [])
     assert not any("bursts" in fact for fact in verdict.evidence)
 
 
@@ -148,10 +146,10 @@ def test_a_collapse_and_a_missed_latency_are_the_publishers(measured: MeasuredMa
         queue_growth_per_s=0,
         status=PhaseStatus.COLLAPSED,
     )
-    collapsed = judge(measured(**zeromq(phases=(phase,))), [])
+    collapsed = evaluate_run(measured(**zeromq(phases=(phase,))), [])
     assert (str(collapsed.status), str(collapsed.limited_by)) == ("fail", "publisher")
     for line in ("subscriber.latency.p99 < 1us", "feed.sent_per_s > 2000/s"):
-        missed = judge(measured(**zeromq()), [parse_threshold(line)])
+        missed = evaluate_run(measured(**zeromq()), [parse_threshold(line)])
         assert (str(missed.status), str(missed.limited_by)) == ("fail", "publisher")
         assert missed.evidence == ("the generator kept up: busy in 0 of 10 intervals",)
 
@@ -161,7 +159,7 @@ def test_a_collapse_and_a_missed_latency_are_the_publishers(measured: MeasuredMa
     [
         ("subscriber.loss", "2 %"),
         ("loss", "2 %"),
-        ("feed.loss", "no delivery was owed"),
+        ("feed.loss", "no delivery was expected"),
         ("subscriber.received_each_per_s", "1 000/s"),
         ("received_each_per_s", "1 000/s"),
         ("sent_each_per_s", "1 000/s"),
@@ -186,7 +184,7 @@ def test_figures_of_a_publisher_and_its_subscribers(
     assert shown.replace("\u202f", " ") == text
 
 
-def test_of_several_publishers_the_worst_is_told(measured: MeasuredMaker) -> None:
+def test_of_several_publishers_the_worst_is_reported(measured: MeasuredMaker) -> None:
     publishers = (publisher(name="feed-0"), publisher(name="feed-1", lateness_us=Latency()))
     monitors = (constant("feed-0", "cpu", 0.3), constant("feed-1", "cpu", 0.4))
     run = measured(**zeromq(publishers=publishers, monitors=monitors))
@@ -198,7 +196,7 @@ def test_of_several_publishers_the_worst_is_told(measured: MeasuredMaker) -> Non
 
 
 def test_a_share_of_all_counts_those_that_take_part(measured: MeasuredMaker) -> None:
-    nobody = subscriber(ready_max=0, expected_total=0, received_total=0)
-    run = measured(**zeromq(populations={"subscriber": nobody}, publishers=()))
+    idle = subscriber(ready_max=0, expected_total=0, received_total=0)
+    run = measured(**zeromq(populations={"subscriber": idle}, publishers=()))
     assert evaluate(run, parse_expression("received_each_per_s")) == Missing("no client was ready")
-    assert evaluate(run, parse_expression("loss")) == Missing("no delivery was owed")
+    assert evaluate(run, parse_expression("loss")) == Missing("no delivery was expected")

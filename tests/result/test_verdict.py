@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pubstorm.metrics.thresholds import parse_threshold
+from pubstorm.contract.snapshot import Reason
 from pubstorm.result import (
     BridgeResult,
     BrokerResult,
@@ -24,14 +23,15 @@ from pubstorm.result import (
     Verdict,
     Watched,
 )
-from pubstorm.verdict import judge, judge_threshold
+from pubstorm.result.figures.thresholds import parse_threshold
+from pubstorm.result.verdict import evaluate_run, evaluate_threshold
+from tests.result.measured import MeasuredMaker
 
-MeasuredMaker = Callable[..., Measured]
 UPLINK = BridgeResult(name="uplink", main="cloud", small="boxes", bridges=9, up=9, up_after_s=1.0)
 
 
-def judged(measured: Measured, *thresholds: str) -> Verdict:
-    return judge(measured, [parse_threshold(line) for line in thresholds])
+def evaluated(measured: Measured, *thresholds: str) -> Verdict:
+    return evaluate_run(measured, [parse_threshold(line) for line in thresholds])
 
 
 def summary(verdict: Verdict) -> tuple[str, str]:
@@ -46,19 +46,24 @@ def summary(verdict: Verdict) -> tuple[str, str]:
         "certificate_name",
         "tls_refused",
         "tls_failed",
+        *(reason for reason in Reason if reason.startswith(("upgrade_", "http_"))),
+        "wrong_accept_key",
+        "no_subprotocol",
     ],
 )
-def test_every_reason_of_tls_says_what_to_look_at(measured: MeasuredMaker, reason: str) -> None:
+def test_every_reason_of_tls_and_websocket_says_what_to_look_at(
+    measured: MeasuredMaker, reason: str
+) -> None:
     failed = {"connect_failed_total": 3, "outcomes": {reason: 3}}
-    evidence = judged(measured(device=failed)).evidence
-    assert f"device: 3 of 100 connection attempts failed: 3 × {reason}" in evidence
+    evidence = evaluated(measured(device=failed)).evidence
+    assert f"device: 3 of 100 connection attempts failed: 3 {reason.replace('_', ' ')}" in evidence
     assert any(line.startswith(f"{reason} (3 ×): ") for line in evidence)
 
 
 def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
-    verdict = judged(measured(), "backend.lost == 0", "device.latency.p99 != 1s")
-    assert summary(judged(measured(), "backend.lost == 0")) == ("pass", "none")
-    assert judged(measured()).evidence == ()
+    verdict = evaluated(measured(), "backend.lost == 0", "device.latency.p99 != 1s")
+    assert summary(evaluated(measured(), "backend.lost == 0")) == ("pass", "none")
+    assert evaluated(measured()).evidence == ()
     assert summary(verdict) == ("fail", "unknown")
 
 
@@ -106,7 +111,7 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
                 "backend": {"connected_total": 0},
             },
             ("invalid", "target"),
-            "none of 101 connection attempts succeeded: 60 × connect_refused, 40 × connect_timeout",
+            "none of 101 connection attempts succeeded: 60 connect refused, 40 connect timeout",
         ),
         (
             {
@@ -140,17 +145,17 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
         (
             {"device": {"disconnected_total": 5, "outcomes": {"closed_by_broker": 5}}},
             ("pass", "broker"),
-            "device: 5 of 100 connections were lost: 5 × closed_by_broker",
+            "device: 5 of 100 connections were lost: 5 closed by broker",
         ),
         (
             {"device": {"connect_failed_total": 2, "outcomes": {"not_authorized": 2}}},
             ("pass", "broker"),
-            "device: 2 of 100 connection attempts failed: 2 × not_authorized",
+            "device: 2 of 100 connection attempts failed: 2 not authorized",
         ),
         (
             {"backend": {"subscribe_failed_total": 1}},
             ("pass", "broker"),
-            "backend: the broker refused 1 of 2 filters",
+            "backend: 1 of 2 filters were refused",
         ),
         (
             {"fleet": {"blocked_us": Latency(count=100, p99=50_000)}},
@@ -241,51 +246,51 @@ def test_a_good_run_passes_without_a_limit(measured: MeasuredMaker) -> None:
 def test_each_fact_sets_status_limit_and_evidence(
     changes: dict[str, Any], expected: tuple[str, str], evidence: str, measured: MeasuredMaker
 ) -> None:
-    verdict = judged(measured(**changes))
+    verdict = evaluated(measured(**changes))
     assert summary(verdict) == expected
     assert any(evidence in fact for fact in verdict.evidence), verdict.evidence
 
 
 def test_a_change_is_no_evidence_by_itself(measured: MeasuredMaker) -> None:
     events = (Event(at_s=3.0, kind="change", text="+500 device"),)
-    assert judged(measured(events=events)).evidence == ()
+    assert evaluated(measured(events=events)).evidence == ()
 
 
-def test_receivers_that_changed_are_said_not_to_be_judged(measured: MeasuredMaker) -> None:
+def test_receivers_that_changed_are_reported_as_excluded(measured: MeasuredMaker) -> None:
     *before, publishing = measured().stages
-    stages = (*before, publishing.model_copy(update={"unjudged": ("device", "nobody")}))
-    verdict = judged(measured(stages=stages))
+    stages = (*before, publishing.model_copy(update={"excluded": ("device", "idle")}))
+    verdict = evaluated(measured(stages=stages))
     received = publishing.populations["device"].received_total
     assert summary(verdict) == ("pass", "none")
     assert verdict.evidence == tuple(
-        f"{name}: {count} deliveries in stage {publishing.name} were counted and not judged, for "
+        f"{name}: {count} deliveries in stage {publishing.name} were excluded from loss, because "
         "its clients joined or left meanwhile"
-        for name, count in (("device", received), ("nobody", 0))
+        for name, count in (("device", received), ("idle", 0))
     )
 
 
-def test_a_run_of_nothing_is_judged_without_dividing_by_zero(measured: MeasuredMaker) -> None:
+def test_a_run_of_nothing_is_evaluated_without_dividing_by_zero(measured: MeasuredMaker) -> None:
     empty = measured(populations={}, flows=(), stages=())
     idle = {"lateness_us": Latency(), "load_intervals_total": 0}
     for run in (empty, measured(fleet=idle), measured(stages=(), device={"sent_total": 0})):
-        assert summary(judged(run)) == ("pass", "none")
+        assert summary(evaluated(run)) == ("pass", "none")
 
 
 def test_an_invalid_run_stays_invalid_whatever_its_thresholds_say(measured: MeasuredMaker) -> None:
     late = measured(fleet={"lateness_us": Latency(count=9, p99=1e6)})
-    assert summary(judged(late, "backend.lost == 0")) == ("invalid", "generator")
-    assert summary(judged(late, "backend.lost > 0")) == ("invalid", "generator")
+    assert summary(evaluated(late, "backend.lost == 0")) == ("invalid", "generator")
+    assert summary(evaluated(late, "backend.lost > 0")) == ("invalid", "generator")
 
 
 def test_a_missed_latency_of_a_healthy_generator_is_the_brokers(measured: MeasuredMaker) -> None:
-    verdict = judged(measured(), "backend.latency.p99 < 1ms")
+    verdict = evaluated(measured(), "backend.latency.p99 < 1ms")
     assert summary(verdict) == ("fail", "broker")
     assert verdict.thresholds[0].text == "found 9.96 ms"
     assert any("the generator kept up" in fact for fact in verdict.evidence)
 
 
 def test_a_latency_that_was_never_measured_fulfils_nothing(measured: MeasuredMaker) -> None:
-    outcome = judged(measured(), "device.latency.p99 < 100s").thresholds[0]
+    outcome = evaluated(measured(), "device.latency.p99 < 100s").thresholds[0]
     assert (outcome.passed, outcome.found, outcome.text) == (
         False,
         None,
@@ -309,7 +314,7 @@ def test_a_latency_that_was_never_measured_fulfils_nothing(measured: MeasuredMak
     ],
 )
 def test_conditions_mean_what_they_say(line: str, passed: bool, measured: MeasuredMaker) -> None:
-    assert judge_threshold(measured(), parse_threshold(line)).passed is passed
+    assert evaluate_threshold(measured(), parse_threshold(line)).passed is passed
 
 
 def phase(status: PhaseStatus, **changes: Any) -> Phase:
@@ -331,7 +336,7 @@ def phase(status: PhaseStatus, **changes: Any) -> Phase:
 
 
 @pytest.mark.parametrize(
-    ("judged_phase", "expected", "evidence"),
+    ("evaluated_phase", "expected", "evidence"),
     [
         (phase(PhaseStatus.HELD), ("pass", "none"), None),
         (
@@ -357,23 +362,23 @@ def phase(status: PhaseStatus, **changes: Any) -> Phase:
         (
             phase(PhaseStatus.UNKNOWN, evidence=("the generator was late",)),
             ("pass", "none"),
-            "phase +1000 tells nothing of the target: the generator was late",
+            "phase +1000 says nothing about the target: the generator was late",
         ),
         (
             phase(PhaseStatus.UNKNOWN, starved=True, evidence=("the host was full",)),
             ("invalid", "host"),
-            "phase +1000 tells nothing of the target: the host was full: end other programs there, "
-            "or use a host with more processors",
+            "phase +1000 says nothing about the target: the host was full: end other programs "
+            "there, or use a host with more processors",
         ),
     ],
 )
 def test_a_load_that_was_not_carried_fails_the_run(
-    judged_phase: Phase,
+    evaluated_phase: Phase,
     expected: tuple[str, str],
     evidence: str | None,
     measured: MeasuredMaker,
 ) -> None:
-    verdict = judged(measured(phases=(judged_phase,)))
+    verdict = evaluated(measured(phases=(evaluated_phase,)))
     assert summary(verdict) == expected
     assert verdict.evidence == (() if evidence is None else (evidence,))
 
@@ -383,7 +388,7 @@ def test_a_collapse_under_a_saturated_generator_is_not_the_brokers(
 ) -> None:
     late = {"lateness_us": Latency(count=1000, p99=20_000)}
     run = measured(phases=(phase(PhaseStatus.COLLAPSED),), fleet=late)
-    assert summary(judged(run)) == ("invalid", "generator")
+    assert summary(evaluated(run)) == ("invalid", "generator")
 
 
 def watched(source: str, metric: str, value: float, first: float = 0, **spans: float) -> Watched:
@@ -466,14 +471,14 @@ def watched(source: str, metric: str, value: float, first: float = 0, **spans: f
         ),
     ],
 )
-def test_what_the_monitors_saw_at_its_limit_is_told(
+def test_what_the_monitors_saw_at_its_limit_is_reported(
     monitors: list[Watched], limit: str, evidence: str | None, measured: MeasuredMaker
 ) -> None:
     run = measured(
         monitors=tuple(monitors),
         device={"packets_sent_total": 1000, "packets_received_total": 1000},
     )
-    verdict = judged(run)
+    verdict = evaluated(run)
     assert summary(verdict) == ("pass", limit)
     assert (evidence in verdict.evidence) if evidence else not verdict.evidence
 
@@ -484,8 +489,8 @@ def test_a_missed_figure_of_a_broker_is_the_brokers(measured: MeasuredMaker) -> 
     )
     run = measured(brokers=(broker,), monitors=(watched("main-0", "cpu", 0.5),))
     for line in ("main.cpu < 40%", "main-0.cpu < 40%"):
-        assert summary(judged(run, line)) == ("fail", "broker")
-    assert summary(judged(run, "main.threads < 4")) == ("fail", "unknown")
+        assert summary(evaluated(run, line)) == ("fail", "broker")
+    assert summary(evaluated(run, "main.threads < 4")) == ("fail", "unknown")
 
 
 def test_small_brokers_that_are_watched_together_are_the_hosts_limit(
@@ -505,7 +510,7 @@ def test_small_brokers_that_are_watched_together_are_the_hosts_limit(
         for n in range(9)
     )
     full = (watched("boxes", "cpu", 2), watched("boxes", "threads", 9), watched("host", "cpu", 1))
-    assert summary(judged(measured(brokers=boxes, monitors=full))) == ("pass", "host")
+    assert summary(evaluated(measured(brokers=boxes, monitors=full))) == ("pass", "host")
 
 
 def stalled(number: int, until_s: float | None = None, stage: str = "publish") -> StalledSubscriber:
@@ -525,7 +530,7 @@ def test_a_stall_for_good_is_the_brokers_and_named_with_its_time(measured: Measu
         backend={"stalled_total": 9, "stalled": 8},
         stalls=(*map(stalled, range(17, 25)), stalled(4, 3.5)),
     )
-    verdict = judged(run)
+    verdict = evaluated(run)
     assert summary(verdict) == ("pass", "broker")
     for_good, over = verdict.evidence
     assert for_good.startswith(
@@ -534,14 +539,14 @@ def test_a_stall_for_good_is_the_brokers_and_named_with_its_time(measured: Measu
     )
     assert for_good.endswith("and 5 more")
     assert over == (
-        "backend: 1 time a subscriber stalled and went on: backend 4 (from 2.0 s to 3.5 s, "
+        "backend: 1 time a subscriber stalled and recovered: backend 4 (from 2.0 s to 3.5 s, "
         "34 messages due)"
     )
 
 
 def test_a_stall_that_went_on_limits_nothing(measured: MeasuredMaker) -> None:
     run = measured(backend={"stalled_total": 1}, stalls=(stalled(4, 3.5),))
-    assert summary(judged(run)) == ("pass", "none")
+    assert summary(evaluated(run)) == ("pass", "none")
 
 
 def test_a_target_beyond_its_part_is_evidence(measured: MeasuredMaker) -> None:
@@ -556,12 +561,12 @@ def test_a_target_beyond_its_part_is_evidence(measured: MeasuredMaker) -> None:
             planned_share=0.5,
         )
 
-    uneven = judged(measured(balance=(target(0, 56, 0.56), target(1, 44, 0.44))))
+    uneven = evaluated(measured(balance=(target(0, 56, 0.56), target(1, 44, 0.44))))
     assert summary(uneven) == ("pass", "none")
     assert uneven.evidence == (
         "node was not in balance: node-0 had 56 of 100 connections, 56 %; by the plan 50 %",
     )
-    assert judged(measured(balance=(target(0, 54, 0.54), target(1, 46, 0.46)))).evidence == ()
+    assert evaluated(measured(balance=(target(0, 54, 0.54), target(1, 46, 0.46)))).evidence == ()
 
 
 def test_a_redis_is_at_its_limit_with_one_core(measured: MeasuredMaker) -> None:
@@ -569,7 +574,7 @@ def test_a_redis_is_at_its_limit_with_one_core(measured: MeasuredMaker) -> None:
         name="users", kind="redis", version="7", host="h", port=1, pid=1, died=False
     )
     monitors = (watched("users", "cpu", 0.98), watched("users", "threads", 5))
-    verdict = judge(measured(services=(redis,), monitors=monitors), ())
+    verdict = evaluate_run(measured(services=(redis,), monitors=monitors), ())
     assert "users used 98 % of a core under load, and has one thread only" in verdict.evidence
 
 
@@ -577,5 +582,5 @@ def test_users_that_a_broker_does_not_know_are_a_matter_of_seeding(measured: Mea
     run = measured()
     device = run.populations["device"].model_copy(update={"outcomes": {"bad_credentials": 7}})
     populations = {**run.populations, "device": device}
-    verdict = judge(run.model_copy(update={"populations": populations}), ())
+    verdict = evaluate_run(run.model_copy(update={"populations": populations}), ())
     assert any("pubstorm seed TARGET SCENARIO --verify" in fact for fact in verdict.evidence)

@@ -20,8 +20,8 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pubstorm.binaries import broker_path
 from pubstorm.errors import TopologyError
+from pubstorm.host.binaries import broker_path
 from pubstorm.scenario.topology import Federation
 from pubstorm.topology.adapters import ADAPTERS, CommandBroker, mosquitto, nats, rabbitmq
 from pubstorm.topology.broker import BrokerProcess, Place
@@ -53,18 +53,18 @@ def with_broker(place: Place, kind: str, use: Callable[[BrokerProcess], Any]) ->
 
     async def run() -> None:
         broker = ADAPTERS[kind](place)
-        family: set[int] = set()
+        process_tree: set[int] = set()
         try:
             await broker.start()
-            family = family_of(broker.pid)
+            process_tree = process_tree_of(broker.pid)
             used = use(broker)
             if isinstance(used, Coroutine):
                 await used
-            family |= family_of(broker.pid)
+            process_tree |= process_tree_of(broker.pid)
         finally:
             await broker.stop()
             await broker.stop()
-        assert family and not family & living()
+        assert process_tree and not process_tree & living()
         assert not listens(broker.port)
 
     asyncio.run(run())
@@ -75,14 +75,14 @@ def living() -> set[int]:
     return {pid for pid, _, _ in processes()}
 
 
-def family_of(leader: int) -> set[int]:
+def process_tree_of(leader: int) -> set[int]:
     """A process and those that came from it."""
-    family, grew = {leader}, True
+    process_tree, grew = {leader}, True
     while grew:
-        more = {pid for pid, *origin in processes() if {*origin} & family}
-        grew = not more <= family
-        family |= more
-    return family
+        more = {pid for pid, *origin in processes() if {*origin} & process_tree}
+        grew = not more <= process_tree
+        process_tree |= more
+    return process_tree
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
@@ -160,10 +160,10 @@ def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path
         assert broker.port == port
         assert (broker.version != "") == (kind != "command")
         await asyncio.to_thread(passes_messages, broker)
-        pid, family = broker.pid, family_of(broker.pid)
+        pid, process_tree = broker.pid, process_tree_of(broker.pid)
         broker.send(signal.SIGKILL)
         assert "was killed by signal 9" in await broker.ending()
-        await asyncio.to_thread(wait_until, lambda: not family & living())
+        await asyncio.to_thread(wait_until, lambda: not process_tree & living())
         await broker.restart()
         assert broker.port == port and broker.pid != pid
         await asyncio.to_thread(passes_messages, broker)
@@ -174,7 +174,7 @@ def test_a_broker_serves_clients_and_comes_back_where_it_was(kind: str, tmp_path
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: Path) -> None:
     with socket.socket() as other:
-        # It does not listen: whoever is connected to must be the broker.
+        # This socket does not listen: only the broker could accept connections.
         other.bind(("127.0.0.1", 0))
         place = place_of(kind, tmp_path, port=other.getsockname()[1])
 
@@ -182,7 +182,7 @@ def test_a_taken_port_is_an_error_and_leaves_nothing(kind: str, tmp_path: Path) 
             broker = ADAPTERS[kind](place)
             with pytest.raises(TopologyError, match="broker b-0"):
                 await broker.start()
-            assert not family_of(broker.pid) & living()
+            assert not process_tree_of(broker.pid) & living()
             if kind != "command":
                 assert broker.port_was_taken()
 
@@ -219,11 +219,11 @@ def test_a_broker_ends_with_a_pubstorm_that_is_killed(kind: str, tmp_path: Path)
     assert pubstorm.stdout is not None
     try:
         pid, port = map(int, pubstorm.stdout.readline().split())
-        family = family_of(pid)
+        process_tree = process_tree_of(pid)
     finally:
         pubstorm.kill()
         pubstorm.communicate()
-    wait_until(lambda: not family & living())
+    wait_until(lambda: not process_tree & living())
     assert not listens(port)
 
 
@@ -314,8 +314,8 @@ def test_what_a_command_starts_is_gone_with_it(
 def test_a_missing_program_is_an_error_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rabbitmq, "find_rabbitmq", lambda: None)
-    monkeypatch.setattr(nats, "find_nats", lambda: None)
+    monkeypatch.setattr(rabbitmq, "find_rabbitmq", lambda *_: None)
+    monkeypatch.setattr(nats, "find_nats", lambda _: None)
     for kind in ("rabbitmq", "nats"):
         with pytest.raises(TopologyError, match="is not installed") as caught:
             ADAPTERS[kind](Place(name="b-0", folder=tmp_path)).program()

@@ -17,30 +17,31 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pubstorm.binaries import broker_path, proxy_path
+from pubstorm.contract.plan import Plan
+from pubstorm.contract.target import Target
 from pubstorm.errors import BinaryError
-from pubstorm.keys.listener import psk_settings
-from pubstorm.keys.psk import new_keys, psk_text
-from pubstorm.monitor.bridges import BridgeMonitor
-from pubstorm.monitor.login import Login
-from pubstorm.plan import Plan, provisional_plan
-from pubstorm.residue.bridges import remove_bridges
-from pubstorm.residue.observer import Deadline, Identity, Observer
+from pubstorm.host.binaries import broker_path, proxy_path
+from pubstorm.host.keys.listener import psk_settings
+from pubstorm.host.keys.psk import new_keys, psk_text
+from pubstorm.measure.monitors.bridges import BridgeMonitor
+from pubstorm.plan import provisional_plan
+from pubstorm.run.clean_start.bridges import remove_bridges
+from pubstorm.run.clean_start.observer import Deadline, Observer
 from pubstorm.scenario import Scenario, parse_scenario
-from pubstorm.scenario.target import Target
 from pubstorm.scenario.topology import Broker
-from pubstorm.topology import BrokerEvent, Topology
+from pubstorm.topology import Around, BrokerEvent, Topology
 from pubstorm.topology.adapters import MosquittoBroker, mosquitto
 from pubstorm.topology.bridges import Bridges
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.broker import Place
+from pubstorm.topology.observer import Login
 
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
 )
 
 BOXES = 5
-NOBODY = Login()
+ANONYMOUS = Login()
 SCENARIO = """\
 {target}
 topology:
@@ -97,9 +98,8 @@ def with_bridges(
 
     async def run() -> Bridges:
         events: list[BrokerEvent] = []
-        topology = Topology(
-            scenario.topology, folder, events.append, targets=scenario.target, cut=cut
-        )
+        around = Around(targets=scenario.target, cut=cut)
+        topology = Topology(scenario.topology, folder, events.append, around)
         try:
             topology.keys.make(provisional_plan(scenario))
             await topology.start()
@@ -112,7 +112,7 @@ def with_bridges(
     return asyncio.run(run())
 
 
-class Heard:
+class Receiver:
     """A client of a test, and what it got."""
 
     def __init__(self) -> None:
@@ -133,18 +133,18 @@ class Heard:
 
 
 @contextmanager
-def client(port: int, login: Login = NOBODY) -> Iterator[Heard]:
-    heard = Heard()
+def client(port: int, login: Login = ANONYMOUS) -> Iterator[Receiver]:
+    receiver = Receiver()
     if login.username is not None:
-        heard.client.username_pw_set(login.username, login.password)
-    heard.client.connect("127.0.0.1", port)
-    heard.client.loop_start()
+        receiver.client.username_pw_set(login.username, login.password)
+    receiver.client.connect("127.0.0.1", port)
+    receiver.client.loop_start()
     try:
-        heard.ready.get(timeout=5)
-        yield heard
+        receiver.ready.get(timeout=5)
+        yield receiver
     finally:
-        heard.client.disconnect()
-        heard.client.loop_stop()
+        receiver.client.disconnect()
+        receiver.client.loop_stop()
 
 
 def all_up(started: Started) -> bool:
@@ -226,7 +226,8 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
     tmp_path: Path, persistence: str
 ) -> None:
     async def look(started: Started) -> None:
-        [monitor] = started.bridges.monitors()
+        [states] = started.bridges.states()
+        monitor = BridgeMonitor(states)
         monitor.start()
         assert [reading.value for reading in monitor.read()] == [BOXES, BOXES]
         broker = started.topology.broker("cloud-0")
@@ -251,7 +252,8 @@ def test_a_main_broker_that_is_killed_and_restarted_is_seen_at_once(
 @pytest.mark.parametrize("mode", ["none", "server"])
 def test_bridges_that_are_cut_are_down_and_come_back(tmp_path: Path, mode: str) -> None:
     async def look(started: Started) -> None:
-        [monitor] = started.bridges.monitors()
+        [states] = started.bridges.states()
+        monitor = BridgeMonitor(states)
         monitor.start()
         links = started.bridges.links
         await links.set("uplink", [1, 3], LinkState("close"))
@@ -315,11 +317,11 @@ populations: {client: {clients: 1, at: lake, subscriptions: ["#"]}}
 stages: [connect]
 """
 
-    def hear(started: Started) -> None:
+    def receive(started: Started) -> None:
         cloud, lake = (started.port(f"{name}-0") for name in ("cloud", "lake"))
         with client(cloud) as main, client(lake, started.login()) as side:
-            for heard in (main, side):
-                heard.subscribe("+/a", 0)
+            for receiver in (main, side):
+                receiver.subscribe("+/a", 0)
             for box, topic in (("boxes-1", "1/a"), ("others-0", "o/a")):
                 with client(started.port(box)) as small:
                     small.client.publish("a", b"x")
@@ -334,7 +336,7 @@ stages: [connect]
             ("side", 2, 2),
             ("other", 1, 1),
         ]
-        await asyncio.to_thread(hear, started)
+        await asyncio.to_thread(receive, started)
 
     with_bridges(parse_scenario(text, "s.yaml"), tmp_path, look)
 
@@ -350,8 +352,8 @@ def test_an_external_target_is_bridged_to_and_left_as_it_was(tmp_path: Path) -> 
             bridges = await asyncio.to_thread(
                 with_bridges, scenario_of(to="target", target=target), tmp_path / "run", look
             )
-            residue = await remove_bridges(bridges.outside())
-            assert [(each.what, each.total) for each in residue] == [("sessions", BOXES)]
+            stale_state = await remove_bridges(bridges.outside())
+            assert [(each.what, each.total) for each in stale_state] == [("sessions", BOXES)]
             assert await asyncio.to_thread(kept, main.port) == ["else/where"]
             assert await asyncio.to_thread(session_of, main.port, "uplink-3") is False
         finally:
@@ -372,7 +374,7 @@ def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> 
         main = MosquittoBroker(Place("main", tmp_path / "main", settings, is_under_tls=True))
         await main.start()
 
-        def hear(started: Started) -> None:
+        def receive(started: Started) -> None:
             assert "pre-shared keys" in next(started.bridges.missing())
             with client(main.observer_port) as cloud, client(started.port("boxes-4")) as small:
                 cloud.subscribe("pubstorm/bridge/uplink/4", 0)
@@ -382,39 +384,39 @@ def test_pre_shared_keys_of_an_external_target_are_looked_up(tmp_path: Path) -> 
                 assert cloud.next()[1] == b"hello"
 
         async def look(started: Started) -> None:
-            await asyncio.to_thread(hear, started)
+            await asyncio.to_thread(receive, started)
 
         bridge = f'tls: {{psk: {{file: "{keys}", identity: "box-{{n}}"}}}}'
         target = f"target: mqtts://127.0.0.1:{main.port}"
         scenario = scenario_of(to="target", target=target, bridge=bridge)
         try:
             bridges = await asyncio.to_thread(with_bridges, scenario, tmp_path / "run", look)
-            [residue] = await remove_bridges(bridges.outside())
+            [stale_state] = await remove_bridges(bridges.outside())
         finally:
             await main.stop()
-        assert (residue.what, residue.total) == ("unknown", BOXES)
+        assert (stale_state.what, stale_state.total) == ("unknown", BOXES)
 
     asyncio.run(run())
 
 
 def keep(port: int, topic: str) -> None:
-    with client(port) as heard:
-        heard.client.publish(topic, b"1", 1, retain=True).wait_for_publish(5)
+    with client(port) as receiver:
+        receiver.client.publish(topic, b"1", 1, retain=True).wait_for_publish(5)
 
 
 def kept(port: int) -> list[str]:
     """Topics of all retained messages."""
-    with client(port) as heard:
-        heard.subscribe("#", 0)
-        heard.client.publish("last", b"", 0)
-        return list(iter(lambda: heard.next()[0], "last"))
+    with client(port) as receiver:
+        receiver.subscribe("#", 0)
+        receiver.client.publish("last", b"", 0)
+        return list(iter(lambda: receiver.next()[0], "last"))
 
 
 def session_of(port: int, client_id: str) -> bool:
-    """Whether the broker has a session of this client."""
+    """True if the broker has a session of this client."""
     deadline = Deadline(5)
     target = Target(host="127.0.0.1", port=port)
-    with Observer(target, Identity(None, None, None), client_id, deadline, clean=False) as one:
+    with Observer(target, ANONYMOUS, client_id, deadline, clean=False) as one:
         return one.session_present
 
 

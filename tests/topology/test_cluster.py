@@ -16,15 +16,15 @@ import pytest
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
+from pubstorm.host.ports import free_port, is_free
 from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import Topology
+from pubstorm.topology.adapters.definitions import definitions_text
 from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
 from pubstorm.topology.broker import BrokerProcess
 from pubstorm.topology.cluster import Cluster
-from pubstorm.topology.credentials.definitions import definitions_text
 from pubstorm.topology.credentials.keys import RunKeys
-from pubstorm.topology.ports import free_port, is_free
 
 pytestmark = pytest.mark.xdist_group("heavy")
 
@@ -43,7 +43,7 @@ def scenario() -> Scenario:
 
 def test_nodes_have_an_address_each_and_one_port() -> None:
     cluster = Cluster("node", 3)
-    cluster.choose_port()
+    asyncio.run(cluster.choose_port())
     assert [cluster.host(name) for name in cluster.names] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
     assert all(is_free(cluster.node_port, cluster.host(name)) for name in cluster.names)
 
@@ -70,7 +70,7 @@ def test_a_node_starts_when_the_one_before_it_is_up() -> None:
     assert started == ["node-0", "node-1", "node-2"]
 
 
-def test_users_of_rabbitmq_may_do_everything_and_no_password_is_told(
+def test_users_of_rabbitmq_may_do_everything_and_no_password_is_shown(
     scenario: Scenario, tmp_path: Path
 ) -> None:
     keys, plan = RunKeys(scenario.topology, tmp_path / "keys"), provisional_plan(scenario)
@@ -95,7 +95,7 @@ def test_a_cluster_carries_messages_and_takes_killed_nodes_back(
         try:
             await topology.start()
             nodes = [topology.broker(name) for name in topology.names("node")]
-            family = [psutil.Process(node.pid) for node in nodes]
+            process_tree = [psutil.Process(node.pid) for node in nodes]
             assert [node.host for node in nodes] == ["127.0.0.1", "127.0.0.2"]
             assert all(result.version for result in topology.results())
             await asyncio.to_thread(crosses, nodes)
@@ -103,10 +103,10 @@ def test_a_cluster_carries_messages_and_takes_killed_nodes_back(
             for victims in ([nodes[0]], [nodes[1]], nodes):
                 await kill_and_restart(topology, victims)
                 await asyncio.to_thread(crosses, nodes)
-            family += [psutil.Process(node.pid) for node in nodes]
+            process_tree += [psutil.Process(node.pid) for node in nodes]
         finally:
             await topology.stop()
-        assert not any(process.is_running() for process in family)
+        assert not any(process.is_running() for process in process_tree)
         assert not (tmp_path / "topology" / "keys").exists()
 
     asyncio.run(run())

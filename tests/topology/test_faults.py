@@ -1,4 +1,4 @@
-"""Brokers broken and mended, with real ones; links of bridges, with a note of what is asked."""
+"""Brokers broken and repaired, with real ones; links of bridges, with a note of what is asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from pubstorm.errors import TopologyError
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.scenario.faults import FaultKind
-from pubstorm.scenario.topology import Broker
+from pubstorm.scenario.topology import Command
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.bridges.links import LinkState
@@ -49,13 +49,13 @@ def with_brokers(
     play: Callable[[Topology, Faults], Awaitable[None]],
     settings: Mapping[str, object] = MappingProxyType({}),
 ) -> list[BrokerEvent]:
-    """Plays something on two brokers; what was told of brokers that ended."""
-    told: list[BrokerEvent] = []
+    """Plays something on two brokers. Returns the events of brokers that ended."""
+    events: list[BrokerEvent] = []
 
     async def run() -> None:
         broker = {"kind": kind, "count": 2, "settings": dict(settings)}
-        spec = TopologySpec(brokers={"main": Broker.model_validate(broker)})
-        topology = Topology(spec, folder, told.append)
+        spec = TopologySpec.model_validate({"brokers": {"main": broker}})
+        topology = Topology(spec, folder, events.append)
         try:
             await topology.start()
             await play(topology, Faults(topology, topology.bridges.links))
@@ -63,7 +63,7 @@ def with_brokers(
             await topology.stop()
 
     asyncio.run(run())
-    return told
+    return events
 
 
 def pids(topology: Topology) -> list[int]:
@@ -76,7 +76,7 @@ def test_killed_brokers_are_gone_and_come_back_on_their_ports(tmp_path: Path) ->
         before, ports = pids(topology), topology.addresses
         assert await faults.begin(fault("kill", 0, 1)) == ()
         assert not any(psutil.pid_exists(pid) for pid in before)
-        assert await faults.mend(fault("kill", 0, 1)) == ()
+        assert await faults.repair(fault("kill", 0, 1)) == ()
         assert topology.addresses == ports
         assert not set(pids(topology)) & set(before)
         assert all(psutil.pid_exists(pid) for pid in pids(topology))
@@ -98,7 +98,7 @@ def test_a_stopped_broker_keeps_what_a_killed_one_loses(tmp_path: Path) -> None:
             assert not psutil.pid_exists(before)
             broker = topology.broker(f"main-{number}")
             saved[kind] = (broker.folder / "mosquitto.db").exists()
-            assert await faults.mend(fault(kind, number)) == ()
+            assert await faults.repair(fault(kind, number)) == ()
             assert psutil.pid_exists(pids(topology)[number])
 
     assert with_brokers(tmp_path, "mosquitto", play, {"persistence": True}) == []
@@ -114,7 +114,7 @@ def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
         "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
         "while True: server.accept()"
     )
-    spec = Broker(kind="command", command=(sys.executable, "-c", deaf, "{port}"))
+    spec = Command(kind="command", command=(sys.executable, "-c", deaf, "{port}"))
 
     async def run() -> None:
         topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, lambda _event: None)
@@ -131,17 +131,17 @@ def test_a_broker_that_ignores_sigterm_is_killed_and_the_fault_says_so(
 
 
 @needs_mosquitto
-def test_a_broker_that_was_mended_may_die_again_and_is_told(tmp_path: Path) -> None:
+def test_a_broker_that_was_repaired_may_die_again_and_is_reported(tmp_path: Path) -> None:
     async def play(topology: Topology, faults: Faults) -> None:
         await faults.begin(fault("kill", 1))
-        await faults.mend(fault("kill", 1))
+        await faults.repair(fault("kill", 1))
         os.kill(pids(topology)[1], signal.SIGKILL)
         await topology.broker("main-1").ending()
         while not topology.results()[1].died:
             await asyncio.sleep(0)
 
-    (told,) = with_brokers(tmp_path, "mosquitto", play)
-    assert told.name == "main-1"
+    (events,) = with_brokers(tmp_path, "mosquitto", play)
+    assert events.name == "main-1"
 
 
 @pytest.mark.parametrize("kind", ["embedded", pytest.param("mosquitto", marks=needs_mosquitto)])
@@ -151,7 +151,7 @@ def test_frozen_brokers_stop_and_go_on(tmp_path: Path, kind: str) -> None:
         assert await faults.begin(fault("freeze", 0)) == ()
         while process.status() != psutil.STATUS_STOPPED:
             await asyncio.sleep(0)
-        assert await faults.mend(fault("freeze", 0)) == ()
+        assert await faults.repair(fault("freeze", 0)) == ()
         while process.status() == psutil.STATUS_STOPPED:
             await asyncio.sleep(0)
 
@@ -161,11 +161,11 @@ def test_frozen_brokers_stop_and_go_on(tmp_path: Path, kind: str) -> None:
 @needs_mosquitto
 def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None:
     program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-    spec = Broker(kind="command", command=("sh", "-c", f"{program} -p {{port}}; true"))
+    spec = Command(kind="command", command=("sh", "-c", f"{program} -p {{port}}; true"))
 
     async def run() -> None:
-        told: list[BrokerEvent] = []
-        topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, told.append)
+        events: list[BrokerEvent] = []
+        topology = Topology(TopologySpec(brokers={"main": spec}), tmp_path, events.append)
         try:
             await topology.start()
             faults = Faults(topology, topology.bridges.links)
@@ -173,11 +173,11 @@ def test_a_broker_that_a_script_starts_is_killed_with_it(tmp_path: Path) -> None
             assert await faults.begin(fault("kill", 0)) == ()
             psutil.wait_procs([child])
             assert not child.is_running()
-            assert await faults.mend(fault("kill", 0)) == ()
+            assert await faults.repair(fault("kill", 0)) == ()
             assert not topology.broker("main-0").gone()
         finally:
             await topology.stop()
-        assert told == []
+        assert events == []
 
     asyncio.run(run())
 
@@ -194,12 +194,12 @@ def test_brokers_that_are_still_broken_are_stopped_with_the_rest(tmp_path: Path)
     assert not any(psutil.pid_exists(pid) for pid in found)
 
 
-def test_whatever_is_broken_can_be_mended_at_once(tmp_path: Path) -> None:
+def test_whatever_is_broken_can_be_repaired_at_once(tmp_path: Path) -> None:
     async def play(topology: Topology, faults: Faults) -> None:
         await faults.begin(fault("freeze", 0))
         await faults.begin(fault("kill", 1))
-        assert await faults.mend_all() == ()
-        assert await faults.mend_all() == ()
+        assert await faults.repair_all() == ()
+        assert await faults.repair_all() == ()
         for host, port in topology.addresses:
             _, writer = await asyncio.open_connection(host, port)
             writer.close()
@@ -208,11 +208,11 @@ def test_whatever_is_broken_can_be_mended_at_once(tmp_path: Path) -> None:
 
 
 @needs_mosquitto
-def test_a_broker_that_does_not_come_up_again_is_told_in_words(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_come_up_again_is_reported_in_words(tmp_path: Path) -> None:
     async def play(topology: Topology, faults: Faults) -> None:
         await faults.begin(fault("kill", 0, 1))
         (tmp_path / "main-0" / "mosquitto.conf").unlink()
-        (problem,) = await faults.mend(fault("kill", 0, 1))
+        (problem,) = await faults.repair(fault("kill", 0, 1))
         assert problem.startswith("broker main-0 ")
         assert not topology.broker("main-1").gone()
 
@@ -239,7 +239,7 @@ def test_bridges_are_cut_and_delayed_by_their_links(tmp_path: Path) -> None:
     async def play() -> None:
         for one in (fault("cut", 1, 3), fault("delay", 2, delay_ns=7)):
             assert await faults.begin(one) == ()
-            assert await faults.mend(one) == ()
+            assert await faults.repair(one) == ()
 
     asyncio.run(play())
     assert links.asked == [
@@ -250,7 +250,7 @@ def test_bridges_are_cut_and_delayed_by_their_links(tmp_path: Path) -> None:
     ]
 
 
-def test_bridges_that_cannot_be_cut_are_told_in_words(tmp_path: Path) -> None:
+def test_bridges_that_cannot_be_cut_are_reported_in_words(tmp_path: Path) -> None:
     links = Links("the proxy has ended")
     faults = Faults(Topology(TopologySpec(), tmp_path, lambda _: None), links)
     (problem,) = asyncio.run(faults.begin(fault("cut", 1)))

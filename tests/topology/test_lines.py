@@ -1,5 +1,5 @@
-"""What a small broker is told of its bridges, and who may log in at the main one: texts of files,
-and passwords that mosquitto takes."""
+"""Configuration of bridges for small brokers, and logins at the main one: texts of files, and
+passwords that mosquitto takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pubstorm.plan import provisional_plan
 from pubstorm.scenario import parse_scenario
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, Topology
-from pubstorm.topology.bridges.lines import Access, bridge_lines, tls_words
+from pubstorm.topology.bridge_lines import Access, bridge_lines, tls_words
 from pubstorm.topology.credentials.keys import RunKeys
 from pubstorm.topology.credentials.passwords import acl_text, hashed
 
@@ -134,7 +134,7 @@ def test_logins_are_made_for_those_that_meet_a_broker_with_passwords(tmp_path: P
     assert not (tmp_path / "keys").exists()
 
 
-def test_nothing_is_made_where_nobody_asks_for_a_password(tmp_path: Path) -> None:
+def test_nothing_is_made_where_no_password_is_required(tmp_path: Path) -> None:
     keys = RunKeys(Topology.model_validate({"brokers": {"a": "mosquitto"}}), tmp_path / "keys")
     plan = provisional_plan(parse_scenario(SCENARIO, "s.yaml"))
     keys.make(plan)

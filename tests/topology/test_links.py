@@ -19,12 +19,12 @@ import psutil
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from pubstorm.binaries import proxy_path
 from pubstorm.errors import BinaryError, TopologyError
+from pubstorm.host.binaries import proxy_path
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.topology.adapters.mosquitto import MosquittoBroker, find_mosquitto
 from pubstorm.topology.bridges.links import Links, LinkState
 from pubstorm.topology.broker import Place
-from pubstorm.topology.ports import LOOPBACK
 
 DELAY_S = 0.15
 PATIENCE_S = 30.0
@@ -117,7 +117,7 @@ async def bridged(folder: Path) -> AsyncIterator[Stage]:
     try:
         await links.start(folder)
         await main.start()
-        ports = await links.open("uplink", main.host, main.port, 2)
+        ports = await links.open("uplink", (main.host, main.port), 2)
         clients.append(Client(main.port, "state/box", "up/#"))
         await clients[0].subscribed.wait()
         more = BRIDGE.format(port=ports[1])
@@ -155,7 +155,7 @@ def test_a_bridge_goes_down_with_its_link_and_comes_back_with_what_it_kept(tmp_p
 
 
 @needs_mosquitto
-def test_a_stalled_link_holds_messages_back_and_tells_nobody(tmp_path: Path) -> None:
+def test_a_stalled_link_holds_messages_back_silently(tmp_path: Path) -> None:
     async def scene() -> None:
         async with bridged(tmp_path) as stage:
             await stage.set(LinkState("stall"))
@@ -193,8 +193,8 @@ def test_what_cannot_be_done_is_said_and_nothing_ends(tmp_path: Path) -> None:
                 await links.set("uplink", [0], LinkState("close"))
             assert caught.value.hint == "open them first"
             with pytest.raises(TopologyError, match="cannot find the address"):
-                await links.open("uplink", "no such host", 1883, 1)
-            ports = await links.open("uplink", LOOPBACK, 9, 1000)
+                await links.open("uplink", ("no such host", 1883), 1)
+            ports = await links.open("uplink", (LOOPBACK, 9), 1000)
             assert len(set(ports)) == 1000
             with pytest.raises(TopologyError, match="no link 1000") as caught:
                 await links.set("uplink", [999, 1000], LinkState("stall"))
@@ -206,16 +206,16 @@ def test_what_cannot_be_done_is_said_and_nothing_ends(tmp_path: Path) -> None:
     play(scene)
 
 
-def test_an_asker_that_gives_up_leaves_its_answer_to_nobody(tmp_path: Path) -> None:
+def test_the_answer_to_an_asker_that_gave_up_is_dropped(tmp_path: Path) -> None:
     async def scene() -> None:
         links = Links()
         await links.start(tmp_path)
         try:
-            asked = asyncio.create_task(links.open("uplink", LOOPBACK, 9, 100))
+            asked = asyncio.create_task(links.open("uplink", (LOOPBACK, 9), 100))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             asked.cancel()
-            assert len(await links.open("other", LOOPBACK, 9, 3)) == 3
+            assert len(await links.open("other", (LOOPBACK, 9), 3)) == 3
             assert [counts.name for counts in await links.counts()] == ["uplink", "other"]
         finally:
             await links.stop()
@@ -223,15 +223,15 @@ def test_an_asker_that_gives_up_leaves_its_answer_to_nobody(tmp_path: Path) -> N
     play(scene)
 
 
-def test_a_program_that_ends_is_told_of_once_and_named_in_every_answer(tmp_path: Path) -> None:
+def test_a_program_that_ends_is_reported_once_and_named_in_every_answer(tmp_path: Path) -> None:
     async def scene() -> None:
         died: asyncio.Queue[str] = asyncio.Queue()
         links = Links()
-        links.tell(died.put_nowait)
+        links.notify(died.put_nowait)
         await links.start(tmp_path)
         os.kill(links.pid, signal.SIGKILL)
-        told = await asyncio.wait_for(died.get(), PATIENCE_S)
-        assert told.startswith(f"links: pubstorm-proxy (pid {links.pid}) was killed by signal 9")
+        text = await asyncio.wait_for(died.get(), PATIENCE_S)
+        assert text.startswith(f"links: pubstorm-proxy (pid {links.pid}) was killed by signal 9")
         with pytest.raises(TopologyError, match="was killed by signal 9"):
             await links.counts()
         await links.stop()

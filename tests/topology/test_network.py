@@ -22,10 +22,10 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
 from pubstorm.errors import TopologyError
-from pubstorm.preflight.network import NetworkHost
+from pubstorm.host.preflight.network import NetworkHost
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.network import Network as NetworkSpec
 from pubstorm.scenario.topology import Bridge
+from pubstorm.scenario.topology import Network as NetworkSpec
 from pubstorm.topology import Topology
 from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.bridges import network as network_module
@@ -36,8 +36,8 @@ HOST = NetworkHost.here(("netem", "tbf"))
 HAS = HOST.disciplines or frozenset()
 SMALL_BROKERS = 3
 KEEP_ALIVE_S = 5
-PATIENCE_S = 30.0
-"""How long something that is to come may take on a busy machine."""
+TIMEOUT_S = 30.0
+"""Time limit for an expected change on a busy machine."""
 
 pytestmark = [
     pytest.mark.xdist_group("heavy"),
@@ -61,7 +61,7 @@ print(received)
 PARENT = """\
 import asyncio, sys
 from pathlib import Path
-from pubstorm.scenario.network import Network as NetworkSpec
+from pubstorm.scenario.topology import Network as NetworkSpec
 from pubstorm.topology.adapters import MosquittoBroker
 from pubstorm.topology.broker import Place
 from pubstorm.topology.bridges.network import Network
@@ -93,14 +93,14 @@ async def started(network: Network) -> AsyncIterator[Network]:
 
 
 def left_of(name: str) -> list[str]:
-    """What there is of a network."""
+    """Interfaces and namespaces of a network that exist."""
     tag = name.split("-")[1]
     interfaces = [each for each in psutil.net_if_addrs() if tag in each]
     return interfaces + [path.name for path in NAMESPACES.glob(f"*{tag}*")]
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.02)
@@ -122,7 +122,7 @@ def transfer(network: Network, size: int) -> tuple[float, float]:
                 assert received == size
                 peer.sendall(bytes(size))
                 peer.shutdown(socket.SHUT_WR)
-                output, _ = inside.communicate(timeout=PATIENCE_S)
+                output, _ = inside.communicate(timeout=TIMEOUT_S)
                 assert output.split() == [str(size)]
                 return there - began, time.monotonic() - there
 
@@ -147,7 +147,7 @@ def test_a_link_delays_both_directions() -> None:
 
 
 @pytest.mark.skipif("netem" in HAS, reason="this kernel has netem")
-def test_a_kernel_without_netem_is_told_of_with_the_fix() -> None:
+def test_a_kernel_without_netem_is_reported_with_the_fix() -> None:
     network = Network("uplink", spec(delay="50ms"))
     with pytest.raises(TopologyError, match="uplink: this kernel has no netem") as caught:
         asyncio.run(network.start())
@@ -289,16 +289,16 @@ class Observer:
         self.client.connect(broker.host, broker.port)
         self.client.loop_start()
         self.client.subscribe([("up/#", 1), ("state/#", 1)])
-        ready.get(timeout=PATIENCE_S)
+        ready.get(timeout=TIMEOUT_S)
 
     def publish(self, topic: str, payload: str) -> None:
-        self.client.publish(topic, payload, qos=1).wait_for_publish(PATIENCE_S)
+        self.client.publish(topic, payload, qos=1).wait_for_publish(TIMEOUT_S)
 
     def expect(self, messages: set[tuple[str, bytes]]) -> set[tuple[str, bytes]]:
         """Takes messages until all of these have come, and returns all that it took."""
         taken: set[tuple[str, bytes]] = set()
         while not messages <= taken:
-            taken.add(self.messages.get(timeout=PATIENCE_S))
+            taken.add(self.messages.get(timeout=TIMEOUT_S))
         return taken
 
     def close(self) -> None:
@@ -378,9 +378,9 @@ def test_bridges_cross_the_link_and_an_unplugged_one_is_silent(tmp_path: Path) -
                 # Clients are served as before, and the small brokers keep what they have.
                 for n, box in enumerate(boxes):
                     box.publish(f"up/{n}", "meanwhile")
-                # The main broker hears nothing, until its patience ends.
-                heard = await asyncio.to_thread(main.expect, all_of("state", b"0"))
-                assert heard == all_of("state", b"0")
+                # The main broker receives nothing, until its time-out ends.
+                received = await asyncio.to_thread(main.expect, all_of("state", b"0"))
+                assert received == all_of("state", b"0")
 
                 await network.plug()
                 back = all_of("state", b"1") | all_of("up", b"meanwhile")

@@ -10,8 +10,9 @@ import pytest
 
 from pubstorm import cli
 from pubstorm.errors import ScenarioError, TopologyError
+from pubstorm.host.ports import free_port, is_free
 from pubstorm.scenario import parse_scenario
-from pubstorm.topology.ports import check_ports, fixed_ports, free_port, is_free
+from pubstorm.topology.ports import check_ports, fixed_ports
 
 SCENARIO = """\
 topology: {{brokers: {{{brokers}}}}}
@@ -101,7 +102,7 @@ def test_check_names_who_has_a_port(tmp_path: Path, capsys: pytest.CaptureFixtur
         ),
         (
             "a: {kind: embedded, port: 2000, count: 3}, b: {kind: embedded, port: 2002}",
-            "topology.brokers.b.port: found port 2002 also for a, allowed is one broker for a port",
+            "topology.brokers.b.port: found port 2002 also for a, allowed is one for each",
         ),
     ],
 )

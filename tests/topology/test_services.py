@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import TopologyError, UsageError
-from pubstorm.plan import Plan, provisional_plan
+from pubstorm.plan import provisional_plan
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerDied, BrokerEvent, Topology
 from pubstorm.topology.services import redis as redis_service
@@ -111,7 +112,7 @@ def test_who_is_written_is_said_by_the_scenario(tmp_path: Path, service: str, ke
     with_service(service, tmp_path, work)
 
 
-def test_one_that_dies_is_told_and_not_started_again(tmp_path: Path) -> None:
+def test_one_that_dies_is_reported_and_not_started_again(tmp_path: Path) -> None:
     async def work(topology: Topology, events: Events) -> None:
         pid = topology.service_results()[0].pid
         os.kill(pid, signal.SIGKILL)
@@ -139,7 +140,7 @@ def test_one_that_does_not_come_up_is_quoted(
     assert hint in str(caught.value.hint)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     port = free_port()
 
     async def again(*_: object) -> None:
@@ -153,7 +154,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
 def test_a_missing_redis_is_an_error_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_service, "find_redis", lambda: None)
+    monkeypatch.setattr(redis_service, "find_redis", lambda _: None)
     with pytest.raises(TopologyError, match="redis-server is not installed") as caught:
         with_service("redis", tmp_path, nothing)
     assert caught.value.exit_code == 2

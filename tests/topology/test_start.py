@@ -7,41 +7,43 @@ import asyncio
 import pytest
 
 from pubstorm.topology import start
-from pubstorm.topology.start import paced, telling
+from pubstorm.topology.start import notifying, paced
 
 
-def test_what_takes_a_moment_is_not_told() -> None:
+def test_what_takes_a_moment_is_not_reported() -> None:
     async def run() -> None:
-        async with telling(lambda: "words", told.append):
+        async with notifying(lambda: "words", notes.append):
             pass
-        paced(told.append)("words")
+        paced(notes.append)("words")
 
-    told: list[str] = []
+    notes: list[str] = []
     asyncio.run(run())
-    assert told == []
+    assert notes == []
 
 
-def test_what_takes_longer_is_told_again_and_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_longer_is_reported_again_and_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def run() -> None:
-        async with telling(lambda: f"{len(told)} told", told.append):
-            while len(told) < 3:
+        async with notifying(lambda: f"{len(notes)} notes", notes.append):
+            while len(notes) < 3:
                 await asyncio.sleep(0)
 
-    monkeypatch.setattr(start, "TELL_EVERY_S", 0.001)
-    told: list[str] = []
+    monkeypatch.setattr(start, "NOTIFY_EVERY_S", 0.001)
+    notes: list[str] = []
     asyncio.run(run())
-    assert told[:4] == ["0 told", "1 told", "2 told", "3 told"]
+    assert notes[:4] == ["0 notes", "1 notes", "2 notes", "3 notes"]
 
 
-def test_words_that_come_often_are_told_at_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_come_often_are_passed_on_at_times(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         clock_s = 0.0
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock_s)
-        tell = paced(told.append)
+        notify = paced(notes.append)
         for tenth in range(31):
             clock_s = tenth / 10
-            tell(f"{tenth}")
+            notify(f"{tenth}")
 
-    told: list[str] = []
+    notes: list[str] = []
     asyncio.run(run())
-    assert told == ["10", "20", "30"]
+    assert notes == ["10", "20", "30"]

@@ -12,13 +12,7 @@ import pytest
 
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.leftovers import end, leftovers
-from pubstorm.topology.started import (
-    STARTED_FILE,
-    StartRecord,
-    boot_id,
-    is_alive,
-    read_record,
-)
+from pubstorm.topology.started import STARTED_FILE, StartRecord, boot_id, is_alive, read_record
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "

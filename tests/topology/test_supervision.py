@@ -1,4 +1,4 @@
-"""Brokers that end while a run goes on: who is told, which are started again, and how often."""
+"""Brokers that end during a run: events, restarts, and limits of restarts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pubstorm.scenario.topology import Broker, Restart
+from pubstorm.scenario.topology import Restart
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, Topology, bulletin
-from pubstorm.topology.bulletin import Bulletin
+from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, Topology, supervision
+from pubstorm.topology.supervision import EventReporter
 
 Events = asyncio.Queue[BrokerEvent]
 Work = Callable[[Topology, Events], Awaitable[None]]
@@ -23,12 +23,12 @@ def restart(at_most: int) -> Restart:
 
 
 def with_broker(folder: Path, policy: Restart | None, work: Work) -> None:
-    """Works with one broker, `main-0`; what it tells beyond is a failure."""
+    """Works with one broker, `main-0`; any further event is a failure."""
 
     async def run() -> None:
         events: Events = asyncio.Queue()
-        broker = Broker.model_validate({"kind": "embedded", "restart": policy or "never"})
-        spec = TopologySpec(brokers={"main": broker})
+        broker = {"kind": "embedded", "restart": policy or "never"}
+        spec = TopologySpec.model_validate({"brokers": {"main": broker}})
         topology = Topology(spec, folder, events.put_nowait)
         try:
             await topology.start()
@@ -74,7 +74,7 @@ def test_one_that_cannot_be_started_again_flaps_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [None, restart(1)])
-def test_an_end_that_is_expected_is_neither_told_nor_mended(
+def test_an_end_that_is_expected_is_neither_reported_nor_repaired(
     policy: Restart | None, tmp_path: Path
 ) -> None:
     async def work(topology: Topology, events: Events) -> None:
@@ -94,15 +94,15 @@ def test_an_end_that_is_expected_is_neither_told_nor_mended(
     with_broker(tmp_path, policy, work)
 
 
-def test_many_events_are_told_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_events_are_reported_in_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        monkeypatch.setattr(bulletin, "TOLD_SINGLY", 2)
-        monkeypatch.setattr(bulletin, "SUM_AFTER_S", 0.0)
+        monkeypatch.setattr(supervision, "REPORTED_SINGLY", 2)
+        monkeypatch.setattr(supervision, "SUM_AFTER_S", 0.0)
         events: Events = asyncio.Queue()
-        told = Bulletin(events.put_nowait)
+        reporter = EventReporter(events.put_nowait)
         for number in range(1000):
-            told.tell(BrokerRestarted(f"b-{number}", f"b-{number} ended"))
-        told.tell(BrokerDied("b-7", "b-7 flaps"))
+            reporter.report(BrokerRestarted(f"b-{number}", f"b-{number} ended"))
+        reporter.report(BrokerDied("b-7", "b-7 flaps"))
         texts = [(await events.get()).text for _ in range(4)]
         more = "998 more brokers were started again, the last: b-999 ended"
         assert texts == ["b-0 ended", "b-1 ended", "b-7 flaps", more]

@@ -1,5 +1,5 @@
 """mosquitto with keys of the run: each mode takes the handshake of other people's TLS, and refuses
-whoever lacks the key."""
+clients without the key."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import TopologyError
-from pubstorm.plan import Plan, compile_plan, planned_targets
+from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import mosquitto
@@ -69,7 +70,7 @@ def with_brokers(scenario: Scenario, folder: Path, look: Look) -> None:
 
 
 def answer(address: tuple[str, int], context: ssl.SSLContext) -> bytes:
-    """What the broker answers to CONNECT."""
+    """Answer of the broker to CONNECT."""
     with (
         socket.create_connection(address, 10) as plain,
         context.wrap_socket(plain, server_hostname=address[0]) as secure,
@@ -96,7 +97,7 @@ def test_a_server_certificate_of_the_run_is_good_for_its_address(tmp_path: Path)
     with_brokers(scenario_of("server"), tmp_path, look)
 
 
-def test_mutual_tls_takes_each_client_and_nobody_else(tmp_path: Path) -> None:
+def test_mutual_tls_takes_clients_with_a_key_and_no_others(tmp_path: Path) -> None:
     def look(topology: Topology, plan: Plan) -> None:
         tls = tls_of(plan)
         for n in (5, 6, 7):

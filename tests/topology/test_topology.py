@@ -1,4 +1,4 @@
-"""How brokers are configured, and what happens when one does not come up."""
+"""Configuration of brokers, and errors when one does not come up."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from psutil import Process
 
+from pubstorm.contract.target import Target
 from pubstorm.errors import TopologyError
-from pubstorm.monitor.login import Login, new_client
-from pubstorm.monitor.prometheus import PrometheusMonitor
-from pubstorm.scenario.topology import Broker
+from pubstorm.measure.monitors.prometheus import PrometheusMonitor
+from pubstorm.scenario.topology import Mosquitto
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology import BrokerEvent, Topology
 from pubstorm.topology.adapters import EmbeddedBroker, embedded, mosquitto
 from pubstorm.topology.broker import Place
+from pubstorm.topology.observer import Login, MqttObserver
 
 Specs = Mapping[str, dict[str, Any]]
 
@@ -30,9 +31,9 @@ def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
     given = {} if binary is None else {"binary": str(binary)}
 
     async def run() -> None:
-        brokers = {name: Broker.model_validate({**given, **spec}) for name, spec in specs.items()}
+        brokers = {name: {**given, **spec} for name, spec in specs.items()}
         died: list[BrokerEvent] = []
-        topology = Topology(TopologySpec(brokers=brokers), folder, died.append)
+        topology = Topology(TopologySpec.model_validate({"brokers": brokers}), folder, died.append)
         try:
             await topology.start()
         finally:
@@ -44,14 +45,14 @@ def start(specs: Specs, folder: Path, binary: Path | None = None) -> None:
 
 def test_started_brokers_serve_the_next_run_unless_one_has_ended(tmp_path: Path) -> None:
     async def run() -> None:
-        brokers = {"main": Broker(kind="mosquitto")}
+        brokers = {"main": Mosquitto(kind="mosquitto")}
         first: asyncio.Queue[BrokerEvent] = asyncio.Queue()
         second: asyncio.Queue[BrokerEvent] = asyncio.Queue()
         topology = Topology(TopologySpec(brokers=brokers), tmp_path, first.put_nowait)
         try:
             await topology.start()
             pid = topology.results()[0].pid
-            topology.tell(second.put_nowait)
+            topology.notify(second.put_nowait)
             await topology.start()
             assert topology.results()[0].pid == pid
             os.kill(pid, signal.SIGKILL)
@@ -131,9 +132,9 @@ def test_variables_of_the_users_shell_say_nothing_to_a_broker(
 
 
 def logs_in(broker: EmbeddedBroker, login: Login) -> bool:
-    """Whether the broker accepts a client."""
+    """True if the broker accepts a client."""
     answers: queue.Queue[bool] = queue.Queue()
-    client = new_client(login, 10)
+    client = MqttObserver(Target(host=broker.host, port=broker.port), login).client
     client.on_connect = lambda *args: answers.put(not args[3].is_failure)
     client.connect(broker.host, broker.port)
     client.loop_start()
@@ -147,7 +148,7 @@ def logs_in(broker: EmbeddedBroker, login: Login) -> bool:
 def test_a_missing_mosquitto_is_an_error_with_the_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mosquitto, "find_mosquitto", lambda: None)
+    monkeypatch.setattr(mosquitto, "find_mosquitto", lambda _: None)
     with pytest.raises(TopologyError, match="mosquitto is not installed") as caught:
         start({"main": {"kind": "mosquitto"}}, tmp_path)
     assert caught.value.exit_code == 2

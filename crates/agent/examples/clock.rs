@@ -1,6 +1,6 @@
-//! What a look at the clock costs: CLOCK_MONOTONIC itself, the engine's clock where the host's is
-//! the reference, and where it follows another. Prints nanoseconds for each look, the
-//! least of many rounds, since other work of the machine only adds.
+//! Cost of a look at the clock: CLOCK_MONOTONIC, the engine's clock without a reference clock, and
+//! the engine's clock with a reference clock. Prints nanoseconds for each look. The result is the
+//! minimum of many rounds, because other work of the machine only adds time.
 
 #![allow(clippy::print_stdout, reason = "what it finds")]
 

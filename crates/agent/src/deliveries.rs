@@ -1,4 +1,4 @@
-//! What deliveries mean to the counts of their flow. It knows neither ledger nor protocol.
+//! Counters of a flow, from classified deliveries.
 
 use plan::{Batch, FlowCounters, FlowSnapshot, Stamp};
 
@@ -7,44 +7,49 @@ use crate::ledger::Delivery;
 /// Deliveries of one flow that were read together.
 pub struct Deliveries<'a> {
     counters: &'a mut FlowCounters,
+    /// Deliveries of the stage to the client; `None` if they are not counted.
+    of_client: Option<&'a mut u32>,
     unfollowed_total: &'a mut u64,
-    /// Those that are not in the counters yet.
+    /// Deliveries that the counters do not contain yet.
     received: i64,
-    /// Those of them that the ledger does not follow.
+    /// Deliveries that the ledger does not follow.
     unfollowed: u64,
     intended: Batch<'a>,
     actual: Batch<'a>,
-    /// Whether the receiver is owed what is published, and not what it receives.
-    judged: bool,
+    /// `false` if the receiver is excluded from loss.
+    counts_loss: bool,
     now_ns: i64,
 }
 
 impl<'a> Deliveries<'a> {
-    /// Deliveries read at `now_ns`; those that the ledger does not follow are counted apart too.
+    /// Deliveries read at `now_ns`. Deliveries that the ledger does not follow are also counted
+    /// apart.
     #[inline]
     pub(crate) const fn new(
         flow: &'a mut FlowSnapshot,
+        of_client: Option<&'a mut u32>,
         unfollowed_total: &'a mut u64,
-        judged: bool,
+        counts_loss: bool,
         now_ns: u64,
     ) -> Self {
         let FlowSnapshot { counters, latency_intended, latency_actual, .. } = flow;
         Self {
             counters,
+            of_client,
             unfollowed_total,
             received: 0,
             unfollowed: 0,
             intended: latency_intended.batch(),
             actual: latency_actual.batch(),
-            judged,
+            counts_loss,
             now_ns: now_ns.cast_signed(),
         }
     }
 
-    /// Counts one.
+    /// Counts one delivery.
     #[inline]
     pub fn note(&mut self, delivery: Delivery, stamp: &Stamp) {
-        let (counters, judged) = (&mut *self.counters, self.judged);
+        let (counters, counts_loss) = (&mut *self.counters, self.counts_loss);
         match delivery {
             Delivery::Duplicate => {
                 counters.duplicate_total += 1;
@@ -57,12 +62,12 @@ impl<'a> Deliveries<'a> {
             Delivery::First { passed_over: 0 } => {}
             Delivery::Unfollowed => self.unfollowed += 1,
             Delivery::First { passed_over } => {
-                // Whoever was away has missed nothing that it ought to have had.
-                counters.missing_total += i64::from(passed_over) * i64::from(judged);
+                // Gaps do not count for receivers that may have been offline.
+                counters.missing_total += i64::from(passed_over) * i64::from(counts_loss);
             }
             Delivery::Reordered { filled } => {
                 counters.reordered_total += 1;
-                counters.missing_total -= i64::from(filled && judged);
+                counters.missing_total -= i64::from(filled && counts_loss);
             }
         }
         self.received += 1;
@@ -75,7 +80,10 @@ impl Drop for Deliveries<'_> {
     #[inline]
     fn drop(&mut self) {
         self.counters.received_total += self.received;
+        if let Some(deliveries) = &mut self.of_client {
+            **deliveries = deliveries.saturating_add(self.received as u32);
+        }
         *self.unfollowed_total += self.unfollowed;
-        self.counters.expected_total += if self.judged { 0 } else { self.received };
+        self.counters.expected_total += if self.counts_loss { 0 } else { self.received };
     }
 }

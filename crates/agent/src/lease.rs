@@ -1,5 +1,5 @@
-//! The lease of an agent: where it hears nothing from its conductor for so long, nobody can stop it
-//! any more, so it stops by itself. It knows neither lines nor clients.
+//! The lease of an agent: an agent that receives nothing from its controller for this time stops by
+//! itself, since the controller can no longer stop the agent.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// The first word, the plan, may take so many leases: other agents are started meanwhile.
+/// Leases that the plan, the first line, may take: the controller starts other agents meanwhile.
 const PLAN_LEASES: u32 = 10;
 
-/// How long an agent goes on without a word; clones share what has been heard.
+/// Longest time without a line from the controller; clones share the time of the last line.
 #[derive(Clone, Debug)]
 pub struct Lease(Arc<Term>);
 
@@ -21,45 +21,45 @@ struct Term {
     /// `None`: the lease has no end.
     length: Option<Duration>,
     begun: Instant,
-    /// When something was heard last, in nanoseconds after `begun`.
-    heard_ns: AtomicU64,
+    /// Time of the last line, in nanoseconds after `begun`.
+    last_ns: AtomicU64,
     over: AtomicBool,
     released: AtomicBool,
 }
 
-/// An agent has heard nothing for the length of its lease.
+/// An agent has received nothing for the length of its lease.
 #[derive(Debug, thiserror::Error)]
-#[error("heard nothing for {} s: the lease is over", .0.as_secs_f64())]
+#[error("received nothing for {} s: the lease is over", .0.as_secs_f64())]
 pub struct LeaseOver(Duration);
 
 impl Lease {
-    /// A lease that begins now; `None`: it has no end.
+    /// Begins a lease; `None`: the lease has no end.
     #[must_use]
     pub fn new(length: Option<Duration>) -> Self {
         Self(Arc::new(Term {
             length,
             begun: Instant::now(),
-            heard_ns: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
             over: AtomicBool::new(false),
             released: AtomicBool::new(false),
         }))
     }
 
-    /// Something was heard: it begins anew.
+    /// Begins the lease anew, after a line.
     pub fn renew(&self) {
-        let heard_ns = self.0.begun.elapsed().as_nanos() as u64;
-        self.0.heard_ns.store(heard_ns, Ordering::Relaxed);
+        let last_ns = self.0.begun.elapsed().as_nanos() as u64;
+        self.0.last_ns.store(last_ns, Ordering::Relaxed);
     }
 
-    /// The controller has stopped the agent: from here on the lease has no end.
+    /// Ends the lease without effect, once the controller has stopped the agent.
     pub fn release(&self) {
         self.0.released.store(true, Ordering::Release);
     }
 
-    /// Waits for the first word, which takes longer than others.
+    /// Waits for the first line, which may take longer than others.
     ///
     /// # Errors
-    /// [`LeaseOver`], and what `read` says.
+    /// [`LeaseOver`], and those of `read`.
     pub fn first<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<T> + Send + 'static,
@@ -67,7 +67,7 @@ impl Lease {
         let Some(length) = self.0.length else { return read() };
         let (sender, first) = std::sync::mpsc::channel();
         let read = move || {
-            // Nobody waits for it any more where the lease is over.
+            // Fails only after the end of the lease.
             let _ = sender.send(read());
         };
         Builder::new().name("plan".into()).spawn(read)?;
@@ -75,7 +75,7 @@ impl Lease {
         first.recv_timeout(patience).unwrap_or_else(|_| Err(LeaseOver(patience).into()))
     }
 
-    /// Starts the thread that calls `end` once the lease is over; it begins anew here.
+    /// Begins the lease anew, and starts the thread that calls `end` once the lease is over.
     ///
     /// # Errors
     /// The kernel's, when it has no thread left.
@@ -96,7 +96,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Nothing, or that it is over.
+    /// Fails if the lease is over.
     ///
     /// # Errors
     /// [`LeaseOver`].
@@ -108,15 +108,15 @@ impl Lease {
     }
 
     fn left(&self, length: Duration) -> Option<Duration> {
-        let heard = Duration::from_nanos(self.0.heard_ns.load(Ordering::Relaxed));
-        (heard + length).checked_sub(self.0.begun.elapsed()).filter(|left| !left.is_zero())
+        let last = Duration::from_nanos(self.0.last_ns.load(Ordering::Relaxed));
+        (last + length).checked_sub(self.0.begun.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
 impl FromStr for Lease {
     type Err = String;
 
-    /// A lease of so many seconds.
+    /// Reads a length in seconds, and begins the lease.
     fn from_str(text: &str) -> Result<Self, String> {
         let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
         let seconds =
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_word_is_handed_on() {
+    fn a_first_line_is_returned() {
         let lease: Lease = "60".parse().unwrap();
         assert_eq!(lease.first(|| Ok(7)).unwrap(), 7);
         assert!(lease.first(|| anyhow::bail!("nothing") as Result<()>).is_err());
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_nothing_is_heard_and_says_how_long() {
+    fn a_lease_without_a_line_ends_and_states_its_length() {
         let lease: Lease = "0.1".parse().unwrap();
         assert!(lease.check().is_ok());
         let (sender, ended) = std::sync::mpsc::channel();
         lease.watch(move || sender.send(()).unwrap()).unwrap();
         ended.recv().unwrap();
         let over = lease.check().unwrap_err().to_string();
-        assert_eq!(over, "heard nothing for 0.1 s: the lease is over");
+        assert_eq!(over, "received nothing for 0.1 s: the lease is over");
     }
 }

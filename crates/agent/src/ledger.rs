@@ -40,12 +40,12 @@ pub enum Delivery {
     },
     /// The first of its message, after a later one of the stream.
     Reordered {
-        /// Whether its place had been counted as passed over.
+        /// `true` if the place had been counted as passed over.
         filled: bool,
     },
     /// The message was delivered before.
     Duplicate,
-    /// Too far behind its stream to be told from a duplicate.
+    /// Too far behind its stream to distinguish it from a duplicate.
     Stale,
     /// The ledger is full; first or not is unknown.
     Unfollowed,

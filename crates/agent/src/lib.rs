@@ -1,7 +1,8 @@
-//! What every program that plays a part of a plan is made of: its ends of stdin and stdout, its
-//! lease, its clock, what its publications need to know, the ledger of what it receives, and the
-//! counts that become snapshots. It knows no socket and no protocol.
+//! Parts of programs. All of them share process set-up, standard streams and the wait of an event
+//! loop. Agents share the lease, the clock, publications, the ledger of received messages and the
+//! counts that become snapshots.
 
+pub mod address;
 pub mod clock;
 pub mod deliveries;
 pub mod lease;
@@ -11,3 +12,4 @@ pub mod process;
 pub mod publication;
 pub mod rows;
 pub mod tally;
+pub mod wait;

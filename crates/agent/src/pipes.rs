@@ -1,25 +1,29 @@
-//! A program's ends of stdin and stdout: a thread that reads commands and a thread that writes
-//! snapshots, so that neither JSON nor a slow reader ever holds the loop up.
+//! Stdin, stdout and stderr of a program. A thread reads commands and a thread writes snapshots, so
+//! that neither JSON nor a slow reader delays the event loop.
 
 use std::io::{self, BufRead, Write};
-use std::sync::mpsc::{Receiver, Sender};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::Builder;
 
 use anyhow::{Context, Result, bail};
-use plan::{Beat, Command, Snapshot};
+use plan::{Beat, Bye, Command, Snapshot};
 use serde::Serialize;
 
 use crate::lease::Lease;
 
-/// What comes from outside.
+/// Input of an agent's event loop.
 pub enum Input {
-    /// A line from the conductor.
+    /// A line from the controller.
     Command(Command),
-    /// The conductor is gone, or nothing is heard of it any more.
+    /// Stdin has ended, or the lease is over.
     Closed,
 }
 
-/// The first line of stdin, within the lease.
+/// Reads the first line of stdin, within the lease.
+///
+/// # Errors
+/// A line without a plan, and those of stdin and the lease.
 pub fn read_plan(lease: &Lease) -> Result<String> {
     lease.first(read_line)
 }
@@ -35,72 +39,94 @@ fn read_line() -> Result<String> {
 
 /// Writes a value as one line of JSON.
 pub fn write_line(value: &impl Serialize) -> Result<()> {
-    write_text(&serde_json::to_string(value)?)
+    write_text(&serde_json::to_string(value)?).context("cannot write to stdout")
 }
 
 /// Writes one line of text.
-pub fn write_text(text: &str) -> Result<()> {
+pub fn write_text(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot write to stdout")
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush())
 }
 
 /// Writes a line of the log.
 pub fn log(text: &str) {
-    // Nobody is left to be told where even stderr fails.
+    // A failure of stderr cannot be reported anywhere.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Starts the thread that hands commands to the loop until stdin ends or the lease is over.
-pub fn read_commands(
-    lease: &Lease,
-    inputs: Sender<Input>,
-    wake: impl Fn() -> io::Result<()> + Clone + Send + 'static,
-) -> Result<()> {
-    let (ended, wake_ended) = (inputs.clone(), wake.clone());
-    lease.watch(move || close(&ended, &wake_ended))?;
-    let lease = lease.clone();
+/// Starts the thread that hands over the lines of stdin, until `take` refuses one or stdin ends;
+/// then drops `take` and calls `end`.
+///
+/// # Errors
+/// The kernel's, when no thread is left.
+pub fn read_lines(
+    mut take: impl FnMut(&str) -> bool + Send + 'static,
+    end: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
     let read = move || {
-        for line in io::stdin().lock().lines() {
-            lease.renew();
-            let command = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-            // A line that is no command comes from no conductor of ours: better stop than guess.
-            let Some(command) = command else { break };
-            if command == Command::Beat {
-                // A reader that is gone is noticed by the writer.
-                let _ = write_line(&Beat {});
-                continue;
-            }
-            if command == Command::Stop {
-                lease.release();
-            }
-            if inputs.send(Input::Command(command)).is_err() || wake().is_err() {
-                return;
-            }
-        }
-        close(&inputs, &wake);
+        io::stdin().lock().lines().map_while(io::Result::ok).all(|line| take(&line));
+        drop(take);
+        end();
     };
-    Builder::new().name("commands".into()).spawn(read)?;
+    Builder::new().name("stdin".into()).spawn(read)?;
     Ok(())
 }
 
-/// Starts the thread that writes snapshots until the loop has dropped its end.
-pub fn write_snapshots(
-    snapshots: Receiver<Snapshot>,
-    inputs: Sender<Input>,
-    wake: impl Fn() -> io::Result<()> + Send + 'static,
-) -> Result<JoinHandle<()>> {
-    let write = move || {
-        for snapshot in snapshots {
-            if write_line(&snapshot).is_err() {
-                return close(&inputs, &wake);
-            }
+/// Plays an agent until its event loop ends: starts the threads of stdin and stdout, runs the loop,
+/// and writes the farewell. `begin` makes the loop from where its inputs come and its snapshots go,
+/// and the waker that ends a wait of the loop.
+///
+/// # Errors
+/// Those of `begin` and of the loop, the end of the lease, and those of stdout.
+pub fn play<Run: FnOnce() -> Result<u64>, Wake: Fn() -> io::Result<()> + Send + Sync + 'static>(
+    lease: &Lease,
+    begin: impl FnOnce(Receiver<Input>, Sender<Snapshot>) -> Result<(Run, Wake)>,
+) -> Result<()> {
+    let (input_sender, inputs) = mpsc::channel();
+    let (snapshot_sender, snapshots) = mpsc::channel();
+    let (run, wake) = begin(inputs, snapshot_sender)?;
+    let wake = Arc::new(wake);
+    let close = {
+        let (inputs, wake) = (input_sender.clone(), Arc::clone(&wake));
+        move || {
+            // Both fail only when the loop has ended.
+            let _ = inputs.send(Input::Closed);
+            let _ = wake();
         }
     };
-    Ok(Builder::new().name("snapshots".into()).spawn(write)?)
+    lease.watch(close.clone())?;
+    read_lines(command_taker(lease.clone(), input_sender, Arc::clone(&wake)), close.clone())?;
+    let write = move || {
+        if snapshots.into_iter().any(|snapshot| write_line(&snapshot).is_err()) {
+            close();
+        }
+    };
+    let writer = Builder::new().name("snapshots".into()).spawn(write)?;
+    let snapshots = run()?;
+    lease.check()?;
+    writer.join().ok();
+    write_line(&Bye { snapshots })
 }
 
-fn close(inputs: &Sender<Input>, wake: &impl Fn() -> io::Result<()>) {
-    // Both fail only when the loop has ended, which is what is wanted.
-    let _ = inputs.send(Input::Closed);
-    let _ = wake();
+/// Returns what hands commands to the loop until a line is none, or the loop has ended.
+fn command_taker(
+    lease: Lease,
+    inputs: Sender<Input>,
+    wake: Arc<impl Fn() -> io::Result<()>>,
+) -> impl FnMut(&str) -> bool {
+    move |line| {
+        lease.renew();
+        // Only the controller writes commands: after any other line it is safer to stop.
+        let Ok(command) = serde_json::from_str(line) else { return false };
+        match command {
+            // The thread that writes snapshots notices a reader that is gone.
+            Command::Beat => {
+                let _ = write_line(&Beat {});
+                return true;
+            }
+            Command::Stop => lease.release(),
+            _ => {}
+        }
+        inputs.send(Input::Command(command)).is_ok() && wake().is_ok()
+    }
 }

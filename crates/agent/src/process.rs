@@ -1,9 +1,13 @@
-//! What a program does first and last: it ties itself to its parent, raises its limit of
-//! descriptors, and says why it cannot go on.
+//! The start and the end of every program: reads the command line, ties the process to its parent,
+//! raises the limit of descriptors, and reports why the program cannot continue.
 
+use std::fmt::Display;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
+use clap::Parser;
+use clap::error::ErrorKind;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
@@ -12,32 +16,127 @@ use plan::Failure;
 use crate::lease::LeaseOver;
 use crate::pipes;
 
-/// Makes the process end with its parent and lets it open all descriptors that it may; returns how
-/// many these are.
+/// Exit code of a program that cannot read its command line.
+const WRONG_ARGUMENTS: u8 = 2;
+
+/// A command line that is not allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongArguments(pub String);
+
+/// Reads the command line of this process; `None` if it asked for a text only, which is printed.
+///
+/// # Errors
+/// [`WrongArguments`], and those of stdout.
+pub fn arguments<T: Parser>() -> Result<Option<T>> {
+    match T::try_parse() {
+        Ok(arguments) => Ok(Some(arguments)),
+        Err(text) if matches!(text.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            pipes::write_text(text.to_string().trim_end()).context("cannot write to stdout")?;
+            Ok(None)
+        }
+        Err(error) => Err(WrongArguments::from(error).into()),
+    }
+}
+
+impl From<clap::Error> for WrongArguments {
+    /// Keeps what was found and what is allowed, on one line; leaves out the usage.
+    fn from(error: clap::Error) -> Self {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+        Self(lines.collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Reads a whole number, as a parser of clap.
+///
+/// # Errors
+/// Words for a text that is no such number.
+pub fn whole_number<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error| format!("{error}, allowed is a whole number"))
+}
+
+/// Makes the process end with its parent, and raises its limit of descriptors; returns that limit.
 ///
 /// # Errors
 /// The kernel's.
 pub fn prepare() -> Result<u64> {
     // A second line of defence: the first is the end of stdin.
     prctl::set_pdeathsig(Signal::SIGTERM).context("cannot tie this process to its parent")?;
+    raise_descriptors()
+}
+
+/// Lets the process open all descriptors that it may; returns their number.
+///
+/// # Errors
+/// The kernel's.
+pub fn raise_descriptors() -> Result<u64> {
     let (_, descriptors) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)?;
+    setrlimit(Resource::RLIMIT_NOFILE, descriptors, descriptors)
+        .context("cannot raise the limit of open descriptors")?;
     Ok(descriptors)
 }
 
-/// The exit code of a program; one that cannot go on says why, and what to do about it.
+/// Returns the exit code of an agent; reports a failure and its hint as a line of JSON on stdout.
 pub fn end(outcome: Result<()>, hint: impl Fn(&anyhow::Error) -> &'static str) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // Nobody may read stdout any more: a line there could wait for ever.
-        Err(error) if error.is::<LeaseOver>() => {
-            pipes::log(&error.to_string());
-            ExitCode::FAILURE
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    if error.is::<LeaseOver>() {
+        // The controller may have stopped reading stdout: a line there could block for ever.
+        pipes::log(&error.to_string());
+    } else {
+        let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
+        pipes::write_line(&failure).ok();
+    }
+    ExitCode::FAILURE
+}
+
+/// Returns the exit code of another program; reports a failure and its hint on stderr.
+pub fn end_in_words(
+    outcome: Result<()>,
+    hint: impl Fn(&anyhow::Error) -> Option<&'static str>,
+) -> ExitCode {
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    pipes::log(&format!("error: {error:#}"));
+    let (hint, code) = if error.is::<WrongArguments>() {
+        (Some("--help lists the options"), WRONG_ARGUMENTS.into())
+    } else {
+        (hint(&error), ExitCode::FAILURE)
+    };
+    if let Some(hint) = hint {
+        pipes::log(&format!("hint: {hint}"));
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[arg(long, value_name = "N", value_parser = whole_number::<u32>)]
+        count: u32,
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_reported_on_one_line() {
+        let message = |words: &[&str]| {
+            let words = [&["program"], words].concat();
+            Arguments::try_parse_from(words).map_err(|error| WrongArguments::from(error).0)
+        };
+        for (words, expected) in [
+            (
+                &["--count", "x"][..],
+                "invalid value 'x' for '--count <N>': invalid digit found in string, \
+                 allowed is a whole number",
+            ),
+            (&[], "the following required arguments were not provided: --count <N>"),
+            (&["--count", "1", "--size"], "unexpected argument '--size' found"),
+            (&["--count"], "a value is required for '--count <N>' but none was supplied"),
+        ] {
+            assert_eq!(message(words).unwrap_err(), expected);
         }
-        Err(error) => {
-            let failure = Failure { message: format!("{error:#}"), hint: hint(&error).into() };
-            pipes::write_line(&failure).ok();
-            ExitCode::FAILURE
-        }
+        assert_eq!(message(&["--count", "7"]).map(|found| found.count), Ok(7));
     }
 }

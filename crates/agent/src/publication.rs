@@ -1,5 +1,5 @@
-//! A publication made ready for playing: when its messages are due, which topics they go through,
-//! and what their payloads are drawn from. It knows neither clients nor sockets.
+//! A publication prepared for playing: schedule of its messages, order of topics, and random
+//! streams of payloads.
 
 use plan::{
     INCARNATION_PLACES, Late, MessageFacts, Pace, Pacer, Payload, Population, Random, STAMP_BYTES,
@@ -9,15 +9,15 @@ use plan::{
 /// One publication.
 #[derive(Clone, Copy, Debug)]
 pub struct PublicationSetup {
-    /// Its index over all populations.
+    /// Index over all populations.
     pub index: u16,
-    /// Its schedule; `None`: closed loop.
+    /// Schedule; `None`: closed loop.
     pub pacer: Option<Pacer>,
-    /// Whether a message more than a period late is left out.
+    /// `true` if messages more than a period late are skipped.
     pub skips_late: bool,
-    /// Topics that it goes through, and in which order.
+    /// Topics, and their order.
     pub variants: Variants,
-    /// Whether payloads carry a stamp.
+    /// `true` if payloads carry a stamp.
     pub stamped: bool,
     /// The stream from which payload sizes are drawn.
     pub sizes: Random,
@@ -25,12 +25,12 @@ pub struct PublicationSetup {
     pub values: Random,
 }
 
-/// Who sends messages, in which run.
+/// Sender of messages in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     /// The plan's mark.
     pub run_tag: u32,
-    /// What is to be added to an instant of the clock for nanoseconds since 1970.
+    /// Difference from an instant of the clock to nanoseconds since 1970.
     pub since_1970_ns: u64,
     /// Place of its first message in each of its streams.
     pub first_sequence: u32,
@@ -45,9 +45,9 @@ pub struct Sender {
 pub struct Moment {
     /// Number among the messages of its client and publication, in the whole run.
     pub number: u64,
-    /// When it was due, in nanoseconds.
+    /// Scheduled instant, in nanoseconds.
     pub intended_ns: u64,
-    /// When it is sent, in nanoseconds.
+    /// Instant of sending, in nanoseconds.
     pub actual_ns: u64,
 }
 
@@ -69,7 +69,7 @@ impl PublicationSetup {
         }
     }
 
-    /// What its text can say of it.
+    /// Values for the text of a message.
     #[must_use]
     pub fn facts(&self, sender: &Sender, moment: Moment, variant: u32) -> MessageFacts {
         let chance = self.values.of(u64::from(sender.client)).of(moment.number);
@@ -106,8 +106,8 @@ pub fn publications(
     population.publications.iter().enumerate().map(ready).collect()
 }
 
-/// Whether every payload has a stamp, or room for one; a publication is stamped whole or not at
-/// all.
+/// Returns `true` if every payload has a stamp, or room for one. A publication is stamped as a
+/// whole or not at all.
 fn holds_stamp(payload: &Payload) -> bool {
     match *payload {
         Payload::Fixed { bytes } => bytes as usize >= STAMP_BYTES,
@@ -118,7 +118,7 @@ fn holds_stamp(payload: &Payload) -> bool {
     }
 }
 
-/// Whether it is a text that holds a stamp.
+/// Returns `true` for a text with a stamp.
 #[must_use]
 pub fn is_stamped_text(payload: &Payload) -> bool {
     matches!(payload, Payload::Text { template, .. } if template.has_stamp())

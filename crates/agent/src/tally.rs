@@ -1,5 +1,8 @@
-//! Everything counted since the last snapshot, and the making of snapshots. Plain sums owned by
-//! the loop; it knows no client.
+//! Everything counted since the last snapshot, and the making of snapshots. Plain sums owned by the
+//! loop.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use plan::{
@@ -15,17 +18,20 @@ pub struct Tally {
     pub populations: Vec<PopulationSnapshot>,
     /// Flow from population `f` to population `t` at `f * populations + t`.
     flows: Vec<FlowSnapshot>,
-    /// What clients had to do with each target.
+    /// Deliveries of the stage to each client of this agent; empty if they are not counted.
+    deliveries_of: Vec<u32>,
+    /// Connections by target.
     pub targets: Targets,
-    /// How late messages were that only the engine held up.
+    /// Lateness of messages that only the engine delayed.
     pub lateness: Histogram,
-    /// How late messages were that the window, the socket or a lost connection held up.
+    /// Lateness of messages that the window, the socket or a lost connection delayed.
     pub blocked: Histogram,
     /// Time the loop was not waiting, in nanoseconds.
     pub busy_ns: u64,
     /// Deliveries outside the ledger.
     pub unfollowed_total: u64,
-    /// Deliveries of each flow that were owed in this stage and had not come, at the last snapshot.
+    /// Deliveries of each flow that were expected in this stage and had not arrived, at the last
+    /// snapshot.
     lacking_before: Vec<i64>,
     cpu_before_ns: u64,
     run_delay_before_ns: u64,
@@ -37,17 +43,17 @@ pub struct Tally {
 pub struct Targets {
     /// Counts since the last snapshot; `connected` is carried from snapshot to snapshot.
     counts: Vec<TargetSnapshot>,
-    /// What the last snapshot said of `connected`.
-    told: Vec<u64>,
+    /// `connected` in the last snapshot.
+    reported: Vec<u64>,
 }
 
-/// What a snapshot says besides the counts.
+/// Content of a snapshot besides the counters.
 pub struct Moment {
     /// Index of the agent's shard.
     pub agent: u32,
     /// Index of the stage.
     pub stage: Option<usize>,
-    /// Whether the stage has done all it can.
+    /// `true` if the stage has settled.
     pub settled: bool,
     /// End of the interval.
     pub now_ns: u64,
@@ -66,6 +72,7 @@ impl Tally {
         Self {
             populations: (0..populations).map(|_| PopulationSnapshot::default()).collect(),
             flows: (0..populations * populations).map(flow).collect(),
+            deliveries_of: Vec::new(),
             targets: Targets::new(targets),
             lateness: Histogram::default(),
             blocked: Histogram::default(),
@@ -79,31 +86,50 @@ impl Tally {
         }
     }
 
+    /// Counts the deliveries of each client of this agent, `clients` in all.
+    pub fn count_deliveries_of(&mut self, clients: usize) {
+        self.deliveries_of = vec![0; clients];
+    }
+
     /// The flow from population `from` to population `to`.
     pub fn flow(&mut self, from: usize, to: usize) -> &mut FlowSnapshot {
         &mut self.flows[from * self.populations.len() + to]
     }
 
-    /// Deliveries of a flow that are read together at `now_ns`; `judged` says that its receiver is
-    /// owed what is published, and not what it receives.
+    /// Deliveries of a flow that a client of this agent reads together at `now_ns`. `counts_loss`
+    /// is `false` if the receiver is excluded from loss.
     #[inline]
     pub fn deliveries(
         &mut self,
         (from, to): (usize, usize),
-        judged: bool,
+        client: u32,
+        counts_loss: bool,
         now_ns: u64,
     ) -> Deliveries<'_> {
         let flow = &mut self.flows[from * self.populations.len() + to];
-        Deliveries::new(flow, &mut self.unfollowed_total, judged, now_ns)
+        let of_client = self.deliveries_of.get_mut(client as usize);
+        Deliveries::new(flow, of_client, &mut self.unfollowed_total, counts_loss, now_ns)
     }
 
     /// Counts deliveries of a stage anew; to be called behind a snapshot.
     pub fn begin_stage(&mut self) {
         self.lacking_before.fill(0);
+        self.deliveries_of.fill(0);
     }
 
-    /// Owes a population what it has received in this stage, and nothing else.
-    pub fn owe_received(&mut self, to: usize) {
+    /// Counts the clients of a population by the deliveries of this stage, for the next snapshot.
+    /// `clients` are their indices in this agent.
+    pub fn count_by_deliveries(&mut self, population: usize, clients: Range<u32>) {
+        let span = clients.start as usize..clients.end as usize;
+        let mut found = BTreeMap::<u64, u64>::new();
+        for &deliveries in self.deliveries_of.get(span).unwrap_or_default() {
+            *found.entry(u64::from(deliveries)).or_default() += 1;
+        }
+        self.populations[population].clients_by_deliveries = found.into_iter().collect();
+    }
+
+    /// Sets expected = received for this population, for this stage.
+    pub fn exclude_from_loss(&mut self, to: usize) {
         for (flow, before) in self.flows.iter_mut().zip(&self.lacking_before) {
             if flow.to == to {
                 flow.counters.expected_total -= before + lacking(&flow.counters);
@@ -116,8 +142,8 @@ impl Tally {
         for (flow, before) in self.flows.iter().zip(&mut self.lacking_before) {
             *before += lacking(&flow.counters);
         }
-        let told = |flow: &&mut FlowSnapshot| flow.counters != FlowCounters::default();
-        let flows = self.flows.iter_mut().filter(told).map(take_flow).collect();
+        let has_counts = |flow: &&mut FlowSnapshot| flow.counters != FlowCounters::default();
+        let flows = self.flows.iter_mut().filter(has_counts).map(take_flow).collect();
         let cpu_ns = cpu_ns();
         let snapshot = Snapshot {
             agent: moment.agent,
@@ -165,34 +191,34 @@ impl Tally {
 impl Targets {
     fn new(targets: usize) -> Self {
         let empty = |target| TargetSnapshot { target, ..TargetSnapshot::default() };
-        Self { counts: (0..targets).map(empty).collect(), told: vec![0; targets] }
+        Self { counts: (0..targets).map(empty).collect(), reported: vec![0; targets] }
     }
 
-    /// It has accepted a client.
+    /// Counts a client that a target has accepted.
     pub fn accepted(&mut self, target: usize) {
         self.counts[target].connected += 1;
         self.counts[target].connected_total += 1;
     }
 
-    /// An attempt at it has ended before that.
+    /// Counts a failed attempt to connect to a target.
     pub fn failed(&mut self, target: usize) {
         self.counts[target].connect_failed_total += 1;
     }
 
-    /// A client that it had accepted has gone.
+    /// Counts the end of an accepted connection.
     pub fn gone(&mut self, target: usize) {
         self.counts[target].connected -= 1;
     }
 
-    /// Moves the counts out where there is anything to tell.
+    /// Moves the counts out of all targets that have some.
     fn take(&mut self) -> Vec<TargetSnapshot> {
         let mut taken = Vec::new();
-        for (counts, told) in self.counts.iter_mut().zip(&mut self.told) {
+        for (counts, reported) in self.counts.iter_mut().zip(&mut self.reported) {
             let empty = TargetSnapshot { target: counts.target, ..TargetSnapshot::default() };
-            if *counts == empty && *told == 0 {
+            if *counts == empty && *reported == 0 {
                 continue;
             }
-            *told = counts.connected;
+            *reported = counts.connected;
             let carried = TargetSnapshot { connected: counts.connected, ..empty };
             taken.push(std::mem::replace(counts, carried));
         }
@@ -200,7 +226,7 @@ impl Targets {
     }
 }
 
-/// Deliveries that are owed and have not come.
+/// Deliveries that are expected and have not arrived.
 const fn lacking(counters: &FlowCounters) -> i64 {
     counters.expected_total - counters.received_total
 }
@@ -210,6 +236,7 @@ fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {
         gauges: tally.gauges,
         counters: std::mem::take(&mut tally.counters),
         outcomes: std::mem::take(&mut tally.outcomes),
+        clients_by_deliveries: std::mem::take(&mut tally.clients_by_deliveries),
         connect_time: tally.connect_time.take(),
         ack_intended: tally.ack_intended.take(),
         ack_actual: tally.ack_actual.take(),

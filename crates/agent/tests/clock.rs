@@ -14,12 +14,12 @@ const SLACK_NS: u64 = 4;
 /// Half a second of it.
 #[derive(Clone, Debug)]
 struct Turn {
-    /// How long questions and answers of a burst take; empty: all are lost.
+    /// Travel times of the questions and answers of a burst, in nanoseconds; empty if all are lost.
     ways_ns: Vec<(i64, i64)>,
     /// Pauses between looks at the clock.
     looks_ns: Vec<i64>,
-    /// Whether the state is told at the end.
-    tells: bool,
+    /// The agent reports the clock's state at the end.
+    reports: bool,
 }
 
 /// The reference clock as the host's clock would have it.
@@ -58,9 +58,9 @@ prop_compose! {
     fn turns()(
         ways_ns in prop_oneof![6 => vec((way_ns(), way_ns()), 1..9), 1 => Just(Vec::new())],
         looks_ns in vec(prop_oneof![0i64..1000, 0i64..200 * MS], 0..12),
-        tells: bool,
+        reports: bool,
     ) -> Turn {
-        Turn { ways_ns, looks_ns, tells }
+        Turn { ways_ns, looks_ns, reports }
     }
 }
 
@@ -91,7 +91,7 @@ proptest! {
             if !turn.ways_ns.is_empty() {
                 steering = steering.towards(estimator.estimate().unwrap(), host_ns);
             }
-            if turn.tells {
+            if turn.reports {
                 let state = steering.take_state(host_ns);
                 prop_assert!(off_ns <= state.bound_ns + SLACK_NS, "{off_ns}: {state:?}");
                 off_ns = 0;

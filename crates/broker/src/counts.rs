@@ -1,32 +1,32 @@
-//! What the broker counts, and its text for Prometheus. It knows no socket and no broker crate.
+//! Counters of the broker, and their text for Prometheus.
 
 use prometheus::{IntCounter, IntGauge, Registry, TextEncoder};
 
 /// Counters since the start; gauges are set before they are read.
 pub struct Counts {
-    /// Clients that are connected.
+    /// Connected clients.
     pub connections: IntGauge,
     /// Connections accepted.
     pub connected: IntCounter,
-    /// Subscriptions held, of sessions that are away too.
+    /// Subscriptions, of offline sessions too.
     pub subscriptions: IntGauge,
-    /// Messages taken from clients, and wills.
+    /// Messages received from clients, and wills.
     pub received: IntCounter,
-    /// Messages handed to clients.
+    /// Messages sent to clients.
     pub sent: IntCounter,
-    /// Logins refused: unknown user, wrong password, or a will that may not be published.
+    /// Logins refused: unknown user, wrong password, or no right to publish the will.
     pub auth_refused: IntCounter,
     /// Logins that Redis did not answer.
     pub auth_unavailable: IntCounter,
     /// Subscriptions refused.
     pub subscribe_denied: IntCounter,
-    /// Messages dropped that their client may not publish.
+    /// Messages dropped because their client has no right to publish them.
     pub publish_denied: IntCounter,
     registry: Registry,
 }
 
 impl Counts {
-    /// All zero.
+    /// Creates counters at 0.
     pub fn new() -> Self {
         let registry = Registry::new();
         let gauge = |name: &str, help: &str| {
@@ -53,7 +53,7 @@ impl Counts {
         }
     }
 
-    /// All of them in Prometheus' text format.
+    /// Returns all counters in Prometheus' text format.
     pub fn text(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).expect(FITS)
     }
@@ -63,7 +63,7 @@ fn full(name: &str) -> String {
     format!("pubstorm_broker_{name}")
 }
 
-const FITS: &str = "names are as Prometheus wants them, and each is there once";
+const FITS: &str = "names are valid for Prometheus and unique";
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
-//! The users of the broker as Redis has them: a password, and rows of what they may do. One
-//! connection carries the questions of all clients, without waiting between them. It knows no
-//! broker crate and decides nothing.
+//! Users of the broker in Redis: a password, and rows of rights. One connection carries the queries
+//! of all clients, without waiting between them.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,20 +13,20 @@ use tokio::time::timeout;
 
 use crate::rights::{Access, PACKED_MAX, Rows};
 
-/// Redis did not answer, or not what was asked; it is logged where that begins.
+/// Redis did not answer, or with an error; the log names the first of them.
 #[derive(Debug)]
 pub struct Unanswered;
 
 /// A user that Redis knows.
 #[derive(Debug)]
 pub struct User {
-    /// The password, as it stands there.
+    /// The password.
     pub password: Vec<u8>,
-    /// Topic filters by what they let the user do, in the order of [`Access::ALL`].
+    /// Topic filters by access, in the order of [`Access::ALL`].
     pub rows: [Rows; 3],
 }
 
-/// Where users are looked up.
+/// The users in Redis.
 pub struct Directory {
     client: Client,
     /// Host and port, for the log.
@@ -38,7 +37,7 @@ pub struct Directory {
     is_away: AtomicBool,
 }
 
-/// The connection, and how many there have been.
+/// The connection and its number.
 #[derive(Default)]
 struct Line {
     connection: Option<MultiplexedConnection>,
@@ -46,10 +45,10 @@ struct Line {
 }
 
 impl Directory {
-    /// Users at this address; nothing is connected yet.
+    /// Creates a directory for an address, without a connection.
     ///
     /// # Errors
-    /// Where the address is of a kind that this program cannot reach.
+    /// An address of a kind that this program cannot reach.
     pub fn new(info: ConnectionInfo) -> RedisResult<Self> {
         let address = info.addr().to_string();
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
@@ -63,10 +62,10 @@ impl Directory {
         })
     }
 
-    /// The user of this name; `Ok(None)` where there is none.
+    /// Returns the user of a name; `Ok(None)`: unknown.
     ///
     /// # Errors
-    /// Where Redis says nothing to anybody for [`SILENCE`].
+    /// Redis has sent nothing for [`SILENCE`].
     pub async fn user(&self, name: &str) -> Result<Option<User>, Unanswered> {
         match self.answered(name).await {
             Ok(answer) => {
@@ -85,8 +84,8 @@ impl Directory {
         }
     }
 
-    /// Waits as long as others are answered: while thousands log in at once, an answer that is
-    /// there waits for its turn in this process longer than Redis took for it.
+    /// Waits as long as Redis answers other clients: while thousands log in at once, an answer can
+    /// wait in this process longer than Redis took.
     async fn answered(&self, name: &str) -> Result<Option<Answer>, String> {
         let mut asked = pin!(self.asked(name));
         loop {
@@ -101,25 +100,25 @@ impl Directory {
                 Err(_) => break,
             }
         }
-        // Whoever comes next tries a new connection; who holds the line is making one.
+        // The next query opens a connection; a query that holds the lock is opening one.
         if let Ok(mut line) = self.line.try_lock() {
             line.connection = None;
         }
         Err(format!("silent for {} s", SILENCE.as_secs()))
     }
 
-    /// Asks, and once more on a new connection where the one there was had ended unnoticed.
+    /// Queries, and once more on a new connection if the old one had ended unnoticed.
     async fn asked(&self, name: &str) -> RedisResult<Option<Answer>> {
         let (mut connection, number) = self.connected(None).await?;
         match ask(&mut connection, name).await {
             Ok(answer) => Ok(answer),
-            // An answer too, if not one that was hoped for: a key of another type, say.
+            // An error is an answer too, for example a key of another type.
             Err(error) if !error.is_unrecoverable_error() => Err(error),
             Err(_) => ask(&mut self.connected(Some(number)).await?.0, name).await,
         }
     }
 
-    /// The connection and its number; a new one where there is none or only the one that `failed`.
+    /// Returns the connection and its number; opens one if there is none but the `failed` one.
     async fn connected(&self, failed: Option<u64>) -> RedisResult<(MultiplexedConnection, u64)> {
         let mut line = self.line.lock().await;
         if let Some(connection) = line.connection.as_ref().filter(|_| failed != Some(line.number)) {
@@ -137,7 +136,7 @@ impl Directory {
     }
 }
 
-/// Password and rows, as Redis writes them.
+/// Password and rows in Redis.
 type Answer = (Vec<u8>, Vec<Row>);
 /// A topic filter and an access.
 type Row = (Vec<u8>, Vec<u8>);
@@ -150,7 +149,7 @@ async fn ask(connection: &mut MultiplexedConnection, name: &str) -> RedisResult<
     Ok(password.map(|password| (password, rows)))
 }
 
-/// The rows that say something, up to [`PACKED_MAX`].
+/// Packs the valid rows, up to [`PACKED_MAX`].
 fn packed(name: &str, rows: &[Row]) -> [Rows; 3] {
     let mut packed = [Rows::default(), Rows::default(), Rows::default()];
     for (filter, access) in rows {
@@ -166,10 +165,10 @@ fn packed(name: &str, rows: &[Row]) -> [Rows; 3] {
     packed
 }
 
-/// Questions that may wait to be sent; one more waits outside. The crate's own 50 let in 1500
-/// logins a second where Redis gets its share of a busy processor every 30 ms.
+/// Queries that may wait to be sent. The crate's own limit of 50 allows 1500 logins a second where
+/// Redis runs only every 30 ms on a busy processor.
 const QUESTIONS_MAX: usize = 4096;
-/// How long Redis may say nothing until clients that wait for it are refused.
+/// Longest silence of Redis before waiting clients are refused.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_kept_by_access_and_those_that_say_nothing_are_not() {
+    fn rows_are_kept_by_access_and_invalid_rows_are_not() {
         let rows: [(&[u8], &[u8]); 6] =
             [(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"9"), (b"\xff", b"3"), (b"e", b"1")];
         let rows = rows.map(|(filter, access)| (filter.to_vec(), access.to_vec()));

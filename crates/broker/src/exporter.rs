@@ -1,5 +1,4 @@
-//! The counts over HTTP, at `/metrics`. It knows what is counted and where to find the two figures
-//! that rmqtt counts itself.
+//! The counters over HTTP, at `/metrics`. rmqtt itself counts two of them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::counts::Counts;
 
-/// Has rmqtt tell of connections and deliveries from now on.
+/// Registers the counters of connections and deliveries with rmqtt.
 pub async fn count(counts: &Arc<Counts>, register: &dyn Register) {
     for event in [Type::ClientConnected, Type::MessageDelivered] {
         register.add(event, Box::new(Counting(counts.clone()))).await;
@@ -28,7 +27,7 @@ pub async fn count(counts: &Arc<Counts>, register: &dyn Register) {
     register.start().await;
 }
 
-/// Answers readers, each on a connection of its own, until the process ends.
+/// Answers readers until the process ends.
 pub async fn export(listener: TcpListener, context: ServerContext, counts: Arc<Counts>) {
     loop {
         match listener.accept().await {
@@ -84,7 +83,7 @@ impl Handler for Counting {
 
 const PATH: &str = "/metrics";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// How long a reader may hold its connection.
+/// Longest time of a connection.
 const READER_MAX: Duration = Duration::from_secs(60);
-/// Wait after a connection that could not be accepted.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);

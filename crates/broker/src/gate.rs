@@ -1,6 +1,5 @@
-//! Who may log in, and what a client may subscribe and publish to: the answers to rmqtt's
-//! questions, from what Redis says. Rows are read once, at the login, and stay with the session; a
-//! message costs no question. It knows no socket.
+//! Decisions on logins, subscriptions and messages, from users and rights in Redis. The broker
+//! reads the rights once, at the login, and keeps them with the session.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +15,8 @@ use crate::directory::{Directory, User};
 use crate::options::Trusted;
 use crate::rights::{Access, grants};
 
-/// Clients whose login Redis did not answer. rmqtt's question has no answer for that; so they are
-/// let through here and stopped where their session is looked for, which says what is wanted:
-/// CONNACK 3 [MQTT-3.2.2-4].
+/// Clients whose login Redis did not answer. rmqtt's hook has no result for that case. So the gate
+/// admits them, and the session table refuses them with CONNACK 3 [MQTT-3.2.2-4].
 #[derive(Default)]
 pub struct Undecided(Mutex<HashSet<Id>>);
 
@@ -27,26 +25,26 @@ impl Undecided {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
-    /// Whether it is one of them; it is none any more.
+    /// Removes a client; returns `true` if the client was undecided.
     pub fn take(&self, id: &Id) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 }
 
-/// What stands between clients and the broker.
+/// Decides on logins, subscriptions and messages.
 pub struct Gate {
-    /// Where users are looked up.
+    /// The users.
     pub directory: Directory,
-    /// A user that Redis need not know, and who may do everything.
+    /// A user outside Redis who may do everything.
     pub trusted: Option<Trusted>,
-    /// Clients that could not be looked up.
+    /// Clients without an answer of Redis.
     pub undecided: Arc<Undecided>,
-    /// What is counted.
+    /// The counters.
     pub counts: Arc<Counts>,
 }
 
 impl Gate {
-    /// Has rmqtt ask it from now on.
+    /// Registers the gate with rmqtt.
     pub async fn close(self, register: &dyn Register) {
         let gate = Arc::new(self);
         for question in QUESTIONS {
@@ -73,8 +71,8 @@ impl Gate {
         }
     }
 
-    /// With the rights for its session. rmqtt asks nothing when it publishes a will: so who may not
-    /// publish it is not let in.
+    /// Admits a client with the rights for its session. rmqtt does not ask before it publishes a
+    /// will: so a client without the right to publish its will is refused.
     fn admitted(&self, client: &ConnectInfo, user: User) -> AuthResult {
         let rules = rules(user);
         let will = client.last_will().map(|will| match will {
@@ -136,8 +134,8 @@ impl Handler for Answers {
 const QUESTIONS: [Type; 3] =
     [Type::ClientAuthenticate, Type::ClientSubscribeCheckAcl, Type::MessagePublishCheckAcl];
 
-/// One rule for each kind of access, with all its rows packed where rmqtt has one literal topic: it
-/// keeps rules with the session, and its own reading of them would take ten times the memory.
+/// Returns one rule for each kind of access, with all its rows packed into rmqtt's literal topic.
+/// rmqtt keeps rules with the session; its own form would take ten times the memory.
 fn rules(user: User) -> Vec<Rule> {
     let rows = Access::ALL.into_iter().zip(user.rows).filter(|(_, rows)| rows.len() > 0);
     rows.map(|(access, rows)| Rule {
@@ -154,7 +152,7 @@ fn rules(user: User) -> Vec<Rule> {
     .collect()
 }
 
-/// Whether rules as [`rules`] makes them let a client do this.
+/// Returns `true` if rules made by [`rules`] allow the action.
 fn may(rules: &[Rule], wanted: Access, asked: &str) -> bool {
     rules.iter().any(|rule| {
         let access = match rule.action {

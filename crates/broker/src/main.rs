@@ -1,66 +1,58 @@
-//! `pubstorm-broker`: the embedded MQTT broker, from command line to exit code. It knows the order
-//! of start-up and nothing of MQTT; `serve` wires the broker crate, `options` owns the defaults.
+//! `pubstorm-broker`: the embedded MQTT broker, from command line to exit code. `serve` wires the
+//! broker crate, `options` owns the command line.
 
 mod counts;
 mod directory;
 mod exporter;
 mod gate;
-mod host;
-mod logger;
 mod options;
-mod retained;
 mod rights;
 mod serve;
-mod share;
+mod shared_subscriptions;
 mod takeover;
 mod window;
 
-use std::io::{self, Write};
+use std::env;
 use std::process::ExitCode;
 
-use crate::options::{Command, Options};
+use agent::{pipes, process};
+use anyhow::Result;
+use log::{Log, Metadata, Record};
+
+use crate::options::Options;
 
 fn main() -> ExitCode {
-    match options::parse(std::env::args_os(), |name| std::env::var_os(name)) {
-        Ok(Command::Help) => print(options::HELP),
-        Ok(Command::Version) => print(concat!("pubstorm-broker ", env!("CARGO_PKG_VERSION"), "\n")),
-        Ok(Command::Serve(options)) => match run(&options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(&error, hint_of(&error), ExitCode::from(1)),
-        },
-        Err(error) => {
-            complain(&error.into(), Some("pubstorm-broker --help lists the options"), 2.into())
-        }
-    }
+    process::end_in_words(run(), |error| error.downcast_ref().and_then(serve::ServeError::hint))
 }
 
-fn run(options: &Options) -> anyhow::Result<()> {
-    logger::install(options.log);
-    host::raise_descriptor_limit();
+fn run() -> Result<()> {
+    let Some(options) = process::arguments::<Options>()? else { return Ok(()) };
+    let options = options.with_secrets(|name| env::var_os(name))?;
+    if log::set_logger(&Stderr).is_ok() {
+        log::set_max_level(options.log);
+    }
     if options.follow_stdin {
-        host::end_with_parent();
+        process::prepare()?;
+    } else {
+        process::raise_descriptors()?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let outcome = runtime.block_on(serve::serve(options));
+    let outcome = runtime.block_on(serve::serve(&options));
     runtime.shutdown_background();
     Ok(outcome?)
 }
 
-fn hint_of(error: &anyhow::Error) -> Option<&'static str> {
-    error.downcast_ref::<serve::ServeError>().and_then(serve::ServeError::hint)
-}
+/// Writes log lines of the broker and its crates to stderr.
+struct Stderr;
 
-fn print(text: &str) -> ExitCode {
-    let written = io::stdout().write_all(text.as_bytes());
-    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) }
-}
-
-/// The error on one line and the hint on the next. A closed stderr is no reason to fail twice.
-fn complain(error: &anyhow::Error, hint: Option<&str>, code: ExitCode) -> ExitCode {
-    let mut stderr = io::stderr().lock();
-    let _ = writeln!(stderr, "error: {error:#}");
-    if let Some(hint) = hint {
-        let _ = writeln!(stderr, "hint: {hint}");
+impl Log for Stderr {
+    fn enabled(&self, _: &Metadata) -> bool {
+        true
     }
-    code
+
+    fn log(&self, record: &Record) {
+        pipes::log(&format!("{} {}: {}", record.level(), record.target(), record.args()));
+    }
+
+    fn flush(&self) {}
 }

@@ -1,10 +1,9 @@
-//! What a user may subscribe and publish to: rows of topic filters, packed, and what they grant. It
-//! knows no socket and no broker crate, and nothing of where the rows come from.
+//! Rights of a user: packed rows of topic filters, and the topics that they grant.
 
 /// Longest text of all rows of a user, in bytes; rows beyond it are left out.
 pub const PACKED_MAX: usize = 64 << 10;
 
-/// What a row lets a user do.
+/// Access that a row grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Subscribe only, `1`.
@@ -16,10 +15,10 @@ pub enum Access {
 }
 
 impl Access {
-    /// All there are.
+    /// All kinds of access.
     pub const ALL: [Self; 3] = [Self::Subscribe, Self::Publish, Self::Both];
 
-    /// From the word in a row; `None` where it is none of the three.
+    /// Reads the word in a row; `None` for any other word.
     pub fn from_word(word: &[u8]) -> Option<Self> {
         match word {
             b"1" => Some(Self::Subscribe),
@@ -30,8 +29,8 @@ impl Access {
     }
 }
 
-/// Topic filters one after another, each with NUL after it, which no filter holds [MQTT-1.5.3-2]:
-/// a million clients with twenty rows each would not fit as twenty million texts.
+/// Topic filters, each followed by NUL, which no filter contains [MQTT-1.5.3-2]: a million clients
+/// with twenty rows each would not fit into memory as twenty million strings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rows(String);
 
@@ -42,25 +41,25 @@ impl Rows {
         self.0.push(END);
     }
 
-    /// Bytes that they take.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The text, without room to grow; empty where there is no row.
+    /// Returns the text, without spare capacity; empty without rows.
     pub fn into_text(mut self) -> String {
         self.0.shrink_to_fit();
         self.0
     }
 }
 
-/// Whether some row of a packed text covers a filter or a topic.
+/// Returns `true` if a row of a packed text covers a filter or a topic.
 pub fn grants(rows: &str, asked: &str) -> bool {
     rows.split_terminator(END).any(|row| covers(row, asked))
 }
 
-/// Whether every topic that `asked`, a filter or a topic, matches is matched by `row`. A wildcard
-/// at the start covers nothing that begins with `$` [MQTT-4.7.2-1].
+/// Returns `true` if `row` matches every topic that `asked`, a filter or a topic, matches. A
+/// wildcard at the start covers nothing that begins with `$` [MQTT-4.7.2-1].
 pub fn covers(row: &str, asked: &str) -> bool {
     if asked.starts_with('$') && row.starts_with(['#', '+']) {
         return false;

@@ -1,51 +1,54 @@
-//! The broker from bound socket to end: rmqtt set up as a load test needs it, the ready line, and
-//! what ends it. It knows rmqtt and tokio, and nothing of the command line.
+//! The broker from bound socket to end: rmqtt configured for load tests, the ready line, and the
+//! events that end the broker.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::pipes;
+use async_trait::async_trait;
 use rmqtt::context::ServerContext;
 use rmqtt::net::{Builder, Listener};
+use rmqtt::retain::{DefaultRetainStorage, RetainStorage};
 use rmqtt::server::MqttServer;
 use rmqtt::shared::DefaultShared;
+use rmqtt::types::{Retain, TopicFilter, TopicName};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::counts::Counts;
 use crate::directory::Directory;
 use crate::exporter;
 use crate::gate::{Gate, Undecided};
-use crate::host;
 use crate::options::Options;
-use crate::retained::Retained;
-use crate::share::InTurn;
+use crate::shared_subscriptions::InTurn;
 use crate::takeover::Sessions;
 use crate::window::Window;
 
-/// Why the broker could not serve.
+/// A reason why the broker could not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be listened on.
+    /// The broker cannot listen on the address.
     #[error("cannot listen on {address}: {reason:#}")]
     Listen {
         /// Address and port asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         reason: rmqtt::Error,
     },
-    /// Redis cannot be reached by this program.
+    /// This program cannot reach Redis.
     #[error("cannot ask Redis: {0}")]
     Auth(#[from] redis::RedisError),
-    /// Signals cannot be handled, or nobody reads the ready line.
+    /// The broker cannot handle signals, or stdout is closed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl ServeError {
-    /// What to do about it, where that is known.
+    /// Returns advice for a known reason.
     pub fn hint(&self) -> Option<&'static str> {
         let Self::Listen { reason, .. } = self else { return None };
         match reason.downcast_ref::<io::Error>()?.kind() {
@@ -61,38 +64,46 @@ impl ServeError {
     }
 }
 
-/// Serves until a signal, or the end of stdin if that is followed.
+/// Serves until a signal, or until the end of stdin with `--follow-stdin`.
 ///
 /// # Errors
-/// When it cannot listen; once it has said ready, it only ends when told to.
+/// [`ServeError`], before the ready line.
 pub async fn serve(options: &Options) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (listener, port) = listen(options)?;
+    let (listener, port) = listen(options, options.port, Listener::tcp)?;
+    let websocket = options.websocket_port.map(|port| listen(options, port, Listener::ws));
+    let websocket = websocket.transpose()?;
     let counts = Arc::new(Counts::new());
     let context = context(options, &counts).await?;
     let metrics_port = show_metrics(options, &context, counts).await?;
-    let server = MqttServer::new(context).listener_by_id(listener, port).build();
-    tokio::spawn(server.run());
-    say_ready(port, metrics_port)?;
+    let mut ports = vec![("metrics_port", metrics_port)];
+    let mut server = MqttServer::new(context).listener_by_id(listener, port);
+    if let Some((listener, port)) = websocket {
+        server = server.listener_by_id(listener, port);
+        ports.push(("websocket_port", Some(port)));
+    }
+    tokio::spawn(server.build().run());
+    say_ready(port, &ports)?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = end_of_stdin(options.follow_stdin) => {}
+        ended = end_of_stdin(options.follow_stdin) => ended?,
     }
     Ok(())
 }
 
-fn say_ready(port: u16, metrics_port: Option<u16>) -> io::Result<()> {
+/// Writes the ready line; `more` are the names of further ports.
+fn say_ready(port: u16, more: &[(&str, Option<u16>)]) -> Result<(), ServeError> {
     let (pid, version) = (std::process::id(), env!("CARGO_PKG_VERSION"));
-    let more = metrics_port.map(|port| format!(r#","metrics_port":{port}"#)).unwrap_or_default();
-    let mut stdout = io::stdout().lock();
-    write!(stdout, r#"{{"kind":"ready","port":{port},"pid":{pid},"version":"{version}"{more}}}"#)?;
-    stdout.write_all(b"\n")?;
-    stdout.flush()
+    let named = more.iter().filter_map(|(name, port)| Some((name, (*port)?)));
+    let more: String = named.map(|(name, port)| format!(r#","{name}":{port}"#)).collect();
+    Ok(pipes::write_text(&format!(
+        r#"{{"kind":"ready","port":{port},"pid":{pid},"version":"{version}"{more}}}"#
+    ))?)
 }
 
-/// Counts and shows them from now on, where that is asked for; the port where.
+/// Starts counters and exporter with `--metrics-port`; returns the port.
 async fn show_metrics(
     options: &Options,
     context: &ServerContext,
@@ -109,18 +120,26 @@ async fn show_metrics(
     Ok(Some(port))
 }
 
-async fn end_of_stdin(followed: bool) {
-    if followed {
-        let _ = host::stdin_end().await;
-    } else {
-        std::future::pending::<()>().await;
+/// Resolves when stdin ends, if it is `followed`.
+async fn end_of_stdin(followed: bool) -> io::Result<()> {
+    if !followed {
+        return std::future::pending().await;
     }
+    let (open, end) = oneshot::channel::<()>();
+    pipes::read_lines(|_| true, move || drop(open))?;
+    let _ = end.await;
+    Ok(())
 }
 
-fn listen(options: &Options) -> Result<(Listener, u16), ServeError> {
-    let address = SocketAddr::new(options.listen, options.port);
+/// Listens on a port; `serve` turns the listener into one of TCP or WebSocket.
+fn listen(
+    options: &Options,
+    port: u16,
+    serve: fn(Listener) -> rmqtt::Result<Listener>,
+) -> Result<(Listener, u16), ServeError> {
+    let address = SocketAddr::new(options.listen, port);
     let bind = || {
-        let listener = listener(options, address).bind()?.tcp()?;
+        let listener = serve(listener(options, address).bind()?)?;
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     };
@@ -144,15 +163,15 @@ fn listener(options: &Options, address: SocketAddr) -> Builder {
         .max_topic_aliases(u16::MAX)
         .send_timeout(SEND_TIMEOUT)
         .session_expiry_interval(NEVER)
-        // Zero is never: a message is sent again on reconnect only [MQTT-4.4.0-1], and expires
-        // only if its publisher says so.
+        // Zero is never: the broker sends a message again on reconnect only [MQTT-4.4.0-1], and
+        // a message expires only by the publisher's setting.
         .message_retry_interval(Duration::ZERO)
         .message_expiry_interval(Duration::ZERO)
 }
 
 async fn context(options: &Options, counts: &Arc<Counts>) -> Result<ServerContext, ServeError> {
     let context = ServerContext::new()
-        // Otherwise clients are refused while the processor is busy, as it is under load.
+        // Otherwise rmqtt refuses clients while the processor is busy, as under load.
         .busy_check_enable(false)
         .mqtt_max_sessions(options.max_connections as isize)
         .build()
@@ -176,11 +195,49 @@ async fn context(options: &Options, counts: &Arc<Counts>) -> Result<ServerContex
     Ok(context)
 }
 
-/// Connections the kernel completes before the broker takes them; it caps this at `somaxconn`.
+/// All retained messages of the broker, in memory and without a limit. rmqtt carries the tree, but
+/// its default storage is off in favour of a plugin that writes to disk.
+#[derive(Default)]
+struct Retained {
+    tree: DefaultRetainStorage,
+}
+
+#[async_trait]
+impl RetainStorage for Retained {
+    fn enable(&self) -> bool {
+        true
+    }
+
+    /// An empty payload removes the topic's message [MQTT-3.3.1-10].
+    async fn set(
+        &self,
+        topic: &TopicName,
+        retain: Retain,
+        expiry: Option<Duration>,
+    ) -> rmqtt::Result<()> {
+        // Zero means "never" in rmqtt, but "expired" in the tree.
+        let expiry = expiry.filter(|expiry| !expiry.is_zero());
+        self.tree.set_with_timeout(topic, retain, expiry).await
+    }
+
+    async fn get(&self, filter: &TopicFilter) -> rmqtt::Result<Vec<(TopicName, Retain)>> {
+        self.tree.get_message(filter).await
+    }
+
+    async fn count(&self) -> isize {
+        self.tree.count().await
+    }
+
+    async fn max(&self) -> isize {
+        self.tree.max().await
+    }
+}
+
+/// Connections that the kernel completes before the broker accepts them, up to `somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// CONNECTs being answered at once; more wait in line, none is refused.
+/// CONNECTs answered at the same time; further ones wait.
 const MAX_HANDSHAKES: usize = 10_000;
-/// A client that takes no byte for so long is dropped.
+/// The broker drops a client that takes no byte for this time.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest session expiry that MQTT can say: a kept 3.1.1 session has no end of its own.
+/// The longest session expiry of MQTT: a kept 3.1.1 session does not expire.
 const NEVER: Duration = Duration::from_secs(u32::MAX as u64);

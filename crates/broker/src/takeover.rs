@@ -1,8 +1,7 @@
-//! A client id that comes back while its last session is still being put away. rmqtt alone refuses
-//! one in seven of those that return at once, and sends what they had not acknowledged last first.
-//! This asks again and turns the order round. It is also where clients are stopped whose login
-//! nobody decided, and where messages are counted; all else it hands on to rmqtt's own session
-//! table.
+//! Session takeover: a client connects while the broker still ends its last session. rmqtt alone
+//! refuses one in seven clients that return at once, and sends unacknowledged messages in reverse
+//! order. This table of sessions asks again and reverses the order. It also stops clients without a
+//! decision on their login, and counts messages. rmqtt's own table does the rest.
 
 use std::result::Result as StdResult;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use crate::gate::Undecided;
 
 /// All sessions of the broker.
 pub struct Sessions {
-    /// rmqtt's own table of them.
+    /// rmqtt's own table.
     pub table: DefaultShared,
-    /// Clients whose login nobody decided.
+    /// Clients without a decision on their login.
     pub undecided: Arc<Undecided>,
-    /// Where messages are counted.
+    /// The counters.
     pub counts: Arc<Counts>,
 }
 
@@ -118,13 +117,13 @@ struct Place {
 impl Entry for Place {
     async fn try_lock(&self) -> Result<Box<dyn Entry>> {
         if self.undecided.take(&self.entry.id()) {
-            bail!("nobody said whether this client may log in");
+            bail!("no decision on the login of this client");
         }
         let entry = self.entry.try_lock().await?;
         Ok(Box::new(Self { entry, undecided: self.undecided.clone() }))
     }
 
-    /// Asks once more where the old session ended without an answer: then it is gone.
+    /// Asks once more if the old session ended without an answer.
     async fn kick(&mut self, clean: bool, clear: bool, admin: IsAdmin) -> Result<OfflineSession> {
         let mut kicked = self.entry.kick(clean, clear, admin).await;
         if kicked.is_err() {

@@ -1,6 +1,6 @@
 //! The in-flight windows of a client. rmqtt has one setting for both directions, and ends a 3.1.1
-//! client that has more QoS 2 messages under way than that. Here the setting bounds what the broker
-//! sends, and what it takes is bounded by the protocol alone. It knows no socket.
+//! client with more QoS 2 messages in flight. Here the setting bounds the messages towards the
+//! client; only the protocol bounds the messages from the client.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl FitterManager for Window {
     }
 }
 
-/// What one client asked for and the broker allows; all but the window is rmqtt's own rule.
+/// Limits of one client; all but the window are rmqtt's own.
 struct ClientWindow {
     max_inflight: NonZeroU16,
     rest: DefaultFitter,

@@ -1,41 +1,33 @@
-//! One simulated client: its connection's life from the first attempt to the last, its timer, and
-//! what it writes. What it publishes, what it reads and how it speaks its protocol stand beside
-//! this file.
+//! The life of one simulated client: phases of its connections, back-off, timer and counters.
 
-mod frames;
 mod leave;
-mod packets;
 mod publish;
 mod receive;
-mod session;
 mod unsent;
-mod wills;
 
-use mqtt::KeepAlive;
-use plan::{Random, Reason};
+use plan::{Population, Random, Reason};
 
-use crate::pause;
+use crate::context::Context;
+use crate::expectations::Death;
+use crate::protocol::{Identity, KeepAlive, Session};
+use crate::schedule::coalescing;
 use crate::setup::Setup;
-use crate::shared::Shared;
-use crate::socket::Route;
-use crate::stream::{Halt, Stream};
-use crate::tls::Who;
+use crate::transport::tcp::{Route, Socket};
+use crate::transport::tls::Who;
+use crate::transport::{Channel, Halt, Stream, WebSocket};
 
 #[cfg(test)]
 pub use leave::LEAVE_NS;
 pub use leave::Then;
-pub use publish::{Message, Progress};
-use session::Session;
+pub use publish::Progress;
 use unsent::Unsent;
-use wills::Death;
-pub use wills::Wills;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
 /// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 6; and
 /// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
-const _: () = assert!(size_of::<Client>() + size_of::<crate::wheel::Link>() <= 160);
+const _: () = assert!(size_of::<Client>() + size_of::<crate::schedule::wheel::Link>() <= 160);
 
 /// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
 /// byte for each message a second, which is room for 10 ms of messages of 100 bytes.
@@ -45,18 +37,19 @@ const SLOW_RECEIVE_BUFFER: std::ops::RangeInclusive<usize> = 4096..=256 * 1024;
 pub struct Client {
     stream: Option<Stream>,
     session: Session,
-    /// How far each of its publications has got.
+    /// Progress of each publication.
     publications: Box<[Progress]>,
-    /// Bytes that the socket did not take.
+    /// Bytes for which the socket had no room.
     unsent: Option<Box<Unsent>>,
-    /// The front of a packet whose rest has not arrived, or packets not yet to be read.
+    /// The front of a packet whose rest has not arrived, or packets that the read rate holds back.
     unread: Vec<u8>,
-    /// End of the connect timeout, of the back-off or of the patience of a leaving client, or when
-    /// it may read its next message, by phase.
+    /// Instant by phase, in nanoseconds: end of the connect timeout, of the back-off, or of the
+    /// wait of a leaving client; with a read rate, the next message.
     deadline_ns: u64,
-    /// When its next message is due; `u64::MAX` when none is or when it is held up.
+    /// Instant of the next scheduled message, in nanoseconds; `u64::MAX` if there is none or if it
+    /// is blocked.
     next_due_ns: u64,
-    /// Since when nothing but the engine holds its messages up.
+    /// Instant from which only the engine can delay messages, in nanoseconds.
     free_since_ns: u64,
     index: u32,
     local: u32,
@@ -64,43 +57,43 @@ pub struct Client {
     phase: Phase,
     /// Failed attempts in a row.
     failures: u8,
-    /// Its reading pauses.
+    /// Reading waits for the read rate.
     paused: bool,
-    /// The peer has closed its side: only reading on finds it.
+    /// The peer has closed its side. Only a further read finds the end.
     ended: bool,
-    /// It has read its share of this turn of the loop, and reads on in the next.
+    /// The time slice for reading is used up; the client continues in the next turn of the loop.
     reads_again: bool,
-    /// Its timer is to be set anew.
+    /// The timer must be set again.
     retime: bool,
-    /// The period in which its acknowledgements were delayed last, see [`receive`].
+    /// Last period in which acknowledgements were delayed, see [`receive`].
     acks_period: u8,
 }
 
-/// Where in its life a client is.
+/// Phase in the life of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not asked to connect yet, or disconnected as asked.
+    /// No stage has connected the client yet, or a stage has disconnected it.
     Idle,
-    /// TCP is under way, then the handshake of TLS.
+    /// TCP connects, then the TLS handshake runs.
     Connecting,
     /// CONNECT, or the greeting of ZMTP, is sent.
     Greeting,
-    /// SUBSCRIBE is sent; with ZMTP every one, and a PING behind them.
+    /// The subscriptions are sent.
     Subscribing,
-    /// Connected, and every filter is answered.
+    /// The peer has answered every subscription.
     Ready,
-    /// Waits for its next attempt.
+    /// The client waits for its next attempt.
     Waiting,
-    /// Failed, and does not try again.
+    /// The client has failed and does not retry.
     GaveUp,
-    /// Its life is over; it may come back.
-    Away,
-    /// Its DISCONNECT waits for room.
+    /// The session lifetime is over; the client may return.
+    Offline,
+    /// DISCONNECT waits for room.
     Leaving(Then),
 }
 
 impl Phase {
-    /// Whether the broker has accepted its connection.
+    /// Returns `true` if the peer has accepted the connection.
     const fn is_accepted(self) -> bool {
         matches!(self, Self::Subscribing | Self::Ready | Self::Leaving(_))
     }
@@ -110,20 +103,20 @@ impl Phase {
         matches!(self, Self::Leaving(_))
     }
 
-    /// Whether it is not there, and does not try to be.
+    /// Returns `true` if the client is not connected and does not try to connect.
     const fn is_gone(self) -> bool {
-        matches!(self, Self::Idle | Self::GaveUp | Self::Away | Self::Leaving(_))
+        matches!(self, Self::Idle | Self::GaveUp | Self::Offline | Self::Leaving(_))
     }
 }
 
 impl Client {
-    /// A client that has not connected, with its `index` in this agent and `local` index in its
+    /// A client that has not connected, with its index in this agent and its local index in the
     /// population.
     pub fn new(index: u32, population: usize, local: u32, setup: &Setup) -> Self {
         let publications = &setup.populations[population].publications;
         Self {
             stream: None,
-            session: Session::new(setup.plan.populations[population].speaks_zmtp()),
+            session: Session::new(&setup.plan.populations[population].protocol),
             publications: publications.iter().map(|_| Progress::default()).collect(),
             unsent: None,
             unread: Vec::new(),
@@ -143,12 +136,12 @@ impl Client {
         }
     }
 
-    /// Where in its life it is.
+    /// Phase of the client.
     pub const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// A number of no meaning, made of the memory that its timer or its socket needs first.
+    /// A meaningless number from the memory that a timer or a socket event needs first.
     #[inline]
     pub fn look(&self) -> u32 {
         let sent = self.publications.first().map_or(0, Progress::sent);
@@ -158,31 +151,31 @@ impl Client {
             ^ self.unread.len() as u32
     }
 
-    /// Index of its population.
+    /// Index of the population.
     pub fn population(&self) -> usize {
         usize::from(self.population)
     }
 
-    /// Its local index in its population.
+    /// Local index in the population.
     pub const fn local(&self) -> u32 {
         self.local
     }
 
-    /// Whether it leaves what has come unread for a while.
+    /// Returns `true` while reading waits for the read rate.
     pub const fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// When its timer is to fire, if that has changed since the last call.
-    pub fn take_deadline(&mut self, shared: &Shared) -> Option<Option<u64>> {
+    /// New instant of the timer, if it has changed since the last call; `Some(None)`: no timer.
+    pub fn take_deadline(&mut self, context: &Context) -> Option<Option<u64>> {
         if !std::mem::take(&mut self.retime) {
             return None;
         }
         let mut deadline_ns = u64::MAX;
-        let population = &shared.setup.plan.populations[self.population()];
-        let together = |at_ns, span_ns| pause::together(at_ns, span_ns, shared.setup.shard);
+        let population = &context.setup.plan.populations[self.population()];
+        let together = |at_ns, span_ns| coalescing::together(at_ns, span_ns, context.setup.shard);
         match self.phase {
-            Phase::Idle | Phase::GaveUp | Phase::Away => {}
+            Phase::Idle | Phase::GaveUp | Phase::Offline => {}
             Phase::Connecting | Phase::Greeting | Phase::Subscribing => {
                 deadline_ns = together(self.deadline_ns, population.connect_timeout_ns);
             }
@@ -197,289 +190,349 @@ impl Client {
                 let ping_ns = keep_alive_ns.map_or(u64::MAX, |at_ns| together(at_ns, span_ns));
                 deadline_ns = self.next_due_ns.min(ping_ns);
                 if self.paused {
-                    deadline_ns = deadline_ns.min(self.resume_ns(shared));
+                    deadline_ns = deadline_ns.min(self.resume_ns(context));
                 }
             }
         }
         Some((deadline_ns != u64::MAX).then_some(deadline_ns))
     }
 
-    /// Begins its life in a connect stage, or as soon as it has left.
-    pub fn begin(&mut self, shared: &mut Shared) {
+    /// Connects the client, as soon as it has left if it is leaving.
+    pub fn begin(&mut self, context: &mut Context) {
         if self.phase.is_leaving() {
             self.phase = Phase::Leaving(Then::Connect);
             return;
         }
-        self.leave_phase(shared, Phase::Idle);
-        self.connect(shared);
+        self.leave_phase(context, Phase::Idle);
+        self.connect(context);
     }
 
-    /// Begins a connection.
-    fn connect(&mut self, shared: &mut Shared) {
-        let population = &shared.setup.plan.populations[self.population()];
-        let tally = &mut shared.tally.populations[usize::from(self.population)];
+    /// Begins an attempt to connect.
+    fn connect(&mut self, context: &mut Context) {
+        let population = &context.setup.plan.populations[self.population()];
+        let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.connect_attempts_total += 1;
-        shared.underway += 1;
+        context.underway += 1;
         self.phase = Phase::Connecting;
         self.retime = true;
         self.ended = false;
-        self.acks_period = receive::acks_period(shared.now_ns).wrapping_sub(1);
-        self.deadline_ns = shared.now_ns + population.connect_timeout_ns;
-        match shared.host.open(&self.route(shared), self.index) {
-            Ok(socket) => self.stream = Some(Stream::Plain(socket)),
-            Err(reason) => self.lost(shared, reason),
+        self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
+        self.deadline_ns = context.now_ns + population.connect_timeout_ns;
+        match context.host.open(&self.route(context), self.index) {
+            Ok(socket) => self.stream = Some(Stream::Direct(Channel::Plain(socket))),
+            Err(reason) => self.lost(context, reason),
         }
     }
 
-    /// Its timer has fired.
-    pub fn timer(&mut self, shared: &mut Shared) {
+    /// Handles the timer.
+    pub fn timer(&mut self, context: &mut Context) {
         self.retime = true;
         match self.phase {
-            Phase::Idle | Phase::GaveUp | Phase::Away => {}
-            Phase::Waiting if self.deadline_ns <= shared.now_ns => self.connect(shared),
+            Phase::Idle | Phase::GaveUp | Phase::Offline => {}
+            Phase::Waiting if self.deadline_ns <= context.now_ns => self.connect(context),
             Phase::Connecting | Phase::Greeting | Phase::Subscribing
-                if self.deadline_ns <= shared.now_ns =>
+                if self.deadline_ns <= context.now_ns =>
             {
-                self.lost(shared, Reason::ConnectTimeout);
+                self.lost(context, Reason::ConnectTimeout);
             }
             Phase::Waiting | Phase::Connecting | Phase::Greeting | Phase::Subscribing => {}
-            Phase::Ready => self.timer_when_ready(shared),
-            Phase::Leaving(_) => self.leave_on(shared),
+            Phase::Ready => self.timer_when_ready(context),
+            Phase::Leaving(_) => self.leave_on(context),
         }
     }
 
-    /// Its socket takes bytes again, or TCP stands or has failed.
-    pub fn writable(&mut self, shared: &mut Shared) {
+    /// Handles room for bytes, or the result of connecting.
+    pub fn writable(&mut self, context: &mut Context) {
         if self.phase == Phase::Connecting {
-            return self.establish(shared);
+            return self.establish(context);
         }
         if self.stream.as_mut().is_some_and(Stream::takes_reading) {
-            self.readable(shared, false);
+            self.readable(context, false);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.write_own();
         }
         if let Some(unsent) = self.unsent.take() {
-            self.write_rest(shared, unsent);
+            self.write_rest(context, unsent);
         }
     }
 
-    fn timer_when_ready(&mut self, shared: &mut Shared) {
-        if self.paused && self.resume_ns(shared) <= shared.now_ns {
+    fn timer_when_ready(&mut self, context: &mut Context) {
+        if self.paused && self.resume_ns(context) <= context.now_ns {
             self.paused = false;
-            self.readable(shared, false);
+            self.readable(context, false);
         }
-        if self.next_due_ns <= shared.now_ns {
-            self.publish_due(shared);
+        if self.next_due_ns <= context.now_ns {
+            self.publish_due(context);
         }
         if self.paused {
-            // The silence is the client's own.
-            self.session.note_heard();
+            // The client itself does not read.
+            self.session.note_receipt();
         }
-        let population = &shared.setup.plan.populations[self.population()];
-        let (keep_alive_s, version) = (population.keep_alive_s, shared.version(self.population()));
-        shared.out.clear();
-        let out = &mut shared.out;
-        match self.session.handle_keep_alive(shared.now_ns, keep_alive_s, version, out) {
+        let population = &context.setup.plan.populations[self.population()];
+        context.out.clear();
+        match self.session.keep_alive(population, context.now_ns, &mut context.out) {
             KeepAlive::NotDue => {}
             KeepAlive::Pinged => {
-                shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-                self.flush(shared);
+                context.tally.populations[self.population()].counters.packets_sent_total += 1;
+                self.flush(context);
             }
-            KeepAlive::Dead => self.lost(shared, Reason::KeepAliveTimeout),
+            KeepAlive::Dead => self.lost(context, Reason::KeepAliveTimeout),
         }
     }
 
-    /// TCP stands or has failed: goes on to TLS where the target is under it, then to the
-    /// greeting.
-    fn establish(&mut self, shared: &mut Shared) {
-        match self.secure(shared) {
-            Ok(()) if self.session.zmtp().is_some() => self.greet_publisher(shared),
-            Ok(()) => self.greet(shared),
+    /// Continues after TCP has connected or failed: with TLS and WebSocket if the target uses them,
+    /// then with the protocol.
+    fn establish(&mut self, context: &mut Context) {
+        let secured = self.secure(context);
+        self.count_frames(context);
+        match secured {
+            Ok(()) => self.greet(context),
             Err(Halt::Later) => {}
-            Err(Halt::Lost(reason)) => self.lost(shared, reason),
+            Err(Halt::Lost(reason)) => self.lost(context, reason),
         }
     }
 
-    fn secure(&mut self, shared: &Shared) -> Result<(), Halt> {
-        let population = self.population();
-        let target = self.target(shared);
-        let tls = shared.setup.populations[population].tls.as_ref();
-        let tls = tls.filter(|_| shared.setup.plan.targets[target].tls);
-        self.stream = match (self.stream.take(), tls) {
-            (Some(Stream::Plain(socket)), Some(tls)) => {
-                let n = shared.setup.plan.populations[population].first
-                    + u64::from(self.global(shared));
-                let ssl = tls.begin(Who { local: self.local, n, target });
-                let secured = ssl.and_then(|ssl| Stream::secure(socket, ssl).ok());
-                Some(secured.ok_or(Halt::Lost(Reason::TlsFailed))?)
-            }
-            (stream, _) => stream,
-        };
-        self.stream.as_mut().map_or(Ok(()), Stream::handshake)
+    /// Sends the first bytes of the protocol.
+    fn greet(&mut self, context: &mut Context) {
+        context.out.clear();
+        let identity = identity_of(self, &context.setup);
+        if let Err(reason) = self.session.open(&identity, &mut context.out) {
+            return self.lost(context, reason);
+        }
+        self.phase = Phase::Greeting;
+        context.tally.populations[self.population()].counters.packets_sent_total += 1;
+        self.flush(context);
     }
 
-    /// The peer has accepted it: from here on it is connected.
-    fn accepted(&mut self, shared: &mut Shared) {
-        let population = &shared.setup.plan.populations[self.population()];
-        shared.tally.targets.accepted(self.target(shared));
-        let tally = &mut shared.tally.populations[usize::from(self.population)];
+    /// The peer has accepted the client: subscribes, unless the peer has kept the subscriptions.
+    fn subscribe(&mut self, context: &mut Context, resumed: bool) {
+        self.accepted(context);
+        // Only a session that was ready in this run has this run's filters for certain.
+        if resumed && self.free_since_ns > 0 {
+            return self.ready(context);
+        }
+        let identity = identity_of(self, &context.setup);
+        match self.session.subscribe(&identity, context.now_ns, &mut context.out) {
+            Ok(asked) => {
+                let counters = &mut context.tally.populations[self.population()].counters;
+                counters.packets_sent_total += asked.packets;
+                counters.subscribed_total += asked.granted;
+                if !asked.awaits_answer {
+                    self.ready(context);
+                }
+            }
+            Err(reason) => self.lost(context, reason),
+        }
+    }
+
+    /// The peer has answered the subscriptions.
+    fn subscribed(&mut self, context: &mut Context, granted: u64, refused: u64) {
+        let tally = &mut context.tally.populations[self.population()];
+        tally.counters.subscribed_total += granted;
+        tally.counters.subscribe_failed_total += refused;
+        (0..refused).for_each(|_| tally.outcome(Reason::SubscribeRefused));
+        if self.phase == Phase::Subscribing {
+            self.ready(context);
+        }
+    }
+
+    fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
+        self.stream = match self.stream.take() {
+            Some(Stream::Direct(Channel::Plain(socket))) => Some(self.wrap(context, socket)?),
+            stream => stream,
+        };
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
+    }
+
+    /// Puts a connected socket under TLS and WebSocket, as the target says.
+    fn wrap(&self, context: &mut Context, socket: Socket) -> Result<Stream, Halt> {
+        let (index, target) = (self.population(), self.target(context));
+        let Context { setup, framing, .. } = context;
+        let (at, Identity { population, n }) =
+            (&setup.plan.targets[target], identity_of(self, setup));
+        let channel = match setup.populations[index].tls.as_ref().filter(|_| at.tls) {
+            Some(tls) => {
+                let ssl = tls.begin(Who { local: self.local, n, target });
+                let secured = ssl.and_then(|ssl| Channel::secure(socket, ssl).ok());
+                secured.ok_or(Halt::Lost(Reason::TlsFailed))?
+            }
+            None => Channel::Plain(socket),
+        };
+        Ok(match &at.websocket {
+            Some(path) => {
+                let websocket =
+                    WebSocket::new(channel, (at, path.as_str()), (population, n), framing);
+                Stream::WebSocket(Box::new(websocket))
+            }
+            None => Stream::Direct(channel),
+        })
+    }
+
+    /// Counts the client as connected: the peer has accepted it.
+    fn accepted(&mut self, context: &mut Context) {
+        let population = &context.setup.plan.populations[self.population()];
+        context.tally.targets.accepted(self.target(context));
+        let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.connected_total += 1;
         tally.gauges.connected += 1;
         let since_ns = self.deadline_ns - population.connect_timeout_ns;
-        tally.connect_time.record(shared.now_ns.cast_signed() - since_ns.cast_signed());
+        tally.connect_time.record(context.now_ns.cast_signed() - since_ns.cast_signed());
         self.phase = Phase::Subscribing;
     }
 
-    fn ready(&mut self, shared: &mut Shared) {
-        self.leave_phase(shared, Phase::Ready);
+    fn ready(&mut self, context: &mut Context) {
+        self.leave_phase(context, Phase::Ready);
         self.failures = 0;
-        self.free_since_ns = shared.now_ns;
-        self.deadline_ns = shared.now_ns;
-        shared.stalls.begin(self.index, shared.now_ns);
-        shared.lifetimes.arrive(self.population(), self.local, shared.now_ns);
-        self.retransmit(shared);
+        self.free_since_ns = context.now_ns;
+        self.deadline_ns = context.now_ns;
+        context.stalls.begin(self.index, context.now_ns);
+        context.lifetimes.arrive(self.population(), self.local, context.now_ns);
+        self.retransmit(context);
     }
 
-    /// The connection is gone, or could not be made, for a reason that is counted.
-    fn lost(&mut self, shared: &mut Shared, reason: Reason) {
-        let tally = &mut shared.tally.populations[usize::from(self.population)];
+    /// Handles the loss of the connection, or a failed attempt, and counts the reason.
+    fn lost(&mut self, context: &mut Context, reason: Reason) {
+        let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.outcome(reason);
         match self.phase {
             Phase::Connecting | Phase::Greeting => {
                 tally.counters.connect_failed_total += 1;
-                shared.tally.targets.failed(self.target(shared));
+                context.tally.targets.failed(self.target(context));
             }
             _ => {
                 tally.counters.disconnected_total += 1;
-                self.expect_will(shared, Death::Noticed);
+                self.expect_will(context, Death::Noticed);
             }
         }
         if let Phase::Leaving(then) = self.phase {
-            return self.gone(shared, then);
+            return self.gone(context, then);
         }
-        let reconnect = shared.setup.plan.populations[self.population()].reconnect;
+        let reconnect = context.setup.plan.populations[self.population()].reconnect;
         let next = if reconnect.is_some() { Phase::Waiting } else { Phase::GaveUp };
-        self.leave_phase(shared, next);
-        self.close(shared);
+        self.leave_phase(context, next);
+        self.close(context);
         self.failures = self.failures.saturating_add(1);
         if let Some(reconnect) = reconnect {
-            self.deadline_ns = shared.now_ns + self.back_off_ns(shared, reconnect);
+            self.deadline_ns = context.now_ns + self.back_off_ns(context, reconnect);
         }
     }
 
-    /// Half the doubled wait for certain, the other half at random, so that clients lost together
-    /// do not come back together.
-    fn back_off_ns(&self, shared: &Shared, reconnect: plan::Reconnect) -> u64 {
+    /// Wait before the next attempt: half the doubled wait plus a random part of the other half, so
+    /// that clients lost together do not return together.
+    fn back_off_ns(&self, context: &Context, reconnect: plan::Reconnect) -> u64 {
         let doublings = u32::from(self.failures - 1).min(32);
         let wait_ns = reconnect.min_ns.saturating_mul(1 << doublings).min(reconnect.max_ns);
-        let random = Random::new(shared.setup.plan.seed, u64::from(self.index)).of(shared.now_ns);
+        let random = Random::new(context.setup.plan.seed, u64::from(self.index)).of(context.now_ns);
         wait_ns / 2 + (random.unit() * (wait_ns / 2) as f64) as u64
     }
 
-    /// Goes to another phase, keeping the gauges true.
-    fn leave_phase(&mut self, shared: &mut Shared, next: Phase) {
+    /// Enters another phase and updates the gauges.
+    fn leave_phase(&mut self, context: &mut Context, next: Phase) {
         if self.phase.is_accepted() && !next.is_accepted() {
-            shared.tally.targets.gone(self.target(shared));
+            context.tally.targets.gone(self.target(context));
         }
-        let gauges = &mut shared.tally.populations[usize::from(self.population)].gauges;
+        let gauges = &mut context.tally.populations[usize::from(self.population)].gauges;
         if matches!(self.phase, Phase::Connecting | Phase::Greeting | Phase::Subscribing) {
-            shared.underway -= 1;
+            context.underway -= 1;
         }
         gauges.connected -= u64::from(self.phase.is_accepted() && !next.is_accepted());
         gauges.ready -= u64::from(self.phase == Phase::Ready);
         gauges.ready += u64::from(next == Phase::Ready);
-        gauges.away -= u64::from(self.phase == Phase::Away);
-        gauges.away += u64::from(next == Phase::Away);
-        shared.leaving -= u32::from(self.phase.is_leaving());
-        shared.leaving += u32::from(next.is_leaving());
+        gauges.offline -= u64::from(self.phase == Phase::Offline);
+        gauges.offline += u64::from(next == Phase::Offline);
+        context.leaving -= u32::from(self.phase.is_leaving());
+        context.leaving += u32::from(next.is_leaving());
         if next.is_gone() {
-            gauges.stalled -= u64::from(shared.stalls.forget(self.index));
+            gauges.stalled -= u64::from(context.stalls.forget(self.index));
         }
-        let gave_up = &mut shared.gave_up[usize::from(self.population)];
+        let gave_up = &mut context.gave_up[usize::from(self.population)];
         *gave_up -= u32::from(self.phase == Phase::GaveUp);
         *gave_up += u32::from(next == Phase::GaveUp);
         if next == Phase::GaveUp {
-            shared.lifetimes.forget(self.population(), self.local);
+            context.lifetimes.forget(self.population(), self.local);
         }
         self.phase = next;
         self.retime = true;
     }
 
-    /// Drops the socket and what belongs to it.
-    fn close(&mut self, shared: &mut Shared) {
+    /// Drops the socket and the buffers of the connection.
+    fn close(&mut self, context: &mut Context) {
         self.stream = None;
         self.unread = Vec::new();
         self.paused = false;
         self.next_due_ns = u64::MAX;
-        if let Some(unsent) = self.unsent.take()
-            && self.session.mqtt().is_some()
-        {
-            let dropped = unsent.messages(shared.version(self.population()));
-            shared.tally.populations[self.population()].counters.unsent_dropped_total += dropped;
+        let population = &context.setup.plan.populations[usize::from(self.population)];
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        if let Some(unsent) = self.unsent.take() {
+            tally.counters.unsent_dropped_total += unsent.messages(population);
         }
-        let keep = !shared.setup.plan.populations[self.population()].clean_session;
-        let dropped = self.session.connection_lost(keep) as u64;
+        let dropped = self.session.lost(population) as u64;
         if dropped > 0 {
             self.publications.iter_mut().for_each(Progress::forget_in_flight);
-            let tally = &mut shared.tally.populations[self.population()];
             tally.counters.abandoned_total += dropped;
             tally.gauges.in_flight -= dropped;
         }
     }
 
-    /// Writes `shared.out` and leaves it empty; what the socket does not take is kept.
-    fn flush(&mut self, shared: &mut Shared) {
-        if shared.out.is_empty() {
+    /// Writes `context.out` and leaves it empty. Keeps the bytes for which the socket has no room.
+    fn flush(&mut self, context: &mut Context) {
+        if context.out.is_empty() {
             return;
         }
-        let mut out = std::mem::take(&mut shared.out);
-        self.session.note_sent(shared.now_ns);
+        let mut out = std::mem::take(&mut context.out);
+        self.session.note_sent(context.now_ns);
         match &mut self.unsent {
-            Some(unsent) => unsent.extend(shared.version(usize::from(self.population)), &out),
-            None => self.write(shared, &out),
+            Some(unsent) => {
+                let population = &context.setup.plan.populations[usize::from(self.population)];
+                unsent.extend(population, &out);
+            }
+            None => self.write(context, &out),
         }
         out.clear();
-        shared.out = out;
+        context.out = out;
     }
 
-    fn write(&mut self, shared: &mut Shared, packets: &[u8]) {
-        let (count, lost) = self.send(shared, packets);
+    fn write(&mut self, context: &mut Context, packets: &[u8]) {
+        let (count, lost) = self.send(context, packets);
         if count < packets.len() && self.stream.is_some() {
             self.unsent = Some(Box::new(Unsent::new(packets, count)));
         }
         if let Some(reason) = lost {
-            self.lost(shared, reason);
+            self.lost(context, reason);
         }
     }
 
-    /// Writes what was kept.
-    fn write_rest(&mut self, shared: &mut Shared, mut unsent: Box<Unsent>) {
-        let (count, lost) = self.send(shared, unsent.rest());
+    /// Writes the bytes that were kept.
+    fn write_rest(&mut self, context: &mut Context, mut unsent: Box<Unsent>) {
+        let (count, lost) = self.send(context, unsent.rest());
         unsent.advance(count);
         if count > 0 {
             // A PINGREQ may still wait behind the rest, and the peer reads.
-            self.session.note_heard();
+            self.session.note_receipt();
         }
         if !unsent.rest().is_empty() {
             self.unsent = Some(unsent);
         }
         match lost {
-            Some(reason) => self.lost(shared, reason),
-            None if self.phase.is_leaving() => self.leave_on(shared),
+            Some(reason) => self.lost(context, reason),
+            None if self.phase.is_leaving() => self.leave_on(context),
             None if self.unsent.is_none() => {
-                self.free_since_ns = shared.now_ns;
-                self.publish_due(shared);
+                self.free_since_ns = context.now_ns;
+                self.publish_due(context);
             }
             None => {}
         }
     }
 
-    /// Writes as far as the socket takes it; returns how many bytes that were, and why the
-    /// connection is to be given up, if it is.
-    fn send(&mut self, shared: &mut Shared, bytes: &[u8]) -> (usize, Option<Reason>) {
-        let counters = &mut shared.tally.populations[usize::from(self.population)].counters;
+    /// Writes until the socket has no room. Returns the number of bytes written, and the reason if
+    /// the connection has failed.
+    fn send(&mut self, context: &mut Context, bytes: &[u8]) -> (usize, Option<Reason>) {
+        let counters = &mut context.tally.populations[usize::from(self.population)].counters;
         let connecting = !self.phase.is_accepted();
         let mut sent = 0;
         while let (Some(stream), true) = (&mut self.stream, sent < bytes.len()) {
-            match stream.write(&bytes[sent..], connecting) {
+            match stream.write(&bytes[sent..], connecting, &mut context.framing) {
                 Ok(count) => {
                     counters.bytes_sent_total += count as u64;
                     sent += count;
@@ -491,27 +544,41 @@ impl Client {
         (sent, None)
     }
 
-    fn route(&self, shared: &Shared) -> Route {
-        let setup = &shared.setup;
+    fn route(&self, context: &Context) -> Route {
+        let setup = &context.setup;
         let sources = &setup.sources;
         let turn = self.local as usize / setup.plan.populations[self.population()].at.count;
         let rate = setup.plan.populations[self.population()].read_rate_per_s;
         let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
         Route {
-            target: setup.targets[self.target(shared)],
+            target: setup.targets[self.target(context)],
             source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
             receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
         }
     }
 
-    /// Its index in its population over all agents.
-    fn global(&self, shared: &Shared) -> u32 {
-        shared.setup.shard.global(self.local)
+    /// Adds the deliveries of the client's will, if the client has one, to those expected.
+    fn expect_will(&self, context: &mut Context, death: Death) {
+        let client = (self.population(), self.global(context));
+        let Context { setup, tally, expectations, now_ns, .. } = context;
+        expectations.expect_will(setup, tally, client, (death, *now_ns));
     }
 
-    /// Index of its target.
-    fn target(&self, shared: &Shared) -> usize {
-        let (plan, population) = (&shared.setup.plan, self.population());
-        plan.populations[population].at.target(plan.seed, population, self.global(shared))
+    /// Index in the population over all agents.
+    fn global(&self, context: &Context) -> u32 {
+        context.setup.shard.global(self.local)
     }
+
+    /// Index of the target.
+    fn target(&self, context: &Context) -> usize {
+        let (plan, population) = (&context.setup.plan, self.population());
+        plan.populations[population].at.target(plan.seed, population, self.global(context))
+    }
+}
+
+/// A client as its protocol sees it.
+fn identity_of<'a>(client: &Client, setup: &'a Setup) -> Identity<'a> {
+    let population: &Population = &setup.plan.populations[client.population()];
+    let n = population.first + u64::from(setup.shard.global(client.local));
+    Identity { population, n }
 }

@@ -3,19 +3,16 @@
 //! can put a simulated machine in virtual time in its place; a release build has the one variant,
 //! which costs nothing.
 
-use std::io::{self, Read, Write};
-use std::time::Duration;
+use std::io;
 
-use agent::clock::{self, Alarm};
+use agent::clock;
+use agent::wait::Wait;
 use mio::net::TcpStream;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Token, Waker};
 use plan::Reason;
 
-use crate::socket::{self, Route};
+use crate::transport::tcp::{self, Route, Socket};
 
-const ALARM: Token = Token(usize::MAX - 1);
-const COMMAND: Token = Token(usize::MAX - 2);
 /// Events taken from the kernel at once.
 const EVENTS: usize = 1024;
 
@@ -28,19 +25,9 @@ pub enum Host {
     Simulated(crate::simulation::Host),
 }
 
-/// A connection in TCP.
-pub enum Socket {
-    /// The kernel's.
-    Tcp(TcpStream),
-    /// A simulated one.
-    #[cfg(test)]
-    Simulated(crate::simulation::Socket),
-}
-
 /// The kernel's poll, timer and clock.
 pub struct Machine {
-    poll: Poll,
-    alarm: Alarm,
+    wait: Wait,
     events: Events,
 }
 
@@ -63,13 +50,9 @@ impl Host {
     /// # Errors
     /// The kernel's, when it has no descriptors left for the poll and the timer.
     pub fn machine() -> io::Result<(Self, Waker)> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), COMMAND)?;
-        let alarm = Alarm::new()?;
-        let mut source = SourceFd(&alarm.descriptor());
-        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
+        let (wait, waker) = Wait::new()?;
         let events = Events::with_capacity(EVENTS);
-        Ok((Self::Machine(Machine { poll, alarm, events }), waker))
+        Ok((Self::Machine(Machine { wait, events }), waker))
     }
 
     /// The present, in nanoseconds of the reference clock; it never runs backwards.
@@ -113,79 +96,21 @@ impl Host {
 
 impl Machine {
     fn open(&self, route: &Route, client: u32) -> Result<TcpStream, Reason> {
-        let mut stream = socket::open(route)?;
+        let mut stream = tcp::open(route)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered =
-            self.poll.registry().register(&mut stream, Token(client as usize), interest);
-        registered.map(|()| stream).map_err(|error| socket::reason(&error, true))
+            self.wait.registry().register(&mut stream, Token(client as usize), interest);
+        registered.map(|()| stream).map_err(|error| tcp::reason(&error, true))
     }
 
     fn wait(&mut self, until_ns: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
-        let timeout = if until_ns <= clock::now_ns() {
-            Some(Duration::ZERO)
-        } else {
-            self.alarm.set(until_ns)?;
-            None
-        };
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        let sockets = self.events.iter().filter(|event| event.token() < COMMAND);
+        let sockets = self.wait.until(until_ns, &mut self.events)?;
         ready.extend(sockets.map(|event| Ready {
             client: event.token().0,
             readable: event.is_readable(),
             writable: event.is_writable(),
             ended: event.is_read_closed(),
         }));
-        Ok(())
-    }
-}
-
-impl Socket {
-    /// Makes the close a reset, without waiting for bytes that are not sent.
-    pub fn reset_on_close(&self) {
-        match self {
-            Self::Tcp(stream) => socket::reset_on_close(stream),
-            // A simulated close and a reset differ in nothing but the DISCONNECT.
-            #[cfg(test)]
-            Self::Simulated(_) => {}
-        }
-    }
-
-    /// Has the kernel delay its acknowledgements from now on.
-    pub fn delay_acks(&self) {
-        match self {
-            Self::Tcp(stream) => socket::delay_acks(stream),
-            // A simulated network has no acknowledgements.
-            #[cfg(test)]
-            Self::Simulated(_) => {}
-        }
-    }
-}
-
-impl Read for Socket {
-    #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            #[cfg(test)]
-            Self::Simulated(socket) => socket.read(buffer),
-        }
-    }
-}
-
-impl Write for Socket {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            #[cfg(test)]
-            Self::Simulated(socket) => socket.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -1,43 +1,89 @@
-//! `pubstorm-engine`: one agent. The plan and commands come in on stdin, snapshots go out on
-//! stdout as lines of JSON, logs go to stderr. When stdin closes, every client is disconnected and
-//! the process ends, so no engine outlives its conductor.
+//! `pubstorm-engine`: one agent. Reads the plan and commands from stdin, writes snapshots to stdout
+//! as lines of JSON, and logs to stderr. When stdin closes, the agent disconnects every client and
+//! ends.
 
-mod arguments;
-mod balance;
-mod changes;
 mod client;
+mod context;
 mod event_loop;
-mod exchange;
+mod expectations;
 mod host;
-mod lifetimes;
-mod pause;
-mod read_rate;
+mod protocol;
 mod setup;
-mod shared;
 #[cfg(test)]
 mod simulation;
-mod sink;
-mod socket;
-mod stage;
-mod stalls;
-mod stream;
-mod tls;
-mod wheel;
+mod transport;
+
+mod schedule {
+    //! Instants at which clients act: stages and their changes, session lifetimes, timers.
+
+    pub mod changes;
+    pub mod coalescing;
+    pub mod lifetimes;
+    pub mod publishing;
+    pub mod read_rate;
+    pub mod stage;
+    pub mod wheel;
+}
 
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::time::Duration;
 
-use agent::{clock, ledger, pipes, process, tally};
+use agent::clock::exchange::{self, ExchangeError, follower, reference};
+use agent::lease::Lease;
+use agent::process::whole_number;
+use agent::{clock, pipes, process};
 use anyhow::Result;
-use plan::{Bye, Hello, Plan, PlanError};
+use clap::Parser;
+use plan::{Hello, INCARNATIONS, OfferedLoad, Plan, PlanError, Shard};
 
-use arguments::{Part, Role};
 use event_loop::EventLoop;
-use exchange::{ExchangeError, follower, reference};
 use host::Host;
-use setup::{Setup, SetupError};
+use setup::{Part, Setup, SetupError};
+
+/// Plays one agent's share of a plan. Reads the plan (one line of JSON), then commands, from stdin;
+/// writes snapshots to stdout.
+#[derive(Parser)]
+#[command(version, after_help = "The formats are those of contract/ in Pubstorm's repository.")]
+struct Arguments {
+    /// Share of the clients to play
+    #[arg(long, value_name = "INDEX/COUNT", default_value_t = Shard::WHOLE)]
+    shard: Shard,
+    /// Number of this agent among all engines of the run [default: that of its share]
+    #[arg(long, value_name = "INDEX/COUNT")]
+    agent: Option<Shard>,
+    /// Indices of the populations to play [default: all]
+    #[arg(long, value_name = "INDEX,...", value_delimiter = ',',
+          value_parser = whole_number::<usize>)]
+    populations: Option<Vec<usize>>,
+    /// Number of agents that played this share before and failed
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = incarnation)]
+    incarnation: u32,
+    /// Ends the agent when nothing arrives on stdin for SECONDS [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    lease: Option<Lease>,
+    /// Takes the time from a reference clock over UDP; the key of the run is in PUBSTORM_CLOCK_KEY
+    /// [default: the time of this host]
+    #[arg(long, value_name = "HOST:PORT")]
+    reference: Option<String>,
+    /// Answers as the reference clock of a run instead
+    #[arg(long, conflicts_with = "sink")]
+    clock: bool,
+    /// Address where the reference clock answers; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Answers and discards everything instead, as a peer to calibrate against
+    #[arg(long)]
+    sink: bool,
+    /// Prints the load that the plan on stdin offers, as a line of JSON, and ends
+    #[arg(long, conflicts_with_all = ["clock", "sink"])]
+    explain: bool,
+}
+
+fn incarnation(text: &str) -> Result<u32, String> {
+    let found = text.parse().ok().filter(|found| *found < INCARNATIONS);
+    found.ok_or_else(|| format!("allowed are 0 to {}", INCARNATIONS - 1))
+}
 
 fn main() -> ExitCode {
     let code = process::end(run(), hint);
@@ -55,37 +101,50 @@ fn hint(error: &anyhow::Error) -> &'static str {
     } else if is_short_of_threads(error) {
         "allow more threads: ulimit -u, or sysctl kernel.threads-max and kernel.pid_max"
     } else {
-        "pubstorm-engine --help tells what it reads"
+        "see pubstorm-engine --help"
     }
 }
 
-/// Whether the kernel had no thread left for this process.
+/// Returns `true` if the kernel had no thread left for this process.
 fn is_short_of_threads(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 fn run() -> Result<()> {
-    let Some(role) = arguments::read()? else { return Ok(()) };
+    let Some(arguments) = process::arguments::<Arguments>()? else { return Ok(()) };
     let descriptors = process::prepare()?;
-    exchange::misread_clock()?;
-    match role {
-        Role::Agent(part) => play(&part, descriptors),
-        Role::Clock { listen } => reference::run(&listen),
-        Role::Sink => sink::run(),
+    exchange::inject_clock_skew()?;
+    if arguments.clock {
+        reference::run(&arguments.listen)
+    } else if arguments.sink {
+        sink::run(0, Duration::ZERO, Ok).map(drop)
+    } else if arguments.explain {
+        explain()
+    } else {
+        play(arguments, descriptors)
     }
 }
 
+/// Prints the load that the plan on stdin offers.
+fn explain() -> Result<()> {
+    let plan = Plan::from_json(&pipes::read_plan(&Lease::new(None))?)?;
+    setup::bind_rows(&plan, Shard::WHOLE)?;
+    pipes::write_line(&OfferedLoad::of(&plan))
+}
+
 /// Plays one agent's share of the plan on stdin.
-fn play(part: &Part, descriptors: u64) -> Result<()> {
-    if let Some(address) = &part.reference {
+fn play(arguments: Arguments, descriptors: u64) -> Result<()> {
+    let Arguments { shard, incarnation, populations, .. } = arguments;
+    let agent = arguments.agent.unwrap_or(shard);
+    let lease = arguments.lease.unwrap_or_else(|| Lease::new(None));
+    if let Some(address) = &arguments.reference {
         follower::follow(address)?;
     }
-    let shard = part.shard;
-    let plan = Plan::from_json(&pipes::read_plan(&part.lease)?)?;
-    let setup = Setup::new(plan, shard, part.incarnation)?;
+    let plan = Plan::from_json(&pipes::read_plan(&lease)?)?;
+    let setup = Setup::new(plan, Part { shard, agent, populations }, incarnation)?;
     let hello = Hello {
-        agent: shard.index(),
-        agents: shard.count(),
+        agent: agent.index(),
+        agents: agent.count(),
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         descriptors,
@@ -95,17 +154,9 @@ fn play(part: &Part, descriptors: u64) -> Result<()> {
         clock: clock::take_state(),
     };
     pipes::write_line(&hello)?;
-    let (input_sender, inputs) = mpsc::channel();
-    let (snapshot_sender, snapshots) = mpsc::channel();
-    let (host, waker) = Host::machine()?;
-    let event_loop = EventLoop::new(setup, host, inputs, snapshot_sender);
-    let waker = Arc::new(waker);
-    let wake = move || waker.wake();
-    pipes::read_commands(&part.lease, input_sender.clone(), wake.clone())?;
-    let writer = pipes::write_snapshots(snapshots, input_sender, wake)?;
-    let snapshots = event_loop.run()?;
-    part.lease.check()?;
-    writer.join().ok();
-    pipes::write_line(&Bye { snapshots })?;
-    Ok(())
+    pipes::play(&lease, |inputs, snapshots| {
+        let (host, waker) = Host::machine()?;
+        let event_loop = EventLoop::new(setup, host, inputs, snapshots);
+        Ok((|| Ok(event_loop.run()?), move || waker.wake()))
+    })
 }

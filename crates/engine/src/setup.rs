@@ -1,55 +1,82 @@
-//! The plan made ready for one agent: which clients are its own, what they publish and to whom it
-//! goes, with all names resolved. Fixed before the loop starts; it knows no connection.
+//! The plan prepared for one agent: its clients, their publications and their targets, with all
+//! names resolved. Nothing changes after the start.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use agent::publication::{PublicationSetup, is_stamped_text, publications};
+use agent::address::resolve;
+use agent::clock;
+use agent::publication::{PublicationSetup, Sender, is_stamped_text, publications};
 use agent::rows::{self, RowsError};
 use plan::{Plan, Population, Shard, Stamp};
 
-use crate::clock;
-use crate::tls::{Tls, TlsError};
+use crate::protocol::Outgoing;
+use crate::transport::tls::{Tls, TlsError};
 
-/// What a plan asks for and this host does not have.
+/// Failure to prepare a plan on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A target whose name has no address.
     #[error("target {target}: {error}")]
     Unresolved {
-        /// Its name and port.
+        /// Name and port.
         target: String,
-        /// The resolver's word.
+        /// Error of the resolver.
         error: io::Error,
+    },
+    /// No such population.
+    #[error("--populations: found {found}, allowed are indices below {count}")]
+    NoPopulation {
+        /// Index found.
+        found: usize,
+        /// Number of populations.
+        count: usize,
     },
     /// A population whose templates have no values.
     #[error("population {population}: rows: {error}")]
     Rows {
-        /// Its name.
+        /// Name of the population.
         population: String,
-        /// Why.
+        /// Cause.
         error: RowsError,
     },
-    /// A population whose clients cannot be put under TLS.
+    /// A population whose clients cannot use TLS.
     #[error("population {population}: tls: {error}")]
     Tls {
-        /// Its name.
+        /// Name of the population.
         population: String,
-        /// Why.
+        /// Cause.
         error: TlsError,
     },
 }
 
-/// What an agent needs to know, none of which changes.
-pub struct Setup {
-    /// The plan as it came.
-    pub plan: Plan,
-    /// This agent's share.
+/// The part of a plan that one agent plays.
+pub struct Part {
+    /// Share of the clients of its populations.
     pub shard: Shard,
-    /// Which of the agents that play this share in turn it is, from 0: the next one starts when one
-    /// is lost.
+    /// Number of the agent among all engines.
+    pub agent: Shard,
+    /// Indices of its populations; `None`: all.
+    pub populations: Option<Vec<usize>>,
+}
+
+impl From<Shard> for Part {
+    fn from(shard: Shard) -> Self {
+        Self { shard, agent: shard, populations: None }
+    }
+}
+
+/// The plan prepared for one agent.
+pub struct Setup {
+    /// The plan.
+    pub plan: Plan,
+    /// This agent's share of the clients of its populations.
+    pub shard: Shard,
+    /// Number of the agent among all engines.
+    pub agent: Shard,
+    /// Number of agents that played this share before and failed.
     pub incarnation: u32,
-    /// Source addresses of its clients, in turn; empty: the host's choice.
+    /// Source addresses, used round-robin; empty: the host's choice.
     pub sources: Vec<IpAddr>,
     /// Address of each target.
     pub targets: Vec<SocketAddr>,
@@ -59,41 +86,57 @@ pub struct Setup {
     pub publisher_of: Vec<usize>,
     /// For each target the population that publishes there with ZeroMQ, if there is one.
     pub publisher_at: Vec<Option<usize>>,
-    /// Whether some payloads of text carry a stamp.
+    /// `true` if some payloads of text carry a stamp.
     pub stamps_text: bool,
-    /// What is to be added to an instant of the clock for nanoseconds since 1970.
+    /// Difference from an instant of the clock to nanoseconds since 1970.
     pub since_1970_ns: u64,
 }
 
 /// One population's share.
 pub struct PopulationSetup {
+    /// `true` if clients of it are played by this agent, and others of its share.
+    pub is_played: bool,
     /// Index of its first client in this agent.
     pub first_client: u32,
     /// Clients of it in this agent.
     pub share: u32,
-    /// How they connect to targets under TLS; `None` where there is no such target.
+    /// TLS of the clients; `None` if no target uses TLS.
     pub tls: Option<Tls>,
-    /// What each of them publishes.
+    /// Publications of each client.
     pub publications: Vec<PublicationSetup>,
 }
 
 impl SetupError {
-    /// What to do about it.
+    /// Advice for the user.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Unresolved { .. } => "check the target's name and this host's resolver",
+            Self::NoPopulation { .. } => "pubstorm starts this program with the right indices",
             Self::Rows { .. } => "pubstorm check looks at the file on the machine that it runs on",
             Self::Tls { error, .. } => error.hint(),
         }
     }
 }
 
+/// Reads the files of rows and gives the plan's templates the values of an agent's clients.
+pub fn bind_rows(plan: &Plan, shard: Shard) -> Result<(), SetupError> {
+    rows::bind(plan, shard).map_err(|(p, error)| {
+        let population = plan.populations[p].name.clone();
+        SetupError::Rows { population, error }
+    })
+}
+
 impl Setup {
-    /// Makes a plan ready for an agent.
+    /// Prepares a plan for an agent.
     ///
     /// # Errors
     /// [`SetupError`] names the target or the population, and what is wrong with it.
-    pub fn new(plan: Plan, shard: Shard, incarnation: u32) -> Result<Self, SetupError> {
+    pub fn new(plan: Plan, part: impl Into<Part>, incarnation: u32) -> Result<Self, SetupError> {
+        let Part { shard, agent, populations: own } = part.into();
+        let count = plan.populations.len();
+        if let Some(&found) = own.iter().flatten().find(|&&found| found >= count) {
+            return Err(SetupError::NoPopulation { found, count });
+        }
         let mut targets = Vec::new();
         for target in &plan.targets {
             let unresolved = |error| {
@@ -102,20 +145,20 @@ impl Setup {
             };
             targets.push(resolve((&*target.host, target.port)).map_err(unresolved)?);
         }
-        rows::bind(&plan).map_err(|(p, error)| {
-            let population = plan.populations[p].name.clone();
-            SetupError::Rows { population, error }
-        })?;
+        bind_rows(&plan, shard)?;
         let mut populations = Vec::new();
         let mut publisher_of = Vec::new();
         let mut first_client = 0;
         for (p, population) in plan.populations.iter().enumerate() {
-            let share = share(shard, population, population.clients);
+            let is_played = population.is_played_by_engines()
+                && own.as_ref().is_none_or(|own| own.contains(&p));
+            let share = if is_played { shard.share(population.clients) } else { 0 };
             let publications = publications(population, plan.seed, publisher_of.len());
             publisher_of.extend(publications.iter().map(|_| p));
-            let tls = Tls::new(&plan, p, shard)
+            let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
-            populations.push(PopulationSetup { first_client, share, tls, publications });
+            let ready = PopulationSetup { is_played, first_client, share, tls, publications };
+            populations.push(ready);
             first_client += share;
         }
         let stamps_text = plan
@@ -124,13 +167,16 @@ impl Setup {
             .flat_map(|p| &p.publications)
             .any(|p| is_stamped_text(&p.payload));
         let mut publisher_at = vec![None; targets.len()];
-        for (p, population) in plan.populations.iter().enumerate().filter(|(_, p)| p.is_told()) {
+        for (p, population) in
+            plan.populations.iter().enumerate().filter(|(_, p)| p.is_externally_published())
+        {
             publisher_at[population.at.first..][..population.at.count].fill(Some(p));
         }
         Ok(Self {
             sources: own_sources(&plan.sources),
             plan,
             shard,
+            agent,
             incarnation,
             targets,
             populations,
@@ -141,27 +187,40 @@ impl Setup {
         })
     }
 
-    /// How many of the first `clients` of a population this agent plays.
-    pub fn share(&self, population: usize, clients: u32) -> u32 {
-        share(self.shard, &self.plan.populations[population], clients)
+    /// A publication of a population, for messages of `sender`.
+    #[inline]
+    pub fn outgoing<'a>(
+        &'a self,
+        population: usize,
+        publication: usize,
+        sender: &'a Sender,
+    ) -> Outgoing<'a> {
+        let ready = &self.populations[population].publications[publication];
+        let population = &self.plan.populations[population];
+        let publication = &population.publications[publication];
+        Outgoing { population, publication, ready, sender }
     }
 
-    /// The population of MQTT whose unstamped publication has this topic, if there is one.
-    pub fn unstamped_publisher(&self, topic: &str) -> Option<usize> {
+    /// Number of the first `clients` of a population that this agent plays.
+    pub fn share(&self, population: usize, clients: u32) -> u32 {
+        if self.populations[population].is_played { self.shard.share(clients) } else { 0 }
+    }
+
+    /// The population whose unstamped publication has this topic, if population `to` can receive
+    /// it at this target. A ZeroMQ publisher sends to its own target only.
+    pub fn unstamped_publisher(&self, to: usize, target: usize, topic: &str) -> Option<usize> {
+        if self.plan.populations[to].speaks_zmtp() {
+            return self.publisher_at[target].filter(|&p| self.sends_unstamped(p, topic));
+        }
         let mqtt = |p: &usize| !self.plan.populations[*p].speaks_zmtp();
         (0..self.populations.len()).filter(mqtt).find(|&p| self.sends_unstamped(p, topic))
     }
 
-    /// The population whose clients have a will on this topic, if there is one.
-    pub fn owner_of_will(&self, topic: &str) -> Option<usize> {
-        let wills = self.plan.populations.iter().map(|population| population.will.as_ref());
-        wills.into_iter().position(|will| will.is_some_and(|will| will.topic.renders(topic)))
-    }
-
-    /// The population of ZeroMQ whose publisher at this target sends unstamped messages with this
-    /// topic, if there is one.
-    pub fn unstamped_sender(&self, target: usize, topic: &str) -> Option<usize> {
-        self.publisher_at[target].filter(|&p| self.sends_unstamped(p, topic))
+    /// The population whose clients have a will on this topic, if population `to` can receive it.
+    pub fn owner_of_will(&self, to: usize, topic: &str) -> Option<usize> {
+        self.plan.populations[to].mqtt()?;
+        let mut wills = self.plan.populations.iter().map(Population::will);
+        wills.position(|will| will.is_some_and(|will| will.topic.renders(topic)))
     }
 
     fn sends_unstamped(&self, population: usize, topic: &str) -> bool {
@@ -173,15 +232,23 @@ impl Setup {
 
     /// The stamp of a payload, if this run made it.
     #[inline]
-    pub fn stamp_of(&self, payload: &[u8]) -> Option<Stamp> {
+    fn stamp_of(&self, payload: &[u8]) -> Option<Stamp> {
         let is_ours = |stamp: &Stamp| stamp.run_tag == self.plan.run_tag;
         let first = Stamp::read(payload).filter(is_ours);
         let in_text = || self.stamps_text.then(|| Stamp::find(payload)).flatten();
         first.or_else(|| in_text().filter(is_ours))
     }
 
-    /// Longest time that timers wait for each other, in nanoseconds: short enough that no message
-    /// is left out as too late because of it.
+    /// The stamp of a payload and the index of the publishing population, if this run made it.
+    #[inline]
+    pub fn origin_of(&self, payload: &[u8]) -> Option<(Stamp, usize)> {
+        let stamp = self.stamp_of(payload)?;
+        let from = *self.publisher_of.get(usize::from(stamp.stream.publication))?;
+        Some((stamp, from))
+    }
+
+    /// Longest time of timer coalescing, in nanoseconds: short enough that no message is skipped as
+    /// too late because of it.
     pub fn coalescing_ns(&self) -> u64 {
         let publications = self.populations.iter().flat_map(|p| &p.publications);
         let skipping = publications.filter(|p| p.skips_late).filter_map(|p| p.pacer.as_ref());
@@ -195,25 +262,12 @@ impl Setup {
     }
 }
 
-/// What other programs play is none of an engine's.
-fn share(shard: Shard, population: &Population, clients: u32) -> u32 {
-    if population.is_engines() { shard.share(clients) } else { 0 }
-}
-
-/// Those of a plan's source addresses that this host has; all, if it has none of them, so that the
-/// clients say why they cannot connect.
+/// Source addresses of a plan that this host has; all if the host has none of them, so that the
+/// clients report why they cannot connect.
 fn own_sources(sources: &[IpAddr]) -> Vec<IpAddr> {
     let is_own = |source: &IpAddr| UdpSocket::bind((*source, 0)).is_ok();
     let own: Vec<IpAddr> = sources.iter().copied().filter(is_own).collect();
     if own.is_empty() { sources.to_vec() } else { own }
-}
-
-/// The first IPv4 address of a name, else its first: a name such as `localhost` often has both, and
-/// brokers that listen on one only mostly listen on IPv4.
-pub fn resolve(address: impl ToSocketAddrs) -> io::Result<SocketAddr> {
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-    first.copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no address"))
 }
 
 #[cfg(test)]
@@ -230,11 +284,5 @@ mod tests {
         let foreign = addresses(&["203.0.113.1", "203.0.113.2"]);
         assert_eq!(own_sources(&foreign), foreign);
         assert_eq!(own_sources(&[]), addresses(&[]));
-    }
-
-    #[test]
-    fn a_name_with_both_kinds_of_address_resolves_to_ipv4() {
-        assert_eq!(resolve("localhost:1883").unwrap(), "127.0.0.1:1883".parse().unwrap());
-        assert_eq!(resolve(("::1", 1)).unwrap(), "[::1]:1".parse().unwrap());
     }
 }

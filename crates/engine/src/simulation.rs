@@ -9,7 +9,7 @@ mod host;
 mod network;
 mod outcomes;
 mod peer;
-mod plans;
+pub mod plans;
 mod scenes;
 mod weather;
 mod wire;
@@ -127,7 +127,7 @@ fn a_run_of_thirty_days_keeps_every_timer() {
     idle.lifetime = Some(Lifetime {
         min_ns: 30 * minute_ns,
         max_ns: 90 * minute_ns,
-        again_ns: Some(minute_ns),
+        offline_ns: Some(minute_ns),
     });
     plan.populations = vec![publisher, subscriber, idle];
     plan.populations.iter_mut().for_each(|population| population.keep_alive_s = 100);
@@ -141,7 +141,7 @@ fn a_run_of_thirty_days_keeps_every_timer() {
     let case = Case {
         plan,
         changes: Vec::new(),
-        unjudged: Vec::new(),
+        exclusions: Vec::new(),
         agents: 1,
         climate: Climate::Fair,
         weather,

@@ -1,6 +1,6 @@
 //! The real engine, as a process, against a scripted broker over TCP.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 #[path = "agent/acks.rs"]
 mod acks;
@@ -12,6 +12,8 @@ mod lease;
 mod lives;
 #[path = "agent/losses.rs"]
 mod losses;
+#[path = "agent/places.rs"]
+mod places;
 #[path = "agent/stalls.rs"]
 mod stalls;
 mod support;
@@ -75,14 +77,17 @@ fn every_message_of_every_qos_is_sent_acknowledged_and_received_once() {
 }
 
 #[test]
-fn a_stage_that_has_settled_is_told_at_once() {
+fn a_settled_stage_is_reported_at_once() {
     let broker = Scripted::start(Script::reliable);
     let mut plan = plan(broker.port, &[population("p", 20, json!({}))], &[connect(&[0])]);
     plan["snapshot_interval_ns"] = json!(20_000_000_000u64);
     let mut agent = Agent::start(&plan, "0/1");
     agent.stage(0);
-    let told = agent.totals.last.as_ref().map(|last| last.to_ns - last.from_ns);
-    assert!(told.is_some_and(|ns| ns < 10_000_000_000), "only at the interval: {told:?} ns");
+    let length_ns = agent.totals.last.as_ref().map(|last| last.to_ns - last.from_ns);
+    assert!(
+        length_ns.is_some_and(|ns| ns < 10_000_000_000),
+        "only at the interval: {length_ns:?} ns"
+    );
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn source_addresses_of_other_hosts_are_left_to_them() {
 }
 
 #[test]
-fn a_target_where_nothing_listens_is_tried_again_until_told_to_stop() {
+fn a_closed_target_is_retried_until_the_agent_stops() {
     let port = Scripted::start(Script::reliable).port;
     let populations = [population("p", 3, json!({}))];
     let mut agent = Agent::start(&plan(port, &populations, &[connect(&[0])]), "0/1");
@@ -173,7 +178,7 @@ fn a_persistent_session_sends_again_what_was_not_acknowledged() {
     let populations = [population(
         "p",
         1,
-        json!({"clean_session": false, "publications": [publication("t", 1, 5)]}),
+        json!({"protocol": {"clean_session": false}, "publications": [publication("t", 1, 5)]}),
     )];
     let stages = [connect(&[0]), publish(&[0], 100)];
     let mut agent = Agent::start(&plan(broker.port, &populations, &stages), "0/1");
@@ -299,7 +304,7 @@ fn what_cannot_be_sent_before_the_stage_closes_is_skipped() {
 fn closing_stdin_disconnects_every_client_and_ends_the_engine() {
     let broker = Scripted::start(Script::reliable);
     let will = json!({"topic": "gone", "payload": "{n}", "qos": 0, "retain": false});
-    let populations = [population("p", 5, json!({"will": will}))];
+    let populations = [population("p", 5, json!({"protocol": {"will": will}}))];
     let mut agent = Agent::start(&plan(broker.port, &populations, &[connect(&[0])]), "0/1");
     agent.stage(0);
     let totals = agent.close();

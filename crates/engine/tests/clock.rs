@@ -1,7 +1,7 @@
-//! Engines whose clocks are wrong on purpose, and the reference clock, as processes over UDP on
-//! loopback. Clocks are compared within the bound that is told with them.
+//! Engines with an artificial clock error, and the reference clock, as processes over UDP on
+//! loopback. The tests compare clocks within the reported bound.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 #[path = "clock/packets.rs"]
 mod packets;
@@ -22,7 +22,7 @@ const KEY: (&str, &str) = ("PUBSTORM_CLOCK_KEY", KEY_DIGITS);
 const KEY_DIGITS: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeefF";
 const SKEW: &str = "PUBSTORM_CLOCK_SKEW";
 
-/// A reference clock that ends with its drop.
+/// A reference clock whose process ends on drop.
 struct Reference {
     process: Child,
     stdin: Option<ChildStdin>,
@@ -50,7 +50,7 @@ impl Reference {
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -78,7 +78,7 @@ fn idle() -> Value {
     plan(1, &[], &[])
 }
 
-/// What the agent said last of its clock.
+/// Last state of the clock that the agent has reported.
 fn clock(agent: &Agent) -> ClockState {
     agent.totals.last.as_ref().map_or(agent.hello.clock, |last| last.clock).unwrap()
 }
@@ -88,12 +88,12 @@ fn next_snapshot(agent: &mut Agent) {
     agent.read_until(|_, totals| totals.snapshots > seen);
 }
 
-/// Whether a lead is as it ought to be.
+/// Asserts that the reported lead includes the true lead.
 fn assert_lead(state: ClockState, true_ns: i64) {
     assert!(state.offset_ns.abs_diff(true_ns) <= state.bound_ns, "{state:?}, true is {true_ns}");
 }
 
-/// The failure line of a process that cannot go on.
+/// Failure line of a process that cannot continue.
 fn failure(mut process: Child) -> Failure {
     process.stdin.take();
     let mut said = String::new();
@@ -137,7 +137,7 @@ fn a_clock_that_drifts_is_kept_right_within_the_bound() {
         let mut last = first;
         while last.exchanges_total < 60 {
             let (last_ns, now) = sample(&mut agent);
-            // The clock was read within a moment before the line came.
+            // The agent has read the clock shortly before the line arrived.
             let moment_ns = last_ns.1 - last_ns.0 + first_ns.1 - first_ns.0;
             let gained = |ns: u64| i128::from(ns) * i128::from(rate_ppb) / 1_000_000_000;
             let found_ns = i128::from(first.offset_ns - now.offset_ns);
@@ -149,7 +149,8 @@ fn a_clock_that_drifts_is_kept_right_within_the_bound() {
     }
 }
 
-/// Reads a snapshot: between which two instants its clock was looked at, and what it is.
+/// Reads a snapshot: the two instants between which the agent read its clock, and the state of the
+/// clock.
 fn sample(agent: &mut Agent) -> ((u64, u64), ClockState) {
     let before_ns = agent.totals.last.as_ref().map_or(0, |last| last.to_ns);
     next_snapshot(agent);
@@ -240,7 +241,7 @@ fn an_engine_goes_on_without_the_reference_and_knows_ever_less() {
     next_snapshot(&mut agent);
     reference.stdin.take();
     assert!(reference.process.wait().unwrap().success(), "it ends with its stdin");
-    // What was under way may still count.
+    // Messages in transit may still count.
     next_snapshot(&mut agent);
     let mut before = clock(&agent);
     let mut grown = 0;
@@ -255,7 +256,7 @@ fn an_engine_goes_on_without_the_reference_and_knows_ever_less() {
 }
 
 #[test]
-fn nobody_who_answers_is_a_failure_that_names_the_address() {
+fn a_silent_reference_clock_is_a_failure_that_names_the_address() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let other_key = ("PUBSTORM_CLOCK_KEY", "ab".repeat(32));
@@ -299,7 +300,7 @@ fn what_is_no_key_skew_or_address_is_named() {
 #[test]
 fn the_key_is_in_nothing_that_is_said() {
     let mut process = spawn_with(&["--reference", "127.0.0.1:9", "--nonsense"], &[KEY]);
-    // It refuses its arguments without reading.
+    // The process refuses its arguments without reading stdin.
     let _ = process.stdin.take().unwrap().write_all(b"{}\n");
     let said = failure(process);
     assert!(!said.message.contains(KEY_DIGITS) && !said.hint.contains(KEY_DIGITS));

@@ -1,6 +1,6 @@
-//! The null sink as a process, spoken to in bytes.
+//! The null sink as a process, driven with bytes.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use websocket::upgrade::{Key, Request, read_answer};
+use websocket::{Keys, Session};
 
 struct Sink {
     process: Child,
@@ -42,7 +44,7 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -82,6 +84,36 @@ fn it_hands_messages_to_all_that_subscribed_in_pieces_too() {
     for subscriber in [&mut one, &mut other] {
         assert_eq!(read(subscriber, 7), *b"\x30\x05\x00\x01tab");
     }
+}
+
+#[test]
+fn it_answers_over_websocket_too_and_forwards_to_both_kinds_of_peers() {
+    let sink = Sink::start();
+    let mut plain = sink.connect();
+    plain.write_all(b"\x82\x06\x00\x01\x00\x01x\x01").unwrap();
+    assert_eq!(read(&mut plain, 5), [0x90, 3, 0, 1, 1]);
+    let mut framed = TcpStream::connect(("127.0.0.1", sink.port)).unwrap();
+    framed.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (key, mut request) = (Key::new([7; 16]), Vec::new());
+    Request { host: "h", path: "/", headers: &[] }.write(&key, &mut request);
+    framed.write_all(&request).unwrap();
+    let mut answer = Vec::new();
+    while read_answer(&answer, &key).unwrap().is_none() {
+        answer.extend(read(&mut framed, 1));
+    }
+    let (mut session, mut keys) = (Session::<false>::default(), Keys::new(1));
+    let mut send = |packets: &[u8]| {
+        let mut frame = Vec::new();
+        session.frame(packets, &mut keys, &mut frame);
+        assert_eq!(session.note_written(frame.len()), packets.len());
+        frame
+    };
+    // Two packets in one frame, and one packet in two frames.
+    framed.write_all(&send(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01c\xc0\x00")).unwrap();
+    assert_eq!(read(&mut framed, 8), [0x82, 6, 0x20, 2, 0, 0, 0xd0, 0]);
+    framed.write_all(&send(b"\x30\x05\x00")).unwrap();
+    framed.write_all(&send(b"\x01tab")).unwrap();
+    assert_eq!(read(&mut plain, 7), *b"\x30\x05\x00\x01tab");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The real engine under TLS against a scripted broker that speaks OpenSSL.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 #![expect(clippy::needless_pass_by_value, reason = "JSON values are written where they are used")]
 
 mod support;
@@ -16,7 +16,7 @@ use testkit::Script;
 
 const VERSIONS: [&str; 2] = ["1.2", "1.3"];
 
-/// TLS of a population; `fields` replaces what is given.
+/// TLS settings of a population; `fields` replaces default fields.
 fn tls(fields: Value) -> Value {
     let mut tls = json!({
         "ca": null, "verify": true, "server_name": null, "certificate": null, "key": null,
@@ -27,7 +27,8 @@ fn tls(fields: Value) -> Value {
     tls
 }
 
-/// A plan of one population under TLS that connects, and publishes for a time if it has what.
+/// A plan of one population under TLS: connects, and publishes for a time if the population has
+/// publications.
 fn plan(port: u16, population: Value) -> Value {
     let stages = [connect(), publish(200)];
     let mut plan = support::plan(port, &[population], &stages);
@@ -45,7 +46,7 @@ fn publish(ms: u64) -> Value {
     json!({"name": "publish", "action": action, "populations": [0]})
 }
 
-/// A server that writes from where it likes, as the scripted broker does.
+/// A server that may retry a write from another buffer, as the scripted broker does.
 fn builder() -> SslContextBuilder {
     let mut builder = SslContext::builder(SslMethod::tls_server()).unwrap();
     builder.set_mode(SslMode::ENABLE_PARTIAL_WRITE | SslMode::ACCEPT_MOVING_WRITE_BUFFER);
@@ -60,7 +61,7 @@ fn server(issued: &Issued) -> SslContextBuilder {
     builder
 }
 
-/// A server that knows the key `0a0b` of `device-0`, `0c0d` of `device-1` and so on.
+/// A server with the key `0a0b` of `device-0`, `0c0d` of `device-1` and so on.
 fn psk_server() -> SslContext {
     let mut builder = builder();
     builder.set_psk_server_callback(|_, identity, key| {
@@ -83,7 +84,8 @@ fn lone(fields: Value, tls: Value) -> Value {
     population
 }
 
-/// What connecting once comes to: how many connected, and the outcomes of the others.
+/// Result of one connection attempt of each client: number of connected clients, and problems of
+/// the others.
 fn outcome(port: u16, population: Value) -> (u64, Vec<(Reason, u64)>) {
     let mut agent = Agent::start(&plan(port, population), "0/1");
     agent.stage(0);
@@ -366,7 +368,7 @@ fn a_shard_needs_only_its_own_identities() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_told_at_the_start() {
+fn unusable_files_are_reported_at_the_start() {
     let (folder, authority) = (Folder::new(), Authority::new("test"));
     let [one, two] = ["one", "two"].map(|name| authority.issue(name, (0, 1)));
     let certificate = folder.write("one.crt", one.certificate_pem());

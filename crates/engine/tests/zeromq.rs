@@ -1,6 +1,6 @@
 //! The real engine, as a process, as subscribers of real libzmq.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -24,10 +24,10 @@ fn agent(port: u16, populations: &[Value]) -> Agent {
     Agent::start(&plan(port, populations, &stages()), "0/1")
 }
 
-/// Closes the stage as the conductor does, and reads until all that came has been counted: so many
-/// deliveries to the subscribers.
+/// Closes the stage as the controller does, and reads until `received` deliveries to the
+/// subscribers are counted.
 fn close(agent: &mut Agent, feed: &Feed, received: i64) {
-    agent.send(&Command::Close { sent: feed.told() });
+    agent.send(&Command::Close { sent: feed.totals() });
     agent.read_until(|snapshot, totals| {
         snapshot.settled && totals.flow(0, 1).received_total == received
     });
@@ -38,7 +38,7 @@ fn count(totals: &Totals, reason: Reason) -> u64 {
 }
 
 #[test]
-fn every_message_reaches_every_subscriber_and_is_owed_to_it() {
+fn every_message_reaches_every_subscriber_and_is_expected() {
     let context = zmq::Context::new();
     let mut publisher = Feed::start(&context, 0);
     let mut agent = agent(publisher.port, &[feed("", 32), subscribers(30)]);
@@ -48,10 +48,10 @@ fn every_message_reaches_every_subscriber_and_is_owed_to_it() {
     publisher.send(5000);
     agent.read_until(|_, totals| totals.flow(0, 1).received_total == 150_000);
     let settled = agent.totals.last.as_ref().map(|last| last.settled);
-    assert_eq!(settled, Some(false), "the engine waits to be told what was sent");
+    assert_eq!(settled, Some(false), "the agent waits for the number of published messages");
     close(&mut agent, &publisher, 150_000);
-    // The same total again owes nothing more.
-    agent.send(&Command::Close { sent: publisher.told() });
+    // The same total again adds no expected deliveries.
+    agent.send(&Command::Close { sent: publisher.totals() });
     let totals = agent.stop();
     let flow = totals.flow(0, 1);
     assert_eq!((flow.expected_total, flow.missing_total), (150_000, 0));
@@ -73,7 +73,7 @@ fn a_subscriber_gets_what_it_asked_for_by_prefix() {
     agent.stage_until(1, |_, _| true);
     let topics: Vec<String> = (1..=12).map(|n| format!("s{n}")).collect();
     publisher.send_to(&topics.iter().map(String::as_str).collect::<Vec<_>>(), 1200);
-    // s1, s2, s3, s10, s11, s12 begin with what all ask for; each other one with what one does.
+    // All subscribers match s1, s2, s3, s10, s11 and s12; one subscriber matches each other topic.
     close(&mut agent, &publisher, 100 * (6 * 12 + 6));
     let totals = agent.stop();
     assert_eq!(totals.flow(0, 1).expected_total, 100 * (6 * 12 + 6));
@@ -81,7 +81,7 @@ fn a_subscriber_gets_what_it_asked_for_by_prefix() {
 }
 
 #[test]
-fn the_first_shard_owes_for_all_of_them() {
+fn the_first_shard_counts_the_expected_deliveries_of_all_shards() {
     let context = zmq::Context::new();
     let mut publisher = Feed::start(&context, 0);
     let plan = plan(publisher.port, &[feed("", 32), subscribers(5)], &stages());
@@ -115,10 +115,10 @@ fn many_subscribers_are_ready_before_the_first_message() {
 }
 
 #[test]
-fn who_comes_and_goes_is_owed_what_it_gets() {
+fn zeromq_subscribers_with_a_lifetime_are_excluded_from_loss() {
     let context = zmq::Context::new();
     let mut publisher = Feed::start(&context, 0);
-    let lifetime = json!({"min_ns": 20_000_000, "max_ns": 60_000_000, "again_ns": 0});
+    let lifetime = json!({"min_ns": 20_000_000, "max_ns": 60_000_000, "offline_ns": 0});
     let subscriptions = json!([{"filter": "", "qos": 0}]);
     let come_and_go =
         sockets("sub", 5, json!({"lifetime": lifetime, "subscriptions": subscriptions}));
@@ -130,7 +130,7 @@ fn who_comes_and_goes_is_owed_what_it_gets() {
         let snapshots = agent.totals.snapshots;
         agent.read_until(|_, totals| totals.snapshots > snapshots);
     }
-    agent.send(&Command::Close { sent: publisher.told() });
+    agent.send(&Command::Close { sent: publisher.totals() });
     agent.read_until(|snapshot, _| snapshot.settled);
     let totals = agent.stop();
     let flow = totals.flow(0, 1);
@@ -193,11 +193,13 @@ fn a_publisher_that_asks_for_a_password_lets_in_who_has_it() {
         socket.set_plain_server(true).unwrap();
         let publisher = Feed::bind(socket, "*");
         let security = if password.is_empty() { "null" } else { "plain" };
-        let zmq = json!({"high_water_mark": 1000, "io_threads": 1, "security": security});
         let subscribers = sockets(
             "sub",
             3,
-            json!({"zmq": zmq, "username": "user-{n}", "password": password, "reconnect": null}),
+            json!({
+                "protocol": {"security": security}, "username": "user-{n}", "password": password,
+                "reconnect": null,
+            }),
         );
         let mut agent = agent(publisher.port, &[feed("", 32), subscribers]);
         agent.stage(0);
@@ -230,13 +232,14 @@ fn what_a_slow_subscriber_makes_the_publisher_drop_is_missing() {
     agent.stage(0);
     agent.stage_until(1, |_, _| true);
     let mut sent = 0i64;
-    // In steps that queues of the fast ones hold, and more than those of the slow ones do.
+    // Each step fits the queues of the fast subscribers and exceeds the queues of the slow
+    // subscribers.
     while sent < 5000 {
         publisher.send(50);
         sent += 50;
         agent.read_until(|_, totals| totals.flow(0, 2).received_total >= 3 * sent);
     }
-    agent.send(&Command::Close { sent: publisher.told() });
+    agent.send(&Command::Close { sent: publisher.totals() });
     agent.read_until(|snapshot, _| snapshot.settled);
     let totals = agent.stop();
     let (slow, fast) = (totals.flow(0, 1), totals.flow(0, 2));
@@ -247,10 +250,9 @@ fn what_a_slow_subscriber_makes_the_publisher_drop_is_missing() {
 
 #[test]
 fn a_population_that_the_engine_cannot_play_is_refused_with_words() {
-    let zmq = json!({"high_water_mark": 0, "io_threads": 1, "security": "curve"});
     for (wrong, words) in [
-        (sockets("sub", 1, json!({"zmq": zmq})), "found curve"),
-        (population("sub", 1, json!({"player": "libzmq"})), "allowed is engine"),
+        (sockets("sub", 1, json!({"protocol": {"security": "curve"}})), "found curve"),
+        (population("sub", 1, json!({"protocol": {"player": "libzmq"}})), "unknown field `player`"),
     ] {
         let plan = plan(1, &[wrong], &[]);
         let (output, status) = Agent::output(&format!("{plan}\n"), "0/1");
@@ -258,7 +260,7 @@ fn a_population_that_the_engine_cannot_play_is_refused_with_words() {
     }
 }
 
-/// What asks libzmq's users for their password: `secret` (RFC 27/ZAP).
+/// Authentication of libzmq's users: accepts the password `secret` (RFC 27/ZAP).
 struct Gate(std::thread::JoinHandle<()>);
 
 impl Gate {
@@ -266,7 +268,7 @@ impl Gate {
         let socket = context.socket(zmq::REP).unwrap();
         socket.bind("inproc://zeromq.zap.01").unwrap();
         Self(std::thread::spawn(move || {
-            // It ends with its context.
+            // The thread ends with its context.
             while let Ok(request) = socket.recv_multipart(0) {
                 let known = request.get(7).is_some_and(|password| password == b"secret");
                 let status: &[u8] = if known { b"200" } else { b"400" };

@@ -1,12 +1,13 @@
 //! The MQTT client protocol without input or output: bytes in, bytes out, time as an argument.
 //!
-//! The crate owns two nouns. The *codec* turns bytes into [`Packet`]s and back, borrowing every
-//! string and payload. The [`Session`] is the protocol state of one simulated client: packet ids,
-//! messages in flight, keep-alive. Neither knows a socket, a clock, a thread or a file, so a whole
-//! session runs in a test in virtual time.
+//! The *codec* turns bytes into [`Packet`]s and back, borrowing every string and payload. The
+//! [`Session`] is the protocol state of one simulated client: packet ids, messages in flight,
+//! keep-alive. The crate uses no socket, clock, thread or file, so a test plays a whole session in
+//! virtual time.
 //!
-//! The protocol version is data: every function that differs between versions takes a
-//! [`Version`]. Clause numbers such as `[MQTT-3.3.1-2]` cite the OASIS standard MQTT 3.1.1.
+//! The protocol version is data: every function that differs between versions takes a [`Version`].
+//! Clause numbers such as `[MQTT-3.3.1-2]` cite the OASIS standard MQTT 3.1.1, those such as
+//! `[MQTT5-3.3.2-11]` the one of MQTT 5.
 //!
 //! ```
 //! use mqtt::{Connect, Decoded, Event, Packet, QoS, Session, Version, decode};
@@ -21,8 +22,8 @@
 //!     unreachable!()
 //! };
 //! let event = session.handle(Version::V311, &packet, &mut out).unwrap();
-//! assert_eq!(event, Event::Connected { session_present: false });
-//! assert_eq!(session.publish(QoS::AtLeastOnce, 7), Some(1));
+//! assert_eq!(event, Event::Connected { session_present: false, dropped: 0 });
+//! assert_eq!(session.publish(QoS::AtLeastOnce, 7), Ok(1));
 //! ```
 
 mod codec;
@@ -30,9 +31,12 @@ mod session;
 pub mod topic;
 
 pub use codec::{
-    ConnAck, Connect, DecodeError, Decoded, EncodeError, LEN_MAX, Packet, PacketId, PacketType,
-    Publish, PublishHeader, QoS, SubAck, Subscribe, SubscribeFilters, Unsubscribe,
-    UnsubscribeFilters, Version, Will, decode, encode_publish_header, encode_subscribe,
-    encode_unsubscribe,
+    Ack, ConnAck, Connect, DecodeError, Decoded, EncodeError, LEN_MAX, Packet, PacketId,
+    PacketType, Properties, Property, PropertyIter, PropertyList, Publish, PublishHeader, QoS,
+    ReasonCode, Reasoned, RetainHandling, SubAck, Subscribe, SubscribeFilters, SubscriptionOptions,
+    Unsubscribe, UnsubscribeFilters, Value, Version, Will, decode, encode_publish_header,
+    encode_subscribe, encode_unsubscribe,
 };
-pub use session::{Event, KeepAlive, ProtocolError, RequestError, Session};
+pub use session::{
+    Alias, Blocked, Event, KeepAlive, ProtocolError, RequestError, Session, Unsupported,
+};

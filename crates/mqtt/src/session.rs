@@ -1,40 +1,54 @@
 //! The protocol state of one simulated client: connection, packet ids, messages in flight in both
-//! directions, keep-alive. Payloads are not stored: a message in flight is a token from which the
-//! caller makes the same message again.
+//! directions, keep-alive. The session stores no payloads: the token of a message in flight lets
+//! the caller build the same message again.
 
 mod event;
 mod handle;
 mod in_flight;
 mod keep_alive;
+mod server;
 
 #[cfg(test)]
 mod tests;
 
-use crate::codec::{self, Connect, PacketId, PacketType, QoS, Version};
+use crate::codec::{
+    self, Connect, PacketId, PacketType, Properties, Property, QoS, Reasoned, SubscriptionOptions,
+    Version,
+};
 use in_flight::InFlight;
+use server::Server;
 
-pub use event::{Event, ProtocolError, RequestError};
+pub use event::{Blocked, Event, ProtocolError, RequestError};
 pub use keep_alive::KeepAlive;
+pub use server::{Alias, Unsupported};
 
-/// Packet identifiers there are: 1 to 65 535.
+/// Number of packet identifiers: 1 to 65 535.
 const PACKET_IDS: usize = 65_535;
 
-const _: () = assert!(size_of::<Session<[u64; 4]>>() <= 24, "windows 8, timer 8, id 2, states 4");
+const _: () = assert!(
+    size_of::<Session<[u64; 4]>>() <= 32,
+    "windows 8, server 8, timer 8, id 2, aliases 2, states 4"
+);
 
 /// The protocol state of one client. `T` is the token of a message in flight.
 ///
-/// An idle client, and one that uses QoS 0 only, has nothing on the heap.
+/// An idle client, or a client that uses QoS 0 only, has nothing on the heap. If a server of MQTT 5
+/// has set limits, the session has 24 bytes there.
 #[derive(Debug)]
 pub struct Session<T> {
     windows: Option<Box<Windows<T>>>,
-    /// Last packet sent, or the PINGREQ that waits for its answer; ns on the caller's clock.
+    /// Limits of a server of MQTT 5, and topic aliases.
+    server: Option<Box<Server>>,
+    /// Time of the last packet sent, or of the unanswered PINGREQ; ns on the caller's clock.
     timer_ns: u64,
     last_packet_id: PacketId,
+    /// Largest topic alias that the server may use.
+    aliases_max: u16,
     connection: Connection,
     clean_session: bool,
     awaiting_pong: bool,
-    /// The server has given a sign of life since the last PINGREQ.
-    heard: bool,
+    /// True if the server has sent bytes since the last PINGREQ.
+    received: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +58,22 @@ enum Connection {
     Up,
 }
 
-/// What only clients with something outstanding need.
+/// State that only clients with unanswered packets need.
 #[derive(Debug)]
 struct Windows<T> {
     /// Own QoS 1 and 2 messages that are not fully acknowledged, in the order of publishing.
     sent: InFlight<Outgoing<T>>,
     /// QoS 2 messages received but not released.
     received: InFlight<()>,
-    /// SUBSCRIBE and UNSUBSCRIBE without an answer: rarely more than one.
+    /// Unanswered SUBSCRIBE and UNSUBSCRIBE packets, rarely more than one.
     requests: Vec<Request>,
 }
 
-/// A SUBSCRIBE or UNSUBSCRIBE without an answer.
+/// An unanswered SUBSCRIBE or UNSUBSCRIBE.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     packet_id: PacketId,
-    /// Filters of a SUBSCRIBE; 0 for an UNSUBSCRIBE.
+    /// Number of filters of a SUBSCRIBE; 0 for an UNSUBSCRIBE.
     filters: u32,
 }
 
@@ -69,7 +83,7 @@ struct Outgoing<T> {
     awaits: Awaits,
 }
 
-/// Which acknowledgement an own message waits for: PUBACK, PUBREC or PUBCOMP.
+/// Acknowledgement that an own message waits for: PUBACK, PUBREC or PUBCOMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     Ack,
@@ -95,16 +109,18 @@ impl<T: Copy> Session<T> {
     pub const fn new() -> Self {
         Self {
             windows: None,
+            server: None,
             timer_ns: 0,
             last_packet_id: 0,
+            aliases_max: 0,
             connection: Connection::Lost,
             clean_session: true,
             awaiting_pong: false,
-            heard: false,
+            received: false,
         }
     }
 
-    /// Whether the server has accepted the connection and it is not lost or closed since.
+    /// Returns `true` from an accepting CONNACK until the connection is lost or closed.
     #[must_use]
     pub const fn is_connected(&self) -> bool {
         matches!(self.connection, Connection::Up)
@@ -116,54 +132,70 @@ impl<T: Copy> Session<T> {
         !matches!(self.connection, Connection::Lost)
     }
 
-    /// Own QoS 1 and 2 messages that are not fully acknowledged.
+    /// Number of own QoS 1 and 2 messages that are not fully acknowledged.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.windows.as_ref().map_or(0, |windows| windows.sent.len())
     }
 
-    /// Appends CONNECT; to be called once on every new network connection `[MQTT-3.1.0-1]`.
+    /// Returns true while a SUBSCRIBE or UNSUBSCRIBE is unanswered.
+    #[must_use]
+    pub fn awaits_requests(&self) -> bool {
+        self.windows.as_ref().is_some_and(|windows| !windows.requests.is_empty())
+    }
+
+    /// Appends CONNECT. Call this function once on every new network connection `[MQTT-3.1.0-1]`.
     ///
-    /// A clean session drops what an earlier one kept `[MQTT-3.1.2-6]`; returns how many messages
-    /// in flight that were.
+    /// A clean session drops the messages in flight of an earlier session `[MQTT-3.1.2-6]`. Returns
+    /// the number of messages dropped. A client without an identifier continues with the one that
+    /// the server has assigned (3.2.2.3.7 of MQTT 5).
     ///
     /// # Errors
-    /// [`codec::EncodeError`] of [`Connect::encode`]; the session and `out` are then as they were.
+    /// [`codec::EncodeError`] of [`Connect::encode`]; the session and `out` are then unchanged.
     pub fn connect(
         &mut self,
         version: Version,
         connect: &Connect<'_>,
         out: &mut Vec<u8>,
     ) -> Result<usize, codec::EncodeError> {
-        connect.encode(version, out)?;
+        let assigned = self.server.as_ref().and_then(|server| server.assigned_client_id());
+        match assigned.filter(|_| connect.client_id.is_empty()) {
+            Some(client_id) => Connect { client_id, ..*connect }.encode(version, out)?,
+            None => connect.encode(version, out)?,
+        }
         let dropped = self.connection_lost(!connect.clean_session);
+        let aliases_max = connect.properties.number(Property::TopicAliasMaximum);
+        self.aliases_max = aliases_max.unwrap_or(0) as u16;
         self.connection = Connection::AwaitingConnAck;
         self.clean_session = connect.clean_session;
         Ok(dropped)
     }
 
-    /// Appends one SUBSCRIBE with all `filters` and returns its packet id, which comes back in
-    /// [`Event::Subscribed`]. The filters are not checked, see [`crate::topic::validate_filter`].
+    /// Appends one SUBSCRIBE with all `filters` and returns its packet id, which
+    /// [`Event::Subscribed`] repeats. [`crate::topic::validate_filter`] checks filters; this
+    /// function does not.
     ///
     /// # Errors
-    /// [`RequestError`]; nothing is then appended.
+    /// [`RequestError`]; the function then appends nothing.
     pub fn subscribe<'s>(
         &mut self,
         version: Version,
-        filters: impl Iterator<Item = (&'s str, QoS)>,
+        properties: Properties<'_>,
+        filters: impl Iterator<Item = (&'s str, SubscriptionOptions)>,
         out: &mut Vec<u8>,
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
         let mut count = 0;
-        codec::encode_subscribe(version, packet_id, filters.inspect(|_| count += 1), out)?;
+        let filters = filters.inspect(|_| count += 1);
+        codec::encode_subscribe(version, (packet_id, properties), filters, out)?;
         Ok(self.note_request(Request { packet_id, filters: count }))
     }
 
-    /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which comes back in
-    /// [`Event::Unsubscribed`].
+    /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which
+    /// [`Event::Unsubscribed`] repeats.
     ///
     /// # Errors
-    /// [`RequestError`]; nothing is then appended.
+    /// [`RequestError`]; the function then appends nothing.
     pub fn unsubscribe<'s>(
         &mut self,
         version: Version,
@@ -171,35 +203,45 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
-        codec::encode_unsubscribe(version, packet_id, filters, out)?;
+        codec::encode_unsubscribe(version, (packet_id, Properties::NONE), filters, out)?;
         Ok(self.note_request(Request { packet_id, filters: 0 }))
     }
 
-    /// Takes a message into flight and returns its packet id: 0 for QoS 0, which is not recorded.
-    /// The caller then writes the PUBLISH. `None` if all packet ids are in use.
+    /// Records a message as in flight and returns its packet id. QoS 0 messages are not recorded
+    /// and have packet id 0. The caller then writes the PUBLISH.
     ///
-    /// Only while connected, and after [`Session::retransmit`] where that is due: otherwise the
-    /// message would be sent twice, or before older ones `[MQTT-4.6.0-1]`.
+    /// Call this function only while connected, and after [`Session::retransmit`] on a persistent
+    /// session. Otherwise the session would send the message twice, or before older messages
+    /// `[MQTT-4.6.0-1]`.
+    ///
+    /// # Errors
+    /// [`Blocked`] if the message must wait for an acknowledgement.
     #[inline]
-    pub fn publish(&mut self, qos: QoS, token: T) -> Option<PacketId> {
+    pub fn publish(&mut self, qos: QoS, token: T) -> Result<PacketId, Blocked> {
         debug_assert!(self.is_connected(), "publish before CONNACK");
         let awaits = match qos {
-            QoS::AtMostOnce => return Some(0),
+            QoS::AtMostOnce => return Ok(0),
             QoS::AtLeastOnce => Awaits::Ack,
             QoS::ExactlyOnce => Awaits::Rec,
         };
-        let packet_id = self.free_packet_id()?;
+        if let Some(server) = &self.server
+            && self.in_flight() >= server.receive_maximum()
+        {
+            return Err(Blocked::ReceiveMaximum);
+        }
+        let packet_id = self.free_packet_id().ok_or(Blocked::NoPacketId)?;
         self.last_packet_id = packet_id;
         self.windows_mut().sent.push(packet_id, Outgoing { token, awaits });
-        Some(packet_id)
+        Ok(packet_id)
     }
 
-    /// The network connection is gone. What the server owes for SUBSCRIBE and UNSUBSCRIBE is
-    /// forgotten; messages in flight are kept for a persistent session (`keep`), otherwise dropped.
-    /// Returns how many were dropped.
+    /// Records the loss of the network connection and returns the number of messages dropped. The
+    /// session forgets unanswered SUBSCRIBE and UNSUBSCRIBE packets. A persistent session (`keep`)
+    /// keeps its messages in flight; a clean session drops them.
     pub fn connection_lost(&mut self, keep: bool) -> usize {
         self.connection = Connection::Lost;
         self.awaiting_pong = false;
+        self.server = self.server.take().and_then(|server| server.after_connection(keep));
         if keep {
             if let Some(windows) = &mut self.windows {
                 windows.requests.clear();
@@ -209,15 +251,15 @@ impl<T: Copy> Session<T> {
         self.windows.take().map_or(0, |windows| windows.sent.len())
     }
 
-    /// Sends again what is in flight, in the order of publishing `[MQTT-4.4.0-1]`,
-    /// `[MQTT-4.6.0-1]`: to be called once after [`Event::Connected`] on a persistent session,
-    /// before anything is published. Returns how many messages that were.
+    /// Sends messages in flight again, in the order of publishing `[MQTT-4.4.0-1]`,
+    /// `[MQTT-4.6.0-1]`. Call this function once after [`Event::Connected`] on a persistent
+    /// session, before publishing. Returns the number of messages sent again.
     ///
-    /// `publish` appends the PUBLISH of a token, with the packet id given and DUP set
-    /// `[MQTT-3.3.1-1]`; where the server has confirmed the message, PUBREL is appended instead.
+    /// `publish` appends the PUBLISH of a token, with the given packet id and DUP set
+    /// `[MQTT-3.3.1-1]`. If the server has confirmed the message with PUBREC, the session appends
+    /// PUBREL instead.
     pub fn retransmit(
         &mut self,
-        version: Version,
         out: &mut Vec<u8>,
         mut publish: impl FnMut(T, PacketId, &mut Vec<u8>),
     ) -> usize {
@@ -226,17 +268,18 @@ impl<T: Copy> Session<T> {
             match message.awaits {
                 Awaits::Ack | Awaits::Rec => publish(message.token, packet_id, out),
                 Awaits::Comp => {
-                    codec::encode_ack(version, PacketType::PubRel, packet_id, out);
+                    codec::encode_ack(PacketType::PubRel, packet_id, out);
                 }
             }
         }
         windows.sent.len()
     }
 
-    /// Appends DISCONNECT, after which nothing may be sent `[MQTT-3.14.4-2]`. What is in flight
-    /// stays until [`Session::connection_lost`].
+    /// Appends DISCONNECT, after which the client must send nothing `[MQTT-3.14.4-2]`. Messages in
+    /// flight stay until [`Session::connection_lost`].
     pub fn disconnect(&mut self, version: Version, out: &mut Vec<u8>) {
-        codec::encode_empty(version, PacketType::Disconnect, out);
+        let normal = Reasoned::default().encode(version, PacketType::Disconnect, out);
+        normal.expect("the packet has two bytes");
         self.connection = Connection::Lost;
     }
 
@@ -244,7 +287,7 @@ impl<T: Copy> Session<T> {
         self.windows.get_or_insert_default()
     }
 
-    /// The next packet id that nothing in flight has `[MQTT-2.3.1-2]`, `[MQTT-2.3.1-4]`.
+    /// Next packet id that is not in flight `[MQTT-2.3.1-2]`, `[MQTT-2.3.1-4]`.
     #[inline]
     fn free_packet_id(&self) -> Option<PacketId> {
         let following = |packet_id: PacketId| packet_id.checked_add(1).unwrap_or(1);

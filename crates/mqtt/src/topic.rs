@@ -1,15 +1,15 @@
-//! Topic names and topic filters (4.7): which are valid, and which filter matches which name.
+//! Topic names and topic filters (4.7): validation, and matching of filters with names.
 
-/// Why a topic name or filter is not valid.
+/// Reason why a topic name or filter is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
-    /// At least one character is needed `[MQTT-4.7.3-1]`.
+    /// The topic has no characters `[MQTT-4.7.3-1]`.
     #[error("topic is empty [MQTT-4.7.3-1]")]
     Empty,
-    /// U+0000 is not allowed `[MQTT-4.7.3-2]`.
+    /// The topic contains U+0000 `[MQTT-4.7.3-2]`.
     #[error("topic contains U+0000 [MQTT-4.7.3-2]")]
     Nul,
-    /// At most 65 535 bytes `[MQTT-4.7.3-3]`.
+    /// The topic has more than 65 535 bytes `[MQTT-4.7.3-3]`.
     #[error("topic is longer than 65535 bytes [MQTT-4.7.3-3]")]
     TooLong,
     /// `+` or `#` in a topic name `[MQTT-3.3.2-2]`.
@@ -29,10 +29,10 @@ pub enum TopicError {
 /// Checks the topic name of a message.
 ///
 /// # Errors
-/// [`TopicError`] names the rule that is broken.
+/// [`TopicError`] of the first rule that the topic breaks.
 #[inline]
 pub fn validate_topic(topic: &str) -> Result<(), TopicError> {
-    // One pass without an early exit: the compiler makes it a vector loop.
+    // One pass without an early exit: the compiler vectorises the loop.
     let special = topic.bytes().fold(false, |found, byte| found | matches!(byte, 0 | b'#' | b'+'));
     if special || topic.is_empty() || topic.len() > usize::from(u16::MAX) {
         return Err(explain_topic(topic));
@@ -56,7 +56,7 @@ fn explain_topic(topic: &str) -> TopicError {
 /// Checks a topic filter, shared (`$share/group/filter`) or not.
 ///
 /// # Errors
-/// [`TopicError`] names the rule that is broken.
+/// [`TopicError`] of the first rule that the filter breaks.
 pub fn validate_filter(filter: &str) -> Result<(), TopicError> {
     if filter.is_empty() {
         return Err(TopicError::Empty);
@@ -90,15 +90,15 @@ fn validate_levels(filter: &str) -> Result<(), TopicError> {
     Ok(())
 }
 
-/// The group and the filter proper of a shared subscription; `None` for any other filter.
+/// Group and topic filter of a shared subscription; `None` for any other filter.
 #[must_use]
 pub fn shared(filter: &str) -> Option<(&str, &str)> {
     let (group, inner) = filter.strip_prefix("$share/")?.split_once('/')?;
     (!group.is_empty() && !inner.is_empty()).then_some((group, inner))
 }
 
-/// Whether a valid `filter` matches a valid topic name. A shared filter matches as its filter
-/// proper does. A leading wildcard does not match a leading `$` `[MQTT-4.7.2-1]`.
+/// Returns true if a valid `filter` matches a valid topic name. A shared filter matches if its
+/// topic filter matches. A leading wildcard does not match a leading `$` `[MQTT-4.7.2-1]`.
 #[must_use]
 pub fn matches(filter: &str, topic: &str) -> bool {
     let filter = shared(filter).map_or(filter, |(_, inner)| inner);

@@ -1,9 +1,9 @@
-//! A session against the scripted broker in virtual time: cut anywhere, reconnected, with
+//! A session against the scripted broker in virtual time: connections cut anywhere, and
 //! acknowledgements lost, doubled and late. A failing run prints its seed.
 
 #![allow(missing_docs, reason = "tests")]
 
-use mqtt::{Connect, PacketType, QoS};
+use mqtt::{Connect, PacketType, Properties, QoS};
 use testkit::{Fate, Pair, Rng, Script, Token, for_each_seed};
 
 const MS: u64 = 1_000_000;
@@ -18,6 +18,7 @@ const PERSISTENT: Connect<'static> = Connect {
     keep_alive_s: 0,
     clean_session: false,
     bridge: false,
+    properties: Properties::NONE,
 };
 
 /// A client that is connected and subscribed with `qos`.
@@ -32,7 +33,7 @@ fn subscribed(seed: u64, script: Script, connect: Connect<'static>, qos: QoS) ->
     pair
 }
 
-/// Publishes in both directions at random, and cuts the link now and then.
+/// Publishes in both directions at random, and cuts the link at random.
 fn storm(pair: &mut Pair, steps: usize, cut_per_cent: usize) -> (Vec<Token>, Vec<Token>) {
     let (mut up, mut down) = (Vec::new(), Vec::new());
     for _ in 0..steps {
@@ -56,7 +57,7 @@ fn storm(pair: &mut Pair, steps: usize, cut_per_cent: usize) -> (Vec<Token>, Vec
     (up, down)
 }
 
-/// Lets the exchange come to its end: what was lost on a standing link is sent again on a new one.
+/// Completes the exchange: packets lost on a working link are sent again on a new link.
 fn finish(pair: &mut Pair) {
     pair.broker.set_script(Script::reliable());
     for _ in 0..2 {
@@ -75,18 +76,18 @@ fn without_repeats(numbers: &[u64]) -> Vec<u64> {
     numbers.iter().copied().filter(|&number| seen.insert(number)).collect()
 }
 
-/// What each QoS promises (4.3), and the order of first delivery (4.6).
+/// Asserts the guarantees of each QoS (4.3), and the order of first delivery (4.6).
 fn assert_delivery(sent: &[Token], arrived: &[Token]) {
     let (sent_0, arrived_0) = (of(QoS::AtMostOnce, sent), of(QoS::AtMostOnce, arrived));
     assert!(arrived_0.is_sorted_by(|a, b| a < b), "QoS 0: at most once, in order");
-    assert!(arrived_0.iter().all(|number| sent_0.contains(number)), "QoS 0: nothing invented");
+    assert!(arrived_0.iter().all(|number| sent_0.contains(number)), "QoS 0: only sent messages");
     let arrived_1 = without_repeats(&of(QoS::AtLeastOnce, arrived));
     assert_eq!(arrived_1, of(QoS::AtLeastOnce, sent), "QoS 1: at least once, in order");
     let arrived_2 = of(QoS::ExactlyOnce, arrived);
     assert_eq!(arrived_2, of(QoS::ExactlyOnce, sent), "QoS 2: exactly once, in order");
 }
 
-/// Every own message with an acknowledgement was reported done, once; nothing is left anywhere.
+/// Asserts that every acknowledged own message was reported once, and that no state is left.
 fn assert_nothing_left(pair: &Pair, up: &[Token]) {
     let mut acknowledged: Vec<_> = pair.observed.acknowledged.iter().map(|t| t.number).collect();
     acknowledged.sort_unstable();
@@ -123,7 +124,7 @@ fn an_undisturbed_exchange_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn cuts_anywhere_break_no_promise_of_a_persistent_session() {
+fn a_persistent_session_keeps_its_guarantees_across_cuts() {
     let mut redelivered_total = 0;
     for_each_seed(0..300, |seed| {
         let mut pair = subscribed(seed, Script::reliable(), PERSISTENT, QoS::ExactlyOnce);
@@ -134,11 +135,11 @@ fn cuts_anywhere_break_no_promise_of_a_persistent_session() {
         assert_nothing_left(&pair, &up);
         redelivered_total += pair.observed.redelivered_total;
     });
-    assert!(redelivered_total > 0, "the simulation reaches suppressed duplicates");
+    assert!(redelivered_total > 0, "the simulation covers suppressed duplicates");
 }
 
 #[test]
-fn lost_doubled_and_late_acknowledgements_break_no_promise_either() {
+fn guarantees_survive_lost_doubled_and_late_acknowledgements() {
     let mut unknown_acks_total = 0;
     for_each_seed(0..300, |seed| {
         let script = unreliable(seed);
@@ -150,7 +151,7 @@ fn lost_doubled_and_late_acknowledgements_break_no_promise_either() {
         assert_nothing_left(&pair, &up);
         unknown_acks_total += pair.observed.unknown_acks_total;
     });
-    assert!(unknown_acks_total > 0, "the simulation reaches acknowledgements that fit nothing");
+    assert!(unknown_acks_total > 0, "the simulation covers unknown acknowledgements");
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn clean_sessions_start_anew_and_leave_nothing_in_flight() {
 }
 
 #[test]
-fn a_silent_client_is_kept_alive_and_a_silent_server_is_noticed() {
+fn a_silent_client_pings_and_detects_a_silent_server() {
     let connect = Connect { keep_alive_s: 10, ..PERSISTENT };
     let mut pair = subscribed(1, Script::reliable(), connect, QoS::AtMostOnce);
     for _ in 0..3500 {
@@ -189,17 +190,17 @@ fn a_silent_client_is_kept_alive_and_a_silent_server_is_noticed() {
     }
     assert_eq!((pair.observed.pongs_total, pair.observed.dead_total), (3, 0));
     pair.mute = true;
-    let muted_ns = pair.clock.now_ns();
+    let muted_ns = pair.now_ns;
     while pair.is_linked() {
         pair.step(10 * MS);
     }
-    let noticed_ns = pair.clock.now_ns() - muted_ns;
+    let noticed_ns = pair.now_ns - muted_ns;
     assert!(noticed_ns > 10 * S && noticed_ns <= 20 * S + 20 * MS, "{noticed_ns} ns");
     assert_eq!(pair.observed.dead_total, 1);
 }
 
 #[test]
-fn a_refused_client_knows_the_code_and_may_try_again() {
+fn a_refused_client_reports_the_code_and_may_reconnect() {
     let script = Script { connack_code: 5, ..Script::reliable() };
     let mut pair = Pair::new(1, script, PERSISTENT);
     pair.connect();

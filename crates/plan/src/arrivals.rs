@@ -1,9 +1,10 @@
-//! How many messages are due to one subscriber: the fan-out turned round. For the filters of one
-//! client, how many of the publishers there are have a topic that they match, by arithmetic on both
-//! templates. Where it cannot be said - over bridges, in shared groups, at targets drawn at random,
-//! in closed loops, from clients that come and go by themselves - it counts as nothing, so that
-//! never more is said to be due than is; so do messages of ZeroMQ. It knows nothing of what was
-//! received.
+//! Messages that one subscriber is expected to receive: the fan-out turned round. By arithmetic on
+//! both templates, the module counts the publishers with a topic that a filter of the client
+//! matches.
+//!
+//! The result is a lower bound. Messages without a computable number count as 0: over bridges, in
+//! shared groups, at targets drawn at random, in closed loops, from clients with a session
+//! lifetime, and with ZeroMQ.
 
 use std::borrow::Cow;
 
@@ -11,26 +12,26 @@ use crate::fan_out::numbers::Numbers;
 use crate::model::{Attachment, Choice, Pace, Plan, Population};
 use crate::template::{Level, Variable};
 
-/// What is due to any subscriber of a plan.
+/// Arrivals at any subscriber of a plan.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     seed: u64,
     populations: Vec<Ends>,
 }
 
-/// What a population publishes and subscribes to.
+/// Topics and filters of a population.
 #[derive(Clone, Debug)]
 struct Ends {
     first: u64,
-    /// Where its clients are; `None` where it does not matter, since all targets are joined.
+    /// Targets of its clients; `None` if all targets are joined and the target does not matter.
     at: Option<Attachment>,
-    /// Its clients do not get their own messages back.
+    /// True if its clients do not receive their own messages.
     bridge: bool,
-    /// Outside of shared groups.
+    /// Filters outside of shared groups.
     filters: Vec<Vec<Level>>,
-    /// Those of which something can be said.
+    /// Streams with a computable schedule.
     streams: Vec<Stream>,
-    /// Where something for its filters may come from.
+    /// Streams that its filters may match.
     sources: Vec<Source>,
 }
 
@@ -38,7 +39,7 @@ struct Ends {
 #[derive(Clone, Debug)]
 struct Stream {
     topic: Vec<Level>,
-    /// Whether wildcards at the beginning of a filter may not match it [MQTT-4.7.2-1].
+    /// True if wildcards at the start of a filter may not match the topic [MQTT-4.7.2-1].
     hidden: bool,
     /// Longest time between two messages of a client, in nanoseconds.
     period_ns: f64,
@@ -52,16 +53,16 @@ struct Source {
     filters: Vec<usize>,
 }
 
-/// Publishers of a population while one looks.
+/// Active publishers of a population in a time span.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Publishers {
-    /// How many there are, over all agents: those with the lowest indices.
+    /// Number of active clients over all agents; the clients with the lowest indices.
     pub clients: u32,
-    /// How far their schedule has gone meanwhile, in nanoseconds.
+    /// Advance of their schedule in the time span, in nanoseconds.
     pub schedule_ns: f64,
 }
 
-/// A set of publishers, and which share of their messages is meant.
+/// A set of publishers, and the fraction of their messages that counts.
 type Share = (Numbers, f64);
 
 /// A level of the filter of one client.
@@ -69,7 +70,7 @@ enum Wanted<'a> {
     Any,
     Rest,
     Text(Cow<'a, str>),
-    /// Each value that the variable goes through.
+    /// All values of a variable.
     Values {
         prefix: &'a str,
         variable: &'a Variable,
@@ -90,15 +91,15 @@ impl Arrivals {
         Self { seed: plan.seed, populations }
     }
 
-    /// Whether anything may be due to clients of this population.
+    /// Returns true if clients of this population may receive any messages.
     #[must_use]
     pub fn may_come(&self, population: usize) -> bool {
         !self.populations[population].sources.is_empty()
     }
 
-    /// How many messages at least, in the mean, are due to client `client` (its index over all
-    /// agents) of the population with index `population`, where `publishers` says for each
-    /// population who publishes.
+    /// Mean number of messages that client `client` (its index over all agents) of the population
+    /// with index `population` receives at least. `publishers` returns the active publishers of
+    /// each population.
     pub fn due(
         &self,
         population: usize,
@@ -121,7 +122,7 @@ impl Arrivals {
             let own = (source.population == population && from.bridge).then_some(n);
             let stream = &from.streams[source.stream];
             let of = |&filter: &usize| stream.matched_by(&filters[filter], &there, own);
-            // A client gets one copy of what several of its filters match.
+            // A client receives one copy of a message that several of its filters match.
             let matched = source.filters.iter().map(of).fold(0.0, f64::max);
             due += matched * schedule_ns / stream.period_ns;
         }
@@ -152,14 +153,15 @@ impl Ends {
         Self {
             first: population.first,
             at,
-            bridge: population.bridge,
+            bridge: population.sets_bridge_bit(),
             filters: filters.collect(),
             streams,
             sources: Vec::new(),
         }
     }
 
-    /// The numbers of the first `clients` that are at this target; `None`: there is none.
+    /// Numbers of those of the first `clients` that connect to this target; `None` if there are
+    /// none.
     fn publishers_at(&self, target: Option<usize>, clients: u32) -> Option<Numbers> {
         if clients == 0 {
             return None;
@@ -176,7 +178,7 @@ impl Ends {
     }
 }
 
-/// The streams of all populations whose topics these filters may match.
+/// Streams of all populations whose topics these filters may match.
 fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
     let mut sources = Vec::new();
     for (population, from) in populations.iter().enumerate() {
@@ -191,7 +193,7 @@ fn sources(populations: &[Ends], filters: &[Vec<Level>]) -> Vec<Source> {
     sources
 }
 
-/// Whether a filter matches a topic, whatever variables in it are.
+/// Returns true if a filter may match a topic, whatever the values of the variables.
 fn may_match(filter: &[Level], Stream { topic, hidden, .. }: &Stream) -> bool {
     let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
     if wild && *hidden {
@@ -214,7 +216,7 @@ fn may_match(filter: &[Level], Stream { topic, hidden, .. }: &Stream) -> bool {
     long_enough && filter[..compared].iter().zip(topic).all(|(filter, topic)| same(filter, topic))
 }
 
-/// Whether a topic whose first level this is may begin with a dollar sign.
+/// Returns true if a topic with this first level may begin with a dollar sign.
 fn may_be_hidden(level: &Level) -> bool {
     match level {
         Level::Exact(text) => text.starts_with('$'),
@@ -226,7 +228,7 @@ fn may_be_hidden(level: &Level) -> bool {
 }
 
 impl<'a> Wanted<'a> {
-    /// A level of a filter for the client with number `n`.
+    /// Level of a filter for the client with number `n`.
     fn new(level: &'a Level, n: u64) -> Self {
         match level {
             Level::Any => Self::Any,
@@ -243,16 +245,16 @@ impl<'a> Wanted<'a> {
 }
 
 impl Stream {
-    /// How many of these publishers' messages a filter matches, each publisher's as one. `own` is a
-    /// publisher whose messages do not come back to it.
+    /// Number of publishers whose messages a filter matches, weighted by the fraction that matches.
+    /// `own` is a publisher that does not receive its own messages.
     fn matched_by(&self, filter: &[Wanted<'_>], there: &Numbers, own: Option<u64>) -> f64 {
         let Some((numbers, share)) = self.matching(filter, there.clone()) else { return 0.0 };
         let own = own.is_some_and(|own| numbers.contains(own));
         (numbers.count() - u64::from(own)) as f64 * share
     }
 
-    /// The publishers, and the share of their messages, that a filter matches. Its wildcards match
-    /// and its length is right: that has been looked at.
+    /// Publishers that a filter matches, and the fraction of their messages. The caller has checked
+    /// wildcards and the number of levels.
     fn matching(&self, filter: &[Wanted<'_>], there: Numbers) -> Option<Share> {
         let mut found = (there, 1.0);
         for (wanted, topic) in filter.iter().zip(&self.topic) {
@@ -265,12 +267,12 @@ impl Stream {
                 }
             }
         }
-        // To walk the rows of a file for each quiet subscriber would take the engine too long.
+        // Walking the rows of a file for each stalled subscriber would take too long.
         (!found.0.is_listed()).then_some(found)
     }
 }
 
-/// Keeps those for which a level of their topic reads `text`; `None`: there is none.
+/// Keeps the publishers whose topic has `text` at a level; `None` if none is left.
 fn keep_text((numbers, share): &mut Share, topic: &Level, text: &str) -> Option<()> {
     if let Level::Variable { prefix, variable, suffix } = topic {
         let middle = text.strip_prefix(&**prefix)?.strip_suffix(&**suffix)?;
@@ -279,8 +281,7 @@ fn keep_text((numbers, share): &mut Share, topic: &Level, text: &str) -> Option<
     numbers.narrow(topic, text)
 }
 
-/// In which share of the messages of its publishers a variable of a topic has a value that it goes
-/// through.
+/// Fraction of a publisher's messages in which a variable of the topic has this value.
 fn share_of(variable: &Variable, value: &str) -> f64 {
     match variable {
         Variable::Range { from, to } => 1.0 / (to - from + 1) as f64,
@@ -292,8 +293,8 @@ fn share_of(variable: &Variable, value: &str) -> f64 {
     }
 }
 
-/// Keeps those for which a level of their topic reads a value that `filter` goes through, between
-/// two texts; `None`: there is none, or it cannot be said.
+/// Keeps the publishers whose topic has a value of `filter` at a level, between the texts `around`.
+/// `None` if none is left or the number is not computable.
 fn keep_values(
     (numbers, share): &mut Share,
     topic: &Level,

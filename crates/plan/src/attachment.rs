@@ -1,10 +1,10 @@
-//! Which target a client connects to: a pure function of the plan's seed, its population and its
-//! index, the same in every agent and in the fan-out.
+//! Target of a client: a pure function of the plan's seed, the population and the client's index.
+//! All agents and the fan-out compute the same target.
 
 use crate::model::{Attachment, Choice, Plan};
 use crate::random::Random;
 
-/// Tells these draws from those of publications, whose purposes are small.
+/// Separates these draws from draws of publications, whose purposes are small.
 const PURPOSE: u64 = 1 << 40;
 
 impl Attachment {
@@ -22,30 +22,31 @@ impl Attachment {
         self.first + place
     }
 
-    /// The clients at target `target` of those that go there in turn: their index modulo `count`.
+    /// Remainder of the client indices at target `target`, modulo `count`, for targets taken in
+    /// turn.
     pub(crate) fn remainder(&self, target: usize) -> usize {
         (target - self.first + self.count - self.shift % self.count) % self.count
     }
 
-    /// Whether clients connect to this target.
+    /// Returns true if clients connect to this target.
     pub(crate) fn has(&self, target: usize) -> bool {
         (self.first..self.first + self.count).contains(&target)
     }
 }
 
-/// The clients of a population at each of its targets, where these are drawn at random: four bytes
-/// a client, since no arithmetic finds them.
+/// Clients of a population by target, for targets drawn at random: four bytes a client, since no
+/// arithmetic finds these clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
     first: usize,
-    /// Clients by target, in rising order at each.
+    /// Clients by target, in rising order at each target.
     clients: Vec<u32>,
-    /// Where in `clients` those of each target end.
+    /// Index in `clients` at which the clients of each target end.
     ends: Vec<u32>,
 }
 
 impl Drawn {
-    /// The table of a population; `None` where arithmetic does.
+    /// Table of a population; `None` if the targets follow by arithmetic.
     pub(crate) fn new(plan: &Plan, population: usize) -> Option<Self> {
         let Attachment { first, count, choice, .. } = plan.populations[population].at;
         let joined = plan.targets_joined && !plan.populations[population].speaks_zmtp();
@@ -55,7 +56,7 @@ impl Drawn {
         let all = plan.populations[population].clients;
         let at = plan.populations[population].at;
         let place = |client: u32| at.target(plan.seed, population, client) - first;
-        // Counted, summed up, then filled from the back: a sort by target in two passes.
+        // Counting sort by target in two passes: count, sum up, then fill from the back.
         let mut ends = vec![0u32; count];
         (0..all).for_each(|client| ends[place(client)] += 1);
         let mut end = 0;
@@ -73,7 +74,7 @@ impl Drawn {
         Some(Self { first, clients, ends })
     }
 
-    /// The clients at a target, in rising order.
+    /// Clients at a target, in rising order.
     pub(crate) fn at(&self, target: usize) -> &[u32] {
         let place = target - self.first;
         let start = if place == 0 { 0 } else { self.ends[place - 1] };

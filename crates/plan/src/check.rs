@@ -1,4 +1,4 @@
-//! What an agent relies on in a plan, looked at before anything is done with it.
+//! Checks of a plan at the start of an agent.
 
 use crate::model::{
     Action, Bridges, Change, Lifetime, Pace, Payload, Plan, Population, Publication, Stage,
@@ -6,48 +6,48 @@ use crate::model::{
 use crate::template::{Place, TemplateError};
 use crate::tempo::Tempo;
 
-/// Why a plan cannot be played. The conductor checks more, with better words; these are what an
-/// agent must not trust.
+/// Reason why an agent cannot play a plan. The controller checks more and has better messages. An
+/// agent makes only the checks on which its code relies.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Not the JSON of a plan.
+    /// The text is not the JSON of a plan.
     #[error("the plan is not valid: {0}")]
     Json(#[from] serde_json::Error),
     /// A plan of another version of Pubstorm.
     #[error("the plan has format {found}, this engine reads format {}", Plan::FORMAT)]
     Format {
-        /// The format that was found.
+        /// Format of the plan.
         found: u32,
     },
-    /// A template that cannot stand where it does.
+    /// A template that its place does not allow.
     #[error("{path}: {source}")]
     Template {
-        /// Where in the plan.
+        /// Path in the plan.
         path: String,
-        /// What is wrong with it.
+        /// Error in the template.
         source: TemplateError,
     },
     /// A value outside its range.
     #[error("{path}: {what}")]
     Range {
-        /// Where in the plan.
+        /// Path in the plan.
         path: String,
-        /// What was found and what is allowed.
+        /// Value found and values allowed.
         what: String,
     },
 }
 
 impl Plan {
-    /// The format that this code reads and writes.
-    pub const FORMAT: u32 = 1;
+    /// Format that this code reads and writes.
+    pub const FORMAT: u32 = 2;
 
-    /// Default of [`Plan::max_packet_bytes`]: as large as frames of ZeroMQ may be.
+    /// Default of [`Plan::max_packet_bytes`]: the limit of frames of ZeroMQ.
     pub const MAX_PACKET_BYTES: u32 = 64 * 1024 * 1024;
 
-    /// Reads a plan from one line of JSON and checks what the engine relies on.
+    /// Reads a plan from one line of JSON and makes the checks on which the engine relies.
     ///
     /// # Errors
-    /// [`PlanError`] names the field, what was found and what is allowed.
+    /// [`PlanError`] with the field, the value found and the values allowed.
     pub fn from_json(json: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(json)?;
         plan.check()?;
@@ -178,7 +178,7 @@ impl Bridges {
 impl Population {
     fn check(&self, path: &str, targets: usize) -> Result<(), PlanError> {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
-        self.check_player(path)?;
+        self.check_protocol(path)?;
         self.check_templates(path)?;
         if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
             require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
@@ -208,7 +208,7 @@ impl Population {
 }
 
 impl Publication {
-    /// Longest topic and payload that MQTT can write, with room for the rest [MQTT-2.2.3].
+    /// Longest topic and payload that MQTT allows, with room for the other fields [MQTT-2.2.3].
     const TOPIC_BYTES_MAX: usize = 65_535;
     const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
@@ -371,7 +371,7 @@ mod tests {
     fn lives_that_cannot_be_drawn_are_refused() {
         for (min_ns, max_ns, allowed) in [(1, 1, true), (1, 9, true), (0, 9, false), (9, 8, false)]
         {
-            let lifetime = Some(Lifetime { min_ns, max_ns, again_ns: None });
+            let lifetime = Some(Lifetime { min_ns, max_ns, offline_ns: None });
             let population = Population { lifetime, ..fan_out::tests::population(1, 0, &[]) };
             assert_eq!(population.check("p", 1).is_ok(), allowed, "{min_ns} to {max_ns}");
         }

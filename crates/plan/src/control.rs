@@ -1,11 +1,11 @@
-//! The lines that go between conductor and agent besides plan and snapshot: commands in,
-//! greeting, failure and farewell out (`contract/control.schema.json`). It knows no pipe.
+//! Lines between controller and agent besides plan and snapshot: commands to the agent; hello,
+//! failure and bye from the agent (`contract/control.schema.json`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::ChangeAction;
 
-/// A line from the conductor, after the plan on the first line.
+/// A line from the controller, after the plan on the first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
@@ -16,47 +16,48 @@ pub enum Command {
         /// Instant of the reference clock, in nanoseconds.
         at_ns: u64,
     },
-    /// Change a population in the current publish stage, beyond what the plan says.
+    /// Change a population in the current publish stage, in addition to the plan's changes.
     Change {
         /// Instant of the reference clock, in nanoseconds.
         at_ns: u64,
         /// Index of the population.
         population: usize,
-        /// What changes.
+        /// Kind of the change.
         action: ChangeAction,
     },
-    /// Close the current publish stage: what is still due is skipped, the ledger is balanced.
+    /// Close the current publish stage: agents skip the messages that are still scheduled and
+    /// balance the ledger.
     Close {
-        /// What programs other than engines have sent; the agent of shard 0 balances it.
+        /// Externally published messages; the agent of shard 0 balances these messages.
         #[serde(default)]
         sent: Vec<Sent>,
     },
-    /// From here to the end of the publish stage, or of the one that has been told of and has not
-    /// begun, these populations are owed what they receive: nobody can say what they ought to have
-    /// had, since an agent is lost.
-    Unjudge {
+    /// Exclude populations from loss to the end of the current publish stage, or of the pending
+    /// one: expected := received, because an agent has failed.
+    ExcludeFromLoss {
         /// Indices of the populations.
         populations: Vec<usize>,
     },
-    /// The conductor is there; an agent answers with the same word, and its lease begins anew.
+    /// Sign of life of the controller. An agent answers with the same word, and its lease begins
+    /// anew.
     Beat,
     /// Disconnect every client, send the last snapshot, say bye and exit.
     Stop,
 }
 
-/// What a publisher that no engine plays has sent in the whole run.
+/// Number of messages that an external publisher has sent in the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sent {
-    /// Index of its population.
+    /// Index of the publisher's population.
     pub population: usize,
-    /// Its index in the population.
+    /// Index of the publisher in the population.
     pub client: u32,
-    /// Messages of its one publication.
+    /// Messages of the publisher's one publication.
     pub total: u64,
 }
 
-/// An agent's first line.
+/// First line of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "hello")]
 pub struct Hello {
@@ -68,64 +69,64 @@ pub struct Hello {
     pub version: String,
     /// Process id.
     pub pid: u32,
-    /// Its limit of open descriptors.
+    /// Limit of open descriptors of the process.
     pub descriptors: u64,
-    /// Its share of each population.
+    /// Number of the agent's clients in each population.
     pub clients: Vec<u32>,
-    /// Its clock at the time of this line, in nanoseconds.
+    /// Clock of the agent at the time of this line, in nanoseconds.
     pub clock_ns: u64,
-    /// Library and version that plays its clients, such as `libzmq 4.3.5`; `None` for an engine.
+    /// Library and version that plays the clients, such as `libzmq 4.3.5`; `None` for an engine.
     #[serde(default)]
     pub library: Option<String>,
-    /// How well it knows the reference clock, in whose time it speaks; `None`: its host's clock is
-    /// the reference.
+    /// Relation to the reference clock, whose time the agent reports; `None` if the clock of the
+    /// agent's host is the reference clock.
     #[serde(default)]
     pub clock: Option<ClockState>,
 }
 
-/// How well an agent knows the reference clock: what it learned from exchanges with it.
+/// Relation of an agent's clock to the reference clock, measured by exchanges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClockState {
-    /// What is added to its host's clock, in nanoseconds.
+    /// Offset added to the clock of the agent's host, in nanoseconds.
     pub offset_ns: i64,
-    /// How much faster the reference clock runs, in parts of 10^9.
+    /// Rate of the reference clock relative to the host's clock, in parts of 10^9.
     pub drift_ppb: i64,
-    /// Its time is off by this much at most, in nanoseconds.
+    /// Largest error of the agent's time, in nanoseconds.
     pub bound_ns: u64,
-    /// Shortest round trip of the exchanges that it relies on, in nanoseconds.
+    /// Shortest round trip of the exchanges in use, in nanoseconds.
     pub round_trip_ns: u64,
-    /// Exchanges that were answered.
+    /// Number of answered exchanges.
     pub exchanges_total: u64,
 }
 
-/// The first line of the reference clock: where it answers.
+/// First line of the reference clock, with its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "reference")]
 pub struct ReferenceHello {
-    /// Its port of UDP.
+    /// UDP port of the reference clock.
     pub port: u16,
 }
 
-/// The answer to [`Command::Beat`].
+/// Answer to [`Command::Beat`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "beat")]
 pub struct Beat {}
 
-/// Why an agent cannot go on; it exits after this line.
+/// Reason why an agent cannot continue; the agent exits after this line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "failure")]
 pub struct Failure {
-    /// What was found.
+    /// Cause of the failure.
     pub message: String,
-    /// What to do about it.
+    /// Remedy for the user.
     pub hint: String,
 }
 
-/// An agent's last line: every snapshot has been written.
+/// Last line of an agent, after its last snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "bye")]
 pub struct Bye {
-    /// Number of snapshots it wrote.
+    /// Number of snapshots that the agent wrote.
     pub snapshots: u64,
 }

@@ -1,8 +1,8 @@
-//! Who ought to receive a message: for a concrete topic, how many clients of each population hold
-//! a filter that matches it, where the message is published and wherever bridges take it; for a
-//! message of ZeroMQ, how many hold a prefix of it at its publisher. Exact and by arithmetic, so
-//! that loss at the end of a stream is seen too and no table of a million filters is needed. It
-//! knows nothing of what was received.
+//! Expected receivers of a message, exact and by arithmetic. For a topic of MQTT: the clients of
+//! each population with a matching filter, at the target of the publisher and at all targets that
+//! bridges reach. For a message of ZeroMQ: the subscribers with a matching prefix at its publisher.
+//!
+//! Arithmetic needs no table of a million filters, and counts losses at the end of a stream too.
 
 mod crossing;
 pub(crate) mod numbers;
@@ -18,11 +18,11 @@ use ways::Group;
 
 pub use ways::Ways;
 
-/// The receivers of a population for every topic.
+/// Receivers of every topic in each population.
 #[derive(Clone, Debug)]
 pub struct FanOut {
     populations: Vec<PopulationFilters>,
-    /// `None` where there is no bridge.
+    /// Bridges of the plan; `None` without bridges.
     crossings: Option<Crossings>,
 }
 
@@ -33,17 +33,17 @@ struct PopulationFilters {
     clients: u64,
     /// Clients of the population.
     all: u64,
-    /// Where they are; `None` where it does not matter, since all targets are joined.
+    /// Targets of the clients; `None` if all targets are joined and the target does not matter.
     at: Option<Attachment>,
-    /// Who is where, if that is drawn.
+    /// Clients by target, for targets drawn at random.
     drawn: Option<Drawn>,
-    /// They are sockets of ZeroMQ: their filters are prefixes, and no message of MQTT reaches them.
+    /// True for sockets of ZeroMQ: filters are prefixes, and messages of MQTT do not count.
     zmtp: bool,
     filters: Vec<Filter>,
     groups: Vec<Group>,
 }
 
-/// What a client asks for.
+/// Subscription of a client.
 #[derive(Clone, Debug)]
 enum Filter {
     /// A topic filter of MQTT.
@@ -62,21 +62,33 @@ impl FanOut {
         Self { populations, crossings: (!plan.bridges.is_empty()).then(|| Crossings::new(plan)) }
     }
 
+    /// The same for estimates: one delivery for each shared group, also where
+    /// [`FanOut::deliveries`] would leave the group out.
+    #[must_use]
+    pub(crate) fn with_all_groups(plan: &Plan) -> Self {
+        let mut fan_out = Self::new(plan);
+        let groups = fan_out.populations.iter_mut().flat_map(|population| &mut population.groups);
+        groups.for_each(|group| group.always = true);
+        fan_out
+    }
+
     /// Number of populations.
     #[must_use]
     pub fn populations(&self) -> usize {
         self.populations.len()
     }
 
-    /// From here on only the first `clients` of a population receive.
+    /// Counts only the first `clients` of a population as receivers from now on.
     pub fn set_receivers(&mut self, population: usize, clients: u32) {
         self.populations[population].clients = u64::from(clients);
     }
 
-    /// Puts into `counts` the deliveries to each population of one message on `topic`, published at
-    /// target `target`. Its publisher is named, by population and index, only if it sets the bridge
-    /// bit: then its broker sends it nothing of its own. Groups whose deliveries depend on the
-    /// broker are left out, see [`FanOut::ways`].
+    /// Sets `counts` to the deliveries to each population of one message on `topic`, published at
+    /// target `target`.
+    ///
+    /// `bridge` names the publisher (population and index) if the publisher sets the bridge bit:
+    /// brokers do not send such a client its own messages. Groups whose deliveries depend on the
+    /// broker are excluded, see [`FanOut::ways`].
     pub fn deliveries(
         &self,
         topic: &str,
@@ -101,9 +113,9 @@ impl FanOut {
         }
     }
 
-    /// Puts into `counts` the deliveries to each population of one message of ZeroMQ whose first
-    /// frame is `topic`, published at target `target`. A subscriber gets it once, however many of
-    /// its prefixes match.
+    /// Sets `counts` to the deliveries to each population of one message of ZeroMQ with the first
+    /// frame `topic`, published at target `target`. A subscriber receives one copy for any number
+    /// of matching prefixes.
     pub fn frame_deliveries(&self, topic: &str, target: usize, counts: &mut Vec<u64>) {
         let targets = Targets::one(target);
         let of = |p: &PopulationFilters| if p.zmtp { p.deliveries(topic, &targets) } else { 0 };
@@ -113,7 +125,7 @@ impl FanOut {
 }
 
 impl Filter {
-    /// Adds to `sets` the numbers among `count` from `first` on for which it matches `topic`.
+    /// Adds to `sets` the numbers among `count` from `first` on whose filter matches `topic`.
     fn matching(&self, topic: &str, (first, count): (u64, u64), sets: &mut Vec<Numbers>) {
         match self {
             Self::Levels(levels) => sets.extend(Numbers::matching(levels, topic, first, count)),
@@ -149,7 +161,7 @@ impl PopulationFilters {
         targets.map(|target| self.at_target(topic, Some(target))).sum()
     }
 
-    /// Deliveries to the clients at one target; `None`: to all of them, as if they were at one.
+    /// Deliveries to the clients at one target; `None` counts all clients as if at one target.
     fn at_target(&self, topic: &str, target: Option<usize>) -> u64 {
         let own = self.union(&self.filters, topic, target);
         let has_member = |group: &Group| {
@@ -160,8 +172,9 @@ impl PopulationFilters {
         own + groups.filter(|group| self.is_apart(group, topic)).count() as u64
     }
 
-    /// Clients with at least one matching filter. Brokers may send one copy for each matching
-    /// filter of a client [MQTT-3.3.5-1]; one is expected, more are duplicates.
+    /// Number of clients with at least one matching filter. Brokers may send one copy for each
+    /// matching filter of a client [MQTT-3.3.5-1]. One copy is expected, further copies are
+    /// duplicates.
     fn union(&self, filters: &[Filter], topic: &str, target: Option<usize>) -> u64 {
         let (mut sets, mut found): (Vec<Numbers>, _) = (Vec::new(), Vec::new());
         for filter in filters {
@@ -187,7 +200,7 @@ impl PopulationFilters {
         count_union(&sets)
     }
 
-    /// How many of these clients, in rising order, are in at least one of the sets.
+    /// Number of these clients, in rising order, that are in at least one of the sets.
     fn count_drawn(&self, clients: &[u32], sets: &[Numbers]) -> u64 {
         let number = |client: u32| self.first + u64::from(client);
         let from = sets.iter().map(|set| set.from).min().unwrap_or(u64::MAX);
@@ -201,7 +214,7 @@ impl PopulationFilters {
         }
     }
 
-    /// Whether this client holds a filter that matches, outside of shared groups.
+    /// Returns true if this client has a matching filter outside of shared groups.
     fn has(&self, client: u32, topic: &str) -> bool {
         let number = self.first + u64::from(client);
         let mut sets = Vec::new();
@@ -210,7 +223,7 @@ impl PopulationFilters {
     }
 }
 
-/// The topic filters of a population, and its shared groups.
+/// Topic filters of a population, and its shared groups.
 type Filters = (Vec<Filter>, Vec<Group>);
 
 fn filters(population: &Population) -> Filters {
@@ -222,7 +235,7 @@ fn filters(population: &Population) -> Filters {
             continue;
         }
         let (filter, name) = (levels.split_off(2), levels.swap_remove(1));
-        let group = Group { alone: matches!(name, Level::Exact(_)), name, filter };
+        let group = Group { alone: matches!(name, Level::Exact(_)), always: false, name, filter };
         if !groups.contains(&group) {
             groups.push(group);
         }

@@ -1,16 +1,17 @@
-//! Counts of durations in log-linear buckets: exact below 256 ns, then 128 buckets to each power
-//! of two, so a bucket is at most 0.8 % wide (the layout of HdrHistogram with seven bits).
-//! Histograms add up; percentiles are taken only from sums. It knows no clock.
+//! Counts of durations in log-linear buckets. Durations below 256 ns are exact. Each further power
+//! of two has 128 buckets, so a bucket is at most 0.8 % wide (the layout of HdrHistogram with seven
+//! bits). Histograms add up; percentiles are computed from sums only.
 
 use serde::{Deserialize, Serialize};
 
 const SUB_BITS: u32 = 7;
 const LINEAR: u64 = 1 << (SUB_BITS + 1);
-/// Longest duration with a bucket of its own: 4.9 hours; longer ones count in the last bucket.
+/// Longest duration with a bucket of its own: 4.9 hours. The last bucket also counts longer
+/// durations.
 const MAX_NS: u64 = (1 << 44) - 1;
 
-/// A histogram of signed durations in nanoseconds. Negative ones, which only wrong clocks make,
-/// are counted apart and kept out of the buckets.
+/// A histogram of signed durations in nanoseconds. Negative durations, which only wrong clocks
+/// cause, are counted separately and have no bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, from = "Stored", into = "Stored")]
 pub struct Histogram {
@@ -23,12 +24,12 @@ pub struct Histogram {
     buckets: Vec<u64>,
 }
 
-/// Counts durations that come one after another and are mostly alike: those of one bucket go into
-/// the histogram together, at the latest when it is dropped.
+/// Counts successive durations that are mostly alike. Equal buckets are added to the histogram
+/// together, at the latest when the batch is dropped.
 #[derive(Debug)]
 pub struct Batch<'a> {
     histogram: &'a mut Histogram,
-    /// The bucket: from its shortest duration, so many nanoseconds further.
+    /// Shortest duration of the bucket, in nanoseconds.
     low_ns: u64,
     width_ns: u64,
     count: u64,
@@ -37,7 +38,7 @@ pub struct Batch<'a> {
     max_ns: u64,
 }
 
-/// The JSON form: buckets as `[index, count]`, empty ones left out.
+/// JSON form: buckets as `[index, count]`, without empty buckets.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -71,7 +72,7 @@ impl Histogram {
         }
     }
 
-    /// Durations counted, without the negative ones.
+    /// Number of durations, without negative durations.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -96,8 +97,9 @@ impl Histogram {
         }
     }
 
-    /// The duration that a share `quantile` (0 to 1) of the counts does not exceed, in
-    /// nanoseconds: the upper end of its bucket, at most the largest duration. 0 when empty.
+    /// Duration that a fraction `quantile` (0 to 1) of the counts does not exceed, in nanoseconds.
+    /// The value is the upper end of the bucket, at most the largest duration; 0 if the histogram
+    /// is empty.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
@@ -111,7 +113,7 @@ impl Histogram {
         self.max_ns
     }
 
-    /// Takes everything out and leaves an empty histogram that keeps its memory.
+    /// Returns the contents and leaves an empty histogram that keeps its memory.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let copy = self.clone();
@@ -147,7 +149,7 @@ impl Batch<'_> {
     /// Counts one duration, in nanoseconds.
     #[inline]
     pub fn record(&mut self, duration_ns: i64) {
-        // A negative one is in no bucket, since none reaches so far.
+        // A negative duration is in no bucket, since as an unsigned number it is too large.
         let ns = duration_ns.cast_unsigned();
         if ns.wrapping_sub(self.low_ns) > self.width_ns {
             if duration_ns < 0 {
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_leaves_an_empty_histogram() {
+    fn take_leaves_an_empty_histogram() {
         let mut histogram = of(&[1, 2, 3]);
         assert_eq!(histogram.take(), of(&[1, 2, 3]));
         assert_eq!(histogram.count(), 0);

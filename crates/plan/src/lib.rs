@@ -1,7 +1,6 @@
-//! The plan and everything that follows from it by arithmetic alone: which clients an agent
-//! plays, when each of their messages is due, what a message carries, who ought to receive it,
-//! and how what was seen is counted and added up. Pure: no socket, clock, thread or file; time
-//! enters as nanoseconds, chance as the plan's seed.
+//! The plan and all results of arithmetic on the plan: clients of an agent, schedules, payloads,
+//! expected deliveries, and counters that add up. The crate is pure: no socket, clock, thread or
+//! file. Time enters as nanoseconds, chance as the plan's seed.
 
 mod arrivals;
 mod attachment;
@@ -11,8 +10,10 @@ mod fan_out;
 mod histogram;
 mod lifetime;
 mod model;
+mod offered_load;
 mod order;
 mod pacer;
+mod protocol;
 mod random;
 mod rows;
 mod shard;
@@ -21,7 +22,6 @@ mod stamp;
 mod template;
 mod tempo;
 mod texts;
-mod zeromq;
 
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
@@ -29,12 +29,16 @@ pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello
 pub use fan_out::{FanOut, Ways};
 pub use histogram::{Batch, Histogram};
 pub use model::{
-    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Late, Lifetime,
-    Order, Pace, Payload, Phase, Plan, Player, Population, Psk, Publication, Reconnect, Route,
-    Rows, Security, Stage, Subscription, Target, Tls, TlsVersion, Version, Will, Zmq,
+    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Late,
+    Lifetime, Order, Pace, Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route,
+    Rows, Stage, Subscription, Target, Tls, TlsVersion,
+};
+pub use offered_load::{
+    FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad, Unmatched,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
+pub use protocol::{Mqtt, MqttVersion, Player, Protocol, Security, Will, Zmtp};
 pub use random::Random;
 pub use rows::Column;
 pub use shard::Shard;

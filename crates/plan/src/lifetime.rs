@@ -1,15 +1,15 @@
-//! How long a client stays: a pure function of the plan's seed, its population, its index and the
-//! number of its life, so that the same plan has the same lives. It knows no connection.
+//! Session lifetimes: a pure function of the plan's seed, the population, the client's index and
+//! the number of the session. The same plan gives the same lifetimes.
 
 use crate::model::Lifetime;
 use crate::random::Random;
 
-/// Tells these draws from those of publications, targets and topics.
+/// Separates these draws from draws of publications, targets and topics.
 const PURPOSE: u64 = 5 << 40;
 
 impl Lifetime {
-    /// How long life number `life` of client `client` (its index over all agents) of the population
-    /// with index `population` is, in nanoseconds.
+    /// Lifetime of session number `life` of client `client` (its index over all agents) of the
+    /// population with index `population`, in nanoseconds.
     #[must_use]
     pub const fn stay_ns(&self, seed: u64, population: usize, client: u32, life: u32) -> u64 {
         let random = Random::new(seed, PURPOSE + population as u64);
@@ -23,8 +23,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lives_are_drawn_evenly_between_both_ends_and_each_anew() {
-        let lifetime = Lifetime { min_ns: 10, max_ns: 19, again_ns: None };
+    fn lifetimes_are_uniform_between_both_ends_and_drawn_for_each_session() {
+        let lifetime = Lifetime { min_ns: 10, max_ns: 19, offline_ns: None };
         let mut counts = [0u32; 10];
         for client in 0..100 {
             for life in 0..100 {
@@ -41,9 +41,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_without_a_choice_is_that_time() {
+    fn a_lifetime_with_equal_ends_is_constant() {
         for ns in [1, u64::MAX] {
-            let lifetime = Lifetime { min_ns: ns, max_ns: ns, again_ns: None };
+            let lifetime = Lifetime { min_ns: ns, max_ns: ns, offline_ns: None };
             assert_eq!(lifetime.stay_ns(1, 2, 3, 4), ns);
         }
     }

@@ -1,41 +1,42 @@
-//! The plan as it travels: one JSON object, the same for every agent. Field names and units are
-//! the contract (`contract/plan.schema.json`). It knows nothing of shards or time of day.
+//! The plan as one JSON object, the same for every agent. Field names and units are the contract
+//! (`contract/plan.schema.json`).
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::Protocol;
 use crate::template::Template;
 use crate::tempo::Tempo;
 
-/// A scenario with every choice made; what will be done, before sharding.
+/// A scenario with every choice made, before sharding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Version of this format; [`Plan::FORMAT`].
+    /// Version of the format; [`Plan::FORMAT`].
     pub format: u32,
-    /// The scenario's name.
+    /// Name of the scenario.
     pub name: String,
-    /// Marks this run's payloads; earlier runs' retained messages carry another.
+    /// Mark of this run's payloads; retained messages of earlier runs have other marks.
     pub run_tag: u32,
-    /// Seed of every random choice: the same plan makes the same load.
+    /// Seed of every random choice: the same plan produces the same load.
     pub seed: u64,
-    /// Where clients connect, as each population's `at` says.
+    /// Addresses for clients; each population's `at` selects among them.
     pub targets: Vec<Target>,
-    /// Whether a message published at one target reaches subscribers at the others.
+    /// True if a message published at one target reaches subscribers at all targets.
     pub targets_joined: bool,
     /// Bridges between the targets.
     pub bridges: Vec<Bridges>,
-    /// Source addresses, used in turn; empty leaves the choice to the kernel.
+    /// Source addresses, used in turn; if empty, the kernel chooses.
     pub sources: Vec<std::net::IpAddr>,
     /// Time between two snapshots, in nanoseconds.
     pub snapshot_interval_ns: u64,
-    /// How long without progress the drain after a publish stage waits, in nanoseconds.
+    /// Time without progress after which the drain of a publish stage ends, in nanoseconds.
     pub drain_ns: u64,
-    /// Longest time that timers of clients wait to be handled together, in nanoseconds: the
-    /// lateness that an agent adds by itself. 0: each timer is handled by itself.
+    /// Longest time that expired timers of clients wait for a common batch, in nanoseconds. The
+    /// agent adds this lateness to messages. 0: no timer coalescing.
     #[serde(default)]
     pub coalescing_ns: u64,
-    /// A subscriber that gets nothing for so long though messages are due to it has stalled, in
-    /// nanoseconds; `None`: nobody looks.
+    /// Time without messages after which a subscriber has stalled, in nanoseconds. Applies only
+    /// while messages are scheduled for the subscriber. `None`: no detection of stalls.
     #[serde(default)]
     pub stall_ns: Option<u64>,
     /// Largest MQTT packet that a client accepts, in bytes.
@@ -43,7 +44,7 @@ pub struct Plan {
     pub max_packet_bytes: u32,
     /// Clients that behave alike.
     pub populations: Vec<Population>,
-    /// What happens, in order.
+    /// Stages of the run, in order.
     pub stages: Vec<Stage>,
 }
 
@@ -51,7 +52,7 @@ const fn max_packet_bytes() -> u32 {
     Plan::MAX_PACKET_BYTES
 }
 
-/// One broker address.
+/// Address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -59,22 +60,25 @@ pub struct Target {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// Whether connections to it are under TLS, as each population's `tls` says.
+    /// True if connections use TLS, with the settings of each population's `tls`.
     pub tls: bool,
+    /// Path of the WebSocket, with a query if there is one; `None`: MQTT over TCP.
+    #[serde(default)]
+    pub websocket: Option<String>,
 }
 
-/// Bridges from small brokers to one main broker, so that it is known what is owed where. A message
-/// never goes back over the bridge that it came by.
+/// Bridges from small brokers to one main broker, from which expected deliveries follow. A message
+/// never returns over the bridge by which it came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bridges {
-    /// Index of the main broker's target.
+    /// Index of the target of the main broker.
     pub main: usize,
-    /// Index of the first small broker's target.
+    /// Index of the target of the first small broker.
     pub first: usize,
-    /// How many small brokers; the one with number `n` is target `first + n`.
+    /// Number of small brokers; small broker `n` is target `first + n`.
     pub count: usize,
-    /// What crosses each of them.
+    /// Topics that cross each bridge.
     pub routes: Vec<Route>,
 }
 
@@ -84,15 +88,15 @@ pub struct Bridges {
 pub struct Route {
     /// Topic filter, without the prefixes.
     pub filter: Template,
-    /// Which way it crosses.
+    /// Direction of the messages.
     pub direction: Direction,
-    /// What stands before the topic on the small broker.
+    /// Prefix of the topic on the small broker.
     pub local_prefix: Template,
-    /// What stands before it on the main broker.
+    /// Prefix of the topic on the main broker.
     pub remote_prefix: Template,
 }
 
-/// Which way topics cross a bridge.
+/// Direction of topics over a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -104,167 +108,114 @@ pub enum Direction {
     Both,
 }
 
-/// Which targets the clients of a population connect to.
+/// Targets of the clients of a population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attachment {
     /// Index of the first target.
     pub first: usize,
-    /// How many targets, from the first on.
+    /// Number of targets, from the first target on.
     pub count: usize,
-    /// Which of them a client gets.
+    /// Choice of the target of a client.
     pub choice: Choice,
-    /// With [`Choice::Turn`], the place among them that client 0 gets; the others count on from it.
+    /// Place of client 0 among the targets, with [`Choice::Turn`]; the other clients follow in
+    /// turn.
     #[serde(default)]
     pub shift: usize,
 }
 
-/// Which target of several a client gets.
+/// Choice of a client's target among several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// Client `c` gets number `(c + shift) % count`.
+    /// Client `c` connects to number `(c + shift) % count`.
     Turn,
-    /// One at random, by the plan's seed.
+    /// A random target, drawn from the plan's seed.
     Random,
 }
 
-/// How a range in a topic is gone through.
+/// Order of the values of a range in a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// From the first value to the last, again and again.
+    /// From the first value to the last, repeated.
     Turn,
-    /// Each value once in each round, in an order of each client's own that is drawn anew for each
-    /// round.
+    /// Each value once in each round. Each client has its own order, drawn for each round.
     Shuffled,
-}
-
-/// Protocol that a population speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Version {
-    /// MQTT 3.1.1.
-    #[serde(rename = "mqtt-3.1.1")]
-    Mqtt311,
-    /// ZMTP 3.1, as ZeroMQ speaks it; its clients are PUB or SUB sockets.
-    #[serde(rename = "zmtp-3.1")]
-    Zmtp31,
-}
-
-/// Who plays the clients of a population.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Player {
-    /// The engines, each its share.
-    #[default]
-    Engine,
-    /// Sockets of libzmq, in `pubstorm-zmq`.
-    Libzmq,
-    /// Sockets of pyzmq, in a Python program.
-    Pyzmq,
-    /// Any other program that speaks this contract.
-    Command,
-}
-
-/// Options of the ZeroMQ sockets of a population.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Zmq {
-    /// Messages that a publisher queues for one subscriber at most, and a subscriber of libzmq for
-    /// itself, before it drops the next; 0: no limit.
-    pub high_water_mark: u32,
-    /// Threads of libzmq that do input and output.
-    pub io_threads: u32,
-    /// How peers prove who they are.
-    pub security: Security,
-}
-
-/// Mechanism of a ZeroMQ connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Security {
-    /// None.
-    Null,
-    /// The population's user name and password, in clear.
-    Plain,
-    /// Keys, which the run makes; the engine does not speak it.
-    Curve,
 }
 
 /// Clients that behave alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// Its name in the scenario; that of a share is `WHOLE/SHARE`.
+    /// Name in the scenario; a share has the name `WHOLE/SHARE`.
     pub name: String,
-    /// The population that it is a share of; `None`: it is one by itself.
+    /// Population of which this population is a share; `None` for a whole population.
     #[serde(default)]
     pub whole: Option<String>,
-    /// Protocol and version.
-    pub version: Version,
-    /// Who plays its clients.
-    #[serde(default)]
-    pub player: Player,
-    /// Options of its ZeroMQ sockets; `None` where it speaks MQTT.
-    #[serde(default)]
-    pub zmq: Option<Zmq>,
-    /// How many clients; client `c` has number `n = first + c`.
+    /// Protocol and its options.
+    pub protocol: Protocol,
+    /// Number of clients; client `c` has number `n = first + c`.
     pub clients: u32,
     /// Number `{n}` of the first client.
     pub first: u64,
-    /// Which targets they connect to.
+    /// Targets of the clients.
     pub at: Attachment,
-    /// Whether they set the bridge bit in the protocol level: the broker does not send a client
-    /// what it published itself.
-    pub bridge: bool,
-    /// Template of the client identifier.
-    pub client_id: Template,
     /// Template of the user name.
     pub username: Option<Template>,
     /// Template of the password.
     pub password: Option<Template>,
-    /// How it connects to targets under TLS; `None` where there is no such target.
+    /// TLS settings for targets with TLS; `None` without such a target.
     pub tls: Option<Tls>,
+    /// Headers of the request with which a client opens a WebSocket.
+    #[serde(default)]
+    pub headers: Vec<Header>,
     /// Keep-alive in seconds; 0 turns it off.
     pub keep_alive_s: u16,
-    /// Whether each connection starts without session state.
-    pub clean_session: bool,
-    /// Message the broker sends when the client dies.
-    pub will: Option<Will>,
     /// The end of a client's connection when the client leaves.
     #[serde(default)]
     pub end: End,
     /// Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds.
     pub connect_timeout_ns: u64,
-    /// How a lost or refused connection is tried again; `None`: it is not.
+    /// Retries of a lost or refused connection; `None`: no retries.
     pub reconnect: Option<Reconnect>,
-    /// Messages a second that a client takes from its socket at most; `None`: no limit.
+    /// Largest number of messages a second that a client reads from its socket; `None`: no limit.
     pub read_rate_per_s: Option<f64>,
     /// `true` if the kernel delays its acknowledgements of bytes that a client receives
     /// (`TCP_QUICKACK` off).
     #[serde(default)]
     pub delayed_acks: bool,
-    /// How long a client stays once it is ready; `None`: until it is told to go.
+    /// Session lifetime of a client once it is ready; `None`: until a stage disconnects the client.
     #[serde(default)]
     pub lifetime: Option<Lifetime>,
-    /// A file whose rows the clients' templates refer to; `None`: there is none.
+    /// File with rows for the clients' templates; `None` without a file.
     #[serde(default)]
     pub rows: Option<Rows>,
-    /// What each client subscribes to, in one SUBSCRIBE.
+    /// Subscriptions of each client, in one SUBSCRIBE.
     pub subscriptions: Vec<Subscription>,
-    /// What each client publishes in publish stages.
+    /// Publications of each client in publish stages.
     pub publications: Vec<Publication>,
 }
 
-/// TLS of the clients of a population. Paths are read by the engine, at its start where they are
-/// the same for all clients, else at each client's first connection.
+/// A header of HTTP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Name of the header.
+    pub name: String,
+    /// Template of the value.
+    pub value: Template,
+}
+
+/// TLS settings of the clients of a population. The engine reads files at its start if the path is
+/// the same for all clients, otherwise at each client's first connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// File of the authorities that a broker's certificate is verified against; `None`: those of
-    /// the system.
+    /// File of the authorities that verify a broker's certificate; `None`: the authorities of the
+    /// system.
     pub ca: Option<String>,
-    /// Whether the broker's certificate and its name are verified.
+    /// True if the engine verifies the broker's certificate and its name.
     pub verify: bool,
     /// Name that the certificate must have; `None`: the target's host.
     pub server_name: Option<String>,
@@ -272,14 +223,14 @@ pub struct Tls {
     pub certificate: Option<Template>,
     /// Template of the path of its private key (PEM).
     pub key: Option<Template>,
-    /// A pre-shared key instead of certificates.
+    /// Pre-shared keys instead of certificates.
     pub psk: Option<Psk>,
     /// Lowest version.
     pub min_version: TlsVersion,
     /// Highest version.
     pub max_version: TlsVersion,
-    /// Cipher list of TLS 1.2 in OpenSSL's words; `None`: OpenSSL's own, or with pre-shared keys
-    /// those without a Diffie-Hellman exchange in a finite field.
+    /// Cipher list of TLS 1.2 in OpenSSL's notation. `None`: OpenSSL's default; with pre-shared
+    /// keys, the ciphers without a Diffie-Hellman exchange in a finite field.
     pub ciphers: Option<String>,
 }
 
@@ -304,20 +255,6 @@ pub struct Psk {
     pub identity: Template,
 }
 
-/// The will of a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Will {
-    /// Template of the topic.
-    pub topic: Template,
-    /// Template of the payload.
-    pub payload: Template,
-    /// QoS 0, 1 or 2.
-    pub qos: u8,
-    /// Whether the broker keeps it.
-    pub retain: bool,
-}
-
 /// The end of a client's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -329,7 +266,7 @@ pub enum End {
     Abort,
 }
 
-/// How long clients stay: each draws a time anew whenever it has come, and then disconnects.
+/// Session lifetime of clients: each client draws a time for each session, and then disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lifetime {
@@ -337,19 +274,19 @@ pub struct Lifetime {
     pub min_ns: u64,
     /// Longest time, in nanoseconds.
     pub max_ns: u64,
-    /// How long after it has gone a client comes back, in nanoseconds; `None`: it does not.
-    pub again_ns: Option<u64>,
+    /// Time offline between two sessions of a client, in nanoseconds; `None` if it does not return.
+    pub offline_ns: Option<u64>,
 }
 
 /// A file of comma-separated values with a line of headings: one row for each client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rows {
-    /// Its path.
+    /// Path of the file.
     pub file: String,
-    /// The client number `{n}` that has the first row.
+    /// Client number `{n}` of the first row.
     pub first: u64,
-    /// Whether clients beyond the last row begin with the first again.
+    /// True if clients beyond the last row begin with the first row again.
     pub repeat: bool,
 }
 
@@ -369,7 +306,7 @@ pub struct Reconnect {
 pub struct Subscription {
     /// Template of the filter; a range `{a..b}` makes one filter for each value.
     pub filter: Template,
-    /// Highest QoS wanted.
+    /// Highest QoS requested.
     pub qos: u8,
 }
 
@@ -377,23 +314,23 @@ pub struct Subscription {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Publication {
-    /// Template of the topic; a range `{a..b}` is gone through, message by message.
+    /// Template of the topic; with a range `{a..b}`, each message has the next value.
     pub topic: Template,
-    /// How a range is gone through.
+    /// Order of the values of a range.
     pub order: Order,
     /// QoS 0, 1 or 2.
     pub qos: u8,
-    /// Whether the broker keeps the last message.
+    /// True if the broker retains the last message.
     pub retain: bool,
-    /// When messages are due.
+    /// Schedule of the messages.
     pub pace: Pace,
-    /// Messages of a client in flight at most (QoS 1 and 2).
+    /// Largest number of messages of a client in flight (QoS 1 and 2).
     pub window: u16,
-    /// What a message carries.
+    /// Payload of the messages.
     pub payload: Payload,
 }
 
-/// When messages are due.
+/// Schedule of the messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Pace {
@@ -401,19 +338,21 @@ pub enum Pace {
     Open {
         /// Time between two messages of a client, in nanoseconds.
         period_ns: u64,
-        /// A client's period differs from `period_ns` by up to this share, 0 to below 1.
+        /// Variation of the clients' periods: up to this fraction of `period_ns`, 0 to below 1.
         spread: f64,
-        /// Each message moves on the schedule by up to half this share of the period, 0 to 1.
+        /// Variation of each message on the schedule: up to half this fraction of the period, 0 to
+        /// 1.
         jitter: f64,
-        /// Where in the period each client starts.
+        /// Start of each client in the period.
         phase: Phase,
-        /// What happens to a message that could not leave in time.
+        /// Policy for messages that could not be sent in time.
         late: Late,
-        /// How many messages are due at once, each burst as many periods after the one before.
+        /// Number of messages scheduled at once. The time between two bursts is this number of
+        /// periods.
         #[serde(default = "one")]
         burst: u32,
     },
-    /// Closed loop: the next message is due as soon as the window and the socket take it.
+    /// Closed loop: the next message is scheduled as soon as the window and the socket accept it.
     Closed,
 }
 
@@ -421,7 +360,7 @@ const fn one() -> u32 {
     1
 }
 
-/// Where in its period a client sends first.
+/// Start of a client in its period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -429,7 +368,7 @@ pub enum Phase {
     Spread,
     /// At random in the period.
     Random,
-    /// All at the same instant: a burst each period.
+    /// All clients at the same instant: a burst each period.
     Aligned,
 }
 
@@ -437,13 +376,14 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Late {
-    /// It is sent when it can be, and its wait is part of the latency from intended time.
+    /// The client sends the message as soon as possible. The wait is part of the latency from
+    /// intended time.
     Send,
-    /// More than one period late, it is left out and counted as skipped.
+    /// The client skips messages that are more than one period late, and counts them as skipped.
     Skip,
 }
 
-/// What a message carries.
+/// Payload of the messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Payload {
@@ -459,11 +399,11 @@ pub enum Payload {
         /// Standard deviation in bytes.
         sd_bytes: u32,
     },
-    /// The user's own text; without a stamp in it counted, but without latency or order.
+    /// The user's own text. Without a stamp, messages are counted without latency or order.
     Text {
         /// Template of the text.
         template: Template,
-        /// Whether it is JSON, so that values from a file are escaped.
+        /// True if the text is JSON, so that values from a file are escaped.
         #[serde(default)]
         is_json: bool,
     },
@@ -473,15 +413,16 @@ pub enum Payload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// Its name in the scenario.
+    /// Name in the scenario.
     pub name: String,
-    /// What is done.
+    /// Action of the stage.
     pub action: Action,
-    /// Indices of the populations that do it; the others go on as they are, without publishing.
+    /// Indices of the populations of the stage. The other populations keep their connections and do
+    /// not publish.
     pub populations: Vec<usize>,
 }
 
-/// What a stage does.
+/// Action of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
@@ -491,23 +432,23 @@ pub enum Action {
         rate_per_s: Option<f64>,
         /// Connections under way at once over all agents; `None`: no limit.
         parallelism: Option<u32>,
-        /// How long after the last start the barrier waits, in nanoseconds.
+        /// Time that the barrier waits after the last start, in nanoseconds.
         timeout_ns: u64,
-        /// How many clients of each population of the stage are to be there after it, those with
-        /// the lowest indices; `None`: all of them.
+        /// Number of active clients of each population of the stage after the stage; the clients
+        /// with the lowest indices. `None`: all clients.
         #[serde(default)]
         clients: Option<Vec<u32>>,
     },
     /// Publishes for a time, then drains.
     Publish {
-        /// In nanoseconds.
+        /// Duration in nanoseconds.
         duration_ns: u64,
-        /// What changes meanwhile, in the order of time.
+        /// Changes during the stage, in the order of time.
         changes: Vec<Change>,
     },
     /// Keeps the connections and publishes nothing.
     Hold {
-        /// In nanoseconds.
+        /// Duration in nanoseconds.
         duration_ns: u64,
     },
     /// Disconnects the clients of its populations.
@@ -517,49 +458,49 @@ pub enum Action {
     },
 }
 
-/// A change of a population while a publish stage goes on.
+/// A change of a population during a publish stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Name of the phase that begins with it.
+    /// Name of the phase that begins with the change.
     pub name: String,
-    /// When it begins, after the start of the stage, in nanoseconds.
+    /// Time from the start of the stage to the change, in nanoseconds.
     pub after_ns: u64,
     /// Index of the population.
     pub population: usize,
-    /// What changes.
+    /// Kind of the change.
     pub action: ChangeAction,
 }
 
-/// What changes in a population. Shared with the command of the same name.
+/// Kind of a change. The command of the same name uses this type too.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ChangeAction {
-    /// Clients that are not connected join: connect, subscribe and take part in publishing; those
-    /// with the lowest indices first.
+    /// Clients join: they connect, subscribe and publish. Inactive clients with the lowest indices
+    /// join first.
     Add {
-        /// How many, over all agents.
+        /// Number of clients over all agents.
         clients: u32,
         /// Time over which their starts are spread, in nanoseconds.
         over_ns: u64,
     },
-    /// Clients disconnect and stop publishing; those with the highest indices first.
+    /// Clients disconnect and stop publishing. Active clients with the highest indices leave first.
     Remove {
-        /// How many, over all agents.
+        /// Number of clients over all agents.
         clients: u32,
-        /// Time over which they leave, in nanoseconds.
+        /// Time over which the clients leave, in nanoseconds.
         over_ns: u64,
     },
-    /// All clients of the population publish at `factor` times the rate of the plan from here on;
-    /// 0 pauses them.
+    /// All clients of the population publish at `factor` times the planned rate from now on; 0
+    /// pauses publishing.
     Rate {
-        /// Times the planned rate.
+        /// Multiple of the planned rate.
         factor: f64,
     },
 }
 
 impl ChangeAction {
-    /// Time that it takes, in nanoseconds.
+    /// Time over which the change takes effect, in nanoseconds.
     #[must_use]
     pub const fn over_ns(&self) -> u64 {
         match *self {
@@ -568,7 +509,7 @@ impl ChangeAction {
         }
     }
 
-    /// Whether its factor is in range.
+    /// Returns true if the factor is in range.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         match self {
@@ -579,7 +520,7 @@ impl ChangeAction {
 }
 
 impl Bridges {
-    /// The small brokers' targets.
+    /// Targets of the small brokers.
     #[must_use]
     pub const fn small(&self) -> std::ops::Range<usize> {
         self.first..self.first + self.count

@@ -1,26 +1,27 @@
-//! In which order a client goes through the topics of a publication: a pure function from message
-//! number to topic, and back. Any shard, and a second run, finds the same; nothing is stored.
+//! Order of a publication's topics for a client: a pure function from message number to topic, and
+//! back. Every agent, and a second run, computes the same order; nothing is stored.
 
 use crate::model::{Order, Publication};
 use crate::random::Random;
 
-/// Tells these draws from those of publications' schedules and sizes, whose purposes are small.
+/// Separates these draws from draws of schedules and sizes, whose purposes are small.
 const PURPOSE: u64 = 2 << 40;
-/// Each of them exchanges half of all pairs of a random pairing, so that what is left of the first
-/// order is halved: 2^-16.
+/// Number of exchanges. Each exchange swaps half of all pairs of a random pairing, so that the
+/// remainder of the first order is halved: 2^-16.
 const EXCHANGES: u64 = 16;
 
-/// The variants of a publication's topic. Every round of as many messages visits each one once, so
+/// Variants of a publication's topic. Every round of `count` messages visits each variant once. So
 /// message `k` is number `k / count` of its variant in any order.
 #[derive(Clone, Copy, Debug)]
 pub struct Variants {
     count: u32,
-    /// Chance, where the order is drawn.
+    /// Source of chance if the order is drawn.
     random: Option<Random>,
 }
 
 impl Variants {
-    /// Those of a publication; `index` is its own over all populations of the plan.
+    /// Variants of a publication; `index` is the publication's index over all populations of the
+    /// plan.
     #[must_use]
     pub fn new(publication: &Publication, seed: u64, index: usize) -> Self {
         let count = publication.topic.variants();
@@ -28,13 +29,13 @@ impl Variants {
         Self { count, random: shuffled.then(|| Random::new(seed, PURPOSE + index as u64)) }
     }
 
-    /// How many there are.
+    /// Number of variants.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// The variant of message `number` of `client` (its index over all agents).
+    /// Variant of message `number` of `client` (its index over all agents).
     #[must_use]
     #[inline]
     pub fn of(&self, client: u32, number: u64) -> u32 {
@@ -44,14 +45,14 @@ impl Variants {
         }
     }
 
-    /// Which of its variant's messages the message `number` is.
+    /// Sequence number of message `number` among the messages of its variant.
     #[must_use]
     #[inline]
     pub const fn sequence(&self, number: u64) -> u64 {
         number / self.count as u64
     }
 
-    /// How many of the first `messages` of `client` fall to `variant`.
+    /// Number of messages with `variant` among the first `messages` of `client`.
     #[must_use]
     pub fn messages(&self, client: u32, variant: u32, messages: u64) -> u64 {
         let (rounds, rest) = (messages / u64::from(self.count), messages % u64::from(self.count));
@@ -65,7 +66,7 @@ impl Variants {
         (0..EXCHANGES).fold(place, |at, step| exchanged(round.of(step), self.count, at))
     }
 
-    /// Where in a round a variant has its turn: each exchange undoes itself.
+    /// Place of a variant in a round; each exchange undoes itself.
     fn place(&self, client: u32, variant: u32, rounds: u32) -> u32 {
         let Some(random) = self.random else { return variant };
         let round = round(random, client, rounds);
@@ -78,7 +79,7 @@ fn round(random: Random, client: u32, round: u32) -> Random {
 }
 
 /// One step of the swap-or-not shuffle (Hoang, Morris, Rogaway: "An enciphering scheme based on a
-/// card shuffle", 2012): `at` and `key - at` change places or not, as chance has it for the pair.
+/// card shuffle", 2012). `at` and `key - at` swap places or not, as drawn for the pair.
 fn exchanged(step: Random, count: u32, at: u32) -> u32 {
     let key = step.below(u64::from(count)) as u32;
     let partner = if key >= at { key - at } else { key + (count - at) };
@@ -96,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_round_has_every_variant_once_at_the_place_that_is_said(
+        fn each_round_has_every_variant_once_at_its_computed_place(
             count in 1u32..300,
             seed: u64,
             client: u32,
@@ -150,8 +151,8 @@ mod tests {
 
     #[test]
     fn orders_are_drawn_evenly() {
-        // All 24 orders of four, and all pairs of neighbours among seven; the sums are those of
-        // chi-square with 23 and 41 degrees of freedom, which exceed these once in a million.
+        // All 24 orders of four, and all pairs of neighbours among seven. The limits are exceeded
+        // once in a million by chi-square with 23 and 41 degrees of freedom.
         let variants = shuffled(4, 1);
         let order = |client| (0..4).fold(0, |o, k| o * 4 + variants.of(client, k) as usize);
         assert!(chi_square((0..24_000).map(order), 24) < 73.0);

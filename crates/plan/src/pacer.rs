@@ -1,11 +1,11 @@
-//! When the messages of an open-loop publication are due: a pure function of client and message
-//! number on an absolute schedule, so a stall moves nothing and any shard computes the same
-//! instants. Also how large each payload is. It knows neither clock nor socket.
+//! Schedule of the messages of an open-loop publication, and the sizes of the payloads. The
+//! schedule is a pure function of client and message number on absolute time. So a stall shifts no
+//! message, and every agent computes the same instants.
 
 use crate::model::{Pace, Payload, Phase};
 use crate::random::Random;
 
-/// The schedule of one publication for all clients of a population.
+/// Schedule of one publication for all clients of a population.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     period_ns: f64,
@@ -17,8 +17,8 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// The schedule of an open-loop pace; `None` for a closed loop. `purpose` tells the
-    /// publications of a plan apart.
+    /// Schedule of an open-loop pace; `None` for a closed loop. `purpose` distinguishes the
+    /// publications of a plan.
     #[must_use]
     pub fn new(pace: &Pace, seed: u64, purpose: u64) -> Option<Self> {
         match *pace {
@@ -34,13 +34,13 @@ impl Pacer {
         }
     }
 
-    /// The shortest period that any client has, in nanoseconds.
+    /// Shortest period of any client, in nanoseconds.
     #[must_use]
     pub const fn shortest_ns(&self) -> f64 {
         self.period_ns * (1.0 - self.spread)
     }
 
-    /// The period of `client` (its index over all agents), in nanoseconds.
+    /// Period of `client` (its index over all agents), in nanoseconds.
     #[must_use]
     pub fn period_ns(&self, client: u32) -> f64 {
         if self.spread == 0.0 {
@@ -50,11 +50,11 @@ impl Pacer {
         self.period_ns * (1.0 + self.spread * (2.0 * unit - 1.0))
     }
 
-    /// When message `k` of `client` is due, in nanoseconds after publishing began. Never
+    /// Scheduled time of message `k` of `client`, in nanoseconds after publishing began. Never
     /// decreases with `k`.
     #[must_use]
     pub fn due_ns(&self, client: u32, k: u64) -> u64 {
-        // The messages of a burst are due with its first one.
+        // All messages of a burst are scheduled with its first message.
         let first = k - k % self.burst;
         let mut position = self.phase(client) + first as f64;
         if self.jitter > 0.0 {
@@ -64,7 +64,7 @@ impl Pacer {
         (position * self.period_ns(client)).max(0.0) as u64
     }
 
-    /// How many messages of `client` are due before `elapsed_ns`.
+    /// Number of messages of `client` scheduled before `elapsed_ns`.
     #[must_use]
     pub fn due_before(&self, client: u32, elapsed_ns: u64) -> u64 {
         let periods = elapsed_ns as f64 / self.period_ns(client) - self.phase(client);
@@ -76,8 +76,8 @@ impl Pacer {
         k
     }
 
-    /// Where in its period `client` starts, 0 to below 1. The multiples of the golden ratio
-    /// leave no gap and no cluster in any prefix of the clients (Knuth, TAOCP 3, 6.4).
+    /// Phase of `client` in its period, 0 to below 1. The multiples of the golden ratio leave no
+    /// gap and no cluster in any prefix of the clients (Knuth, TAOCP 3, 6.4).
     fn phase(&self, client: u32) -> f64 {
         const GOLDEN_RATIO: u32 = 2_654_435_769;
         match self.phase {
@@ -88,8 +88,8 @@ impl Pacer {
     }
 }
 
-/// Size of the payload of message `sequence` of a client, in bytes; `None` for text, whose size
-/// is its template's. `random` is the stream of that client's publication.
+/// Size of the payload of message `sequence` of a client, in bytes; `None` for text, whose template
+/// gives the size. `random` is the stream of the client's publication.
 #[must_use]
 pub fn payload_bytes(payload: &Payload, random: Random, sequence: u64) -> Option<usize> {
     match *payload {
@@ -134,7 +134,7 @@ mod tests {
         }
 
         #[test]
-        fn bursts_are_due_whole_and_offer_the_same_load(
+        fn bursts_are_scheduled_whole_and_offer_the_same_load(
             burst in 1u32..500,
             period_ns in 1_000u64..1_000_000,
             jitter in 0.0..=1.0,

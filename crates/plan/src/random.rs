@@ -1,5 +1,5 @@
-//! Chance as a pure function: the value number `index` of a stream named by a seed. Nothing is
-//! stored, so every agent, and a second run, draws the same value for the same client and message.
+//! Chance as a pure function: value number `index` of a stream with a seed. Nothing is stored, so
+//! every agent, and a second run, draws the same value for the same client and message.
 
 /// A stream of random values that can be read at any index.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl Random {
         Self(mix(self.0 ^ mix(index)))
     }
 
-    /// The value itself: 64 uniform bits.
+    /// The value: 64 uniform bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0

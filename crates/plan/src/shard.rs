@@ -1,6 +1,6 @@
-//! Which clients an agent plays: agent `index` of `count` plays every client `c` with
-//! `c % count == index`. Any prefix of the clients is thereby spread evenly, so a ramp loads all
-//! agents alike, and the schedules of the shards add up to exactly the schedule of the whole.
+//! Clients of an agent: agent `index` of `count` plays every client `c` with `c % count == index`.
+//! Any prefix of the clients is spread evenly, so a ramp loads all agents alike. The schedules of
+//! the shards add up to exactly the schedule of the whole.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The whole.
+    /// The only shard of one agent.
     pub const WHOLE: Self = Self { index: 0, count: 1 };
 
     /// Agent `index` of `count`; `None` unless `index < count`.
@@ -34,13 +34,13 @@ impl Shard {
         self.count
     }
 
-    /// How many of `total` fall to this agent.
+    /// Number of clients of this agent among `total`.
     #[must_use]
     pub const fn share(self, total: u32) -> u32 {
         if total > self.index { (total - self.index - 1) / self.count + 1 } else { 0 }
     }
 
-    /// The agent's `local`-th client, as an index over all agents.
+    /// Index over all agents of the agent's `local`-th client.
     #[must_use]
     pub const fn global(self, local: u32) -> u32 {
         local * self.count + self.index

@@ -1,6 +1,6 @@
-//! What one agent saw in one interval: counters, outcomes, histograms and its own load. Every
-//! part adds up, in any order, so agents and intervals merge exactly (`contract/
-//! snapshot.schema.json`). Gauges are the state at the end of the interval. It knows no clock.
+//! Measurements of one agent in one interval: counters, outcomes, histograms and the agent's own
+//! load. Every part adds up in any order, so agents and intervals merge exactly
+//! (`contract/snapshot.schema.json`). Gauges are the state at the end of the interval.
 
 use std::collections::BTreeMap;
 
@@ -27,15 +27,15 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What the clients of a population did.
+    /// Actions of the clients of a population.
     Counters: u64 {
         /// TCP connections begun.
         connect_attempts_total,
         /// Connections accepted by the broker (CONNACK 0).
         connected_total,
-        /// Attempts that ended before that.
+        /// Attempts that ended before CONNACK 0.
         connect_failed_total,
-        /// Established connections that ended otherwise than by our DISCONNECT.
+        /// Established connections that ended without a DISCONNECT of the client.
         disconnected_total,
         /// Filters granted by the broker.
         subscribed_total,
@@ -45,30 +45,34 @@ counters! {
         sent_total,
         /// Messages acknowledged: PUBACK, or PUBCOMP for QoS 2.
         acked_total,
-        /// Lives that ended as planned.
+        /// Sessions that ended at their planned lifetime.
         left_total,
-        /// Times that a subscriber stalled.
+        /// Stalls of subscribers.
         stalled_total,
         /// Messages of QoS 1 and 2 sent again after a reconnect.
         resent_total,
-        /// Messages of QoS 1 and 2 given up unacknowledged, with their session.
+        /// Unacknowledged messages of QoS 1 and 2 that were dropped with their session.
         abandoned_total,
-        /// Messages of QoS 0 that were counted as sent, and dropped with their connection before
-        /// the socket took them.
+        /// Messages of QoS 0 that were counted as sent, but dropped with their connection before
+        /// the socket accepted them.
         unsent_dropped_total,
-        /// Messages that were due and not sent.
+        /// Messages that were scheduled and not sent.
         skipped_total,
         /// Retained messages received, which are outside the ledger.
         retained_total,
-        /// Messages received that no client of this run stamped.
+        /// Messages received without a stamp of this run.
         foreign_total,
+        /// Pings of WebSocket that were received, each answered with a pong.
+        websocket_pings_total,
+        /// Pongs of WebSocket that were received.
+        websocket_pongs_total,
         /// MQTT packets written.
         packets_sent_total,
         /// MQTT packets read.
         packets_received_total,
-        /// Bytes written to sockets.
+        /// Bytes written to sockets, without those of TLS and of WebSocket's frames.
         bytes_sent_total,
-        /// Bytes read from sockets.
+        /// Bytes read from sockets, without those of TLS and of WebSocket's frames.
         bytes_received_total,
     }
 }
@@ -76,17 +80,17 @@ counters! {
 counters! {
     /// The ledger of one flow: messages from one population to another.
     FlowCounters: i64 {
-        /// Deliveries owed: messages sent, times the clients whose filters match.
+        /// Expected deliveries: messages sent, times the clients with a matching filter.
         expected_total,
-        /// Deliveries seen, each message once for each receiver.
+        /// Deliveries received, each message once for each receiver.
         received_total,
-        /// Deliveries of a message that this receiver already had.
+        /// Repeated deliveries of a message to one receiver.
         duplicate_total,
         /// Deliveries after a later message of the same stream.
         reordered_total,
-        /// Deliveries too far behind their stream to be told from duplicates.
+        /// Deliveries too far behind their stream to recognise duplicates.
         stale_total,
-        /// Places passed over in streams and not filled (yet): falls when they are.
+        /// Missing places in streams; the count falls when a place is filled.
         missing_total,
     }
 }
@@ -96,24 +100,24 @@ counters! {
     Gauges: u64 {
         /// Clients that the broker has accepted.
         connected,
-        /// Clients that are connected and whose filters are all answered.
+        /// Connected clients whose filters are all answered.
         ready,
         /// Messages sent and not acknowledged.
         in_flight,
-        /// Messages due and not yet sent.
+        /// Messages scheduled and not yet sent.
         backlog,
-        /// Clients whose life is over, and which may come back.
-        away,
-        /// Subscribers that have stalled and have had nothing since.
+        /// Offline clients, between two sessions.
+        offline,
+        /// Subscribers that have stalled and received nothing since.
         stalled,
     }
 }
 
-/// Why something ended otherwise than hoped. An outcome, not an error: it has a count.
+/// Reason of a problem. A problem is counted and is not an error of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nothing listens at the target.
+    /// The target has no listener.
     ConnectRefused,
     /// The target reset the connection before CONNACK.
     ConnectReset,
@@ -123,17 +127,49 @@ pub enum Reason {
     ConnectTimeout,
     /// No route to the target.
     ConnectUnreachable,
-    /// The broker's certificate is over its time.
+    /// The broker's certificate has expired.
     CertificateExpired,
-    /// No authority that is trusted has signed the broker's certificate.
+    /// No trusted authority has signed the broker's certificate.
     CertificateUntrusted,
     /// The broker's certificate is for another name.
     CertificateName,
     /// The broker refused the handshake with an alert: it does not accept this client's
     /// certificate, identity, key, version or ciphers.
     TlsRefused,
-    /// The handshake failed otherwise.
+    /// The handshake failed for another reason.
     TlsFailed,
+    /// The target closed the connection instead of answering the upgrade to WebSocket.
+    UpgradeClosed,
+    /// The target answered the upgrade with something that is not HTTP.
+    UpgradeInvalid,
+    /// The target answered the upgrade with success and without an upgrade.
+    UpgradeIgnored,
+    /// The accept key of the answer does not follow from the key of the upgrade.
+    WrongAcceptKey,
+    /// The target upgraded the connection without the subprotocol `mqtt`.
+    NoSubprotocol,
+    /// HTTP 3xx.
+    HttpRedirect,
+    /// HTTP 400.
+    HttpBadRequest,
+    /// HTTP 401.
+    HttpUnauthorized,
+    /// HTTP 403.
+    HttpForbidden,
+    /// HTTP 404.
+    HttpNotFound,
+    /// HTTP 426.
+    HttpUpgradeRequired,
+    /// HTTP 429.
+    HttpTooManyRequests,
+    /// Another HTTP 5xx.
+    HttpServerError,
+    /// HTTP 502.
+    HttpBadGateway,
+    /// HTTP 503.
+    HttpUnavailable,
+    /// Another HTTP status.
+    HttpOther,
     /// CONNACK 1.
     BadProtocolVersion,
     /// CONNACK 2.
@@ -152,15 +188,39 @@ pub enum Reason {
     ClosedByBroker,
     /// The broker reset an established connection.
     ResetByBroker,
+    /// WebSocket close code 1000, or a close without a code.
+    WebsocketClosed,
+    /// WebSocket close code 1001.
+    WebsocketGoingAway,
+    /// WebSocket close code 1002.
+    WebsocketProtocolError,
+    /// WebSocket close code 1003.
+    WebsocketUnsupportedData,
+    /// WebSocket close code 1007.
+    WebsocketInvalidData,
+    /// WebSocket close code 1008.
+    WebsocketPolicyViolation,
+    /// WebSocket close code 1009.
+    WebsocketTooBig,
+    /// WebSocket close code 1011.
+    WebsocketServerError,
+    /// WebSocket close code 1012.
+    WebsocketServiceRestart,
+    /// WebSocket close code 1013.
+    WebsocketTryAgainLater,
+    /// Another WebSocket close code.
+    WebsocketOtherCode,
+    /// The broker sent frames that are not those of MQTT over WebSocket.
+    WebsocketInvalid,
     /// No PINGRESP within the keep-alive.
     KeepAliveTimeout,
-    /// The broker did not take DISCONNECT, and what was sent before it, within 2 seconds.
+    /// The broker did not accept DISCONNECT, and the bytes sent before it, within 2 seconds.
     DisconnectTimeout,
     /// The broker broke the protocol.
     ProtocolError,
-    /// The broker sent a larger packet than the plan allows.
+    /// The broker sent a packet larger than the plan allows.
     PacketTooLarge,
-    /// The broker acknowledged what is not in flight, or with the wrong packet.
+    /// The broker acknowledged a message that is not in flight, or with the wrong packet.
     UnexpectedAck,
     /// This process has no free descriptor (EMFILE, ENFILE).
     NoDescriptors,
@@ -168,13 +228,13 @@ pub enum Reason {
     NoPorts,
     /// The kernel has no memory for the socket (ENOMEM, ENOBUFS).
     NoMemory,
-    /// A source address is not this machine's.
+    /// A source address does not belong to this host.
     BadSource,
     /// Another error of the socket.
     SocketError,
 }
 
-/// Counts by reason.
+/// Number of problems by reason.
 pub type Outcomes = BTreeMap<Reason, u64>;
 
 /// One agent's interval.
@@ -185,94 +245,103 @@ pub struct Snapshot {
     pub agent: u32,
     /// Number of this snapshot, from 0.
     pub sequence: u64,
-    /// Index of the stage it lies in; `None` before the first.
+    /// Index of the stage of the interval; `None` before the first stage.
     pub stage: Option<usize>,
     /// Start of the interval by the reference clock, in nanoseconds.
     pub from_ns: u64,
     /// End of the interval, in nanoseconds.
     pub to_ns: u64,
-    /// Whether the stage has done all that this agent can: every client ready or given up;
-    /// every message sent or skipped and the ledger balanced; time over; all disconnected.
+    /// True if this agent has completed its part of the stage.
+    /// - Connect: every client is ready or has given up.
+    /// - Publish: every message is sent or skipped, and the ledger is balanced.
+    /// - Hold: the time is over.
+    /// - Disconnect: every client is disconnected.
     pub settled: bool,
     /// One entry for each population of the plan.
     pub populations: Vec<PopulationSnapshot>,
-    /// Flows with anything to tell.
+    /// Flows with activity in the interval.
     pub flows: Vec<FlowSnapshot>,
-    /// Targets with anything to tell.
+    /// Targets with activity in the interval.
     #[serde(default)]
     pub targets: Vec<TargetSnapshot>,
-    /// Subscribers that stalled or went on, at most [`Snapshot::STALLS_MAX`].
+    /// Subscribers that stalled or recovered, at most [`Snapshot::STALLS_MAX`].
     #[serde(default)]
     pub stalls: Vec<Stall>,
     /// The agent's own load.
     pub engine: EngineLoad,
-    /// How well the agent knows the reference clock; `bound_ns` is the largest of the interval.
-    /// `None`: its host's clock is the reference.
+    /// Relation to the reference clock; `bound_ns` is the largest of the interval. `None` if the
+    /// clock of the agent's host is the reference clock.
     #[serde(default)]
     pub clock: Option<ClockState>,
 }
 
 impl Snapshot {
-    /// Stalls told in one snapshot at most; all are counted.
+    /// Largest number of stalls listed in one snapshot; all stalls are counted.
     pub const STALLS_MAX: usize = 100;
 }
 
-/// A target's interval.
+/// Measurements of a target in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetSnapshot {
     /// Index of the target.
     pub target: usize,
-    /// Clients that it has accepted, at the end.
+    /// Clients that the target has accepted, at the end of the interval.
     pub connected: u64,
-    /// Connections that it accepted.
+    /// Connections that the target accepted.
     pub connected_total: u64,
-    /// Attempts at it that ended before that.
+    /// Connection attempts that ended before CONNACK 0.
     pub connect_failed_total: u64,
 }
 
-/// A subscriber that got nothing for a while though messages were due to it.
+/// A subscriber that received nothing while messages were scheduled for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// Index of its population.
+    /// Index of the subscriber's population.
     pub population: usize,
-    /// Its number `{n}`.
+    /// Number `{n}` of the subscriber.
     pub number: u64,
-    /// When it last got something, or could first have, by the reference clock in nanoseconds.
+    /// Time of the last delivery, or of the first possible delivery, by the reference clock in
+    /// nanoseconds.
     pub since_ns: u64,
-    /// When it got something again; `None`: it has stalled just now.
+    /// Time of the next delivery; `None` while the subscriber is stalled.
     pub until_ns: Option<u64>,
-    /// Messages that were due to it meanwhile, about.
+    /// Approximate number of messages scheduled for the subscriber during the stall.
     pub due: u64,
 }
 
-/// A population's interval.
+/// Measurements of a population in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PopulationSnapshot {
-    /// State at the end.
+    /// State at the end of the interval.
     pub gauges: Gauges,
-    /// What happened.
+    /// Counters of the clients.
     pub counters: Counters,
-    /// What ended otherwise than hoped.
+    /// Problems of the clients.
     pub outcomes: Outcomes,
-    /// From the start of TCP to CONNACK.
+    /// Pairs of a number of deliveries and the number of clients that received it in a publish
+    /// stage. Only the stage's last snapshot has pairs, for clients that expect the same messages.
+    #[serde(default)]
+    pub clients_by_deliveries: Vec<(u64, u64)>,
+    /// Time from the start of TCP to CONNACK.
     pub connect_time: Histogram,
-    /// From the intended send to the acknowledgement.
+    /// Time from the intended send to the acknowledgement.
     pub ack_intended: Histogram,
-    /// From the actual send to the acknowledgement.
+    /// Time from the actual send to the acknowledgement.
     pub ack_actual: Histogram,
 }
 
 impl PopulationSnapshot {
-    /// Counts an outcome.
+    /// Counts a problem.
     pub fn outcome(&mut self, reason: Reason) {
         *self.outcomes.entry(reason).or_default() += 1;
     }
 }
 
-/// A flow's interval: what clients of population `to` saw of messages from population `from`.
+/// Measurements of a flow in an interval: deliveries to population `to` of messages from population
+/// `from`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowSnapshot {
@@ -280,34 +349,34 @@ pub struct FlowSnapshot {
     pub from: usize,
     /// Index of the receiving population.
     pub to: usize,
-    /// The ledger.
+    /// Counters of the ledger.
     pub counters: FlowCounters,
-    /// From the intended send to the delivery.
+    /// Time from the intended send to the delivery.
     pub latency_intended: Histogram,
-    /// From the actual send to the delivery.
+    /// Time from the actual send to the delivery.
     pub latency_actual: Histogram,
 }
 
-/// What the agent itself did and needed, the ground for judging whether its numbers are valid.
+/// Load of the agent, from which the controller evaluates the validity of the agent's figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineLoad {
-    /// Time the loop was not waiting, in nanoseconds.
+    /// Time in which the loop was not waiting, in nanoseconds.
     pub busy_ns: u64,
     /// CPU time of the process, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time in which the loop's thread could run and had no processor, in nanoseconds. `None`: the
-    /// kernel does not count it.
+    /// Time in which the loop's thread was ready and had no processor, in nanoseconds. `None` if
+    /// the kernel does not count this time.
     #[serde(default)]
     pub run_delay_ns: Option<u64>,
-    /// Resident memory of the process at the end, in bytes.
+    /// Resident memory of the process at the end of the interval, in bytes.
     pub rss_bytes: u64,
-    /// How late messages were written that nothing but the engine held up.
+    /// Lateness of messages that only the engine delayed.
     pub lateness: Histogram,
-    /// How late messages were written that the window, the socket or a lost connection held up.
+    /// Lateness of messages that the window, the socket or a lost connection delayed.
     pub blocked: Histogram,
-    /// (Stream, receiver) pairs that the ledger follows.
+    /// Number of (stream, receiver) pairs in the ledger.
     pub ledger_pairs: u64,
-    /// Deliveries outside the ledger's bound: counted, but not checked for order and duplicates.
+    /// Deliveries outside the ledger's limit: counted, but not checked for order and duplicates.
     pub unfollowed_total: u64,
 }

@@ -1,22 +1,23 @@
-//! What a stamped payload says about itself in its first bytes: the run, the stream, the place in
-//! the stream, and when the message was due and sent. In a payload of text it stands anywhere, as
-//! text. It knows nothing of the rest of the payload.
+//! Stamp of a payload: the run, the stream, the place in the stream, and the scheduled and actual
+//! send times. The stamp is the first bytes of a binary payload; in a payload of text the stamp
+//! stands anywhere, as text.
 
 use memchr::memmem;
 
-/// Bytes of a stamp; smaller payloads go unstamped.
+/// Length of a stamp in bytes; smaller payloads have no stamp.
 pub const STAMP_BYTES: usize = 32;
-/// Bytes of a stamp as text: the marker, and six bits in each character.
+/// Length of a stamp as text in bytes: the marker, and six bits in each character.
 pub const STAMP_TEXT_BYTES: usize = MARKER.len() + (STAMP_BYTES * 8).div_ceil(6);
 
-/// Places of a stream that one incarnation of its publisher has: the next one begins behind them.
+/// Places of a stream for one incarnation of its publisher; the next incarnation begins behind
+/// these places.
 pub const INCARNATION_PLACES: u32 = 1 << 26;
-/// Incarnations of an agent: places behind them would be taken for earlier ones.
+/// Largest number of incarnations of an agent: later places would collide with earlier places.
 pub const INCARNATIONS: u32 = 32;
 
-/// What a stamp in a text begins with.
+/// First bytes of a stamp in a text.
 const MARKER: &[u8; 5] = b"~pst~";
-/// Base 64 for URLs (RFC 4648, section 5): JSON escapes none of its characters.
+/// Base 64 for URLs (RFC 4648, section 5): JSON escapes none of these characters.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// The value of each digit; 255 for all other bytes.
 const VALUES: [u8; 256] = {
@@ -29,12 +30,12 @@ const VALUES: [u8; 256] = {
     values
 };
 
-/// Messages whose order is kept: those of one client, one publication, one topic.
+/// Messages whose order is checked: messages of one client, one publication and one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamId {
     /// Index of the publication over all populations of the plan.
     pub publication: u16,
-    /// Which value of the topic's range.
+    /// Index of the value of the topic's range.
     pub variant: u16,
     /// Publishing client, as its index over all agents.
     pub client: u32,
@@ -47,12 +48,12 @@ pub struct Stamp {
     pub run_tag: u32,
     /// The message's stream.
     pub stream: StreamId,
-    /// Place in the stream, from 0; from [`INCARNATION_PLACES`] on for the publisher's next
-    /// incarnation, and so on.
+    /// Place in the stream, from 0. The next incarnations of the publisher begin at multiples of
+    /// [`INCARNATION_PLACES`].
     pub sequence: u32,
-    /// When the message was due, in nanoseconds of the reference clock.
+    /// Scheduled time of the message, in nanoseconds of the reference clock.
     pub intended_ns: u64,
-    /// When it was written to the socket's buffer, in nanoseconds of the reference clock.
+    /// Time of the write to the socket's buffer, in nanoseconds of the reference clock.
     pub actual_ns: u64,
 }
 
@@ -77,7 +78,7 @@ impl Stamp {
         bytes
     }
 
-    /// The stamp at the start of a payload; `None` where the payload is too short.
+    /// Reads the stamp at the start of a payload; `None` if the payload is too short.
     #[must_use]
     pub fn read(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; STAMP_BYTES] = payload.first_chunk()?;
@@ -117,7 +118,7 @@ impl Stamp {
         text
     }
 
-    /// The first stamp in a text; `None` where there is none.
+    /// Finds the first stamp in a text; `None` if the text has no stamp.
     #[must_use]
     pub fn find(text: &[u8]) -> Option<Self> {
         let after = memmem::find(text, MARKER)? + MARKER.len();

@@ -1,8 +1,11 @@
-//! Text with variables, as in client ids, topics and payloads. `{n}` is the client's number,
-//! `{n%K}` and `{n/K}` its remainder and quotient, `{row.NAME}` what the client's row of a file has
-//! in a column; `{a..b}` is a range with both ends and `{red|green}` a choice; `{random a..b}`,
-//! `{hex N}`, `{seq}`, `{time}` and `{stamp}` are a message's own; `{{` and `}}` are the braces
-//! themselves. Compiled once, rendered without allocation. It knows no plan.
+//! Text with variables, as in client ids, topics and payloads. A template is compiled once and
+//! rendered without allocation.
+//!
+//! - `{n}`, `{n%K}` and `{n/K}` are the client's number, its remainder and its quotient.
+//! - `{row.NAME}` is the value of a column in the client's row of a file.
+//! - `{a..b}` is a range with both ends, `{red|green}` a choice.
+//! - `{random a..b}`, `{hex N}`, `{seq}`, `{time}` and `{stamp}` belong to a message.
+//! - `{{` and `}}` are literal braces.
 
 mod level;
 mod parse;
@@ -22,7 +25,7 @@ pub(crate) use level::Level;
 pub use places::Place;
 pub(crate) use variable::{Variable, canonical_decimal};
 
-/// A compiled template; in JSON it is its source text.
+/// A compiled template; its JSON form is the source text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
@@ -30,20 +33,20 @@ pub struct Template {
     parts: Vec<Part>,
 }
 
-/// What is wrong with a template.
+/// Error in a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A brace without its partner.
     #[error("found a single '{0}', write it twice to mean the character")]
     Brace(char),
-    /// Something in braces that is no variable.
+    /// Braces around a text that is no variable.
     #[error(
         "found '{{{0}}}', allowed are {{n}}, {{n%K}}, {{n/K}}, {{row.NAME}}, a range such as \
          {{1..20}}, a choice such as {{red|green}}, {{random 1..6}}, {{hex 16}}, {{seq}}, {{time}} \
          and {{stamp}}"
     )]
     Variable(String),
-    /// A variable that has no value where the template stands.
+    /// A variable that has no value at the place of the template.
     #[error("found '{0}', allowed in {1} are {2}")]
     Misplaced(String, &'static str, &'static str),
     /// More than one range or choice.
@@ -52,10 +55,10 @@ pub enum TemplateError {
     /// Two variables in one topic level of a filter, which cannot be counted exactly.
     #[error("found two variables in the level '{0}' of a topic filter, allowed is one a level")]
     Level(String),
-    /// A value that would make other levels of a topic.
+    /// A value that would change the levels of a topic.
     #[error("found '{0}' for '{1}', allowed in a topic are values without /, + and #, not empty")]
     Value(String, String),
-    /// A column that there is not.
+    /// An unknown column.
     #[error("found '{{row.{0}}}', allowed are columns of the population's rows")]
     Column(String),
 }
@@ -67,39 +70,40 @@ pub(crate) enum Part {
     Variable(Variable),
 }
 
-/// What a payload may say of its message.
+/// Facts of a message that its payload may contain.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageFacts {
-    /// Number of the message among those of its client and publication, from 0, modulo 2^32.
+    /// Number of the message among the messages of its client and publication, from 0, modulo 2^32.
     pub number: u32,
-    /// Values of the range or choice of its topic; 1 where there is none.
+    /// Number of values of the range or choice of its topic; 1 without a range or choice.
     pub topic_variants: u32,
-    /// What is drawn for it, at each place of the template.
+    /// Source of the values drawn for the message, one for each place of the template.
     pub chance: Random,
-    /// When it is sent, in milliseconds since 1970.
+    /// Send time, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Its stamp.
+    /// Stamp of the message.
     pub stamp: Stamp,
 }
 
 impl MessageFacts {
-    /// Tells these draws from those of schedules, targets and orders.
+    /// Separates these draws from draws of schedules, targets and orders.
     const PURPOSE: u64 = 4 << 40;
 
-    /// What the payloads of a publication draw from, by its index over all populations: each
-    /// message from the sub-stream of its client (index over all agents) and number.
+    /// Source of chance for the payloads of a publication, by the publication's index over all
+    /// populations. Each message draws from the sub-stream of its client (index over all agents)
+    /// and number.
     #[must_use]
     pub const fn stream(seed: u64, publication: usize) -> Random {
         Random::new(seed, Self::PURPOSE + publication as u64)
     }
 }
 
-/// For whom a template is rendered.
+/// Arguments of a rendering.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     n: u64,
     variant: u32,
-    /// `None` in texts that are not a message's.
+    /// Facts of the message; `None` in texts without a message.
     message: Option<&'a MessageFacts>,
 }
 
@@ -107,12 +111,12 @@ impl Template {
     /// Compiles a template.
     ///
     /// # Errors
-    /// [`TemplateError`] says what was found and what is allowed.
+    /// [`TemplateError`] with the text found and the text allowed.
     pub fn new(source: &str) -> Result<Self, TemplateError> {
         Ok(Self { source: source.to_owned(), parts: parse::parse(source)? })
     }
 
-    /// The template of this one's text and then the other's.
+    /// Template of this source text followed by the source text of `other`.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -120,20 +124,20 @@ impl Template {
         Self::new(&(self.source.clone() + &other.source))
     }
 
-    /// The text it was compiled from.
+    /// Source text.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Values of the range or choice in it; 1 where there is none.
+    /// Number of values of the range or choice; 1 without a range or choice.
     #[must_use]
     pub fn variants(&self) -> u32 {
         self.variables().find_map(Variable::variants).unwrap_or(1)
     }
 
     /// Appends the text for client number `n` and value number `variant` of the range or choice.
-    /// What only a message has is left out.
+    /// Variables of a message are empty.
     pub fn render(&self, n: u64, variant: u32, out: &mut Vec<u8>) {
         self.append(Context { n, variant, message: None }, out);
     }
@@ -143,7 +147,7 @@ impl Template {
         self.append(Context { n, variant, message: Some(message) }, out);
     }
 
-    /// The text for client number `n` and value number `variant` of the range or choice.
+    /// Text for client number `n` and value number `variant` of the range or choice.
     #[must_use]
     pub fn text(&self, n: u64, variant: u32) -> String {
         let mut out = Vec::with_capacity(self.source.len());
@@ -151,7 +155,7 @@ impl Template {
         String::from_utf8(out).expect("literals and values are UTF-8 and numbers are ASCII")
     }
 
-    /// Bytes that [`Self::render`] appends.
+    /// Number of bytes that [`Self::render`] appends.
     #[must_use]
     pub fn rendered_bytes(&self, n: u64, variant: u32) -> usize {
         let context = Context { n, variant, message: None };
@@ -162,7 +166,7 @@ impl Template {
         self.parts.iter().map(bytes).sum()
     }
 
-    /// Whether every client's rendering is the same.
+    /// Returns true if the text is the same for all clients.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
         self.variables().next().is_none()
@@ -175,13 +179,13 @@ impl Template {
         self.variables().any(|variable| matches!(variable, Variable::Number))
     }
 
-    /// Whether its text holds a stamp.
+    /// Returns true if the text contains a stamp.
     #[must_use]
     pub fn has_stamp(&self) -> bool {
         self.variables().any(|variable| matches!(variable, Variable::Stamp))
     }
 
-    /// Bytes of the longest rendering at most; that of rows counts once they are bound.
+    /// Upper bound of the length of a text, in bytes; rows count once bound.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         let bytes = |part: &Part| match part {
@@ -191,13 +195,13 @@ impl Template {
         self.parts.iter().map(bytes).sum()
     }
 
-    /// Whether some client's rendering can be `text`; remainders and ranges count as any number.
+    /// Returns true if some client's text can be `text`; remainders and ranges count as any number.
     #[must_use]
     pub fn renders(&self, text: &str) -> bool {
         variable::rendered_by(&self.parts, text)
     }
 
-    /// Names of the columns that it refers to.
+    /// Names of the columns in the template.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.variables().filter_map(|variable| match variable {
             Variable::Row(row) => Some(&*row.name),
@@ -205,10 +209,11 @@ impl Template {
         })
     }
 
-    /// Gives it the values of the columns that it refers to, once; until then they are empty.
+    /// Sets the values of the columns in the template, once; before the call these values are
+    /// empty.
     ///
     /// # Errors
-    /// [`TemplateError::Column`] where a column is missing.
+    /// [`TemplateError::Column`] if a column is missing.
     pub fn bind(&self, columns: &HashMap<String, Arc<Column>>) -> Result<(), TemplateError> {
         for variable in self.variables() {
             if let Variable::Row(row) = variable {
@@ -220,7 +225,7 @@ impl Template {
         Ok(())
     }
 
-    /// Its pieces, in order.
+    /// Parts of the template, in order.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }

@@ -1,22 +1,22 @@
-//! How the schedule of a population runs against real time while its rate is changed: at `factor`
-//! times the planned rate the schedule passes `factor` times as fast, so that no message is lost,
-//! doubled or bunched at a change and every client keeps its phase. A map of pieces, computed in
-//! whole numbers so that it can be turned round exactly. It knows neither clients nor a clock.
+//! Schedule time of a population while its rate changes. At `factor` times the planned rate the
+//! schedule runs `factor` times as fast. So a change loses, doubles or bunches no message, and
+//! every client keeps its phase. The map consists of pieces in whole numbers, so that it has an
+//! exact inverse.
 
-/// The map between real time and schedule time, both in nanoseconds after publishing began. They
-/// are the same until the first change.
+/// Map between real time and schedule time, both in nanoseconds after publishing began. Both times
+/// are equal until the first change.
 #[derive(Clone, Debug, Default)]
 pub struct Tempo {
-    /// In the order of time; empty before the first change.
+    /// Pieces in the order of time; empty before the first change.
     pieces: Vec<Piece>,
 }
 
-/// From `real_ns` on the schedule runs at `factor`.
+/// Piece of the map: the schedule runs at `factor` from `real_ns` on.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     real_ns: u64,
     schedule_ns: u64,
-    /// In units of 2^-32.
+    /// Factor in units of 2^-32.
     factor: u64,
 }
 
@@ -27,8 +27,8 @@ impl Tempo {
     /// Largest factor.
     pub const FACTOR_MAX: f64 = 1e6;
 
-    /// From `at_ns` on (not before the last change) the schedule runs at `factor` times its plan:
-    /// 0 to [`Tempo::FACTOR_MAX`], kept to 2^-32.
+    /// Sets the factor of the schedule from `at_ns` on, which must not be before the last change.
+    /// The factor is 0 to [`Tempo::FACTOR_MAX`], rounded to 2^-32.
     pub fn change(&mut self, at_ns: u64, factor: f64) {
         let at_ns = at_ns.max(self.pieces.last().map_or(0, |last| last.real_ns));
         let schedule_ns = self.schedule_ns(at_ns);
@@ -40,13 +40,13 @@ impl Tempo {
         self.pieces.push(Piece { real_ns: at_ns, schedule_ns, factor });
     }
 
-    /// How fast the schedule runs since the last change, in times its plan.
+    /// Factor of the schedule since the last change.
     #[must_use]
     pub fn factor(&self) -> f64 {
         self.pieces.last().map_or(1.0, |last| last.factor as f64 / FACTOR_ONE)
     }
 
-    /// How far the schedule is at `real_ns`.
+    /// Schedule time at `real_ns`.
     #[must_use]
     pub fn schedule_ns(&self, real_ns: u64) -> u64 {
         let piece = self.pieces.iter().rev().find(|piece| piece.real_ns <= real_ns);
@@ -56,8 +56,8 @@ impl Tempo {
         })
     }
 
-    /// When the schedule reaches `schedule_ns`: the first instant at which
-    /// [`Tempo::schedule_ns`] is as much; `u64::MAX`: not with the changes so far.
+    /// First instant at which [`Tempo::schedule_ns`] reaches `schedule_ns`; `u64::MAX` if the
+    /// changes so far never reach it.
     #[must_use]
     #[inline]
     pub fn real_ns(&self, schedule_ns: u64) -> u64 {
@@ -76,7 +76,8 @@ impl Tempo {
         }
     }
 
-    /// The schedule's instants before this one are reached before `real_ns`, and no others.
+    /// Schedule time such that exactly the earlier instants of the schedule are reached before
+    /// `real_ns`.
     #[must_use]
     pub fn schedule_before(&self, real_ns: u64) -> u64 {
         real_ns.checked_sub(1).map_or(0, |last_ns| self.schedule_ns(last_ns).saturating_add(1))
@@ -132,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_reached_before_an_instant_is_told_exactly(
+        fn schedule_before_is_exact(
             changes in changes(), schedule in 0..100_000 * MS, real in 0..200_000 * MS,
         ) {
             let tempo = tempo(&changes);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_of_zero_pauses_and_the_next_goes_on_from_there() {
+    fn a_factor_of_zero_pauses_and_the_next_factor_continues() {
         let mut tempo = tempo(&[(10, 0.0)]);
         assert_eq!((tempo.real_ns(10), tempo.real_ns(11)), (10, u64::MAX));
         assert_eq!(tempo.schedule_ns(1_000), 10);

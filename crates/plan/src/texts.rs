@@ -1,5 +1,4 @@
-//! The templates of a population: where each of them stands, whether it may, and what its rows have
-//! for it. It reads no file.
+//! Templates of a population: their places, the check of each template, and the values of rows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,17 +12,28 @@ use crate::template::{Place, Template, TemplateError};
 pub type Columns = HashMap<String, Arc<Column>>;
 
 impl Population {
-    /// Names of the columns that its templates refer to.
+    /// Names of the columns in the templates.
     #[must_use]
     pub fn columns(&self) -> BTreeSet<&str> {
         self.templates().into_iter().flat_map(|(_, _, template)| template.columns()).collect()
     }
 
-    /// Gives its templates their values, and checks them with these.
+    /// Names of the columns in topics and filters. All agents need the rows of all clients for
+    /// them.
+    #[must_use]
+    pub fn columns_of_topics(&self) -> BTreeSet<&str> {
+        let is_topic = |place| matches!(place, Place::Topic | Place::Filter | Place::Frame);
+        let templates = self.templates().into_iter();
+        let in_topics = templates.filter_map(|(_, place, t)| is_topic(place).then_some(t));
+        let will = self.will().map(|will| &will.topic);
+        in_topics.chain(will).flat_map(Template::columns).collect()
+    }
+
+    /// Sets the values of the templates' columns, and checks the templates with these values.
     ///
     /// # Errors
-    /// [`PlanError`] names the template whose column is missing, or whose values cannot stand where
-    /// it does.
+    /// [`PlanError`] names the template with a missing column, or with values that its place does
+    /// not allow.
     pub fn bind(&self, columns: &Columns) -> Result<(), PlanError> {
         let templates = self.templates();
         let json = templates.iter().filter(|(_, place, _)| *place == Place::Json);
@@ -39,7 +49,7 @@ impl Population {
         self.check_templates("")
     }
 
-    /// Checks that each of its templates may stand where it does.
+    /// Checks each template at its place.
     pub(crate) fn check_templates(&self, within: &str) -> Result<(), PlanError> {
         for (path, place, template) in self.templates() {
             let rowless = template.columns().next().filter(|_| self.rows.is_none());
@@ -56,21 +66,25 @@ impl Population {
         })
     }
 
-    /// All of them: where in the population, at what kind of place.
+    /// All templates: path in the population, and kind of place.
     fn templates(&self) -> Vec<(String, Place, &Template)> {
-        let mut templates = vec![("client_id".to_owned(), Place::Client, &self.client_id)];
-        let tls = self.tls.as_ref();
+        let mut templates = Vec::new();
+        let (tls, will) = (self.tls.as_ref(), self.will());
         let client = [
+            ("protocol.client_id", self.mqtt().map(|mqtt| &mqtt.client_id)),
             ("username", self.username.as_ref()),
             ("password", self.password.as_ref()),
             ("tls.certificate", tls.and_then(|tls| tls.certificate.as_ref())),
             ("tls.key", tls.and_then(|tls| tls.key.as_ref())),
             ("tls.psk.identity", tls.and_then(|tls| tls.psk.as_ref()).map(|psk| &psk.identity)),
-            ("will.topic", self.will.as_ref().map(|will| &will.topic)),
-            ("will.payload", self.will.as_ref().map(|will| &will.payload)),
+            ("protocol.will.topic", will.map(|will| &will.topic)),
+            ("protocol.will.payload", will.map(|will| &will.payload)),
         ];
         for (path, template) in client {
             templates.extend(template.map(|t| (path.to_owned(), Place::Client, t)));
+        }
+        for (h, header) in self.headers.iter().enumerate() {
+            templates.push((format!("headers[{h}].value"), Place::Client, &header.value));
         }
         let frames = self.speaks_zmtp();
         let place = |place| if frames { Place::Frame } else { place };

@@ -1,36 +1,36 @@
-//! Both languages read the files in `contract/golden`: what Rust computes, reads and writes here,
-//! `tests/contract` holds for Python.
+//! Compares the crate with the files in `contract/golden`. The tests in `tests/contract` compare
+//! the Python code with the same files.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use plan::{
     Attachment, Beat, Bye, Column, Columns, Command, Failure, Hello, Histogram, MessageFacts,
-    Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES, Shard, Snapshot, Stamp,
-    Template, Variants,
+    OfferedLoad, Pacer, Place, Plan, Publication, ReferenceHello, Rows, STAMP_BYTES, Shard,
+    Snapshot, Stamp, Template, Variants,
 };
 use serde_json::Value;
 
 fn golden(file: &str) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contract/golden");
-    let text = std::fs::read_to_string(folder.join(file)).expect("the golden file is there");
+    let text = std::fs::read_to_string(folder.join(file)).expect("the golden file exists");
     serde_json::from_str(&text).expect("a golden file is JSON")
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().expect("there is a list of this name")
+    value[key].as_array().expect("the value is a list")
 }
 
 fn unsigned(value: &Value) -> u64 {
-    value.as_u64().expect("it is an unsigned integer")
+    value.as_u64().expect("the value is an unsigned integer")
 }
 
 fn small(value: &Value) -> u32 {
-    unsigned(value).try_into().expect("it has 32 bits")
+    unsigned(value).try_into().expect("the value has 32 bits")
 }
 
 fn text(value: &Value) -> &str {
-    value.as_str().expect("it is a text")
+    value.as_str().expect("the value is a text")
 }
 
 #[test]
@@ -61,6 +61,17 @@ fn histograms_are_stored_summed_and_read_as_agreed() {
         sum.add(&histogram);
     }
     assert_eq!(serde_json::to_value(&sum).unwrap(), golden["sum"]);
+}
+
+#[test]
+fn the_agreed_plan_offers_the_agreed_load() {
+    let plan = Plan::from_json(&golden("plan.json").to_string()).unwrap();
+    let agreed = golden("offered_load.json");
+    let read: OfferedLoad = serde_json::from_value(agreed.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), agreed);
+    // Read again, since the last digit of a number may change when it is read.
+    let line = serde_json::to_string(&OfferedLoad::of(&plan)).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), agreed);
 }
 
 #[test]
@@ -132,7 +143,7 @@ fn payloads_are_rendered_as_agreed() {
     }
 }
 
-/// The stamp of these 32 bytes in hexadecimal.
+/// Reads the stamp of these 32 bytes in hexadecimal.
 fn stamp(hex: &Value) -> Stamp {
     let byte = |at: usize| {
         u8::from_str_radix(&text(hex)[2 * at..2 * at + 2], 16).expect("it is hexadecimal")
@@ -142,7 +153,7 @@ fn stamp(hex: &Value) -> Stamp {
 }
 
 #[test]
-fn messages_are_due_at_the_agreed_instants() {
+fn messages_are_scheduled_at_the_agreed_instants() {
     for case in list(&golden("pacer.json"), "cases") {
         let pace = serde_json::from_value(case["pace"].clone()).unwrap();
         let pacer = Pacer::new(&pace, unsigned(&case["seed"]), unsigned(&case["purpose"]));
@@ -167,7 +178,7 @@ fn clients_are_at_the_agreed_targets() {
 }
 
 #[test]
-fn topics_are_gone_through_in_the_agreed_order() {
+fn topics_have_the_agreed_order() {
     for case in list(&golden("order.json"), "cases") {
         let publication: Publication = serde_json::from_value(case["publication"].clone()).unwrap();
         let (seed, index) = (unsigned(&case["seed"]), unsigned(&case["index"]) as usize);

@@ -1,48 +1,47 @@
-//! The lines that come in and go out: one command each, and one answer to each. It knows no
-//! socket.
+//! Lines of stdin and stdout: one command a line, and one answer to each command.
 
 use serde::{Deserialize, Serialize};
 
-/// A line from outside.
+/// A line of stdin.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
-    /// Open links to an address, each with a port of its own.
+    /// Open links to an address, each with its own port.
     Open {
-        /// Name that they have together.
+        /// Common name of the links.
         name: String,
-        /// Where they lead: host and port.
+        /// Target: host and port.
         to: String,
-        /// How many.
+        /// Number of links.
         count: usize,
-        /// Address that they listen on.
+        /// Address to listen on.
         listen: std::net::IpAddr,
     },
     /// Change the state of links.
     Set {
-        /// Their name.
+        /// Name of the links.
         name: String,
-        /// Their numbers.
+        /// Numbers of the links.
         links: Vec<usize>,
-        /// Their state from now on.
+        /// New state of the links.
         state: State,
-        /// How much later everything is handed on, in nanoseconds; for `pass` only.
+        /// Delay of all bytes, in nanoseconds; for `pass` only.
         #[serde(default)]
         delay_ns: u64,
     },
-    /// Say what has been counted.
+    /// Report the counts.
     Count,
 }
 
-/// What a link does with connections and bytes.
+/// Treatment of connections and bytes by a link.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Bytes pass, after the delay.
     Pass,
-    /// Connections are reset and new ones refused: a peer that is told.
+    /// Connections are reset and new ones refused: the peer notices.
     Close,
-    /// Nothing is accepted, read or written: a cut cable, of which nobody is told.
+    /// Nothing is accepted, read or written: a cut cable, which no peer notices at once.
     Stall,
 }
 
@@ -52,9 +51,9 @@ pub enum State {
 pub enum Answer {
     /// Links are open.
     Opened {
-        /// Their name.
+        /// Name of the links.
         name: String,
-        /// Port of each.
+        /// Port of each link.
         ports: Vec<u16>,
     },
     /// A state is in force.
@@ -62,34 +61,34 @@ pub enum Answer {
         /// Name of the links.
         name: String,
     },
-    /// What has been counted.
+    /// The counts.
     Counts {
-        /// By name, in the order of their opening.
+        /// By name, in the order of opening.
         links: Vec<Counts>,
     },
     /// A command was not carried out.
     Failure {
-        /// What was found.
+        /// The problem found.
         message: String,
-        /// What to do about it.
+        /// Advice.
         hint: String,
     },
 }
 
-/// What the links of one name have seen so far.
+/// Totals of the links of one name.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Their name.
+    /// Name of the links.
     pub name: String,
-    /// Connections that stand now.
+    /// Open connections.
     pub open: u64,
     /// Connections accepted.
     pub accepted_total: u64,
-    /// Accepted connections that the other end did not take.
+    /// Accepted connections that the target refused.
     pub refused_total: u64,
-    /// Bytes handed on from those that connect.
+    /// Bytes forwarded from the peers that connect.
     pub out_bytes_total: u64,
-    /// Bytes handed on to them.
+    /// Bytes forwarded to the peers that connect.
     pub in_bytes_total: u64,
 }
 

@@ -1,59 +1,59 @@
-//! One direction of a connection: reads from one end, holds back as long as it has to, writes to
-//! the other. It knows streams that give and take bytes without waiting, and no socket.
+//! One direction of a connection: reads from one stream, holds bytes for the delay, writes to the
+//! other stream. Both streams return instead of waiting.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use crate::queue::Queue;
 
-/// Reads of a flow before others have their turn.
-const TURN_READS: usize = 16;
+/// Reads of one flow in a time slice.
+const SLICE_READS: usize = 16;
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
 pub struct Flow {
     queue: Queue,
-    /// The source has said that nothing more comes, though bytes may still wait in it.
+    /// The source has announced its end, though bytes may still wait in the source.
     is_closing: bool,
-    /// The end of the stream has been handed on.
+    /// The end of the stream was forwarded.
     is_over: bool,
-    /// Bytes handed on.
+    /// Bytes forwarded.
     pub bytes_total: u64,
 }
 
-/// How a turn of a flow ended.
+/// Result of a time slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// One of its ends, or the clock, has to move before it can go on.
+pub enum Pumped {
+    /// The flow waits for a stream or the clock.
     Waits,
-    /// It could go on, but others come first.
+    /// More bytes wait for the next time slice.
     More,
-    /// Everything has been handed on but the end of the stream, which is due.
-    Ends,
+    /// All bytes were forwarded; the end of the stream is due.
+    Ended,
 }
 
 impl Flow {
-    /// Moves what can be moved: into the buffer, into the queue where it has to wait, and out.
-    /// `now_ns` is asked when it matters.
+    /// Moves bytes for a time slice: reads, holds for `delay_ns`, writes. Calls `now_ns` only when
+    /// the time matters.
     ///
     /// # Errors
-    /// Of either stream, which end the connection.
+    /// Those of either stream, which end the connection.
     pub fn pump(
         &mut self,
         (from, to): (&mut impl Read, &mut impl Write),
         delay_ns: u64,
         now_ns: impl Fn() -> u64,
         buffer: &mut [u8],
-    ) -> io::Result<Turn> {
-        for _ in 0..TURN_READS {
+    ) -> io::Result<Pumped> {
+        for _ in 0..SLICE_READS {
             self.flush(to, &now_ns)?;
             if self.queue.is_ended() {
                 let ends = !self.is_over && self.queue.is_over(now_ns());
-                return Ok(if ends { Turn::Ends } else { Turn::Waits });
+                return Ok(if ends { Pumped::Ended } else { Pumped::Waits });
             }
             if !self.queue.has_room(delay_ns > 0) {
-                return Ok(Turn::Waits);
+                return Ok(Pumped::Waits);
             }
-            let Some(count) = unless_blocked(from.read(buffer))? else { return Ok(Turn::Waits) };
+            let Some(count) = unless_blocked(from.read(buffer))? else { return Ok(Pumped::Waits) };
             let due_ns = if delay_ns > 0 { now_ns() + delay_ns } else { 0 };
             if count == 0 {
                 self.queue.end(due_ns);
@@ -65,46 +65,46 @@ impl Flow {
                 0
             };
             self.queue.push(due_ns, &buffer[sent..count]);
-            // A read that fills no buffer has emptied the source, and a further one would only
-            // be told so; but nothing tells of an end that has been announced.
+            // A read that does not fill the buffer has emptied the source. But an announced end
+            // shows only in a further read.
             if count < buffer.len() && !self.is_closing {
-                return Ok(Turn::Waits);
+                return Ok(Pumped::Waits);
             }
         }
-        Ok(Turn::More)
+        Ok(Pumped::More)
     }
 
-    /// The source has said that nothing more comes.
+    /// Notes that the source has announced its end.
     pub const fn closing(&mut self) {
         self.is_closing = true;
     }
 
-    /// Whether the source has said so.
+    /// Returns `true` once the source has announced its end.
     pub const fn is_closing(&self) -> bool {
         self.is_closing
     }
 
-    /// The end of the stream has been handed on.
+    /// Notes that the end of the stream was forwarded.
     pub const fn ended(&mut self) {
         self.is_over = true;
     }
 
-    /// Whether everything has been handed on.
+    /// Returns `true` once everything was forwarded.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether it holds something back.
+    /// Returns `true` if bytes are held.
     pub fn holds(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// When it has to be moved again though neither end moves, in nanoseconds.
+    /// Returns the instant of the next work without news of a stream, in nanoseconds.
     pub fn next_ns(&self) -> Option<u64> {
         if self.is_over { None } else { self.queue.next_ns() }
     }
 
-    /// Hands on what has waited and is due.
+    /// Writes held bytes that are due.
     fn flush(&mut self, to: &mut impl Write, now_ns: impl Fn() -> u64) -> io::Result<()> {
         while !self.queue.is_empty() {
             let due = self.queue.due(now_ns());
@@ -118,7 +118,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Writes until the stream takes no more; how many bytes it took.
+    /// Writes until the stream takes no more; returns the number of bytes.
     fn write(&mut self, to: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         let mut sent = 0;
         while sent < bytes.len() {

@@ -1,5 +1,5 @@
-//! Links by name: where they lead, what state each is in, and which connections go through it. It
-//! does no input or output but for opening its listeners.
+//! Links by name, with target, state and connections of each. Opens their listeners; other input
+//! and output is in `proxy`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -10,17 +10,17 @@ use mio::net::TcpListener;
 use crate::command::{Counts, State};
 use crate::listener;
 
-/// Why a command is not carried out, and what to do about it.
+/// A refused command: problem and advice.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What was found.
+    /// The problem found.
     pub message: String,
-    /// What to do about it.
+    /// Advice.
     pub hint: String,
 }
 
 impl Refusal {
-    /// A refusal in words.
+    /// Creates a refusal.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into() }
     }
@@ -30,23 +30,23 @@ impl Refusal {
 pub struct Link {
     /// Index of its group.
     group: usize,
-    /// Where connections come in.
+    /// Listener for connections.
     pub listener: TcpListener,
-    /// What it does with them.
+    /// State of the link.
     pub state: State,
-    /// How much later everything is handed on, in nanoseconds.
+    /// Delay of all bytes, in nanoseconds.
     pub delay_ns: u64,
-    /// Indices of its connections.
+    /// Indices of the connections.
     pub pairs: Vec<usize>,
-    /// Whether it waits to accept until the kernel has what a connection needs.
+    /// The link waits to accept until the kernel has resources for a connection.
     pub is_short: bool,
 }
 
-/// Links that have a name and a target in common.
+/// Links with a common name and target.
 pub struct Group {
-    /// Where they lead.
+    /// Target.
     pub target: SocketAddr,
-    /// What has been counted, but for the bytes of connections that stand.
+    /// Totals, without the bytes of open connections.
     pub counts: Counts,
     links: Range<usize>,
 }
@@ -59,10 +59,10 @@ pub struct Links {
 }
 
 impl Links {
-    /// Opens links; gives the indices that they have.
+    /// Opens links; returns their indices.
     ///
     /// # Errors
-    /// A name that is taken, a target that is no address, a port or descriptor that is not there.
+    /// A name in use, a target that is no address, a lack of ports or descriptors.
     pub fn open(
         &mut self,
         name: String,
@@ -96,10 +96,10 @@ impl Links {
         Ok(links)
     }
 
-    /// The indices of links by name and numbers.
+    /// Returns the indices of links by name and numbers.
     ///
     /// # Errors
-    /// A name or a number that there is not.
+    /// An unknown name or number.
     pub fn find(&self, name: &str, numbers: &[usize]) -> Result<Vec<usize>, Refusal> {
         let Some(group) = self.groups.iter().find(|group| group.counts.name == name) else {
             let message = format!("found no links of the name '{name}'");
@@ -115,22 +115,22 @@ impl Links {
         numbers.iter().map(index).collect()
     }
 
-    /// A link by its index.
+    /// Returns a link by its index.
     pub fn link(&mut self, index: usize) -> &mut Link {
         &mut self.links[index]
     }
 
-    /// The place of a link's group among the counts.
+    /// Returns the index of a link's group among the counts.
     pub fn group_index(&self, link: usize) -> usize {
         self.links[link].group
     }
 
-    /// The group of a link.
+    /// Returns the group of a link.
     pub fn group_of(&mut self, link: usize) -> &mut Group {
         &mut self.groups[self.links[link].group]
     }
 
-    /// What has been counted by name, without the connections that stand.
+    /// Returns the totals by name, without open connections.
     pub fn counts(&self) -> Vec<Counts> {
         self.groups.iter().map(|group| group.counts.clone()).collect()
     }

@@ -1,6 +1,5 @@
-//! A listening socket that can refuse and listen again without ever giving its port away: between
-//! the two it stays bound, so that no other socket of the host can take the port. It knows no
-//! link.
+//! A listening socket that can refuse and listen again. Between the two the socket stays bound, so
+//! that no other socket of the host can take the port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +30,7 @@ pub fn open(address: IpAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Refuses connections from now on, also those that nobody has accepted yet.
+/// Refuses connections from now on, also those that wait to be accepted.
 ///
 /// # Errors
 /// The kernel's.
@@ -39,7 +38,7 @@ pub fn refuse(listener: &TcpListener) -> io::Result<()> {
     Ok(shutdown(listener.as_raw_fd(), Shutdown::Read)?)
 }
 
-/// Listens again, on the same port; does nothing where it already listens.
+/// Listens again on the same port; does nothing if the socket listens.
 ///
 /// # Errors
 /// The kernel's.

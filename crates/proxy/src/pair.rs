@@ -1,5 +1,5 @@
 //! A connection through the proxy: the socket of the peer that connected (near), that to the
-//! target (far), and the flows between them. It knows neither links nor the poll's tokens.
+//! target (far), and the flows between them.
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
@@ -8,35 +8,35 @@ use mio::net::TcpStream;
 use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::flow::{Flow, Turn};
+use crate::flow::{Flow, Pumped};
 
-/// Which way bytes go, and at whose socket they come in.
+/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// From the peer that connected.
     Out,
-    /// To it.
+    /// To the peer that connected.
     In,
 }
 
-/// Two sockets and what goes between them.
+/// Two sockets and the flows between them.
 pub struct Pair {
-    /// Index of its link.
+    /// Index of the link.
     pub link: usize,
-    /// Whether it waited while its link was stalled.
+    /// The connection waited while the link was stalled.
     waited: bool,
     near: TcpStream,
-    /// `None`: not begun.
+    /// `None`: the connection to the target has not begun.
     far: Option<TcpStream>,
-    /// Whether the far side stands.
+    /// The connection to the target is open.
     pub is_connected: bool,
     flows: [Flow; 2],
-    /// Instants at which its flows are to be moved, in nanoseconds; 0: none.
+    /// Instants of the next work of both flows, in nanoseconds; 0: none.
     pub timers_ns: [u64; 2],
 }
 
 impl Pair {
-    /// A connection that was just accepted; `waited`: while its link was stalled.
+    /// Creates a pair for an accepted connection; `waited`: it waited while the link was stalled.
     pub fn new(link: usize, near: TcpStream, waited: bool) -> Self {
         Self {
             link,
@@ -49,16 +49,16 @@ impl Pair {
         }
     }
 
-    /// The socket of the peer that connected.
+    /// Returns the socket of the peer that connected.
     pub const fn near(&mut self) -> &mut TcpStream {
         &mut self.near
     }
 
-    /// Begins the connection to the target, and gives its socket to be registered.
+    /// Begins the connection to the target; returns the socket to register.
     ///
     /// # Errors
-    /// The kernel's; `ConnectionAborted` where the peer has hung up before anybody served it: over
-    /// a cut cable its connection would never have come to be, and what it sent is void.
+    /// The kernel's; `ConnectionAborted` if the peer has closed its connection during the stall:
+    /// over a cut cable the connection would not have existed, so its bytes are void.
     pub fn open_far(&mut self, target: SocketAddr) -> io::Result<Option<&mut TcpStream>> {
         if self.far.is_some() {
             return Ok(None);
@@ -70,10 +70,10 @@ impl Pair {
         Ok(Some(self.far.insert(TcpStream::connect(target)?)))
     }
 
-    /// Whether the far side stands; found out where it was not known.
+    /// Returns `true` once the connection to the target is open.
     ///
     /// # Errors
-    /// Why the target did not take the connection.
+    /// The reason of a refused connection.
     pub fn connect(&mut self) -> io::Result<bool> {
         let Some(far) = &self.far else { return Ok(false) };
         if !self.is_connected {
@@ -90,7 +90,7 @@ impl Pair {
         Ok(true)
     }
 
-    /// Moves what can be moved one way. `true`: there is more, but others come first.
+    /// Moves bytes in one direction; `true`: more bytes wait for the next time slice.
     ///
     /// # Errors
     /// Of either socket.
@@ -107,34 +107,34 @@ impl Pair {
             Way::Out => (&mut self.near, far),
             Way::In => (far, &mut self.near),
         };
-        let turn = flow.pump((from, to), delay_ns, now_ns, buffer)?;
-        if turn == Turn::Ends {
+        let pumped = flow.pump((from, to), delay_ns, now_ns, buffer)?;
+        if pumped == Pumped::Ended {
             to.shutdown(Shutdown::Write)?;
             flow.ended();
         }
-        Ok(turn == Turn::More)
+        Ok(pumped == Pumped::More)
     }
 
-    /// One of its flows.
+    /// Returns the flow of a direction.
     pub const fn flow(&self, way: Way) -> &Flow {
         &self.flows[way as usize]
     }
 
-    /// The source of a flow has said that nothing more comes.
+    /// Notes that the source of a flow has announced its end.
     pub const fn closing(&mut self, way: Way) {
         self.flows[way as usize].closing();
     }
 
-    /// Whether both ends have ended, and all was handed on.
+    /// Returns `true` once both streams have ended and all bytes were forwarded.
     pub fn is_over(&self) -> bool {
         self.flows.iter().all(Flow::is_over)
     }
 
-    /// Ends both connections with a reset: what is under way is lost, and both peers are told.
+    /// Ends both connections with a reset; bytes in transit are lost.
     pub fn reset(self) {
         let at_once = linger { l_onoff: 1, l_linger: 0 };
         for stream in std::iter::once(self.near).chain(self.far) {
-            // Where it fails, the end is an orderly one.
+            // After a failure the connection closes without a reset.
             let _ = setsockopt(&stream, sockopt::Linger, &at_once);
         }
     }

@@ -1,56 +1,52 @@
-//! The loop: one thread that owns all links and connections. It waits for sockets, commands and
-//! the next instant at which delayed bytes are due, and moves what can be moved.
+//! The event loop: one thread that owns all links and connections. It waits for sockets, commands
+//! and the next instant at which delayed bytes are due, and moves bytes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
 
+use agent::clock::now_ns;
+use agent::pipes;
+use agent::wait::Wait;
 use anyhow::Result;
 use mio::event::Event;
 use mio::net::TcpStream;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Token, Waker};
 
-use crate::clock::{Alarm, Clock};
 use crate::command::{Answer, Command, Counts, State};
 use crate::links::{Links, Refusal};
+use crate::listener;
 use crate::pair::{Pair, Way};
-use crate::{listener, pipes};
 
-const COMMANDS: Token = Token(usize::MAX - 1);
-const ALARM: Token = Token(usize::MAX - 2);
 /// A token is the index of a link or a pair times this, and which of its sockets it is.
 const SOCKETS: usize = 3;
 const LISTENER: usize = 0;
 const NEAR: usize = 1;
 const FAR: usize = 2;
 const READ_BYTES: usize = 64 * 1024;
-/// When to try again to accept where the kernel had no descriptor.
+/// Time until the next attempt to accept after a lack of descriptors.
 const ACCEPT_AGAIN_NS: u64 = 100_000_000;
 
 /// The proxy.
 pub struct Proxy {
-    poll: Poll,
-    alarm: Alarm,
-    clock: Clock,
+    wait: Wait,
     links: Links,
     /// At the number of their token.
     pairs: Vec<Option<Pair>>,
     /// Indices of pairs that are free.
     free: Vec<usize>,
-    /// What is to be done at which instant.
+    /// Work by its instant.
     timers: BinaryHeap<Reverse<(u64, Job)>>,
-    /// What could go on, had not others come first.
+    /// Work for the next time slice.
     again: Vec<Job>,
     buffer: Vec<u8>,
-    /// Whether the kernel has ever lacked what a connection needs.
+    /// The kernel has lacked resources for a connection.
     is_short: bool,
 }
 
-/// Something to do later.
+/// Work for later.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     Pump(usize, Way),
@@ -58,20 +54,14 @@ enum Job {
 }
 
 impl Proxy {
-    /// A proxy without links, and what wakes it after a line was sent.
+    /// Creates a proxy without links, and the waker for lines.
     ///
     /// # Errors
-    /// The kernel's, when it has no descriptors left for the poll and the timer.
+    /// The kernel's, when no descriptors are left.
     pub fn new() -> io::Result<(Self, Waker)> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), COMMANDS)?;
-        let alarm = Alarm::new()?;
-        let mut source = SourceFd(&alarm.descriptor());
-        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
+        let (wait, waker) = Wait::new()?;
         let proxy = Self {
-            poll,
-            alarm,
-            clock: Clock::new(),
+            wait,
             links: Links::default(),
             pairs: Vec::new(),
             free: Vec::new(),
@@ -86,30 +76,27 @@ impl Proxy {
     /// Serves until the sender of lines is gone.
     ///
     /// # Errors
-    /// The poll's and those of stdout, which leave nothing to go on with.
+    /// The kernel's and those of stdout, after which the proxy cannot continue.
     pub fn serve(mut self, lines: &Receiver<String>) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         loop {
-            let timeout = if self.again.is_empty() { None } else { Some(Duration::ZERO) };
-            match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
-                _ => {}
-            }
+            let until_ns = match self.timers.peek() {
+                _ if !self.again.is_empty() => 0,
+                Some(Reverse((at_ns, _))) => *at_ns,
+                None => u64::MAX,
+            };
+            let ready = self.wait.until(until_ns, &mut events)?;
             let again = std::mem::take(&mut self.again);
-            for event in &events {
-                if event.token() < ALARM {
-                    self.handle(event);
-                }
-            }
+            ready.for_each(|event| self.handle(event));
             again.into_iter().for_each(|job| self.take_up(job));
             if !self.obey(lines)? {
                 return Ok(());
             }
-            self.fire()?;
+            self.fire();
         }
     }
 
-    /// Carries out every command that has come; `false`: no more will come.
+    /// Carries out the waiting commands; `false`: stdin has ended.
     fn obey(&mut self, lines: &Receiver<String>) -> Result<bool> {
         loop {
             let line = match lines.try_recv() {
@@ -121,7 +108,7 @@ impl Proxy {
                 message: refusal.message,
                 hint: refusal.hint,
             });
-            pipes::write_line(&serde_json::to_string(&answer)?)?;
+            pipes::write_line(&answer)?;
         }
     }
 
@@ -161,7 +148,7 @@ impl Proxy {
         for index in indices {
             let listener = &mut self.links.link(index).listener;
             let token = Token(index * SOCKETS + LISTENER);
-            let registered = self.poll.registry().register(listener, token, Interest::READABLE);
+            let registered = self.wait.registry().register(listener, token, Interest::READABLE);
             let address = registered.and_then(|()| listener.local_addr()).map_err(|error| {
                 let hint = "sysctl fs.epoll.max_user_watches";
                 Refusal::new(format!("cannot watch link {index}: {error}"), hint)
@@ -189,7 +176,7 @@ impl Proxy {
             listener::resume(&link.listener)?;
         }
         if before == State::Stall && state == State::Pass {
-            // Whatever happened meanwhile will not be told again.
+            // News of sockets during the stall does not come again.
             for pair in link.pairs.clone() {
                 self.pump_both(pair);
             }
@@ -232,7 +219,7 @@ impl Proxy {
         }
     }
 
-    /// Accepts every connection that waits, if the link lets any in.
+    /// Accepts every connection that waits, if the link passes.
     fn accept(&mut self, index: usize, waited: bool) {
         loop {
             let link = self.links.link(index);
@@ -251,25 +238,25 @@ impl Proxy {
         }
     }
 
-    /// The kernel lacks what a connection needs: looks again after a while, and says so once.
+    /// Tries again to accept later, after a lack of descriptors; logs the lack once.
     fn accept_later(&mut self, index: usize, error: &io::Error) {
         if !std::mem::replace(&mut self.is_short, true) {
             pipes::log(&format!("cannot accept a connection, now and maybe later: {error}"));
         }
         if !std::mem::replace(&mut self.links.link(index).is_short, true) {
-            let again_ns = self.clock.now_ns() + ACCEPT_AGAIN_NS;
-            self.timers.push(Reverse((again_ns, Job::Accept(index))));
+            let retry_ns = now_ns() + ACCEPT_AGAIN_NS;
+            self.timers.push(Reverse((retry_ns, Job::Accept(index))));
         }
     }
 
-    /// Takes a connection in; the poll's first word about it begins the far side.
+    /// Adds a connection; the first news of its socket begins the far side.
     fn add(&mut self, link: usize, near: TcpStream, waited: bool) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.pairs.push(None);
             self.pairs.len() - 1
         });
         let pair = self.pairs[index].insert(Pair::new(link, near, waited));
-        let registered = register(&self.poll, pair.near(), index * SOCKETS + NEAR);
+        let registered = register(&self.wait, pair.near(), index * SOCKETS + NEAR);
         self.links.link(link).pairs.push(index);
         self.links.group_of(link).counts.accepted_total += 1;
         if let Err(error) = registered {
@@ -277,7 +264,7 @@ impl Proxy {
         }
     }
 
-    /// Begins the far side, or finds out whether it stands.
+    /// Begins the far side, or checks its connection.
     fn connect(&mut self, index: usize) {
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
         if self.links.link(pair.link).state != State::Pass {
@@ -285,7 +272,7 @@ impl Proxy {
         }
         let target = self.links.group_of(pair.link).target;
         let opened = pair.open_far(target).and_then(|far| match far {
-            Some(far) => register(&self.poll, far, index * SOCKETS + FAR),
+            Some(far) => register(&self.wait, far, index * SOCKETS + FAR),
             None => Ok(()),
         });
         match opened.and_then(|()| pair.connect()) {
@@ -301,7 +288,7 @@ impl Proxy {
         }
     }
 
-    /// Moves what can be moved one way, and sees to it that the rest is moved when it is due.
+    /// Moves bytes in one direction, and sets a timer for delayed bytes.
     fn pump(&mut self, index: usize, way: Way) {
         let Some(Some(pair)) = self.pairs.get_mut(index) else { return };
         let link = self.links.link(pair.link);
@@ -311,8 +298,7 @@ impl Proxy {
         if !pair.is_connected {
             return self.connect(index);
         }
-        let clock = self.clock;
-        match pair.pump(way, link.delay_ns, || clock.now_ns(), &mut self.buffer) {
+        match pair.pump(way, link.delay_ns, now_ns, &mut self.buffer) {
             Err(_) => return self.reset(index),
             Ok(true) => self.again.push(Job::Pump(index, way)),
             Ok(false) => {}
@@ -322,7 +308,7 @@ impl Proxy {
         }
         let next_ns = pair.flow(way).next_ns();
         let timer_ns = &mut pair.timers_ns[way as usize];
-        // Bytes that became due just now are among them: nothing else would tell of those.
+        // Bytes that became due just now have no other news: they need a timer too.
         if let Some(next_ns) = next_ns
             && next_ns != *timer_ns
         {
@@ -331,17 +317,14 @@ impl Proxy {
         }
     }
 
-    /// Does what is due by the clock, and sets the alarm for what comes next.
-    fn fire(&mut self) -> io::Result<()> {
-        while let Some(&Reverse((at_ns, job))) = self.timers.peek() {
-            let now_ns = self.clock.now_ns();
-            if at_ns > now_ns {
-                return self.alarm.set(at_ns, now_ns);
-            }
+    /// Does what is due by the clock.
+    fn fire(&mut self) {
+        while let Some(&Reverse((at_ns, job))) = self.timers.peek()
+            && at_ns <= now_ns()
+        {
             self.timers.pop();
             self.take_up(job);
         }
-        Ok(())
     }
 
     fn take_up(&mut self, job: Job) {
@@ -368,7 +351,7 @@ impl Proxy {
         self.remove(index, Pair::reset);
     }
 
-    /// Takes a connection out; dropping its sockets takes them out of the poll.
+    /// Removes a connection; dropping its sockets removes them from the poll.
     fn remove(&mut self, index: usize, end: impl FnOnce(Pair)) {
         let Some(pair) = self.pairs.get_mut(index).and_then(Option::take) else { return };
         add_bytes(&mut self.links.group_of(pair.link).counts, &pair);
@@ -378,8 +361,8 @@ impl Proxy {
     }
 }
 
-fn register(poll: &Poll, stream: &mut TcpStream, token: usize) -> io::Result<()> {
-    poll.registry().register(stream, Token(token), Interest::READABLE | Interest::WRITABLE)
+fn register(wait: &Wait, stream: &mut TcpStream, token: usize) -> io::Result<()> {
+    wait.registry().register(stream, Token(token), Interest::READABLE | Interest::WRITABLE)
 }
 
 fn add_bytes(counts: &mut Counts, pair: &Pair) {

@@ -1,12 +1,12 @@
-//! What one direction of a connection has taken and not yet handed on: bytes in order, each with
-//! the instant from which it may go. It knows neither socket nor clock.
+//! Bytes that one direction of a connection has read and not yet written: bytes in order, each with
+//! the instant from which the byte may leave.
 
 use std::collections::VecDeque;
 
-/// Bytes held back at most, but for the last read; then the source is not read until some have
-/// gone. A delayed direction carries at most this much in its delay.
+/// Largest number of held bytes, except for the last read; a full queue stops the reading. A
+/// delayed direction carries at most this many bytes in its delay.
 pub const HELD_BYTES_MAX: usize = 512 << 10;
-/// Bytes that become due within this time go together, so that the chunks are bounded too.
+/// Bytes that become due within this time leave together, so that the chunks are bounded too.
 const TICK_NS: u64 = 100_000;
 /// Memory that an empty queue keeps, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
@@ -16,7 +16,7 @@ const KEPT_BYTES: usize = 64 << 10;
 pub struct Queue {
     bytes: VecDeque<u8>,
     chunks: VecDeque<Chunk>,
-    /// From when on the end of the stream may be handed on, in nanoseconds.
+    /// Instant from which the end of the stream may follow, in nanoseconds.
     end_ns: Option<u64>,
 }
 
@@ -27,7 +27,7 @@ struct Chunk {
 }
 
 impl Queue {
-    /// Adds bytes that may go at `due_ns`, but never before those that came earlier.
+    /// Adds bytes that may leave at `due_ns`, but never before earlier bytes.
     pub fn push(&mut self, due_ns: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -40,12 +40,12 @@ impl Queue {
         self.bytes.extend(bytes);
     }
 
-    /// Adds the end of the stream; nothing may come after it.
+    /// Adds the end of the stream, the last entry.
     pub fn end(&mut self, due_ns: u64) {
         self.end_ns = Some(self.after_the_last(due_ns));
     }
 
-    /// Bytes that may go now, as many as lie side by side; empty if there are none.
+    /// Returns the contiguous bytes that may leave now; empty if there are none.
     pub fn due(&self, now_ns: u64) -> &[u8] {
         let due = self.chunks.iter().take_while(|chunk| chunk.due_ns <= now_ns);
         let len = due.map(|chunk| chunk.len).sum();
@@ -53,7 +53,7 @@ impl Queue {
         &front[..front.len().min(len)]
     }
 
-    /// Takes out bytes that have gone.
+    /// Removes bytes that have left.
     pub fn consume(&mut self, count: usize) {
         self.bytes.drain(..count);
         let mut rest = count;
@@ -69,28 +69,28 @@ impl Queue {
         self.chunks.shrink_to(KEPT_BYTES / size_of::<Chunk>());
     }
 
-    /// Whether no bytes are held back.
+    /// Returns `true` if no bytes are held.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether more may be taken. Without a delay nothing is taken while anything waits, which
-    /// leaves the waiting to the buffers of the kernel.
+    /// Returns `true` if the source may be read. Without a delay a waiting byte stops the reading,
+    /// so that the buffers of the kernel hold the rest.
     pub fn has_room(&self, is_delayed: bool) -> bool {
         self.bytes.is_empty() || (is_delayed && self.bytes.len() < HELD_BYTES_MAX)
     }
 
-    /// Whether the end of the stream has been added.
+    /// Returns `true` once the end of the stream has been added.
     pub const fn is_ended(&self) -> bool {
         self.end_ns.is_some()
     }
 
-    /// Whether all bytes have gone and the end of the stream may follow.
+    /// Returns `true` once all bytes have left and the end of the stream may follow.
     pub fn is_over(&self, now_ns: u64) -> bool {
         self.bytes.is_empty() && self.end_ns.is_some_and(|end_ns| end_ns <= now_ns)
     }
 
-    /// When the next of it may go, in nanoseconds.
+    /// Returns the instant of the next byte or of the end, in nanoseconds.
     pub fn next_ns(&self) -> Option<u64> {
         self.chunks.front().map(|chunk| chunk.due_ns).or(self.end_ns)
     }
@@ -108,7 +108,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn bytes_go_when_they_are_due_and_in_order() {
+    fn bytes_leave_when_they_are_due_and_in_order() {
         let mut queue = Queue::default();
         queue.push(5 * MS, b"one");
         queue.push(7 * MS, b"two");

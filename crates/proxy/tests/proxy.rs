@@ -1,6 +1,6 @@
 //! The proxy as a process, between sockets of the test.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -74,7 +74,7 @@ fn a_closed_link_keeps_its_port() {
 }
 
 #[test]
-fn a_stalled_link_tells_nobody_and_loses_nothing() {
+fn a_stalled_link_notifies_no_peer_and_loses_nothing() {
     let (mut proxy, target) = (Proxy::start(), support::listen());
     let port = proxy.open(&target, 1)[0];
     let (mut near, mut far) = support::connect(port, &target);
@@ -95,7 +95,7 @@ fn a_stalled_link_tells_nobody_and_loses_nothing() {
 }
 
 #[test]
-fn who_gave_up_while_a_link_was_stalled_is_never_seen_by_the_target() {
+fn connections_closed_during_a_stall_never_reach_the_target() {
     let (mut proxy, target) = (Proxy::start(), support::listen());
     let port = proxy.open(&target, 1)[0];
     proxy.set(&[0], "stall", Duration::ZERO);
@@ -112,7 +112,7 @@ fn who_gave_up_while_a_link_was_stalled_is_never_seen_by_the_target() {
 }
 
 #[test]
-fn a_delay_holds_back_each_way_by_itself_and_the_end_too() {
+fn a_delay_holds_bytes_and_ends_of_each_direction() {
     let (mut proxy, target) = (Proxy::start(), support::listen());
     let (mut near, mut far) = proxy.connect(&target);
     proxy.set(&[0], "pass", DELAY);
@@ -130,7 +130,7 @@ fn a_delay_holds_back_each_way_by_itself_and_the_end_too() {
 }
 
 #[test]
-fn every_byte_arrives_in_order_at_a_reader_that_is_slow_to_begin() {
+fn every_byte_arrives_in_order_at_a_late_reader() {
     for delay in [Duration::ZERO, Duration::from_millis(2)] {
         let (mut proxy, target) = (Proxy::start(), support::listen());
         let (mut near, mut far) = proxy.connect(&target);
@@ -145,7 +145,7 @@ fn every_byte_arrives_in_order_at_a_reader_that_is_slow_to_begin() {
 }
 
 #[test]
-fn whatever_state_links_go_through_every_byte_arrives_in_order() {
+fn every_byte_arrives_in_order_through_all_states() {
     const LINKS: usize = 8;
     const BYTES: usize = 1 << 20;
     let (mut proxy, target) = (Proxy::start(), support::listen());
@@ -189,7 +189,7 @@ fn whatever_state_links_go_through_every_byte_arrives_in_order() {
 }
 
 #[test]
-fn a_target_that_refuses_resets_who_connected_and_nobody_else() {
+fn a_refusing_target_resets_its_own_peers_only() {
     let (mut proxy, target) = (Proxy::start(), support::listen());
     let port = proxy.open(&target, 1)[0];
     let address = target.local_addr().unwrap();
@@ -206,7 +206,7 @@ fn a_target_that_refuses_resets_who_connected_and_nobody_else() {
 }
 
 #[test]
-fn a_reset_is_passed_on() {
+fn a_reset_is_forwarded() {
     let (mut proxy, target) = (Proxy::start(), support::listen());
     let (mut near, far) = proxy.connect(&target);
     near.write_all(b"unread").unwrap();
@@ -218,7 +218,7 @@ fn a_reset_is_passed_on() {
 }
 
 #[test]
-fn a_thousand_links_stand_at_once() {
+fn a_thousand_links_are_open_at_once() {
     support::raise_descriptors();
     let (mut proxy, target) = (Proxy::start(), support::listen());
     let ports = proxy.open(&target, 1000);
@@ -255,7 +255,7 @@ fn too_few_descriptors_end_no_proxy() {
 }
 
 #[test]
-fn a_command_that_makes_no_sense_is_answered_and_the_next_one_is_taken() {
+fn an_invalid_command_is_answered_and_the_next_one_works() {
     let (mut proxy, target) = (Proxy::start(), support::listen());
     for (command, expected) in [
         (json!("nonsense"), "cannot read a command"),

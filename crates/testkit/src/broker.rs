@@ -1,5 +1,5 @@
-//! A broker without input or output: bytes of any number of links in, bytes out. It holds clients
-//! to the standard, and breaks it itself where its [`Script`] says so.
+//! A broker without input or output: bytes of any number of links in, bytes out. The broker rejects
+//! clients that break the standard, and breaks the standard where its [`Script`] requires.
 
 mod handle;
 mod script;
@@ -18,35 +18,35 @@ pub use script::{Fate, Script};
 
 const V: Version = Version::V311;
 
-/// One network connection.
+/// Identifier of a network connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(u64);
 
-/// A message, from whomever to whomever.
+/// A message in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Topic name.
     pub topic: String,
-    /// The application's bytes.
+    /// Bytes of the application.
     pub payload: Vec<u8>,
     /// Quality of service.
     pub qos: QoS,
-    /// To be kept, or kept.
+    /// From a client: retain the message. To a client: the message was retained.
     pub retain: bool,
 }
 
-/// What a client did wrong. Its link is closed.
+/// Violation by a client. The broker closes the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokerError {
     /// The bytes are not MQTT.
     Malformed(DecodeError),
-    /// The first packet was not CONNECT, or a later one was, or a client must not send it.
+    /// A first packet other than CONNECT, a second CONNECT, or a packet that clients must not send.
     Unexpected(PacketType),
     /// The link is closed.
     Closed,
 }
 
-/// The broker. Time is what [`Broker::set_now`] says.
+/// The broker. [`Broker::set_now`] sets its time.
 #[derive(Debug)]
 pub struct Broker {
     now_ns: u64,
@@ -56,18 +56,18 @@ pub struct Broker {
     retained: BTreeMap<String, Message>,
     accepted: Vec<Message>,
     links_total: u64,
-    /// Messages given to shared subscriptions.
+    /// Number of messages given to shared subscriptions.
     shared_total: usize,
 }
 
 #[derive(Debug, Default)]
 struct Link {
-    /// Known since CONNECT.
+    /// Client of the link; `None` before CONNECT.
     client_id: Option<String>,
     will: Option<Message>,
     keep_alive_s: u16,
-    /// Arrival of the client's last bytes, in nanoseconds.
-    heard_ns: u64,
+    /// Arrival time of the client's last bytes, in ns.
+    received_ns: u64,
     input: Vec<u8>,
     output: Vec<u8>,
     /// Acknowledgements with [`Fate::Delay`].
@@ -76,7 +76,7 @@ struct Link {
 }
 
 impl Broker {
-    /// A broker that nobody has connected to.
+    /// A broker without clients.
     #[must_use]
     pub fn new(script: Script) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Broker {
         }
     }
 
-    /// The present, in ns; it matters for keep-alive only.
+    /// Sets the time, in ns. Only keep-alive uses the time.
     pub const fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }
@@ -101,7 +101,7 @@ impl Broker {
     pub fn expire(&mut self) {
         let now_ns = self.now_ns;
         let is_late = |link: &Link| {
-            let silence_ns = now_ns.saturating_sub(link.heard_ns);
+            let silence_ns = now_ns.saturating_sub(link.received_ns);
             link.keep_alive_s > 0 && silence_ns > u64::from(link.keep_alive_s) * 1_500_000_000
         };
         let late = self.links.iter().filter(|(_, link)| !link.closed && is_late(link));
@@ -109,30 +109,31 @@ impl Broker {
         late.into_iter().for_each(|id| self.close(id));
     }
 
-    /// Forgets the sessions of clients that are not linked, and what is retained.
+    /// Drops the sessions of clients without a link, and the retained messages.
     pub fn forget(&mut self) {
         self.clients.retain(|_, client| client.link.is_some());
         self.retained.clear();
     }
 
-    /// From now on another script.
+    /// Replaces the script.
     pub fn set_script(&mut self, script: Script) {
         self.script = script;
     }
 
-    /// Messages taken from clients, wills included, in order; a QoS 2 message once.
+    /// Messages accepted from clients, wills included, in order; a QoS 2 message once.
     #[must_use]
     pub fn accepted(&self) -> &[Message] {
         &self.accepted
     }
 
-    /// QoS 1 and 2 messages that a client has not fully acknowledged, queued ones included.
+    /// Number of QoS 1 and 2 messages that a client has not fully acknowledged, queued messages
+    /// included.
     #[must_use]
     pub fn pending(&self, client_id: &str) -> usize {
         self.clients.get(client_id).map_or(0, ClientState::pending)
     }
 
-    /// A network connection is made.
+    /// Opens a network connection.
     pub fn open(&mut self) -> LinkId {
         self.links_total += 1;
         let id = LinkId(self.links_total);
@@ -140,38 +141,38 @@ impl Broker {
         id
     }
 
-    /// Whether the broker has not closed the link.
+    /// Returns true while the link is open.
     #[must_use]
     pub fn is_open(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(|link| !link.closed)
     }
 
-    /// What the broker has to send on a link.
+    /// Takes the bytes that the broker sends on a link.
     pub fn take_output(&mut self, id: LinkId) -> Vec<u8> {
         self.links.get_mut(&id).map(|link| std::mem::take(&mut link.output)).unwrap_or_default()
     }
 
-    /// Takes the bytes to send, for each link that has some or that the broker has closed; and
-    /// `true` if the link is open.
+    /// Takes the bytes to send, for each link that has bytes or that the broker has closed. The
+    /// last value is `true` if the link is open.
     pub fn take_outputs(&mut self) -> Vec<(LinkId, Vec<u8>, bool)> {
         let news = self.links.iter_mut().filter(|(_, link)| link.closed || !link.output.is_empty());
         news.map(|(&id, link)| (id, std::mem::take(&mut link.output), !link.closed)).collect()
     }
 
-    /// The network connection is gone: its will is published `[MQTT-3.1.2-8]`.
+    /// Ends a network connection without DISCONNECT, and publishes its will `[MQTT-3.1.2-8]`.
     pub fn cut(&mut self, id: LinkId) {
         self.close(id);
         self.links.remove(&id);
     }
 
-    /// Bytes from a client.
+    /// Handles bytes from a client.
     ///
     /// # Errors
-    /// [`BrokerError`] if the client breaks the protocol; the link is then closed.
+    /// [`BrokerError`] if the client breaks the protocol; the broker then closes the link.
     pub fn receive(&mut self, id: LinkId, bytes: &[u8]) -> Result<(), BrokerError> {
         let link = self.links.get_mut(&id).filter(|link| !link.closed);
         let Some(link) = link else { return Err(BrokerError::Closed) };
-        link.heard_ns = self.now_ns;
+        link.received_ns = self.now_ns;
         let delayed = std::mem::take(&mut link.delayed);
         let mut input = std::mem::take(&mut link.input);
         input.extend_from_slice(bytes);
@@ -183,7 +184,7 @@ impl Broker {
         outcome.map(|_| ()).inspect_err(|_| self.close(id))
     }
 
-    /// Gives a message to everyone who subscribed to it, as if a client had published it.
+    /// Delivers a message to all subscribers, as if a client had published the message.
     pub fn publish(&mut self, message: &Message) {
         if message.retain {
             if message.payload.is_empty() {
@@ -210,8 +211,8 @@ impl Broker {
         }
     }
 
-    /// For each shared subscription on `name` the member that gets the message, with the QoS
-    /// granted: the members that are linked in turn, and the others where none is.
+    /// Chooses, for each shared subscription on `name`, the member that receives the message, with
+    /// the QoS granted. Members with a link take turns. Without any link all members take turns.
     fn choose_members(&mut self, name: &str) -> BTreeMap<String, Vec<QoS>> {
         let mut members: BTreeMap<&str, Vec<(bool, &String, QoS)>> = BTreeMap::new();
         for (id, client) in &self.clients {
@@ -230,7 +231,7 @@ impl Broker {
         chosen
     }
 
-    /// Handles all whole packets of `input`; returns how many bytes that were.
+    /// Handles all complete packets of `input` and returns the number of bytes consumed.
     fn receive_packets(&mut self, id: LinkId, input: &[u8]) -> Result<usize, BrokerError> {
         let mut used = 0;
         while self.is_open(id) {
@@ -267,7 +268,10 @@ impl Broker {
     }
 
     fn refuse(&mut self, id: LinkId, code: u8) {
-        self.send(id, &Packet::ConnAck(ConnAck { session_present: false, code }));
+        self.send(
+            id,
+            &Packet::ConnAck(ConnAck { session_present: false, code, ..ConnAck::default() }),
+        );
         self.close(id);
     }
 

@@ -1,15 +1,13 @@
-//! For tests only: a [`Broker`] without sockets that misbehaves by [`Script`], a virtual [`Clock`],
-//! a simulated link ([`Pipe`]) and the [`Pair`] of one client session and the broker over it, after
-//! quinn-proto's test harness. All chance comes from a seeded [`Rng`].
+//! Tools for simulations in tests. A [`Broker`] without sockets has faults by [`Script`]. A
+//! [`Pair`] joins one client session and the broker in virtual time, after quinn-proto's test
+//! harness. All chance comes from a seeded [`Rng`].
 
 mod broker;
-mod clock;
-mod link;
+mod frames;
 mod pair;
 mod rng;
 
 pub use broker::{Broker, BrokerError, Fate, LinkId, Message, Script};
-pub use clock::Clock;
-pub use link::Pipe;
+pub use frames::{Frames, in_frames};
 pub use pair::{Observed, Pair, Token};
 pub use rng::{Rng, for_each_seed};

@@ -1,72 +1,74 @@
-//! One client session and the broker over a simulated link, in virtual time. The client's
-//! application is played here: its messages are numbered, and what it sees is written down.
+//! One client session and the broker over a simulated link, in virtual time. The pair plays the
+//! client's application: it numbers the messages and records all events.
+
+use std::collections::VecDeque;
 
 use mqtt::{
-    Connect, Decoded, Event, KeepAlive, PacketId, PublishHeader, QoS, Session, Version, decode,
-    encode_publish_header,
+    Connect, Decoded, Event, KeepAlive, PacketId, Properties, PublishHeader, QoS, Session, Version,
+    decode, encode_publish_header,
 };
 
-use crate::{Broker, Clock, LinkId, Message, Pipe, Rng, Script};
+use crate::{Broker, LinkId, Message, Rng, Script};
 
 const V: Version = Version::V311;
 const LATENCY_NS: u64 = 1_000_000;
-/// The client publishes to this topic.
+/// Topic to which the client publishes.
 const TOPIC_UP: &str = "up";
-/// The broker publishes to this topic.
+/// Topic to which the broker publishes.
 const TOPIC_DOWN: &str = "down";
 
-/// What the client's session keeps of an own message: enough to make it again.
+/// Token of an own message in the client's session, enough to build the message again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Number of the message, rising; the payload.
     pub number: u64,
-    /// Its quality of service.
+    /// Quality of service of the message.
     pub qos: QoS,
 }
 
-/// What the client's application saw, in order.
+/// Events that the client's application saw, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Messages delivered: number and QoS.
     pub delivered: Vec<Token>,
-    /// Own messages acknowledged.
+    /// Own messages that were acknowledged.
     pub acknowledged: Vec<Token>,
     /// QoS 2 duplicates that the session suppressed.
     pub redelivered_total: usize,
-    /// Acknowledgements that fitted nothing.
+    /// Acknowledgements that matched no message in flight.
     pub unknown_acks_total: usize,
-    /// CONNACK with code 0.
+    /// Number of CONNACKs with code 0.
     pub connected_total: usize,
-    /// SUBACK.
+    /// Number of SUBACKs.
     pub subscribed_total: usize,
     /// Codes of CONNACKs that refused.
     pub refused: Vec<u8>,
-    /// PINGRESP.
+    /// Number of PINGRESPs.
     pub pongs_total: usize,
-    /// Connections given up because PINGREQ was not answered.
+    /// Connections closed because the broker did not answer PINGREQ.
     pub dead_total: usize,
 }
 
 /// A client session, the broker and the link between them.
 #[derive(Debug)]
 pub struct Pair {
-    /// Virtual time.
-    pub clock: Clock,
-    /// All chance.
+    /// Virtual time, in nanoseconds.
+    pub now_ns: u64,
+    /// Source of all chance.
     pub rng: Rng,
     /// The client.
     pub session: Session<Token>,
     /// The broker.
     pub broker: Broker,
-    /// What the client's application saw.
+    /// Events that the client's application saw.
     pub observed: Observed,
-    /// The broker's bytes no longer arrive, although the link stands.
+    /// True if the broker's bytes no longer arrive, although the link is open.
     pub mute: bool,
     connect: Connect<'static>,
     link: Option<LinkId>,
     up: Pipe,
     down: Pipe,
-    /// Bytes at the client that are not a whole packet yet.
+    /// Bytes at the client that are not a complete packet yet.
     input: Vec<u8>,
     /// Bytes that the client has to send.
     output: Vec<u8>,
@@ -74,11 +76,11 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// A client and a broker that have not met.
+    /// A client and a broker without a link.
     #[must_use]
     pub fn new(seed: u64, script: Script, connect: Connect<'static>) -> Self {
         Self {
-            clock: Clock::default(),
+            now_ns: 0,
             rng: Rng::new(seed),
             session: Session::new(),
             broker: Broker::new(script),
@@ -94,19 +96,19 @@ impl Pair {
         }
     }
 
-    /// Messages published so far, in both directions.
+    /// Number of messages published so far, in both directions.
     #[must_use]
     pub const fn published(&self) -> u64 {
         self.published
     }
 
-    /// Whether there is a network connection.
+    /// Returns true if there is a network connection.
     #[must_use]
     pub const fn is_linked(&self) -> bool {
         self.link.is_some()
     }
 
-    /// Makes a network connection and sends CONNECT. There must be none.
+    /// Opens a network connection and sends CONNECT. The pair must have no connection.
     pub fn connect(&mut self) {
         assert!(self.link.is_none(), "the old link must be cut first");
         self.link = Some(self.broker.open());
@@ -114,14 +116,14 @@ impl Pair {
         sent.expect("the test's CONNECT is short");
     }
 
-    /// Subscribes to what the broker publishes.
+    /// Subscribes to the messages that the broker publishes.
     pub fn subscribe(&mut self, qos: QoS) {
-        let filters = [(TOPIC_DOWN, qos)].into_iter();
-        let sent = self.session.subscribe(V, filters, &mut self.output);
+        let filters = [(TOPIC_DOWN, qos.into())].into_iter();
+        let sent = self.session.subscribe(V, Properties::NONE, filters, &mut self.output);
         sent.expect("the test's filter is short");
     }
 
-    /// The client publishes the next number. It must be connected.
+    /// Publishes the next number from the client, which must be connected.
     pub fn publish_up(&mut self, qos: QoS) -> Token {
         let token = Token { number: self.published, qos };
         let packet_id = self.session.publish(qos, token).expect("tests have few in flight");
@@ -130,7 +132,7 @@ impl Pair {
         token
     }
 
-    /// The broker publishes the next number.
+    /// Publishes the next number from the broker.
     pub fn publish_down(&mut self, qos: QoS) -> Token {
         let token = Token { number: self.published, qos };
         let payload = token.number.to_be_bytes().to_vec();
@@ -140,17 +142,18 @@ impl Pair {
         token
     }
 
-    /// What the broker accepted from the client.
+    /// Messages that the broker accepted from the client.
     #[must_use]
     pub fn accepted(&self) -> Vec<Token> {
         let messages = self.broker.accepted().iter().filter(|message| message.topic == TOPIC_UP);
         messages.map(|message| token_of(&message.payload, message.qos)).collect()
     }
 
-    /// Lets `ns` pass, then moves what is due, in pieces of random size.
+    /// Advances the clock by `ns`, then delivers the bytes that have arrived, in pieces of random
+    /// size.
     pub fn step(&mut self, ns: u64) {
-        self.clock.advance(ns);
-        let now_ns = self.clock.now_ns();
+        self.now_ns += ns;
+        let now_ns = self.now_ns;
         self.keep_alive(now_ns);
         self.flush();
         let Some(id) = self.link else { return };
@@ -166,7 +169,7 @@ impl Pair {
         }
     }
 
-    /// Steps until nothing is on its way. Panics if that never happens.
+    /// Steps until no bytes are in transit. Panics if that state is never reached.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
             self.step(LATENCY_NS);
@@ -177,7 +180,7 @@ impl Pair {
         unreachable!("the exchange does not end");
     }
 
-    /// The network connection breaks, in the middle of whatever is on its way.
+    /// Breaks the network connection, at a random byte of the bytes in transit.
     pub fn cut(&mut self) {
         let Some(id) = self.link else { return };
         self.flush();
@@ -196,7 +199,7 @@ impl Pair {
 
     fn flush(&mut self) {
         let Some(id) = self.link else { return };
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.now_ns;
         if !self.output.is_empty() {
             self.up.send(now_ns, &self.output);
             self.output.clear();
@@ -207,7 +210,7 @@ impl Pair {
 
     fn keep_alive(&mut self, now_ns: u64) {
         let keep_alive_s = self.connect.keep_alive_s;
-        match self.session.handle_keep_alive(now_ns, keep_alive_s, V, &mut self.output) {
+        match self.session.handle_keep_alive(now_ns, keep_alive_s, &mut self.output) {
             KeepAlive::NotDue | KeepAlive::Pinged => {}
             KeepAlive::Dead => {
                 self.observed.dead_total += 1;
@@ -241,7 +244,7 @@ impl Pair {
         match event {
             Event::Connected { .. } => {
                 observed.connected_total += 1;
-                self.session.retransmit(V, &mut self.output, |token, packet_id, out| {
+                self.session.retransmit(&mut self.output, |token, packet_id, out| {
                     write_message(token, packet_id, true, out);
                 });
             }
@@ -255,12 +258,15 @@ impl Pair {
             Event::Subscribed { .. } => observed.subscribed_total += 1,
             Event::Pong => observed.pongs_total += 1,
             Event::Unsubscribed { .. } | Event::Received | Event::Released => {}
+            Event::Rejected { .. } | Event::Disconnected(_) => {
+                unreachable!("MQTT 3.1.1 has no such packet")
+            }
         }
     }
 }
 
 fn write_message(token: Token, packet_id: PacketId, dup: bool, out: &mut Vec<u8>) {
-    let header = PublishHeader { dup, qos: token.qos, retain: false, packet_id };
+    let header = PublishHeader { dup, qos: token.qos, packet_id, ..Default::default() };
     let payload = token.number.to_be_bytes();
     encode_publish_header(V, &header, TOPIC_UP.len(), payload.len(), out, |out| {
         out.extend_from_slice(TOPIC_UP.as_bytes());
@@ -272,4 +278,51 @@ fn write_message(token: Token, packet_id: PacketId, dup: bool, out: &mut Vec<u8>
 fn token_of(payload: &[u8], qos: QoS) -> Token {
     let bytes = payload.try_into().expect("the payload is a number");
     Token { number: u64::from_be_bytes(bytes), qos }
+}
+
+/// One direction of a simulated connection with a fixed latency: bytes in order, in pieces of any
+/// size, with a break at any byte.
+#[derive(Debug)]
+struct Pipe {
+    latency_ns: u64,
+    /// Arrival time of each byte in ns, in order, and the byte.
+    bytes: VecDeque<(u64, u8)>,
+}
+
+impl Pipe {
+    /// An empty pipe.
+    const fn new(latency_ns: u64) -> Self {
+        Self { latency_ns, bytes: VecDeque::new() }
+    }
+
+    /// Returns true if no bytes are in transit.
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Sends bytes at `now_ns`.
+    fn send(&mut self, now_ns: u64, bytes: &[u8]) {
+        let due_ns = now_ns + self.latency_ns;
+        self.bytes.extend(bytes.iter().map(|&byte| (due_ns, byte)));
+    }
+
+    /// Receives some of the bytes that have arrived at `now_ns`, as a socket read does: at least
+    /// one byte, if any has arrived.
+    fn receive(&mut self, now_ns: u64, rng: &mut Rng) -> Vec<u8> {
+        let due = self.bytes.iter().take_while(|&&(due_ns, _)| due_ns <= now_ns).count();
+        if due == 0 {
+            return Vec::new();
+        }
+        let len = if rng.chance(50) { due } else { 1 + rng.below(due) };
+        self.bytes.drain(..len).map(|(_, byte)| byte).collect()
+    }
+
+    /// Breaks the connection. A random part of the bytes in transit still arrives, the rest is
+    /// lost.
+    fn cut(&mut self, rng: &mut Rng) -> Vec<u8> {
+        let len = rng.below(self.bytes.len() + 1);
+        let arriving = self.bytes.drain(..len).map(|(_, byte)| byte).collect();
+        self.bytes.clear();
+        arriving
+    }
 }

@@ -1,4 +1,4 @@
-//! Chance from a seed, so that every failure can be run again.
+//! Chance from a seed, so that every failure can be repeated.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0. The bias is of no matter to tests.
+    /// A number below `end`, which must not be 0. The bias does not matter to tests.
     pub const fn below(&mut self, end: usize) -> usize {
         (self.bits() % end as u64) as usize
     }
@@ -34,7 +34,7 @@ impl Rng {
         self.below(100) < per_cent
     }
 
-    /// One of `choices`, which are not empty.
+    /// One of `choices`, which must not be empty.
     pub const fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
@@ -52,7 +52,7 @@ pub fn for_each_seed(seeds: Range<u64>, mut test: impl FnMut(u64)) {
 struct NameSeed(u64);
 
 impl Drop for NameSeed {
-    #[expect(clippy::print_stderr, reason = "the one thing that a failed simulation has to say")]
+    #[expect(clippy::print_stderr, reason = "a failed simulation prints its seed")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("simulation failed with seed {}", self.0);

@@ -1,5 +1,5 @@
-//! What a subscriber receives: frames into a message, the message to its publisher by its stamp or
-//! its topic, and its place into the ledger. It knows no connection.
+//! Received messages: assembles frames, finds the publisher of a message by stamp or topic, and
+//! notes the message in the ledger.
 
 use agent::ledger::Ledger;
 use anyhow::Result;
@@ -7,29 +7,29 @@ use plan::Stamp;
 use zmq::Socket;
 
 use crate::event_loop::Shared;
-use crate::own::Own;
+use crate::setup::Setup;
 
-/// The message that was taken last, and what tells whose it is.
+/// The last message, and the facts that identify its publisher.
 pub struct Arrivals {
     topic: zmq::Message,
     payload: zmq::Message,
-    /// Whether it has a frame of its own for the topic.
+    /// The message has a separate frame for the topic.
     has_topic: bool,
     /// Population of each publication, over all populations.
     publisher_of: Vec<usize>,
-    /// Whether some payloads of text carry a stamp.
+    /// Some payloads of text carry a stamp.
     stamps_text: bool,
 }
 
 impl Arrivals {
-    /// For the publications of a plan.
-    pub fn new(own: &Own) -> Self {
-        let populations = own.plan.populations.iter().enumerate();
+    /// Creates the state for the publications of a plan.
+    pub fn new(setup: &Setup) -> Self {
+        let populations = setup.plan.populations.iter().enumerate();
         let publications = populations.flat_map(|(p, of)| of.publications.iter().map(move |_| p));
         let is_text = |publication: &plan::Publication| {
             agent::publication::is_stamped_text(&publication.payload)
         };
-        let stamps_text = own.plan.populations.iter().flat_map(|p| &p.publications).any(is_text);
+        let stamps_text = setup.plan.populations.iter().flat_map(|p| &p.publications).any(is_text);
         Self {
             topic: zmq::Message::new(),
             payload: zmq::Message::new(),
@@ -39,7 +39,7 @@ impl Arrivals {
         }
     }
 
-    /// Takes the next message of a socket; `false`: there is none now.
+    /// Takes the next message of a socket; `false`: no message waits.
     pub fn take(&mut self, socket: &Socket) -> Result<bool> {
         match socket.recv(&mut self.payload, zmq::DONTWAIT) {
             Ok(()) => {}
@@ -50,8 +50,7 @@ impl Arrivals {
         if self.has_topic {
             std::mem::swap(&mut self.topic, &mut self.payload);
         }
-        // All frames of a message arrive together; those between the first and the last are not
-        // ours.
+        // All frames of a message arrive together; no agent sends more than two.
         let mut more = self.has_topic;
         while more {
             socket.recv(&mut self.payload, 0)?;
@@ -60,25 +59,26 @@ impl Arrivals {
         Ok(true)
     }
 
-    /// Counts the message that was taken last, for a receiver.
+    /// Counts the last message, for a receiver.
     pub fn note(&self, receiver: u32, ledger: &mut Ledger, shared: &mut Shared) {
-        let to = shared.own.population;
+        let to = shared.setup.population;
         let counters = &mut shared.tally.populations[to].counters;
         counters.packets_received_total += 1;
         let topic_bytes = if self.has_topic { self.topic.len() } else { 0 };
         counters.bytes_received_total += (topic_bytes + self.payload.len()) as u64;
-        let stamp = self.stamp(shared.own.plan.run_tag);
+        let stamp = self.stamp(shared.setup.plan.run_tag);
         let from = stamp.and_then(|s| self.publisher_of.get(usize::from(s.stream.publication)));
         let (Some(stamp), Some(&from)) = (stamp, from) else {
-            match self.unstamped_publisher(&shared.own) {
+            match self.unstamped_publisher(&shared.setup) {
                 Some(from) => shared.tally.flow(from, to).counters.received_total += 1,
                 None => counters.foreign_total += 1,
             }
             return;
         };
         let delivery = ledger.note(receiver, stamp.stream, stamp.sequence);
-        // What it is owed is said by the engines.
-        shared.tally.deliveries((from, to), true, shared.now_ns).note(delivery, &stamp);
+        // Engines report expected deliveries.
+        let mut deliveries = shared.tally.deliveries((from, to), receiver, true, shared.now_ns);
+        deliveries.note(delivery, &stamp);
     }
 
     fn stamp(&self, run_tag: u32) -> Option<Stamp> {
@@ -88,13 +88,13 @@ impl Arrivals {
         first.or_else(|| in_text().filter(is_ours))
     }
 
-    /// The population whose unstamped publication has its topic, if there is one.
-    fn unstamped_publisher(&self, own: &Own) -> Option<usize> {
+    /// Returns the population with an unstamped publication of the topic, if one exists.
+    fn unstamped_publisher(&self, setup: &Setup) -> Option<usize> {
         let topic = if self.has_topic { self.topic.as_str()? } else { "" };
-        let mut publications = own.plan.populations.iter().zip(&own.publications).enumerate();
+        let mut publications = setup.plan.populations.iter().zip(&setup.publications).enumerate();
         publications.find_map(|(p, (population, ready))| {
-            let mut own = population.publications.iter().zip(ready);
-            own.any(|(one, ready)| !ready.stamped && one.topic.renders(topic)).then_some(p)
+            let mut publications = population.publications.iter().zip(ready);
+            publications.any(|(one, ready)| !ready.stamped && one.topic.renders(topic)).then_some(p)
         })
     }
 }

@@ -1,5 +1,5 @@
-//! The frames of a publisher's messages: topic and payload, rendered and stamped as the engine
-//! does it, into buffers that are used again. It knows no socket and no clock.
+//! The frames of a publisher's messages: topic and payload, rendered and stamped as in the engine,
+//! in buffers that are used again.
 
 use agent::publication::{Moment, PublicationSetup, Sender};
 use plan::{Payload, Publication, STAMP_BYTES, payload_bytes};
@@ -9,14 +9,14 @@ pub struct Composer {
     publication: Publication,
     ready: PublicationSetup,
     sender: Sender,
-    /// Variant that `topic` has; `None`: no message was made yet.
+    /// Variant of `topic`; `None`: no message was made yet.
     variant: Option<u32>,
     topic: Vec<u8>,
     payload: Vec<u8>,
 }
 
 impl Composer {
-    /// Makes messages of a publication.
+    /// Creates the composer of a publication.
     pub const fn new(publication: Publication, ready: PublicationSetup, sender: Sender) -> Self {
         Self { publication, ready, sender, variant: None, topic: Vec::new(), payload: Vec::new() }
     }
@@ -38,7 +38,7 @@ impl Composer {
         }
         let sizes = ready.sizes.of(u64::from(sender.client));
         let bytes = payload_bytes(&self.publication.payload, sizes, moment.number).unwrap_or(0);
-        // What is left of the message before is the same filling.
+        // The rest of the message before is the same filling.
         self.payload.resize(bytes, b'.');
         if ready.stamped
             && let Some(head) = self.payload.first_chunk_mut::<STAMP_BYTES>()
@@ -47,12 +47,12 @@ impl Composer {
         }
     }
 
-    /// The first of two frames; `None`: the payload is the only one.
+    /// Returns the first of two frames; `None`: the payload is the only frame.
     pub fn topic(&self) -> Option<&[u8]> {
         (!self.topic.is_empty()).then_some(&self.topic)
     }
 
-    /// The last frame.
+    /// Returns the last frame.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }

@@ -1,78 +1,66 @@
-//! The loop of an agent that plays sockets of libzmq: it waits for commands, descriptors and the
-//! next instant at which something is due, goes from stage to stage, and at every interval moves
-//! the counts out. What is to be done with the sockets is the player's.
+//! The event loop of an agent with sockets of libzmq. It waits for commands, descriptors and the
+//! next instant with work, enters stages, and sends a snapshot at every interval. A [`Player`] owns
+//! the sockets.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
-use std::time::Duration;
 
-use agent::clock::{Alarm, now_ns};
+use agent::clock::now_ns;
 use agent::pipes::Input;
 use agent::tally::{Moment, Tally};
+use agent::wait::Wait;
 use anyhow::Result;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use mio::{Events, Registry, Waker};
 use plan::{Command, Snapshot};
 
-use crate::own::Own;
+use crate::setup::Setup;
 use crate::stage::Stage;
 
-const ALARM: Token = Token(usize::MAX - 1);
-const COMMAND: Token = Token(usize::MAX - 2);
-
-/// What a player reads and counts.
+/// State that a player reads and changes.
 pub struct Shared {
-    /// What it plays.
-    pub own: Own,
+    /// The plan made ready.
+    pub setup: Setup,
     /// Counts since the last snapshot.
     pub tally: Tally,
-    /// Where descriptors are registered, under tokens that are small numbers.
+    /// Registry of descriptors, whose tokens are small numbers.
     pub registry: Registry,
-    /// The instant of what is being handled, in nanoseconds.
+    /// The instant of the current event, in nanoseconds.
     pub now_ns: u64,
-    /// Pairs of stream and receiver that are followed.
+    /// Pairs of stream and receiver in the ledger.
     pub ledger_pairs: u64,
 }
 
-/// Sockets of one population.
+/// Sockets of one population. Errors are those of libzmq and the kernel.
 pub trait Player {
-    /// Starts, with everything that was made before the greeting.
-    ///
-    /// # Errors
-    /// libzmq's and the kernel's.
-    fn start(&mut self, shared: &mut Shared) -> Result<()>;
-
     /// Enters a stage.
-    ///
-    /// # Errors
-    /// As above.
     fn enter(&mut self, stage: &Stage, shared: &mut Shared) -> Result<()>;
 
     /// Publishes at `factor` times the planned rate from `at_ns` on.
-    fn change_rate(&mut self, at_ns: u64, factor: f64);
+    fn change_rate(&mut self, _at_ns: u64, _factor: f64) {}
 
-    /// A descriptor has something to read.
-    ///
-    /// # Errors
-    /// As above.
-    fn readable(&mut self, token: usize, shared: &mut Shared) -> Result<()>;
+    /// Takes news of a descriptor.
+    fn readable(&mut self, _token: usize, _shared: &mut Shared) -> Result<()> {
+        Ok(())
+    }
 
-    /// Does what is due, for a millisecond at most, and says when to be called again, in
-    /// nanoseconds.
-    ///
-    /// # Errors
-    /// As above.
+    /// Works for a millisecond at most; returns the instant of the next call, in nanoseconds.
     fn work(&mut self, shared: &mut Shared) -> Result<u64>;
 
-    /// Ends publishing: what was due before `end_ns` and was not sent is skipped.
-    ///
-    /// # Errors
-    /// As above.
-    fn close(&mut self, end_ns: u64, shared: &mut Shared) -> Result<()>;
+    /// Ends publishing: messages scheduled before `end_ns` that were not sent count as skipped.
+    fn close(&mut self, _end_ns: u64, _shared: &mut Shared) -> Result<()> {
+        Ok(())
+    }
 
-    /// Whether a stage without an end of its own has done all it can.
-    fn is_settled(&self, shared: &Shared) -> bool;
+    /// Returns `true` once a stage without a duration is done.
+    fn is_settled(&self) -> bool {
+        true
+    }
 
-    /// Brings the gauges up to date.
+    /// Clients that receive.
+    fn receivers(&self) -> u32 {
+        0
+    }
+
+    /// Updates the gauges.
     fn note(&self, shared: &mut Shared);
 
     /// Disconnects.
@@ -81,14 +69,13 @@ pub trait Player {
 
 /// The loop of one agent.
 pub struct EventLoop {
-    poll: Poll,
-    alarm: Alarm,
+    wait: Wait,
     /// Number of this agent.
     agent: u32,
     shared: Shared,
     player: Box<dyn Player>,
     stage: Option<Stage>,
-    /// The next stage and when it begins.
+    /// The next stage and its instant.
     pending: Option<(usize, u64)>,
     /// Changes of that stage.
     pending_changes: Vec<Command>,
@@ -99,32 +86,29 @@ pub struct EventLoop {
 }
 
 impl EventLoop {
-    /// A loop before its first stage, and what wakes it after an input was sent. `ends` are where
-    /// inputs come from and snapshots go to.
+    /// Creates a loop before its first stage, and the waker for inputs. `ends` are the sources of
+    /// inputs and the destination of snapshots.
     ///
     /// # Errors
     /// libzmq's, and the kernel's when it has no descriptors left.
     pub fn new(
         agent: u32,
-        own: Own,
-        mut player: Box<dyn Player>,
+        setup: Setup,
+        player: Box<dyn Player>,
         ends: (Receiver<Input>, Sender<Snapshot>),
     ) -> Result<(Self, Waker)> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), COMMAND)?;
-        let alarm = Alarm::new()?;
-        let mut source = SourceFd(&alarm.descriptor());
-        poll.registry().register(&mut source, ALARM, Interest::READABLE)?;
+        let (wait, waker) = Wait::new()?;
         let now_ns = now_ns();
-        let next_snapshot_ns = now_ns + own.plan.snapshot_interval_ns;
-        let tally = Tally::new(own.plan.populations.len(), own.plan.targets.len(), now_ns);
-        let registry = poll.registry().try_clone()?;
-        let mut shared = Shared { own, tally, registry, now_ns, ledger_pairs: 0 };
-        player.start(&mut shared)?;
+        let next_snapshot_ns = now_ns + setup.plan.snapshot_interval_ns;
+        let mut tally = Tally::new(setup.plan.populations.len(), setup.plan.targets.len(), now_ns);
+        if setup.population().receives_alike() {
+            tally.count_deliveries_of(setup.shard.share(setup.population().clients) as usize);
+        }
+        let registry = wait.registry().try_clone()?;
+        let shared = Shared { setup, tally, registry, now_ns, ledger_pairs: 0 };
         let (inputs, snapshots) = ends;
         let event_loop = Self {
-            poll,
-            alarm,
+            wait,
             agent,
             shared,
             player,
@@ -139,34 +123,21 @@ impl EventLoop {
         Ok((event_loop, waker))
     }
 
-    /// Runs until it is told to stop; returns how many snapshots it made.
+    /// Runs until the controller stops the agent; returns the number of snapshots.
     ///
     /// # Errors
-    /// The poll's and libzmq's, which leave nothing to go on with.
+    /// The kernel's and libzmq's, after which the agent cannot continue.
     pub fn run(mut self) -> Result<u64> {
         let mut events = Events::with_capacity(1024);
         let (mut busy_since_ns, mut next_ns) = (now_ns(), 0);
         while self.take_inputs()? {
             let wake_ns = self.wake_ns().min(next_ns);
-            let timeout = if wake_ns <= now_ns() {
-                Some(Duration::ZERO)
-            } else {
-                self.alarm.set(wake_ns)?;
-                None
-            };
             self.shared.tally.busy_ns += now_ns() - busy_since_ns;
-            match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
-                    return Err(error.into());
-                }
-                _ => {}
-            }
+            let ready = self.wait.until(wake_ns, &mut events)?;
             busy_since_ns = now_ns();
             self.shared.now_ns = busy_since_ns;
-            for Token(index) in events.iter().map(mio::event::Event::token) {
-                if index < COMMAND.0 {
-                    self.player.readable(index, &mut self.shared)?;
-                }
+            for event in ready {
+                self.player.readable(event.token().0, &mut self.shared)?;
             }
             next_ns = self.handle_time()?;
         }
@@ -174,7 +145,7 @@ impl EventLoop {
         Ok(self.shared.tally.snapshots())
     }
 
-    /// Takes what has come from outside; `false`: the run is over.
+    /// Takes inputs; `false`: the run is over.
     fn take_inputs(&mut self) -> Result<bool> {
         loop {
             match self.inputs.try_recv() {
@@ -189,8 +160,8 @@ impl EventLoop {
                     self.shared.now_ns = now_ns();
                     self.close_stage(self.shared.now_ns)?;
                 }
-                // Only engines judge, and beats are answered where they are read.
-                Ok(Input::Command(Command::Unjudge { .. } | Command::Beat)) => continue,
+                // Only engines count expected deliveries; the reader of stdin answers beats.
+                Ok(Input::Command(Command::ExcludeFromLoss { .. } | Command::Beat)) => continue,
                 Ok(Input::Command(Command::Stop) | Input::Closed)
                 | Err(TryRecvError::Disconnected) => return Ok(false),
                 Err(TryRecvError::Empty) => return Ok(true),
@@ -200,7 +171,7 @@ impl EventLoop {
         }
     }
 
-    /// When the loop has to look at the clock again, in nanoseconds.
+    /// Returns the next instant with work of the loop, in nanoseconds.
     fn wake_ns(&self) -> u64 {
         let stage_ns = self.stage.as_ref().map_or(u64::MAX, |stage| {
             if stage.closed { u64::MAX } else { stage.next_ns(self.shared.now_ns) }
@@ -209,7 +180,7 @@ impl EventLoop {
         self.next_snapshot_ns.min(stage_ns).min(pending_ns)
     }
 
-    /// Does all that is due by the clock; returns when the player is to be called again.
+    /// Does the work that is due; returns the instant of the next call of the player.
     fn handle_time(&mut self) -> Result<u64> {
         if let Some((index, at_ns)) = self.pending.take_if(|pending| pending.1 <= now_ns()) {
             self.shared.now_ns = now_ns();
@@ -235,13 +206,18 @@ impl EventLoop {
 
     fn enter_stage(&mut self, index: usize, at_ns: u64) -> Result<()> {
         self.close_stage(self.shared.now_ns)?;
+        if self.stage.as_ref().is_some_and(|stage| stage.publishes) {
+            let population = self.shared.setup.population;
+            self.shared.tally.count_by_deliveries(population, 0..self.player.receivers());
+        }
         self.snapshot();
+        self.shared.tally.begin_stage();
         let changes = std::mem::take(&mut self.pending_changes);
-        let own = &self.shared.own;
-        if index >= own.plan.stages.len() {
+        let setup = &self.shared.setup;
+        if index >= setup.plan.stages.len() {
             return Ok(());
         }
-        let stage = Stage::new(&own.plan, own.population, index, at_ns);
+        let stage = Stage::new(&setup.plan, setup.population, index, at_ns);
         self.settled = false;
         self.player.enter(&stage, &mut self.shared)?;
         self.stage = Some(stage);
@@ -251,14 +227,14 @@ impl EventLoop {
 
     fn add_change(&mut self, change: &Command) {
         let Command::Change { at_ns, population, action } = *change else { return };
-        if population == self.shared.own.population
+        if population == self.shared.setup.population
             && let Some(stage) = &mut self.stage
         {
             stage.change(at_ns, action);
         }
     }
 
-    /// Closes a publish stage that is on, as if its time had been over at `end_ns`.
+    /// Closes the current publish stage, as if its time had ended at `end_ns`.
     fn close_stage(&mut self, end_ns: u64) -> Result<()> {
         match &mut self.stage {
             Some(stage) if stage.publishes && !stage.closed => stage.closed = true,
@@ -267,12 +243,12 @@ impl EventLoop {
         self.player.close(end_ns, &mut self.shared)
     }
 
-    /// Sends a snapshot when the stage has just settled, so that barriers need not wait for one.
+    /// Sends a snapshot when the stage has just settled, so that barriers need not wait.
     fn settle(&mut self) {
         let settled = self.stage.as_ref().is_some_and(|stage| match stage.end_ns {
             Some(_) if stage.publishes => stage.closed,
             Some(end_ns) => end_ns <= self.shared.now_ns,
-            None => self.player.is_settled(&self.shared),
+            None => self.player.is_settled(),
         });
         if settled != self.settled {
             self.settled = settled;
@@ -283,7 +259,7 @@ impl EventLoop {
     }
 
     fn snapshot(&mut self) {
-        let interval_ns = self.shared.own.plan.snapshot_interval_ns;
+        let interval_ns = self.shared.setup.plan.snapshot_interval_ns;
         if self.shared.now_ns >= self.next_snapshot_ns {
             let behind = (self.shared.now_ns - self.next_snapshot_ns) / interval_ns;
             self.next_snapshot_ns += (behind + 1) * interval_ns;
@@ -296,7 +272,7 @@ impl EventLoop {
             now_ns: self.shared.now_ns,
             ledger_pairs: self.shared.ledger_pairs,
         };
-        // A reader that is gone is noticed by the writer, which closes the inputs.
+        // The writer notices a reader that is gone, and closes the inputs.
         let _ = self.snapshots.send(self.shared.tally.snapshot(&moment));
     }
 

@@ -1,6 +1,6 @@
-//! One PUB socket and its schedule: what is due is handed to libzmq on an absolute schedule, or as
-//! fast as libzmq takes it. It is never told what libzmq drops; what it counts is what it handed
-//! over.
+//! One PUB socket and its schedule. The publisher hands messages to libzmq on an absolute schedule,
+//! or as fast as libzmq takes them. libzmq does not report dropped messages: sent messages are
+//! those that libzmq took.
 
 use agent::clock;
 use agent::publication::{Moment, Sender};
@@ -9,34 +9,36 @@ use plan::{Pacer, Security, Tempo};
 use zmq::{Context, Socket};
 
 use crate::composer::Composer;
-use crate::doorkeeper;
 use crate::event_loop::{Player, Shared};
-use crate::own::{Own, OwnError};
+use crate::setup::{Setup, SetupError};
 use crate::stage::{Stage, Task};
+use crate::zap_handler;
 
-/// How long it sends without a look at anything else, in nanoseconds.
-const TURN_NS: u64 = 1_000_000;
-/// How often libzmq's own events are looked at, so that subscriptions reach the socket, in
-/// nanoseconds. While messages are sent, libzmq does that by itself.
+/// Time slice of sending, in nanoseconds.
+const SLICE_NS: u64 = 1_000_000;
+/// Interval of looks at libzmq's events, by which subscriptions reach the socket, in nanoseconds.
+/// While messages are sent, libzmq does that by itself.
 const LOOK_NS: u64 = 10_000_000;
 /// Messages sent with one reading of the clock at most.
 const BATCH_MAX: u32 = 16;
-/// Time that these may take, in nanoseconds: the most by which a stamp's actual time is too early.
+/// Longest time of such a batch, in nanoseconds: the largest error of the actual time in a stamp.
 const BATCH_NS: u64 = 10_000;
 
 /// The one publisher of an agent.
 pub struct Publisher {
     socket: Socket,
     composer: Composer,
-    /// Its schedule; `None`: as fast as it can.
+    /// The schedule; `None`: as fast as possible.
     pacer: Option<Pacer>,
     skips_late: bool,
     client: u32,
+    /// The publisher should be connected.
+    is_active: bool,
     /// Messages handed over in the whole run.
     sent: u64,
-    /// The publish stage that it takes part in.
+    /// The current publish stage.
     schedule: Option<Schedule>,
-    /// When libzmq's events were last looked at, in nanoseconds.
+    /// Last look at libzmq's events, in nanoseconds.
     looked_ns: u64,
     /// Messages for one reading of the clock.
     batch: u32,
@@ -55,29 +57,29 @@ impl Publisher {
     /// Listens at the client's target.
     ///
     /// # Errors
-    /// [`OwnError::Bind`] where that is not possible, and libzmq's.
-    pub fn new(own: &Own) -> Result<Self> {
-        let client = own.shard.global(0);
+    /// [`SetupError::Bind`], and libzmq's.
+    pub fn new(setup: &Setup) -> Result<Self> {
+        let client = setup.shard.global(0);
         let context = Context::new();
-        context.set_io_threads(own.zmq.io_threads.cast_signed())?;
+        context.set_io_threads(setup.zmq.io_threads.cast_signed())?;
         let socket = context.socket(zmq::PUB)?;
-        socket.set_sndhwm(i32::try_from(own.zmq.high_water_mark).unwrap_or(i32::MAX))?;
+        socket.set_sndhwm(i32::try_from(setup.zmq.high_water_mark).unwrap_or(i32::MAX))?;
         socket.set_linger(0)?;
-        if own.zmq.security == Security::Plain {
-            let (username, password) = own.credentials(client);
-            doorkeeper::start(&context, username, password)?;
+        if setup.zmq.security == Security::Plain {
+            let (username, password) = setup.credentials(client);
+            zap_handler::start(&context, username, password)?;
             socket.set_zap_domain("pubstorm")?;
             socket.set_plain_server(true)?;
         }
-        let target = own.target(client);
+        let target = setup.target(client);
         let endpoint = format!("tcp://{}:{}", target.host, target.port);
-        socket.bind(&endpoint).map_err(|error| OwnError::Bind { endpoint, error })?;
-        let population = own.population();
-        let ready = own.publications[own.population][0];
+        socket.bind(&endpoint).map_err(|error| SetupError::Bind { endpoint, error })?;
+        let population = setup.population();
+        let ready = setup.publications[setup.population][0];
         let sender = Sender {
             client,
             n: population.first + u64::from(client),
-            run_tag: own.plan.run_tag,
+            run_tag: setup.plan.run_tag,
             since_1970_ns: clock::since_1970_ns(),
             first_sequence: 0,
         };
@@ -87,6 +89,7 @@ impl Publisher {
             pacer: ready.pacer,
             skips_late: ready.skips_late,
             client,
+            is_active: true,
             sent: 0,
             schedule: None,
             looked_ns: 0,
@@ -94,17 +97,17 @@ impl Publisher {
         })
     }
 
-    /// Lets the socket take subscriptions, and who has come or gone.
+    /// Lets the socket take subscriptions and connections.
     fn look(&mut self, now_ns: u64) -> Result<()> {
         self.looked_ns = now_ns;
         self.socket.get_events()?;
         Ok(())
     }
 
-    /// Sends what is due, for a turn at most; returns when the next message is due.
+    /// Sends scheduled messages for a time slice at most; returns the instant of the next message.
     fn send_due(&mut self, shared: &mut Shared) -> Result<u64> {
         let mut now_ns = clock::now_ns();
-        let turn_end_ns = now_ns + TURN_NS;
+        let slice_end_ns = now_ns + SLICE_NS;
         loop {
             for _ in 0..self.batch {
                 let due_ns = self.next_due_ns(now_ns);
@@ -118,13 +121,13 @@ impl Publisher {
                 0..BATCH_NS => (2 * self.batch).min(BATCH_MAX),
                 _ => (self.batch / 2).max(1),
             };
-            if now_ns >= turn_end_ns {
+            if now_ns >= slice_end_ns {
                 return Ok(now_ns);
             }
         }
     }
 
-    /// When the next message is due; `u64::MAX`: none is, as far as can be told.
+    /// Returns the instant of the next message; `u64::MAX`: none is scheduled.
     fn next_due_ns(&self, now_ns: u64) -> u64 {
         let Some(schedule) = &self.schedule else { return u64::MAX };
         let due_ns = match &self.pacer {
@@ -139,12 +142,12 @@ impl Publisher {
         if due_ns < schedule.end_ns { due_ns } else { u64::MAX }
     }
 
-    /// Hands over the next message, or skips it where it is too late.
+    /// Hands over the next message, or skips a message that is too late.
     fn send(&mut self, due_ns: u64, now_ns: u64, shared: &mut Shared) -> Result<()> {
         let Some(schedule) = &mut self.schedule else { return Ok(()) };
         schedule.scheduled += 1;
         let late_ns = now_ns - due_ns;
-        let counters = &mut shared.tally.populations[shared.own.population].counters;
+        let counters = &mut shared.tally.populations[shared.setup.population].counters;
         if let Some(pacer) = &self.pacer {
             let late = late_ns as f64 * schedule.tempo.factor();
             if self.skips_late && late > pacer.period_ns(self.client) {
@@ -167,7 +170,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Messages due before `until_ns` that are neither sent nor skipped.
+    /// Returns the number of messages scheduled before `until_ns` that are neither sent nor
+    /// skipped.
     fn backlog(&self, until_ns: u64) -> u64 {
         let (Some(schedule), Some(pacer)) = (&self.schedule, &self.pacer) else { return 0 };
         let until_ns = until_ns.min(schedule.end_ns).saturating_sub(schedule.start_ns);
@@ -177,15 +181,10 @@ impl Publisher {
 }
 
 impl Player for Publisher {
-    fn start(&mut self, shared: &mut Shared) -> Result<()> {
-        is_there(shared, true);
-        Ok(())
-    }
-
     fn enter(&mut self, stage: &Stage, shared: &mut Shared) -> Result<()> {
         match stage.task {
-            Task::Connect { .. } => is_there(shared, true),
-            Task::Disconnect => is_there(shared, false),
+            Task::Connect { .. } => self.is_active = true,
+            Task::Disconnect => self.is_active = false,
             Task::Publish => {
                 self.look(shared.now_ns)?;
                 let end_ns = stage.end_ns.unwrap_or(u64::MAX);
@@ -203,10 +202,6 @@ impl Player for Publisher {
         }
     }
 
-    fn readable(&mut self, _: usize, _: &mut Shared) -> Result<()> {
-        Ok(())
-    }
-
     fn work(&mut self, shared: &mut Shared) -> Result<u64> {
         let due_ns = self.send_due(shared)?;
         let now_ns = clock::now_ns();
@@ -219,31 +214,23 @@ impl Player for Publisher {
     fn close(&mut self, end_ns: u64, shared: &mut Shared) -> Result<()> {
         if let Some(schedule) = &mut self.schedule {
             schedule.end_ns = schedule.end_ns.min(end_ns);
-            // What became due since the last look is not late.
+            // Messages scheduled since the last slice are not late.
             self.send_due(shared)?;
         }
         let skipped = self.backlog(u64::MAX);
-        shared.tally.populations[shared.own.population].counters.skipped_total += skipped;
+        shared.tally.populations[shared.setup.population].counters.skipped_total += skipped;
         self.schedule = None;
         Ok(())
     }
 
-    fn is_settled(&self, _: &Shared) -> bool {
-        true
-    }
-
     fn note(&self, shared: &mut Shared) {
         let backlog = self.backlog(shared.now_ns);
-        shared.tally.populations[shared.own.population].gauges.backlog = backlog;
+        let gauges = &mut shared.tally.populations[shared.setup.population].gauges;
+        let active = u64::from(self.is_active);
+        (gauges.connected, gauges.ready, gauges.backlog) = (active, active, backlog);
     }
 
-    fn stop(&mut self, shared: &mut Shared) {
-        is_there(shared, false);
+    fn stop(&mut self, _: &mut Shared) {
+        self.is_active = false;
     }
-}
-
-/// Says whether the publisher takes part in the run.
-fn is_there(shared: &mut Shared, there: bool) {
-    let gauges = &mut shared.tally.populations[shared.own.population].gauges;
-    (gauges.connected, gauges.ready) = (u64::from(there), u64::from(there));
 }

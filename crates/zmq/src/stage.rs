@@ -1,5 +1,4 @@
-//! The stage that is on, from the view of one population: whether it takes part, when the stage is
-//! over, and at what rate it publishes from when on.
+//! The current stage of one population: its task, the end of the stage, and changes of its rate.
 
 use agent::pipes;
 use plan::{Action, ChangeAction, Plan};
@@ -8,41 +7,41 @@ use plan::{Action, ChangeAction, Plan};
 pub struct Stage {
     /// Its index in the plan.
     pub index: usize,
-    /// When it began, in nanoseconds.
+    /// Start, in nanoseconds.
     pub start_ns: u64,
-    /// When its time is over, in nanoseconds; `None`: when all is done.
+    /// End, in nanoseconds; `None`: the stage ends when all is done.
     pub end_ns: Option<u64>,
-    /// What the population does.
+    /// Task of the population.
     pub task: Task,
-    /// Whether it is one in which populations publish.
+    /// Populations publish in this stage.
     pub publishes: bool,
-    /// Whether such a stage is over.
+    /// A publish stage is over.
     pub closed: bool,
-    /// Instants at which the rate changes, in nanoseconds, and times the planned rate from then
-    /// on; the next one last.
+    /// Instants of rate changes, in nanoseconds, and factors of the planned rate; the next change
+    /// last.
     rates: Vec<(u64, f64)>,
 }
 
-/// What the population does in a stage.
+/// Task of a population in a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Task {
-    /// It stays as it is.
+    /// Nothing changes.
     Stay,
-    /// Its clients connect.
+    /// Clients connect.
     Connect {
-        /// Connections started a second; `None`: all at once.
+        /// Connections started per second; `None`: all at once.
         rate_per_s: Option<f64>,
-        /// How many of its clients are to be there.
+        /// Clients that should be connected.
         clients: u32,
     },
-    /// Its clients publish.
+    /// Clients publish.
     Publish,
-    /// Its clients disconnect.
+    /// Clients disconnect.
     Disconnect,
 }
 
 impl Stage {
-    /// Stage `index` of a plan, for a population of it.
+    /// Begins stage `index` of a plan, for a population.
     pub fn new(plan: &Plan, population: usize, index: usize, start_ns: u64) -> Self {
         let stage = &plan.stages[index];
         let place = stage.populations.iter().position(|&p| p == population);
@@ -73,7 +72,7 @@ impl Stage {
         new
     }
 
-    /// Takes a change of the population; one that its sockets cannot do is said in the log.
+    /// Takes a change of the population; logs a change that its sockets cannot do.
     pub fn change(&mut self, at_ns: u64, action: ChangeAction) {
         let ChangeAction::Rate { factor } = action else {
             return pipes::log("a change was ignored: sockets of libzmq do not join or leave");
@@ -85,12 +84,12 @@ impl Stage {
         self.rates.sort_by_key(|&(at_ns, _)| std::cmp::Reverse(at_ns));
     }
 
-    /// The next change of the rate whose instant has come.
+    /// Takes the next change of the rate whose instant has come.
     pub fn next_rate(&mut self, now_ns: u64) -> Option<(u64, f64)> {
         self.rates.pop_if(|&mut (at_ns, _)| at_ns <= now_ns)
     }
 
-    /// When the clock has to be looked at again, in nanoseconds.
+    /// Returns the next instant with work, in nanoseconds.
     pub fn next_ns(&self, now_ns: u64) -> u64 {
         let end_ns = self.end_ns.filter(|&end_ns| end_ns > now_ns).unwrap_or(u64::MAX);
         self.rates.last().map_or(end_ns, |&(at_ns, _)| end_ns.min(at_ns))

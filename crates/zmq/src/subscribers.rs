@@ -1,6 +1,6 @@
-//! SUB sockets, one for each client: what libzmq itself does where the engine simulates, for a
-//! comparison at small counts. Each is watched by a monitor of libzmq's, since a socket does not
-//! tell whether it is connected. What arrives is looked at as the engine does.
+//! SUB sockets, one for each client: libzmq itself in place of the engine's simulated subscribers,
+//! for a comparison at small counts. A monitor of libzmq watches each socket, since a socket does
+//! not report its connection.
 
 use std::collections::VecDeque;
 
@@ -14,16 +14,16 @@ use zmq::{Context, Socket, SocketEvent};
 
 use crate::arrivals::Arrivals;
 use crate::event_loop::{Player, Shared};
-use crate::own::Own;
+use crate::setup::Setup;
 use crate::stage::{Stage, Task};
 
 /// Clients that share a context of libzmq, which has room for 1023 sockets; each takes three: its
-/// own and both ends of its monitor.
+/// setup and both ends of its monitor.
 const CLIENTS_PER_CONTEXT: u32 = 300;
-/// Messages that a client takes before others have their turn.
+/// Messages that one client takes before other clients.
 const BATCH: u32 = 256;
-/// How long messages are taken without a look at anything else, in nanoseconds.
-const TURN_NS: u64 = 1_000_000;
+/// Time slice of receiving, in nanoseconds.
+const SLICE_NS: u64 = 1_000_000;
 
 /// The subscribers of an agent.
 pub struct Subscribers {
@@ -41,9 +41,9 @@ pub struct Subscribers {
 struct Client {
     sockets: Option<Sockets>,
     phase: Phase,
-    /// When the attempt at connecting began, in nanoseconds.
+    /// Start of the attempt to connect, in nanoseconds.
     attempt_ns: u64,
-    /// Whether it is among those that may have messages.
+    /// The client is in the list of clients that may have messages.
     waits: bool,
 }
 
@@ -57,24 +57,24 @@ enum Phase {
     #[default]
     Idle,
     Connecting,
-    /// Its attempt has failed; libzmq makes another one.
+    /// The attempt has failed; libzmq makes another one.
     Waiting,
     Ready,
     GaveUp,
 }
 
-/// Clients that are to connect, each with its turn.
+/// Clients that connect one after the other.
 struct Ramp {
     start_ns: u64,
     rate_per_s: Option<f64>,
-    /// The first that has a turn.
+    /// The first client of the ramp.
     first: u32,
     next: u32,
     end: u32,
 }
 
 impl Ramp {
-    /// When the next client has its turn, in nanoseconds.
+    /// Returns the instant of the next client, in nanoseconds.
     fn next_ns(&self) -> Option<u64> {
         let position = f64::from(self.next - self.first);
         let after = |rate: f64| (position * SECOND_NS as f64 / rate) as u64;
@@ -83,23 +83,23 @@ impl Ramp {
 }
 
 impl Subscribers {
-    /// Subscribers without sockets.
-    pub fn new(own: &Own) -> Self {
-        let share = own.shard.share(own.population().clients);
+    /// Creates subscribers without sockets.
+    pub fn new(setup: &Setup) -> Self {
+        let share = setup.shard.share(setup.population().clients);
         Self {
             clients: (0..share).map(|_| Client::default()).collect(),
             contexts: Vec::new(),
             ramp: None,
             waiting: VecDeque::new(),
-            arrivals: Arrivals::new(own),
+            arrivals: Arrivals::new(setup),
             ledger: Ledger::default(),
         }
     }
 
-    /// Starts those whose turn has come.
+    /// Starts the clients whose instant has come.
     fn walk_ramp(&mut self, shared: &mut Shared) -> Result<()> {
         while let Some(ramp) = &mut self.ramp
-            && ramp.next_ns().is_some_and(|turn_ns| turn_ns <= shared.now_ns)
+            && ramp.next_ns().is_some_and(|at_ns| at_ns <= shared.now_ns)
         {
             let local = ramp.next;
             ramp.next += 1;
@@ -109,38 +109,38 @@ impl Subscribers {
     }
 
     fn connect(&mut self, local: u32, shared: &mut Shared) -> Result<()> {
-        let own = &shared.own;
-        let client = own.shard.global(local);
+        let setup = &shared.setup;
+        let client = setup.shard.global(local);
         while self.contexts.len() <= (local / CLIENTS_PER_CONTEXT) as usize {
             let context = Context::new();
-            context.set_io_threads(own.zmq.io_threads.cast_signed())?;
+            context.set_io_threads(setup.zmq.io_threads.cast_signed())?;
             self.contexts.push(context);
         }
         let context = &self.contexts[(local / CLIENTS_PER_CONTEXT) as usize];
         let sub = context.socket(zmq::SUB)?;
-        configure(&sub, own, client)?;
+        configure(&sub, setup, client)?;
         let endpoint = format!("inproc://monitor-{local}");
         sub.monitor(&endpoint, SocketEvent::ALL as i32)?;
         let monitor = context.socket(zmq::PAIR)?;
         monitor.set_linger(0)?;
         monitor.connect(&endpoint)?;
-        let target = own.target(client);
+        let target = setup.target(client);
         sub.connect(&format!("tcp://{}:{}", target.host, target.port))?;
         for (socket, token) in [(&sub, 2 * local), (&monitor, 2 * local + 1)] {
             let descriptor = socket.get_fd()?;
             let token = Token(token as usize);
             shared.registry.register(&mut SourceFd(&descriptor), token, Interest::READABLE)?;
         }
-        let counters = &mut shared.tally.populations[own.population].counters;
+        let counters = &mut shared.tally.populations[setup.population].counters;
         counters.connect_attempts_total += 1;
         let known = &mut self.clients[local as usize];
         (known.phase, known.attempt_ns) = (Phase::Connecting, shared.now_ns);
         known.sockets = Some(Sockets { sub, monitor });
-        self.hear(local, shared)
+        self.take_events(local, shared)
     }
 
-    /// Takes what the monitor of a client has to tell.
-    fn hear(&mut self, local: u32, shared: &mut Shared) -> Result<()> {
+    /// Takes the events of a client's monitor.
+    fn take_events(&mut self, local: u32, shared: &mut Shared) -> Result<()> {
         let client = &mut self.clients[local as usize];
         while let Some(sockets) = &client.sockets {
             let frames = match sockets.monitor.recv_multipart(zmq::DONTWAIT) {
@@ -151,15 +151,15 @@ impl Subscribers {
             if let Some(&[low, high, v0, v1, v2, v3]) = frames.first().map(Vec::as_slice) {
                 let event = SocketEvent::from_raw(u16::from_ne_bytes([low, high]));
                 let value = u32::from_ne_bytes([v0, v1, v2, v3]);
-                client.heard(event, value, shared.own.shard.global(local), shared);
+                client.handle(event, value, shared.setup.shard.global(local), shared);
             }
         }
         Ok(())
     }
 
-    /// Takes messages of those that have some, for a turn at most.
+    /// Takes waiting messages for a time slice at most.
     fn receive(&mut self, shared: &mut Shared) -> Result<()> {
-        let turn_end_ns = shared.now_ns + TURN_NS;
+        let slice_end_ns = shared.now_ns + SLICE_NS;
         while let Some(local) = self.waiting.pop_front() {
             let client = &mut self.clients[local as usize];
             client.waits = false;
@@ -174,7 +174,7 @@ impl Subscribers {
                 client.waits = true;
                 self.waiting.push_back(local);
             }
-            if shared.now_ns >= turn_end_ns {
+            if shared.now_ns >= slice_end_ns {
                 break;
             }
         }
@@ -188,14 +188,14 @@ impl Subscribers {
             if let Some(sockets) = client.sockets.take() {
                 for socket in [&sockets.sub, &sockets.monitor] {
                     if let Ok(descriptor) = socket.get_fd() {
-                        // Its descriptor goes with the socket in any case.
+                        // Dropping the socket closes the descriptor in any case.
                         let _ = shared.registry.deregister(&mut SourceFd(&descriptor));
                     }
                 }
             }
             if client.phase == Phase::Ready {
-                let client = shared.own.shard.global(local as u32);
-                let target = shared.own.target_index(client);
+                let client = shared.setup.shard.global(local as u32);
+                let target = shared.setup.target_index(client);
                 shared.tally.targets.gone(target);
             }
             client.phase = Phase::Idle;
@@ -207,11 +207,11 @@ impl Subscribers {
     }
 }
 
-/// Options and subscriptions of the socket of a client (its index over all agents).
-fn configure(sub: &Socket, own: &Own, client: u32) -> Result<()> {
-    let population = own.population();
+/// Sets options and subscriptions of the socket of a client, by its index over all agents.
+fn configure(sub: &Socket, setup: &Setup, client: u32) -> Result<()> {
+    let population = setup.population();
     let milliseconds = |ns: u64| i32::try_from(ns / 1_000_000).unwrap_or(i32::MAX).max(1);
-    sub.set_rcvhwm(i32::try_from(own.zmq.high_water_mark).unwrap_or(i32::MAX))?;
+    sub.set_rcvhwm(i32::try_from(setup.zmq.high_water_mark).unwrap_or(i32::MAX))?;
     sub.set_linger(0)?;
     sub.set_handshake_ivl(milliseconds(population.connect_timeout_ns))?;
     match &population.reconnect {
@@ -224,8 +224,8 @@ fn configure(sub: &Socket, own: &Own, client: u32) -> Result<()> {
     if population.keep_alive_s > 0 {
         sub.set_heartbeat_ivl(i32::from(population.keep_alive_s) * 1000)?;
     }
-    if own.zmq.security == Security::Plain {
-        let (username, password) = own.credentials(client);
+    if setup.zmq.security == Security::Plain {
+        let (username, password) = setup.credentials(client);
         sub.set_plain_username(Some(&username))?;
         sub.set_plain_password(Some(&password))?;
     }
@@ -239,8 +239,8 @@ fn configure(sub: &Socket, own: &Own, client: u32) -> Result<()> {
 }
 
 impl Client {
-    /// Its monitor has told an event; `client` is its index over all agents.
-    fn heard(&mut self, event: SocketEvent, value: u32, client: u32, shared: &mut Shared) {
+    /// Handles an event of the monitor; `client` is the index over all agents.
+    fn handle(&mut self, event: SocketEvent, value: u32, client: u32, shared: &mut Shared) {
         let connecting = self.phase == Phase::Connecting;
         match event {
             SocketEvent::HANDSHAKE_SUCCEEDED => self.accepted(client, shared),
@@ -251,7 +251,7 @@ impl Client {
             SocketEvent::HANDSHAKE_FAILED_NO_DETAIL => {
                 self.lost(Reason::ConnectClosed, client, shared);
             }
-            // libzmq does not tell why an attempt has failed; mostly nothing listens there.
+            // libzmq does not report why an attempt has failed; mostly nothing listens there.
             SocketEvent::CLOSED if connecting => self.lost(Reason::ConnectRefused, client, shared),
             SocketEvent::DISCONNECTED if connecting => {
                 self.lost(Reason::ConnectClosed, client, shared);
@@ -260,7 +260,7 @@ impl Client {
             SocketEvent::CONNECT_RETRIED => {
                 self.phase = Phase::Connecting;
                 self.attempt_ns = shared.now_ns + u64::from(value) * 1_000_000;
-                let counters = &mut shared.tally.populations[shared.own.population].counters;
+                let counters = &mut shared.tally.populations[shared.setup.population].counters;
                 counters.connect_attempts_total += 1;
             }
             _ => {}
@@ -268,10 +268,10 @@ impl Client {
     }
 
     fn accepted(&mut self, client: u32, shared: &mut Shared) {
-        let own = &shared.own;
-        let target = own.target_index(client);
-        let tally = &mut shared.tally.populations[own.population];
-        let filters = own.population().subscriptions.iter();
+        let setup = &shared.setup;
+        let target = setup.target_index(client);
+        let tally = &mut shared.tally.populations[setup.population];
+        let filters = setup.population().subscriptions.iter();
         let filters: u64 = filters.map(|one| u64::from(one.filter.variants())).sum();
         tally.counters.connected_total += 1;
         tally.counters.subscribed_total += filters;
@@ -281,11 +281,11 @@ impl Client {
         self.phase = Phase::Ready;
     }
 
-    /// Its connection, or its attempt at one, has come to nothing.
+    /// Counts the end of a connection or of an attempt.
     fn lost(&mut self, reason: Reason, client: u32, shared: &mut Shared) {
-        let own = &shared.own;
-        let target = own.target_index(client);
-        let tally = &mut shared.tally.populations[own.population];
+        let setup = &shared.setup;
+        let target = setup.target_index(client);
+        let tally = &mut shared.tally.populations[setup.population];
         match self.phase {
             Phase::Connecting => {
                 tally.counters.connect_failed_total += 1;
@@ -297,21 +297,17 @@ impl Client {
             }
             Phase::Idle | Phase::Waiting | Phase::GaveUp => return,
         }
-        shared.tally.populations[own.population].outcome(reason);
-        let again = own.population().reconnect.is_some();
+        shared.tally.populations[setup.population].outcome(reason);
+        let again = setup.population().reconnect.is_some();
         self.phase = if again { Phase::Waiting } else { Phase::GaveUp };
     }
 }
 
 impl Player for Subscribers {
-    fn start(&mut self, _: &mut Shared) -> Result<()> {
-        Ok(())
-    }
-
     fn enter(&mut self, stage: &Stage, shared: &mut Shared) -> Result<()> {
         match stage.task {
             Task::Connect { rate_per_s, clients } => {
-                let end = shared.own.shard.share(clients);
+                let end = shared.setup.shard.share(clients);
                 let is_idle = |client: &Client| client.phase == Phase::Idle;
                 let first = self.clients.iter().position(is_idle).map_or(end, |idle| idle as u32);
                 let (start_ns, next) = (stage.start_ns, first);
@@ -323,12 +319,10 @@ impl Player for Subscribers {
         Ok(())
     }
 
-    fn change_rate(&mut self, _: u64, _: f64) {}
-
     fn readable(&mut self, token: usize, shared: &mut Shared) -> Result<()> {
         let local = (token / 2) as u32;
         if token % 2 == 1 {
-            return self.hear(local, shared);
+            return self.take_events(local, shared);
         }
         if let Some(client) = self.clients.get_mut(local as usize).filter(|client| !client.waits) {
             client.waits = true;
@@ -346,11 +340,11 @@ impl Player for Subscribers {
         Ok(self.ramp.as_ref().and_then(Ramp::next_ns).unwrap_or(u64::MAX))
     }
 
-    fn close(&mut self, _: u64, _: &mut Shared) -> Result<()> {
-        Ok(())
+    fn receivers(&self) -> u32 {
+        self.ramp.as_ref().map_or(0, |ramp| ramp.end)
     }
 
-    fn is_settled(&self, _: &Shared) -> bool {
+    fn is_settled(&self) -> bool {
         let wanted = self.ramp.as_ref().map_or(0, |ramp| u64::from(ramp.end));
         let begun = self.ramp.as_ref().is_none_or(|ramp| ramp.next == ramp.end);
         begun && self.count(Phase::Ready) + self.count(Phase::GaveUp) >= wanted
@@ -358,7 +352,7 @@ impl Player for Subscribers {
 
     fn note(&self, shared: &mut Shared) {
         let ready = self.count(Phase::Ready);
-        let gauges = &mut shared.tally.populations[shared.own.population].gauges;
+        let gauges = &mut shared.tally.populations[shared.setup.population].gauges;
         (gauges.connected, gauges.ready) = (ready, ready);
     }
 

@@ -1,6 +1,6 @@
 //! The real publisher, as a process, against SUB sockets of libzmq.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -30,7 +30,7 @@ fn frames(socket: &Socket) -> Vec<Vec<u8>> {
     socket.recv_multipart(0).unwrap()
 }
 
-/// The stamps of the messages after the first `sent`, up to the last of `total`.
+/// Returns the stamps of the messages after the first `sent`, up to the last of `total`.
 fn stamps(socket: &Socket, sent: u64, total: u64) -> Vec<Stamp> {
     let mut stamps = Vec::new();
     while stamps.last().is_none_or(|last: &Stamp| u64::from(last.sequence) + 1 < total) {
@@ -44,13 +44,21 @@ fn total(agent: &Agent) -> u64 {
     agent.totals.populations[0].0.sent_total
 }
 
-/// Messages that were due: sent, or skipped where the machine had no time for the publisher.
+/// Returns the number of scheduled messages: sent, or skipped on a busy machine.
 fn due(agent: &Agent) -> u64 {
     total(agent) + agent.totals.populations[0].0.skipped_total
 }
 
 #[test]
-fn bursts_are_sent_when_they_are_due_with_their_stamps() {
+fn a_publisher_that_is_to_follow_a_clock_needs_the_key_of_the_run() {
+    let arguments = format!("{PUBLISHER} --reference 127.0.0.1:9");
+    let (said, status) = Agent::output("", &arguments);
+    assert!(!status.success());
+    assert!(said.contains("PUBSTORM_CLOCK_KEY: found none, needed are 64"), "{said}");
+}
+
+#[test]
+fn bursts_follow_the_schedule_and_carry_stamps() {
     let port = free_port();
     let feed = publisher("", 500, 4);
     let stages = [publish(60_000, &json!([])), publish(200, &json!([]))];
@@ -81,7 +89,7 @@ fn bursts_are_sent_when_they_are_due_with_their_stamps() {
 }
 
 #[test]
-fn as_fast_as_it_can_all_that_is_counted_has_been_sent() {
+fn a_closed_loop_sends_every_counted_message() {
     let port = free_port();
     let publications = json!([publication("", &json!({"kind": "closed"}))]);
     let feed = population("feed", 1, json!({"publications": publications}));
@@ -124,7 +132,7 @@ fn the_rate_changes_by_plan_and_by_command() {
 }
 
 #[test]
-fn a_topic_is_a_frame_of_its_own_and_its_range_is_gone_through() {
+fn a_topic_is_a_separate_frame_and_takes_all_values_of_its_range() {
     let port = free_port();
     let feed = publisher("{red|green}/x", 500, 1);
     let stages = [publish(60_000, &json!([])), publish(100, &json!([]))];
@@ -154,11 +162,9 @@ fn a_topic_is_a_frame_of_its_own_and_its_range_is_gone_through() {
 #[test]
 fn a_wrong_password_gets_nothing() {
     let port = free_port();
-    let zmq = json!({"high_water_mark": 0, "io_threads": 1, "security": "plain"});
     let mut feed = publisher("", 500, 1);
-    feed.as_object_mut().unwrap().extend(
-        json!({"zmq": zmq, "username": "ann", "password": "right"}).as_object().unwrap().clone(),
-    );
+    feed["protocol"]["security"] = json!("plain");
+    (feed["username"], feed["password"]) = (json!("ann"), json!("right"));
     let stages = [publish(60_000, &json!([]))];
     let mut agent = Agent::start(&plan(port, &[feed], &stages), PUBLISHER);
     let context = Context::new();
@@ -185,7 +191,7 @@ fn a_wrong_password_gets_nothing() {
     agent.stop();
 }
 
-/// The failure that the program ends with.
+/// Returns the failure of the program.
 fn failure(plan: &Value) -> (String, String) {
     let (output, status) = Agent::output(&format!("{plan}\n"), PUBLISHER);
     assert_eq!(status.code(), Some(1));
@@ -195,18 +201,21 @@ fn failure(plan: &Value) -> (String, String) {
 }
 
 #[test]
-fn what_cannot_be_played_is_said_with_a_hint() {
+fn an_impossible_plan_is_reported_with_a_hint() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let (message, hint) = failure(&plan(port, &[publisher("", 500, 1)], &[]));
     assert!(message.starts_with(&format!("cannot listen at tcp://127.0.0.1:{port}")), "{message}");
     assert!(hint.starts_with("another program listens there"), "{hint}");
-    let curve = json!({"high_water_mark": 0, "io_threads": 1, "security": "curve"});
     let subscriptions = json!([{"filter": "", "qos": 0}]);
     for (fields, found, advice) in [
-        (json!({"zmq": curve}), "found security curve", "pyzmq"),
+        (json!({"protocol": {"security": "curve"}}), "found security curve", "pyzmq"),
         (json!({}), "found several publications, or both", "one publication"),
-        (json!({"player": "engine"}), "is not played by sockets of libzmq", "right index"),
+        (
+            json!({"protocol": {"player": "engine"}}),
+            "is not played by sockets of libzmq",
+            "right index",
+        ),
         (
             json!({"subscriptions": subscriptions, "read_rate_per_s": 5.0}),
             "found a read rate",
@@ -220,7 +229,7 @@ fn what_cannot_be_played_is_said_with_a_hint() {
 }
 
 #[test]
-fn a_publisher_that_hears_nothing_more_ends() {
+fn a_publisher_without_commands_ends_after_its_lease() {
     let plan = plan(free_port(), &[publisher("", 500, 4)], &[publish(60_000, &json!([]))]);
     assert_eq!(left_alone(&plan, &format!("{PUBLISHER} --lease 0.3")), Some(1));
 }

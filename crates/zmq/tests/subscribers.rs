@@ -1,6 +1,6 @@
 //! The real subscribers, as a process, against a publishing socket of libzmq.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod support;
 
@@ -12,7 +12,7 @@ use zmq::{Context, Socket};
 const SUBSCRIBERS: &str = "0/1 --population 1 --agent 1 --agents 2";
 const CLIENTS: u32 = 5;
 
-/// A publishing socket that is told of every subscription.
+/// Returns a publishing socket that reports every subscription.
 fn publishing(context: &Context, port: u16) -> Socket {
     let socket = context.socket(zmq::XPUB).unwrap();
     socket.set_xpub_verbose(true).unwrap();
@@ -45,7 +45,7 @@ fn send(socket: &Socket, topic: &str, run_tag: u32, sequence: u32) {
 }
 
 #[test]
-fn what_arrives_is_counted_as_the_engine_counts_it() {
+fn deliveries_are_counted_as_in_the_engine() {
     let (port, context) = (free_port(), Context::new());
     let socket = publishing(&context, port);
     let mut agent = Agent::start(&plan_with(port, subscribed_to("a")), SUBSCRIBERS);
@@ -65,7 +65,7 @@ fn what_arrives_is_counted_as_the_engine_counts_it() {
         agent.totals.flow(0, 1);
     let all = i64::from(CLIENTS);
     assert_eq!((received_total, missing_total, duplicate_total), (3 * all, 2 * all, all));
-    assert_eq!(expected_total, 0, "what is owed is the engine's to say");
+    assert_eq!(expected_total, 0, "engines report expected deliveries");
     agent.stage(1);
     let totals = agent.stop();
     let counters = totals.populations[1].0;
@@ -75,7 +75,7 @@ fn what_arrives_is_counted_as_the_engine_counts_it() {
 }
 
 #[test]
-fn a_publisher_that_goes_and_comes_is_followed() {
+fn subscribers_reconnect_to_a_publisher() {
     let (port, context) = (free_port(), Context::new());
     let socket = publishing(&context, port);
     let mut agent = Agent::start(&plan_with(port, subscribed_to("a")), SUBSCRIBERS);
@@ -91,7 +91,7 @@ fn a_publisher_that_goes_and_comes_is_followed() {
 }
 
 #[test]
-fn who_cannot_connect_and_may_not_try_again_gives_up() {
+fn a_subscriber_without_reconnect_gives_up() {
     let mut fields = subscribed_to("a");
     fields["reconnect"] = Value::Null;
     let mut agent = Agent::start(&plan_with(free_port(), fields), SUBSCRIBERS);

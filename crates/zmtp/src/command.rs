@@ -1,5 +1,5 @@
-//! Commands: what the two sides of a connection say to each other besides messages
-//! [37/ZMTP, Commands], with those of PLAIN [24/ZMTP-PLAIN].
+//! Commands of a connection: all traffic besides messages [37/ZMTP, Commands], with the commands of
+//! PLAIN [24/ZMTP-PLAIN].
 
 use crate::{
     ZmtpError,
@@ -9,29 +9,30 @@ use crate::{
 /// The longest context of PING and PONG, in bytes [37/ZMTP, Connection Heartbeating].
 pub const CONTEXT_MAX: usize = 16;
 
-/// How libzmq begins ERROR where PLAIN is used: its source says `"\x05ERROR"`, and C++ reads the E
-/// as a digit of the escape. The byte cannot be the size of a name where fewer bytes follow.
+/// First bytes of an ERROR of libzmq with PLAIN. The source of libzmq has `"\x05ERROR"`, and C++
+/// reads the E as a digit of the escape. The byte cannot be the size of a name if fewer bytes
+/// follow.
 const ERROR_OF_LIBZMQ: &[u8] = b"\x5eRROR";
 
 /// The body of a command frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// The handshake is over for the sender.
+    /// The sender has completed the handshake.
     Ready(Metadata<'a>),
-    /// The sender refuses the other, for a reason that can be logged.
+    /// The sender refuses the connection, with a reason for the log.
     Error {
         /// At most 255 bytes.
         reason: &'a [u8],
     },
-    /// Messages that begin with the prefix are wanted, or wanted once more.
+    /// Adds one subscription to messages that begin with the prefix.
     Subscribe(&'a [u8]),
-    /// They are wanted once less.
+    /// Removes one subscription to the prefix.
     Cancel(&'a [u8]),
-    /// A PONG is asked for.
+    /// Request for a PONG.
     Ping {
-        /// After how much silence the sender may be given up, in tenths of a second; 0 for never.
+        /// Silence after which the peer may close the connection, in tenths of a second; 0: never.
         ttl_ds: u16,
-        /// What PONG is to bring back, at most [`CONTEXT_MAX`] bytes.
+        /// Bytes that PONG returns, at most [`CONTEXT_MAX`] bytes.
         context: &'a [u8],
     },
     /// The answer to PING.
@@ -39,31 +40,31 @@ pub enum Command<'a> {
         /// The context of the PING.
         context: &'a [u8],
     },
-    /// PLAIN: who the client is.
+    /// PLAIN: credentials of the client.
     Hello {
         /// At most 255 bytes.
         username: &'a [u8],
         /// At most 255 bytes.
         password: &'a [u8],
     },
-    /// PLAIN: the server knows the client.
+    /// PLAIN: the server accepts the credentials.
     Welcome,
-    /// PLAIN: what the client says of itself.
+    /// PLAIN: properties of the client.
     Initiate(Metadata<'a>),
-    /// A command that this crate has no use for.
+    /// A command that this crate does not use.
     Other,
 }
 
-/// Names and values that a peer says of itself [37/ZMTP, Connection Metadata]; well-formed.
+/// Names and values that describe a peer [37/ZMTP, Connection Metadata]; well-formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata<'a> {
     bytes: &'a [u8],
 }
 
 impl Metadata<'static> {
-    /// What a SUB socket says.
+    /// Metadata of a SUB socket.
     pub const SUB: Self = Self { bytes: b"\x0bSocket-Type\0\0\0\x03SUB" };
-    /// What a PUB socket says.
+    /// Metadata of a PUB socket.
     pub const PUB: Self = Self { bytes: b"\x0bSocket-Type\0\0\0\x03PUB" };
 }
 
@@ -74,14 +75,14 @@ impl<'a> Metadata<'a> {
         std::iter::from_fn(move || property(&mut rest))
     }
 
-    /// The value of a property. Upper and lower case of names do not differ.
+    /// Value of a property. Names are compared without regard to case.
     #[must_use]
     pub fn property(&self, wanted: &str) -> Option<&'a [u8]> {
         let is = |name: &[u8]| name.eq_ignore_ascii_case(wanted.as_bytes());
         self.properties().find(|(name, _)| is(name)).map(|(_, value)| value)
     }
 
-    /// What kind of socket the peer is, if it says so.
+    /// Socket type of the peer; `None` if the metadata has no socket type.
     #[must_use]
     pub fn socket_type(&self) -> Option<&'a [u8]> {
         self.property("Socket-Type")
@@ -127,7 +128,7 @@ impl<'a> Command<'a> {
         command.ok_or(ZmtpError::Malformed(called))
     }
 
-    /// Its name on the wire.
+    /// Name of the command on the wire.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -144,10 +145,10 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Appends the command as a frame; [`Command::Other`] has nothing to append.
+    /// Appends the command as a frame; [`Command::Other`] appends nothing.
     ///
     /// # Errors
-    /// [`ZmtpError::FieldTooLong`]; nothing is then appended.
+    /// [`ZmtpError::FieldTooLong`]; the function then appends nothing.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), ZmtpError> {
         let name = self.name();
         match *self {
@@ -192,14 +193,14 @@ fn fitting(field: &[u8], allowed: usize) -> Result<&[u8], ZmtpError> {
     Ok(field)
 }
 
-/// The next `len` bytes, taken from the front.
+/// Takes the next `len` bytes from the front.
 fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (field, behind) = rest.split_at_checked(len)?;
     *rest = behind;
     Some(field)
 }
 
-/// A field with its size in one byte in front.
+/// Takes a field whose first byte is its size.
 fn short_field<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let size = take(rest, 1)?[0];
     take(rest, usize::from(size))
@@ -212,7 +213,7 @@ fn property<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((name, value))
 }
 
-/// What stands behind the reason is let pass, as libzmq does.
+/// Reads an ERROR. Bytes behind the reason are ignored, as libzmq does.
 fn error(mut data: &[u8]) -> Option<Command<'_>> {
     short_field(&mut data).map(|reason| Command::Error { reason })
 }

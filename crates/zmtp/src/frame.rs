@@ -1,9 +1,9 @@
-//! Frames: flags, size and body [37/ZMTP, Framing]. A frame knows whether it carries a command and
-//! whether more of the same message follow, not what its body means.
+//! Frames: flags, size and body [37/ZMTP, Framing]. The codec reads the flags and does not
+//! interpret the body.
 
 use crate::ZmtpError;
 
-/// The longest body that is accepted, in bytes: 64 MiB. The protocol allows 2^63 - 1.
+/// Longest body that the crate accepts, in bytes: 64 MiB. The protocol allows 2^63 - 1.
 pub const BODY_MAX: usize = 64 << 20;
 
 /// Bit 0: more frames of the same message follow.
@@ -18,16 +18,16 @@ const SHORT_MAX: usize = 255;
 const SHORT_HEADER: usize = 2;
 const LONG_HEADER: usize = 9;
 
-/// One frame, borrowed.
+/// One frame with a borrowed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What the body is.
+    /// Kind of the body.
     pub kind: Kind,
-    /// What the frame carries.
+    /// Bytes of the body.
     pub body: &'a [u8],
 }
 
-/// What a frame carries.
+/// Kind of the body of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The last frame of a message, or its only one.
@@ -38,19 +38,19 @@ pub enum Kind {
     Command,
 }
 
-/// What lies at the front of some bytes.
+/// Content of the front of a byte buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A whole frame of `len` bytes with its header.
     Frame {
         /// The frame.
         frame: Frame<'a>,
-        /// Bytes that it takes.
+        /// Bytes of the frame, header included.
         len: usize,
     },
     /// Part of a frame.
     Incomplete {
-        /// Bytes that must be there before it is worth another look; more than there are.
+        /// Bytes to collect before decoding again; more than now.
         needed: usize,
     },
 }
@@ -59,7 +59,7 @@ pub enum Decoded<'a> {
 ///
 /// # Errors
 /// [`ZmtpError::ReservedFlags`], [`ZmtpError::MoreOnCommand`], [`ZmtpError::FrameTooLong`], each as
-/// soon as the bytes that say so are there.
+/// soon as the faulty bytes have arrived.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, ZmtpError> {
     let Some(&flags) = bytes.first() else {
@@ -84,7 +84,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, ZmtpError> {
     }
 }
 
-/// Appends the header of a frame whose body of `size` bytes is to follow.
+/// Appends the header of a frame with a body of `size` bytes; the caller appends the body.
 #[inline]
 pub fn encode_header(kind: Kind, size: usize, out: &mut Vec<u8>) {
     let flags = match kind {
@@ -126,7 +126,8 @@ fn kind(flags: u8) -> Result<Kind, ZmtpError> {
     }
 }
 
-/// A size of eight bytes in network order; one that a byte could hold is accepted too.
+/// Reads a size of eight bytes in network order. The protocol also allows a size that fits one
+/// byte.
 #[inline]
 fn long_size(size: [u8; 8]) -> Result<usize, ZmtpError> {
     let size = u64::from_be_bytes(size);

@@ -4,26 +4,26 @@ use std::fmt;
 
 use crate::ZmtpError;
 
-/// Bytes of a greeting.
+/// Length of a greeting, in bytes.
 pub const LEN: usize = 64;
 
 const VERSION: [u8; 2] = [3, 1];
-/// Where the signature ends and the version begins.
+/// Index at which the signature ends and the version begins.
 const SIGNATURE_END: usize = 10;
 const MECHANISM: std::ops::Range<usize> = 12..32;
 const AS_SERVER: usize = 32;
 
-/// What a peer says first.
+/// Greeting of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// The first half of its version, at least 3.
+    /// Major version, at least 3.
     pub major: u8,
-    /// The second half.
+    /// Minor version.
     pub minor: u8,
-    /// How it wants the connection secured.
+    /// Security mechanism that the peer announces.
     pub mechanism: Name,
-    /// Whether it is the server of the handshake. libzmq leaves it 0 for PLAIN too, so nothing is
-    /// made of it.
+    /// True if the peer is the server of the handshake. The crate ignores the flag, because libzmq
+    /// leaves it 0 for PLAIN too.
     pub as_server: bool,
 }
 
@@ -38,18 +38,18 @@ pub enum Name {
     Curve,
     /// `GSSAPI`
     Gssapi,
-    /// Any other.
+    /// Any other name.
     Other,
 }
 
 impl Greeting {
-    /// What this side says.
+    /// Greeting of this side.
     #[must_use]
     pub const fn new(mechanism: Name, as_server: bool) -> Self {
         Self { major: VERSION[0], minor: VERSION[1], mechanism, as_server }
     }
 
-    /// Whether the peer knows SUBSCRIBE, PING and PONG, which are new in 3.1.
+    /// Returns true if the peer supports SUBSCRIBE, PING and PONG, which are new in 3.1.
     #[must_use]
     pub const fn is_3_1(&self) -> bool {
         self.major > VERSION[0] || self.minor >= VERSION[1]
@@ -67,11 +67,11 @@ impl Greeting {
         out.extend_from_slice(&bytes);
     }
 
-    /// Decodes the greeting at the front of `bytes`; `None` as long as some of it is missing.
+    /// Decodes the greeting at the front of `bytes`; `None` if the greeting is incomplete.
     ///
     /// # Errors
-    /// [`ZmtpError::NotZmtp`] and [`ZmtpError::OldVersion`], each as soon as the bytes that say so
-    /// are there: such a peer may be waiting for this side.
+    /// [`ZmtpError::NotZmtp`] and [`ZmtpError::OldVersion`], each as soon as the faulty bytes have
+    /// arrived. Such a peer may wait for this side and send no further bytes.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, ZmtpError> {
         let signed = [(0, 0xff), (SIGNATURE_END - 1, 0x7f)];
         if signed.iter().any(|&(at, byte)| bytes.get(at).is_some_and(|&found| found != byte)) {
@@ -94,7 +94,7 @@ impl Greeting {
 impl Name {
     const ALL: [Self; 4] = [Self::Null, Self::Plain, Self::Curve, Self::Gssapi];
 
-    /// The name as the greeting has it, without the zeros behind it.
+    /// Name as in the greeting, without the padding.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

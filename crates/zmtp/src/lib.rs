@@ -1,14 +1,15 @@
 //! The ZeroMQ message transport protocol without input or output: bytes in, bytes out, time as an
 //! argument.
 //!
-//! The crate owns three nouns. The codec turns bytes into [`frame`]s, the [`greeting`] and
-//! [`command`]s, and back, borrowing every body. The [`Session`] is the connection of one simulated
-//! SUB socket: handshake, subscriptions, heartbeats, messages. The [`publisher`] is the other side,
-//! as much as tests and benches need: the product plays subscribers, real libzmq publishes.
+//! The codec turns bytes into [`frame`]s, the [`greeting`] and [`command`]s, and back, borrowing
+//! every body. The [`Session`] is the connection of one simulated SUB socket: handshake,
+//! subscriptions, heartbeats, messages. The [`publisher`] is the opposite side, with the features
+//! that tests and benches need. In production the publishers are programs that use libzmq.
 //!
-//! What is spoken is ZMTP 3.1 (RFC 37/ZMTP) with the mechanisms NULL (there) and PLAIN
-//! (RFC 24/ZMTP-PLAIN). A peer of version 3.0 (RFC 23/ZMTP) is understood: its subscriptions are
-//! messages, and it is not asked for a PONG. Headings such as [37/ZMTP, Framing] cite the RFC.
+//! The protocol is ZMTP 3.1 (RFC 37/ZMTP) with the mechanisms NULL (defined there) and PLAIN (RFC
+//! 24/ZMTP-PLAIN). The crate also supports peers of version 3.0 (RFC 23/ZMTP). Subscriptions to
+//! such a peer are messages, and the session sends no PING. Headings such as [37/ZMTP, Framing]
+//! cite the RFC.
 //!
 //! ```
 //! use zmtp::{Event, Mechanism, Session, publisher::{Publisher, encode_message}};
@@ -18,7 +19,7 @@
 //! session.connect(&Mechanism::Null, &mut up);
 //! publisher.accept(&Mechanism::Null, &mut down);
 //!
-//! // Each reads the other's greeting and answers with READY.
+//! // Each side reads the greeting of the other side and answers with READY.
 //! let greeted = session.handle(&down, &Mechanism::Null, &mut up).unwrap();
 //! assert_eq!((greeted.len, greeted.event), (64, Event::Greeted));
 //! let done = publisher.handle(&up, &Mechanism::Null, &mut down).unwrap().len;
@@ -43,22 +44,23 @@ mod session;
 pub use error::ZmtpError;
 pub use session::{Event, FRAMES_MAX, Handled, KeepAlive, MESSAGE_MAX, Message, Session};
 
-/// How a connection is secured, with what a subscriber says or a publisher asks for.
+/// Security mechanism of a connection, with the credentials that a subscriber sends or a publisher
+/// requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism<'a> {
     /// No authentication [37/ZMTP, The NULL Security Mechanism].
     Null,
     /// A user name and a password in clear text [24/ZMTP-PLAIN], each of at most 255 bytes.
     Plain {
-        /// Who connects.
+        /// User name of the client.
         username: &'a [u8],
-        /// What proves it.
+        /// Password of the client.
         password: &'a [u8],
     },
 }
 
 impl Mechanism<'_> {
-    /// What a greeting calls it.
+    /// Name of the mechanism in a greeting.
     #[must_use]
     pub const fn name(&self) -> greeting::Name {
         match self {

@@ -1,5 +1,5 @@
-//! The other side: one connection that a PUB socket has accepted, as much of it as tests and
-//! benches need. It knows neither queues nor a high-water mark: those are libzmq's, and under test.
+//! One connection that a PUB socket has accepted, with the features that tests and benches need.
+//! Queues and the high-water mark are missing, because runs test those of libzmq.
 
 use crate::{
     Mechanism, ZmtpError,
@@ -8,10 +8,11 @@ use crate::{
     greeting::{self, Greeting},
 };
 
-/// Sockets that a PUB socket may talk to [37/ZMTP, The Socket-Type Property].
+/// Socket types that a PUB socket may connect to [37/ZMTP, The Socket-Type Property].
 const SUBSCRIBERS: [&[u8]; 2] = [b"SUB", b"XSUB"];
 
-/// What PLAIN says to a wrong password: the status code of ZAP (RFC 27), as libzmq has it.
+/// Reason in the ERROR of PLAIN for a wrong password: the status code of ZAP (RFC 27), as libzmq
+/// sends it.
 const NOT_KNOWN: &[u8] = b"400";
 
 /// The state of one accepted connection.
@@ -32,68 +33,70 @@ enum State {
     Up,
 }
 
-/// What one step of [`Publisher::handle`] did.
+/// Outcome of one step of [`Publisher::handle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handled<'a> {
-    /// Bytes at the front that are done with.
+    /// Bytes at the front that the step has consumed.
     pub len: usize,
-    /// What they meant.
+    /// Meaning of the consumed bytes.
     pub event: Event<'a>,
 }
 
-/// What bytes of a subscriber meant.
+/// Meaning of the bytes of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Nothing whole is there: show the same bytes again with more behind them.
+    /// No complete frame: pass the same bytes again, followed by more.
     Incomplete,
-    /// The subscriber's greeting.
+    /// Greeting of the subscriber.
     Greeted,
-    /// The handshake is over; READY was appended.
+    /// The handshake is complete; the publisher has appended READY.
     Connected,
-    /// Messages with this prefix are wanted.
+    /// The subscriber adds a subscription to this prefix.
     Subscribed(&'a [u8]),
-    /// They are wanted once less.
+    /// The subscriber removes one subscription to this prefix.
     Cancelled(&'a [u8]),
     /// The answer to a PING.
     Pong,
-    /// A command or message that means nothing to the caller; what it asks for was appended.
+    /// A command or message without a meaning for the caller; the publisher has appended the
+    /// answer.
     Replied,
-    /// The subscriber is not known; ERROR was appended, and the connection is to be closed.
+    /// The credentials are wrong. The publisher has appended ERROR, and the caller must close the
+    /// connection.
     Refused,
 }
 
 impl Publisher {
-    /// A connection that was not accepted yet.
+    /// A connection that has not been accepted yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends the greeting; to be called once on every new network connection. With
-    /// [`Mechanism::Plain`] this is the server of the handshake, and the one user it knows is that
-    /// of the mechanism.
+    /// Appends the greeting. Call this function once on every new network connection. With
+    /// [`Mechanism::Plain`] this side is the server of the handshake, and accepts the one user of
+    /// the mechanism.
     pub fn accept(&mut self, mechanism: &Mechanism<'_>, out: &mut Vec<u8>) {
         *self = Self { state: State::AwaitingGreeting, subscriptions: Vec::new() };
         Greeting::new(mechanism.name(), *mechanism != Mechanism::Null).encode(out);
     }
 
-    /// Whether the handshake is over.
+    /// Returns true after the handshake.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.state == State::Up
     }
 
-    /// Whether a message with this first frame is to be sent.
+    /// Returns true if a subscription matches a message with this first frame.
     #[must_use]
     pub fn wants(&self, topic: &[u8]) -> bool {
         self.subscriptions.iter().any(|prefix| topic.starts_with(prefix))
     }
 
-    /// Takes in at most one greeting, message or command at the front of `bytes`, and appends the
-    /// answer that the protocol asks for.
+    /// Handles at most one greeting, message or command at the front of `bytes`, and appends the
+    /// answer that the protocol requires.
     ///
     /// # Errors
-    /// [`ZmtpError`] if the subscriber must not send this; the connection is then to be closed.
+    /// [`ZmtpError`] if the protocol forbids the bytes. The caller must then close the connection.
     pub fn handle<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -173,7 +176,8 @@ impl Publisher {
         }
     }
 
-    /// A subscriber of version 3.0 subscribes by messages: 1 or 0 and the prefix.
+    /// Handles a message of a subscriber of version 3.0, whose subscriptions are messages: 1 or 0
+    /// and the prefix.
     fn obey_message<'a>(&mut self, body: &'a [u8]) -> Event<'a> {
         match body {
             [1, prefix @ ..] => self.subscribe(prefix),
@@ -187,7 +191,8 @@ impl Publisher {
         Event::Subscribed(prefix)
     }
 
-    /// Subscribing twice takes cancelling twice [37/ZMTP, The Publish-Subscribe Pattern].
+    /// Removes one subscription: two subscriptions need two cancels [37/ZMTP, The Publish-Subscribe
+    /// Pattern].
     fn cancel<'a>(&mut self, prefix: &'a [u8]) -> Event<'a> {
         if let Some(index) = self.subscriptions.iter().position(|found| found == prefix) {
             self.subscriptions.swap_remove(index);
@@ -196,7 +201,8 @@ impl Publisher {
     }
 }
 
-/// Appends a message of two frames, topic and payload; with an empty topic of one, the payload.
+/// Appends a message of two frames, topic and payload. With an empty topic the message has one
+/// frame, the payload.
 #[inline]
 pub fn encode_message(topic: &[u8], payload: &[u8], out: &mut Vec<u8>) {
     if !topic.is_empty() {

@@ -1,6 +1,6 @@
 //! The connection of one simulated SUB socket: greeting, handshake, subscriptions, heartbeats and
-//! messages. Nothing is stored of what passes: a message that is not all there stays with the
-//! caller, who shows it again with more behind it.
+//! messages. The session stores no bytes. The caller keeps the bytes of an incomplete message and
+//! passes these bytes again, followed by more.
 
 mod handle;
 mod keep_alive;
@@ -17,24 +17,23 @@ pub use message::{FRAMES_MAX, MESSAGE_MAX, Message};
 
 const _: () = assert!(size_of::<Session>() <= 16, "timer 8, the rest 6");
 
-/// The first byte of a message that subscribes, as a peer of version 3.0 wants it.
+/// First byte of a message that subscribes at a peer of version 3.0.
 const SUBSCRIBE_3_0: u8 = 1;
 
 /// The state of one connection from a SUB socket to a publisher.
 ///
-/// The mechanism is an argument of [`Session::connect`] and [`Session::handle`], which is to be the
-/// same for a connection: what all clients have in common is not in each of them.
+/// The mechanism is an argument of [`Session::connect`] and [`Session::handle`], so that a session
+/// does not store the data that all clients share. Both calls must receive the same mechanism.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// When something was last sent, or the PING that waits for its answer; ns on the caller's
-    /// clock.
+    /// Time of the last bytes sent, or of the unanswered PING; ns on the caller's clock.
     timer_ns: u64,
     state: State,
     peer_is_3_1: bool,
     awaiting_pong: bool,
-    /// The next PONG is answered with a second PING, see [`Session::ping`].
+    /// True if the session answers the next PONG with a second PING, see [`Session::ping`].
     pings_again: bool,
-    /// Commands between the frames of the message in front that were dealt with.
+    /// Number of handled commands between the frames of the message in front.
     commands_handled: u16,
 }
 
@@ -67,27 +66,28 @@ impl Session {
         }
     }
 
-    /// Appends the greeting; to be called once on every new network connection.
+    /// Appends the greeting. Call this function once on every new network connection.
     pub fn connect(&mut self, mechanism: &Mechanism<'_>, out: &mut Vec<u8>) {
         *self = Self { state: State::AwaitingGreeting, ..Self::new() };
         Greeting::new(mechanism.name(), false).encode(out);
     }
 
-    /// Whether the handshake is over and the connection not lost since.
+    /// Returns true from the end of the handshake until the connection is lost.
     #[must_use]
     #[inline]
     pub const fn is_connected(&self) -> bool {
         matches!(self.state, State::Up)
     }
 
-    /// The network connection is gone; the publisher forgets its subscriptions with it.
+    /// Records the loss of the network connection, with which the publisher forgets its
+    /// subscriptions.
     pub const fn connection_lost(&mut self) {
         *self = Self::new();
     }
 
     /// Appends a subscription to all messages whose first frame begins with `prefix`; only while
-    /// connected. Subscriptions add up, and nothing answers them
-    /// [37/ZMTP, The Publish-Subscribe Pattern].
+    /// connected. Subscriptions add up, and the publisher does not confirm a subscription [37/ZMTP,
+    /// The Publish-Subscribe Pattern].
     pub fn subscribe(&self, prefix: &[u8], out: &mut Vec<u8>) {
         debug_assert!(self.is_connected(), "subscribe before READY");
         if self.peer_is_3_1 {
@@ -99,13 +99,14 @@ impl Session {
         }
     }
 
-    /// Asks whether the publisher has taken in all that was sent before: appends a PING, which
-    /// counts as sent at `now_ns`, and [`Event::Pong`] is the answer. False if the peer is older
-    /// than ZMTP 3.1 and knows no PING, or while not connected: nothing is then appended.
+    /// Appends a PING, whose [`Event::Pong`] confirms that the publisher has processed all bytes
+    /// sent before. The PING counts as sent at `now_ns`. Returns false and appends nothing while
+    /// not connected, or if the peer is older than ZMTP 3.1 and has no PING.
     ///
-    /// The I/O thread of libzmq answers a PING at once, and only then passes on to its socket what
-    /// it has read together with it. So the first PONG is answered with a second PING
-    /// ([`Event::Replied`]): when that is answered, all before the first was passed on.
+    /// The I/O thread of libzmq answers a PING at once. Only afterwards the thread passes the other
+    /// bytes of the same read to its socket. So the session answers the first PONG with a second
+    /// PING ([`Event::Replied`]). The second PONG proves that libzmq has passed on all bytes before
+    /// the first PING.
     pub fn ping(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         let pings = self.peer_is_3_1 && self.is_connected();
         if pings {
@@ -116,7 +117,7 @@ impl Session {
         pings
     }
 
-    /// A PING without a time to live and context.
+    /// Appends a PING without a time to live and without a context.
     fn write_ping(&mut self, out: &mut Vec<u8>) {
         command::write("PING", &[&[0; 2]], out);
         self.awaiting_pong = true;

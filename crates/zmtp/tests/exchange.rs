@@ -16,21 +16,21 @@ const WRONG: Mechanism<'_> = Mechanism::Plain { username: b"reader", password: b
 const PREFIXES: [&[u8]; 2] = [b"a", b"b/"];
 const TOPICS: [&[u8]; 5] = [b"a", b"b", b"b/1", b"abc", b"c"];
 
-/// Both ends of a connection, and what is on its way between them.
+/// Both ends of a connection, and the bytes in transit between them.
 struct Exchange {
     subscriber: Session,
     publisher: Publisher,
     mechanism: Mechanism<'static>,
     up: Vec<u8>,
     down: Vec<u8>,
-    /// What each end has received and not taken in.
+    /// Bytes that each end has received and not yet handled.
     publisher_inbox: Vec<u8>,
     subscriber_inbox: Vec<u8>,
     seen: Vec<String>,
 }
 
 impl Exchange {
-    /// The publisher knows the user of `PLAIN`, if the mechanism is PLAIN at all.
+    /// Creates an exchange. With PLAIN, the publisher accepts the user of `PLAIN`.
     fn new(mechanism: Mechanism<'static>) -> Self {
         let mut exchange = Self {
             subscriber: Session::new(),
@@ -51,8 +51,8 @@ impl Exchange {
         if self.mechanism == NULL { NULL } else { PLAIN }
     }
 
-    /// The next `len` bytes reach the publisher, which sends all topics when the last
-    /// subscription is there.
+    /// Delivers the next `len` bytes to the publisher, which sends all topics after the last
+    /// subscription.
     fn up(&mut self, len: usize) {
         let known = self.known();
         self.publisher_inbox.extend(self.up.drain(..len));
@@ -74,7 +74,7 @@ impl Exchange {
         }
     }
 
-    /// The next `len` bytes reach the subscriber, which subscribes when it is connected.
+    /// Delivers the next `len` bytes to the subscriber, which subscribes once it is connected.
     fn down(&mut self, len: usize) {
         self.subscriber_inbox.extend(self.down.drain(..len));
         loop {
@@ -104,7 +104,7 @@ impl Exchange {
         }
     }
 
-    /// Carries all bytes in pieces of the sizes that `pieces` gives.
+    /// Delivers all bytes in pieces of the sizes that `pieces` returns.
     fn play(mut self, mut pieces: impl FnMut() -> usize) -> Vec<String> {
         while !self.up.is_empty() || !self.down.is_empty() {
             let len = pieces().min(self.up.len());
@@ -127,7 +127,13 @@ fn expected(mechanism: &Mechanism<'_>) -> Vec<&'static str> {
 }
 
 #[test]
-fn byte_by_byte_and_all_at_once_are_the_same() {
+fn a_direction_that_begins_with_nothing_continues() {
+    let mut next = [0, 1, 1].into_iter().cycle();
+    assert_eq!(Exchange::new(NULL).play(|| next.next().unwrap()), expected(&NULL));
+}
+
+#[test]
+fn single_bytes_and_one_piece_give_the_same_events() {
     for mechanism in [NULL, PLAIN, WRONG] {
         for piece in [1, 2, 63, 64, 65, usize::MAX] {
             let seen = Exchange::new(mechanism).play(|| piece);
@@ -143,7 +149,8 @@ proptest! {
         which in 0..3_usize,
     ) {
         let mechanism = [NULL, PLAIN, WRONG][which];
-        let mut next = pieces.iter().copied().chain([1]).cycle();
+        // Both directions continue, whatever the pieces are.
+        let mut next = pieces.iter().copied().chain([1, 1]).cycle();
         let seen = Exchange::new(mechanism).play(|| next.next().unwrap());
         prop_assert_eq!(seen, expected(&mechanism));
     }

@@ -1,5 +1,5 @@
-//! Both sides against real libzmq over loopback: what the crate takes for ZMTP is what libzmq
-//! speaks. Reads have a limit of time only so that a failure ends the test.
+//! Both sides of the crate against real libzmq over loopback. Reads have a time limit only so that
+//! a failure ends the test.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "tests")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real sockets")]
@@ -22,10 +22,10 @@ const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"reader", password: b
 const WRONG: Mechanism<'_> = Mechanism::Plain { username: b"reader", password: b"guess" };
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sizes around the borders of a frame's size and of read buffers, in bytes.
+/// Sizes around the limits of a frame's size and of read buffers, in bytes.
 const SIZES: [usize; 9] = [0, 1, 32, 255, 256, 65_535, 65_536, 200_000, 5_000_000];
 
-/// A TCP connection, with what came and was not taken in.
+/// A TCP connection, with the bytes received and not yet handled.
 struct Link {
     stream: TcpStream,
     inbox: Vec<u8>,
@@ -42,7 +42,7 @@ impl Link {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// False if the peer has closed the connection, in whichever way.
+    /// Reads more bytes; false if the peer has closed or reset the connection.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 65_536];
         let len = match self.stream.read(&mut buffer) {
@@ -54,7 +54,7 @@ impl Link {
     }
 }
 
-/// What the subscriber saw, owned.
+/// An event of the subscriber, owned.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Greeted,
@@ -71,7 +71,7 @@ struct Subscriber {
     link: Link,
     session: Session,
     mechanism: Mechanism<'static>,
-    /// Commands that came between the frames of a message.
+    /// Commands between the frames of a message.
     inner_commands: usize,
 }
 
@@ -121,7 +121,7 @@ impl Subscriber {
             match self.next() {
                 Seen::Message(frames) => return frames,
                 Seen::Replied => {}
-                other => panic!("{other:?} where a message was due"),
+                other => panic!("expected a message, found {other:?}"),
             }
         }
     }
@@ -144,8 +144,8 @@ impl Subscriber {
         assert_eq!(self.next(), Seen::Connected);
     }
 
-    /// Handshake and subscriptions, which the I/O thread of the publisher has passed on to its
-    /// socket when this returns.
+    /// Completes the handshake and the subscriptions. On return the publisher's I/O thread has
+    /// passed the subscriptions to its socket.
     fn subscribe(&mut self, prefixes: &[&[u8]]) {
         self.shake_hands();
         self.send(|session, out| prefixes.iter().for_each(|prefix| session.subscribe(prefix, out)));
@@ -163,7 +163,7 @@ fn bound(context: &Context, socket_type: SocketType, set: impl FnOnce(&Socket)) 
     socket
 }
 
-/// Sends a message, after the socket has taken in the subscriptions that its I/O thread has read.
+/// Sends a message after the socket has processed the subscriptions that its I/O thread has read.
 fn send(publisher: &Socket, frames: &[Vec<u8>]) {
     publisher.get_events().unwrap();
     publisher.send_multipart(frames, 0).unwrap();
@@ -173,7 +173,7 @@ fn bytes(size: usize) -> Vec<u8> {
     (0..size).map(|i| (i % 251) as u8).collect()
 }
 
-/// Answers as many requests for authentication (RFC 27/ZAP): one user is known.
+/// Answers `requests` requests for authentication (RFC 27/ZAP); accepts one user.
 fn authenticate(context: &Context, requests: usize) -> JoinHandle<()> {
     let socket = context.socket(SocketType::REP).unwrap();
     socket.set_rcvtimeo(PATIENCE.as_millis() as i32).unwrap();
@@ -234,7 +234,7 @@ fn the_publisher_honours_the_prefixes() {
 }
 
 #[test]
-fn xpub_names_what_was_subscribed() {
+fn xpub_reports_the_subscriptions() {
     let context = Context::new();
     let publisher = bound(&context, zmq::XPUB, |_| ());
     let mut subscriber = Subscriber::connect(&publisher, NULL);
@@ -245,11 +245,15 @@ fn xpub_names_what_was_subscribed() {
     drop(subscriber);
     let mut gone = [publisher.recv_bytes(0).unwrap(), publisher.recv_bytes(0).unwrap()];
     gone.sort();
-    assert_eq!(gone, [b"\x00".to_vec(), b"\x00a".to_vec()], "a lost connection cancels all");
+    assert_eq!(
+        gone,
+        [b"\x00".to_vec(), b"\x00a".to_vec()],
+        "a lost connection cancels all subscriptions"
+    );
 }
 
 #[test]
-fn plain_lets_the_known_user_in_and_refuses_the_other_with_a_reason() {
+fn plain_accepts_the_known_user_and_refuses_others_with_a_reason() {
     let context = Context::new();
     let zap = authenticate(&context, 2);
     let publisher = bound(&context, zmq::PUB, |socket| socket.set_plain_server(true).unwrap());
@@ -269,7 +273,8 @@ fn a_publisher_with_another_mechanism_never_connects() {
     let context = Context::new();
     let publisher = bound(&context, zmq::PUB, |socket| socket.set_plain_server(true).unwrap());
     let mut subscriber = Subscriber::connect(&publisher, NULL);
-    // libzmq closes as soon as it has our greeting, mostly before it has sent all of its own.
+    // libzmq closes once it has the subscriber's greeting, mostly before it has sent all of its
+    // own.
     match subscriber.step() {
         Err(error) => assert!(matches!(error, ZmtpError::OtherMechanism { .. }), "{error}"),
         Ok(seen) => assert_eq!(seen, Seen::Closed),
@@ -277,12 +282,12 @@ fn a_publisher_with_another_mechanism_never_connects() {
 }
 
 #[test]
-fn a_socket_that_publishes_nothing_is_noticed() {
+fn a_socket_that_cannot_publish_is_an_error() {
     let context = Context::new();
     let socket = bound(&context, zmq::PUSH, |_| ());
     let mut subscriber = Subscriber::connect(&socket, NULL);
     assert_eq!(subscriber.next(), Seen::Greeted);
-    // libzmq may say ERROR, close, or say READY first; in no case are the two connected.
+    // libzmq may send ERROR, close, or send READY first; the session never connects.
     match subscriber.step() {
         Err(error) => assert_eq!(error, ZmtpError::OtherSocketType("PUB or XPUB")),
         Ok(seen) => assert!(matches!(seen, Seen::Refused(_) | Seen::Closed), "{seen:?}"),
@@ -307,14 +312,14 @@ fn heartbeats_of_the_publisher_are_answered_so_that_the_connection_stays() {
 }
 
 #[test]
-fn commands_between_the_frames_of_a_message_break_neither() {
+fn a_message_survives_commands_between_its_frames() {
     const MESSAGES: usize = 600;
     const FRAMES: usize = 900;
     let context = Context::new();
     let publisher = bound(&context, zmq::PUB, |_| ());
     let mut subscriber = Subscriber::connect(&publisher, NULL);
     subscriber.subscribe(&[b""]);
-    // More than the sockets between the two hold: libzmq stops in the middle of a message.
+    // More than the sockets can buffer: libzmq stops in the middle of a message.
     let frames: Vec<_> = (0..FRAMES).map(|i| format!("frame {i:08}").into_bytes()).collect();
     for _ in 0..MESSAGES {
         send(&publisher, &frames);
@@ -339,7 +344,7 @@ fn commands_between_the_frames_of_a_message_break_neither() {
     assert!(subscriber.inner_commands > 0, "libzmq writes commands between frames");
 }
 
-/// Our PUB side of one connection from a libzmq SUB socket.
+/// The PUB side of the crate, on one connection from a libzmq SUB socket.
 struct Accepted {
     link: Link,
     publisher: Publisher,
@@ -365,7 +370,7 @@ impl Accepted {
         (Self { link, publisher, mechanism }, socket)
     }
 
-    /// Steps until `wanted` of an event.
+    /// Steps until an event satisfies `wanted`.
     fn until(&mut self, wanted: impl Fn(publisher::Event<'_>) -> bool) {
         loop {
             let mut out = Vec::new();
@@ -378,7 +383,7 @@ impl Accepted {
             if found {
                 return;
             }
-            assert!(!incomplete || self.link.read(), "the subscriber went");
+            assert!(!incomplete || self.link.read(), "the subscriber closed the connection");
         }
     }
 
@@ -409,7 +414,7 @@ fn libzmq_subscribes_to_our_publisher_and_receives() {
 }
 
 #[test]
-fn our_publisher_lets_the_known_user_of_libzmq_in_and_refuses_the_other() {
+fn our_publisher_accepts_the_known_user_of_libzmq_and_refuses_others() {
     let context = Context::new();
     let credentials = |password: &'static str| {
         move |socket: &Socket| {

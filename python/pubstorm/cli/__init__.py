@@ -3,14 +3,38 @@ A command is imported when it is called, so that each call loads only what it ne
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from pubstorm.cli.lazy import LazyCommand
 from pubstorm.errors import PubstormError, ScenarioError, UsageError
+from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import say, warn
-from pubstorm.signals import INTERRUPTED
+
+
+class LazyCommand(click.Command):
+    """Stands for a command that is not imported yet; `help` is the first sentence of its help.
+
+    `module` has the command under its name, with `_` for `-`.
+    """
+
+    def __init__(self, name: str, module: str, help: str) -> None:
+        super().__init__(name, help=help)
+        self.module = module
+
+    def load(self) -> click.Command:
+        """Imports the command."""
+        name = str(self.name).replace("-", "_")
+        found = getattr(importlib.import_module(self.module), name)
+        assert isinstance(found, click.Command)
+        return found
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        """Reads the arguments as the command itself does, and hands over to it."""
+        return self.load().make_context(*arguments, **settings)
+
 
 COMMANDS = (
     LazyCommand("run", "pubstorm.cli.run", "Run SCENARIO, a file or the name of a ready one."),
@@ -25,7 +49,7 @@ COMMANDS = (
         "Render the stored run, series or search in RUN_DIR again, with every file made of it.",
     ),
     LazyCommand(
-        "change", "pubstorm.cli.change", "Change a population of the run that goes on in RUN_DIR."
+        "change", "pubstorm.cli.change", "Change a population of the active run in RUN_DIR."
     ),
     LazyCommand(
         "down",
@@ -42,18 +66,23 @@ COMMANDS = (
         "broker", "pubstorm.cli.broker", "Run the embedded broker on its own, until interrupted."
     ),
     LazyCommand(
+        "monitor",
+        "pubstorm.cli.monitor",
+        "Serve the monitors of this host to runs on other hosts, read-only, until interrupted.",
+    ),
+    LazyCommand(
         "keys",
-        "pubstorm.keys.command",
+        "pubstorm.cli.keys",
         "Make keys for TLS: pre-shared ones, or certificates of an authority of your own.",
     ),
     LazyCommand(
         "ray-keys",
-        "pubstorm.keys.command",
+        "pubstorm.cli.keys",
         "Make the keys of a Ray cluster: a token, an authority, and a certificate for each node.",
     ),
     LazyCommand(
         "seed",
-        "pubstorm.identities.command",
+        "pubstorm.cli.seed",
         "Write the users of SCENARIO, their passwords and their rights to TARGET.",
     ),
 )

@@ -8,11 +8,15 @@ from collections.abc import Callable
 import click
 
 from pubstorm.errors import UsageError
-from pubstorm.invocation import Invocation
+from pubstorm.experiment.invocation import Invocation
+from pubstorm.quantities import UnfitError
 from pubstorm.scenario.fleet import place
-from pubstorm.units import UnfitError
 
-TARGET = click.option("--target", metavar="URL", help="Use this broker: mqtt[s]://HOST[:PORT].")
+TARGET = click.option(
+    "--target",
+    metavar="URL",
+    help="Use this broker: mqtt[s]://HOST[:PORT] or ws[s]://HOST[:PORT][/PATH].",
+)
 SET = click.option(
     "--set",
     "overrides",

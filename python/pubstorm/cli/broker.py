@@ -6,7 +6,7 @@ import os
 
 import click
 
-from pubstorm.binaries import broker_path
+from pubstorm.host.binaries import broker_path
 
 
 @click.command()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from pubstorm.binaries import engine_path
-from pubstorm.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, in_words
-from pubstorm.calibrate import calibrate as measure_host
-from pubstorm.calibrate.calibration import store
+from pubstorm.experiment.calibrate import QUICK_CLIENTS, QUICK_SECONDS, CalibrateOptions, in_words
+from pubstorm.experiment.calibrate import calibrate as measure_host
+from pubstorm.host.binaries import engine_path
+from pubstorm.host.calibration import store
 from pubstorm.output import say, warn
 
 

@@ -1,4 +1,4 @@
-"""`pubstorm change`: changes a population of a run that goes on."""
+"""`pubstorm change`: changes a population of an active run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from pubstorm.control_socket import ask
 from pubstorm.output import say
+from pubstorm.run.control_socket import ask
 
 
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 @click.argument("words", nargs=-1, required=True, metavar="CHANGE")
 def change(run_dir: Path, words: tuple[str, ...]) -> None:
-    """Change a population of the run that goes on in RUN_DIR.
+    """Change a population of the active run in RUN_DIR.
 
     CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
     """

@@ -7,40 +7,39 @@ from pathlib import Path
 
 import click
 
-from pubstorm import __version__
-from pubstorm.calibrate.calibration import Fingerprint, find
 from pubstorm.cli.asked import asked_for
-from pubstorm.cli.codes import HOST_SHORT
-from pubstorm.environment import read_environment
+from pubstorm.cli.describe.needs import (
+    broker_needs_in_words,
+    needs_in_words,
+    servers_in_words,
+    sizes_in_words,
+    tuning_in_words,
+)
+from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.cli.describe.series import search_in_words, sweep_in_words
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import UsageError
-from pubstorm.host_files import check_host_files
-from pubstorm.invocation import Invocation
-from pubstorm.offered import peak_per_s
-from pubstorm.output import say
-from pubstorm.oversights import oversights_in_words
-from pubstorm.plan import Plan, provisional_plan
-from pubstorm.preflight import (
+from pubstorm.experiment.invocation import Invocation
+from pubstorm.host.explain import offered_load
+from pubstorm.host.files import check_host_files
+from pubstorm.host.preflight import (
     Host,
-    agents_needed,
+    agents_here,
     broker_host_needs,
     broker_kinds,
     needs,
     network_needs_here,
     script,
+    tuning,
+    tuning_in_need,
 )
-from pubstorm.preview import (
-    broker_needs_in_words,
-    needs_in_words,
-    plan_in_words,
-    sweep_in_words,
-)
+from pubstorm.host.sizing import sizes_of
+from pubstorm.host.sizing.servers import server_hosts
+from pubstorm.output import say
+from pubstorm.plan import provisional_plan
+from pubstorm.run.oversights import oversights_in_words
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import largest, smallest
-from pubstorm.scenario.roles import is_zeromq
-from pubstorm.search.forecast import search_in_words
-from pubstorm.sizes import sizes_of
-from pubstorm.sizes.costs import Costs
-from pubstorm.sizes.words import sizes_in_words
 from pubstorm.topology.ports import check_ports, fixed_ports
 
 
@@ -53,7 +52,13 @@ from pubstorm.topology.ports import check_ports, fixed_ports
     metavar="FILE",
     help="Write the fixes of what is short to this file, as a shell script; nothing is applied.",
 )
-def check(asked: Invocation, fixes: Path | None) -> int:
+@click.option(
+    "--tuning",
+    "every_setting",
+    is_flag=True,
+    help="List all 18 settings of the kernel for many connections, also those that suit the plan.",
+)
+def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host.
 
     Of a sweep, the plan of the first step is printed, of a search that of its first value, and what
@@ -68,9 +73,10 @@ def check(asked: Invocation, fixes: Path | None) -> int:
     plans = [provisional_plan(each) for each in played]
     for each, plan in zip(played, plans, strict=True):
         check_host_files(each, plan)
-        check_ports(fixed_ports(each.topology))
+        check_ports(fixed_ports(each.topology, placed=each.fleet.on == "local"))
     heaviest, plan = max(
-        zip(played, plans, strict=True), key=lambda pair: (pair[1].clients, peak_per_s(pair[1]))
+        zip(played, plans, strict=True),
+        key=lambda pair: (pair[1].clients, offered_load(pair[1]).peak_per_s),
     )
     for line in (
         *plan_in_words(first, provisional_plan(first)),
@@ -81,21 +87,24 @@ def check(asked: Invocation, fixes: Path | None) -> int:
         say(line)
     if heaviest.fleet.on != "local":
         return _checked_cluster(heaviest, plan, fixes)
-    return _checked_host(heaviest, plan, fixes)
+    return _checked_host(heaviest, plan, fixes, every_setting)
 
 
-def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
-    """Prints what the plan needs from this host."""
+def _checked_host(scenario: Scenario, plan: Plan, fixes: Path | None, every_setting: bool) -> int:
+    """Prints what the plan needs from this host, and what would suit it."""
     host, brokers = Host.here(), broker_kinds(scenario.topology)
-    agents = scenario.fleet.agents or agents_needed(
-        plan, descriptors=host.descriptors, cores=host.cores
-    )
+    agents = agents_here(plan, scenario.fleet, host)
     needed = needs(plan, host, agents=agents, brokers=brokers)
     needed += network_needs_here(scenario.topology.networks)
-    for line in (*needs_in_words(needed, agents), *_broker_lines(scenario, plan)):
+    settings = tuning(plan, host, needed)
+    for line in (
+        *needs_in_words(needed, agents),
+        *tuning_in_words(settings, every=every_setting),
+        *_broker_lines(scenario, plan),
+    ):
         say(line)
     if fixes is not None:
-        _write(fixes, script(plan.name, needed))
+        _write(fixes, script(plan.name, [*needed, *tuning_in_need(settings)]))
     return 0 if all(need.is_met for need in needed) else HOST_SHORT
 
 
@@ -106,17 +115,23 @@ def _checked_cluster(scenario: Scenario, plan: Plan, fixes: Path | None) -> int:
             "--fixes is for engines on this host, and fleet.on names a cluster",
             'leave it out; the page "clusters" of the guide has the settings of its hosts',
         )
-    here = Fingerprint.of(read_environment(__version__, ()))
-    ports = Host.here().ports
-    sizes = sizes_of(plan, scenario.fleet, Costs.of(*find(here)), ports)
-    for line in (*sizes_in_words(sizes, ports), *_broker_lines(scenario, plan)):
+    host = Host.here()
+    ports = host.ports
+    starts = bool(scenario.topology.brokers or scenario.publishers)
+    sizes = sizes_of(plan, scenario.fleet, host.costs, ports, starts_targets=starts)
+    servers = server_hosts(scenario.topology, plan, host.costs, scenario.fleet.host.memory)
+    for line in (
+        *sizes_in_words(sizes, ports),
+        *servers_in_words(list(servers), scenario.fleet.host.descriptors),
+        *_broker_lines(scenario, plan),
+    ):
         say(line)
     return 0
 
 
 def _broker_lines(scenario: Scenario, plan: Plan) -> Iterable[str]:
-    """What a broker elsewhere ought to have."""
-    if not scenario.target or scenario.topology.brokers or is_zeromq(scenario):
+    """Returns the needs of a broker on another host, in words."""
+    if not scenario.target or scenario.topology.brokers or scenario.has_zeromq_targets:
         return ()
     return broker_needs_in_words(broker_host_needs(plan))
 
@@ -126,3 +141,6 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error
+
+
+HOST_SHORT = 3

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from pubstorm.down import take_down
 from pubstorm.output import say
+from pubstorm.run.down import take_down
 
 
 @click.command()
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
-@click.option("--force", is_flag=True, help="End the run as well if it still goes on.")
+@click.option("--force", is_flag=True, help="End the run as well if it is still active.")
 def down(run_dir: Path, force: bool) -> None:
     """Take down what the run, series or search in RUN_DIR has left on this host.
 
     That is for runs that were killed or cut off by a power failure: it ends processes that are
     surely theirs, removes network namespaces, and deletes keys and passwords. Results stay.
     """
-    take_down(run_dir, force=force, say=say)
+    take_down(run_dir, force=force, log=say)

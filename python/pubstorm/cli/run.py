@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from pubstorm.cli.asked import asked_for
 from pubstorm.cli.console import standard_output
 from pubstorm.errors import UsageError
-from pubstorm.invocation import Invocation
-from pubstorm.live import Live, live_for
+from pubstorm.experiment.invocation import Invocation
+from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import never_waiting, warn
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
-from pubstorm.run import RunOptions, run_scenario
-from pubstorm.signals import INTERRUPTED
+from pubstorm.run.display import Live, live_for
+from pubstorm.run.play import RunOptions, run_scenario
 
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
 NOT_STORED = 3
@@ -61,19 +60,18 @@ def run(
     with never_waiting():
         played = _played(asked, out, resume, live_for(console, quiet))
     # What renders a result is not in memory while the load is played.
-    from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
+    from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE, document_of
+    from pubstorm.report.text import render, render_brief
 
+    (render_brief if quiet else render)(document_of(played), console)
     if isinstance(played, Series):
-        code, files = _told_series(played, console, quiet), [SERIES_FILE]
+        code, files = max(map(_code, played.steps)), [SERIES_FILE]
         files += [f"{step.folder}/{_file(step)}" for step in played.steps if step.status]
     elif isinstance(played, SearchResult):
-        code, files = _told_search(played, console, quiet), [SEARCH_FILE]
+        code, files = EXIT_CODES[played.status], [SEARCH_FILE]
     else:
-        from pubstorm.report.text import render, render_verdict
-
-        (render_verdict if quiet else render)(played, console)
-        code = INTERRUPTED if played.interrupted else EXIT_CODES[played.verdict.status]
-        files = [RESULT_FILE]
+        code, files = EXIT_CODES[played.verdict.status], [RESULT_FILE]
+    code = INTERRUPTED if played.interrupted else code
     return code if _are_stored(Path(played.run_directory), files) else NOT_STORED
 
 
@@ -90,38 +88,24 @@ def _played(
         from pubstorm.report import SEARCH_FILE
 
         if (resume / SEARCH_FILE).exists():
-            from pubstorm.search import resume_search
+            from pubstorm.experiment.search import resume_search
 
             return resume_search(resume, live)
-        from pubstorm.series import resume_series
+        from pubstorm.experiment.series import resume_series
 
         return resume_series(resume, live)
     if not asked.scenario:
         raise click.UsageError("Missing argument 'SCENARIO'.", click.get_current_context())
     loaded = asked.load()
     if loaded.steps:
-        from pubstorm.series import run_series
+        from pubstorm.experiment.series import run_series
 
         return run_series(loaded, asked, out, live)
     if loaded.search is not None:
-        from pubstorm.search import run_search
+        from pubstorm.experiment.search import run_search
 
         return run_search(loaded, asked, out, live)
     return run_scenario(loaded, RunOptions(out, asked.command(), reports=asked.reports), live)
-
-
-def _told_series(series: Series, console: Console, quiet: bool) -> int:
-    from pubstorm.report.series import render_series, render_verdicts
-
-    (render_verdicts if quiet else render_series)(series, console)
-    return INTERRUPTED if series.interrupted else max(map(_code, series.steps))
-
-
-def _told_search(search: SearchResult, console: Console, quiet: bool) -> int:
-    from pubstorm.report.search import render_answer, render_search
-
-    (render_answer if quiet else render_search)(search, console)
-    return INTERRUPTED if search.interrupted else EXIT_CODES[search.status]
 
 
 def _are_stored(folder: Path, files: Iterable[str]) -> bool:
@@ -142,7 +126,7 @@ def _file(step: SeriesStep) -> str:
 
 
 def _code(step: SeriesStep) -> int:
-    """The exit code of a step; one that came to no measurement tells nothing, as an invalid one."""
+    """Returns the exit code of a step; a step without a measurement counts as invalid."""
     if step.status is None:
         return EXIT_CODES[Status.INVALID] if step.problem is not None else 0
     return EXIT_CODES[step.status]

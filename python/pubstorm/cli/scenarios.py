@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pubstorm.output import say
-from pubstorm.shipped import shipped_scenarios
+from pubstorm.scenario.shipped import shipped_scenarios
 
 
 @click.command()

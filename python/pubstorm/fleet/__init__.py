@@ -1,7 +1,7 @@
-"""Where agents run. `Fleet` owns what holds for every kind of agent, wherever it is: all said hello
-before it is up, one ordered queue of events, exactly one last event for each incarnation of an
-agent, silence and loss are noticed, a lost one can be replaced, stop has a grace, and close can be
-called twice and always returns. It knows no stage and adds nothing up."""
+"""The agents of a run, wherever they are. `Fleet` guarantees: all agents said hello before it is
+up; one ordered queue of events; exactly one last event for each incarnation of an agent; silence
+and failure are noticed; a failed agent can be replaced; stop has a grace; close can be called twice
+and always returns."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
-from pubstorm.control import ApplyChange, Close, EnterStage, Hello, Stop, Unjudge
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage, ExcludeFromLoss, Hello, Stop
 from pubstorm.errors import FleetError
-from pubstorm.fleet.incarnation import Ended, FleetEvent, Frame, Incarnation
-from pubstorm.fleet.patience import Patience
+from pubstorm.fleet.incarnation import Ended, FleetEvent, Incarnation, SnapshotReceived
 from pubstorm.fleet.slot import Slot, SlotLostError
+from pubstorm.fleet.timeouts import Timeouts
 
-__all__ = ["Ended", "Fleet", "FleetEvent", "Frame", "Patience", "Slot", "SlotLostError"]
+__all__ = ["Ended", "Fleet", "FleetEvent", "Slot", "SlotLostError", "SnapshotReceived", "Timeouts"]
 
 T = TypeVar("T")
 
@@ -27,22 +27,23 @@ class Fleet:
         self,
         slots: Sequence[Slot],
         emit: Callable[[FleetEvent], None],
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         replace: Callable[[int], Awaitable[Slot]] | None = None,
     ) -> None:
         """`replace` finds another place for an agent that is lost, or raises FleetError."""
-        self.patience = patience or Patience()
+        self.timeouts = timeouts or Timeouts()
         self._slots = list(slots)
         self._emit = emit
         self._find_place = replace
         self._members: dict[int, Incarnation] = {}
         self._former: list[Incarnation] = []
         self._plan_line = ""
+        self._plan_lines: Mapping[int, str] = {}
         self._closed = asyncio.Event()
 
     @property
     def agents(self) -> int:
-        """How many there are."""
+        """Number of agents."""
         return len(self._slots)
 
     @property
@@ -57,13 +58,16 @@ class Fleet:
 
     @property
     def hellos(self) -> Mapping[int, Hello]:
-        """What each agent said at first, in its last incarnation that said it."""
+        """The first message of each agent, in its last incarnation that sent one."""
         members = (*self._former, *self._members.values())
         return {each.agent: each.hello.result() for each in members if each.has_greeted}
 
-    async def up(self, plan_line: str) -> tuple[Hello, ...]:
-        """Starts every agent; returns when all said hello, else raises FleetError naming one."""
-        self._plan_line = plan_line
+    async def up(
+        self, plan_line: str, others: Mapping[int, str] | None = None
+    ) -> tuple[Hello, ...]:
+        """Starts every agent. Returns when all said hello, else raises FleetError with the name of
+        one. `others` has the plans of agents for which files have other paths."""
+        self._plan_line, self._plan_lines = plan_line, others or {}
         try:
             hellos = [self._begin(agent, 0).hello for agent in range(self.agents)]
             done, _ = await asyncio.wait(hellos, return_when=asyncio.FIRST_EXCEPTION)
@@ -75,17 +79,18 @@ class Fleet:
             raise
 
     async def replace(self, agent: int) -> Hello:
-        """Once its last event has come, starts the agent anew in another place, and returns when it
-        has said hello. Raises FleetError where that does not succeed; then no event comes of it."""
+        """Waits for the agent's last event, then starts the agent in another place. Returns when
+        the replacement has said hello. Raises FleetError if that fails; then the replacement has no
+        event."""
         if self._find_place is None:
             raise FleetError(f"there is no other place for agent {agent}")
         old = self._members[agent]
         await self._unless_closed(asyncio.wait({old.over}))
-        finding = asyncio.wait_for(self._find_place(agent), self.patience.replace_s)
+        finding = asyncio.wait_for(self._find_place(agent), self.timeouts.replace_s)
         try:
             self._slots[agent] = await self._unless_closed(finding)
         except TimeoutError as error:
-            limit_s = f"{self.patience.replace_s:g} s"
+            limit_s = f"{self.timeouts.replace_s:g} s"
             raise FleetError(f"no other place for agent {agent} within {limit_s}") from error
         self._former.append(old)
         member = self._begin(agent, old.number + 1)
@@ -98,7 +103,7 @@ class Fleet:
 
     async def command(
         self,
-        command: EnterStage | ApplyChange | Close | Unjudge | Stop,
+        command: EnterStage | ApplyChange | Close | ExcludeFromLoss | Stop,
         to: Collection[int] | None = None,
     ) -> None:
         """Sends a command to every agent that is left, or to these of them. After a stop they may
@@ -125,7 +130,7 @@ class Fleet:
         running = {member.task for member in members if member.task is not None}
         for _ in range(2):
             if running:
-                _, running = await asyncio.wait(running, timeout=self.patience.answer_s)
+                _, running = await asyncio.wait(running, timeout=self.timeouts.answer_s)
             for task in running:
                 task.cancel()
         for member in members:
@@ -134,13 +139,13 @@ class Fleet:
 
     def _begin(self, agent: int, number: int) -> Incarnation:
         """Starts an incarnation of an agent in its present place."""
-        member = Incarnation((agent, number), self._slots[agent], self.patience, self._emit)
+        member = Incarnation((agent, number), self._slots[agent], self.timeouts, self._emit)
         self._members[agent] = member
-        member.start(self._plan_line)
+        member.start(self._plan_lines.get(agent, self._plan_line))
         return member
 
     async def _unless_closed(self, work: Coroutine[None, None, T]) -> T:
-        """What comes of it, or FleetError once the fleet is closed."""
+        """Returns the result of a coroutine. Raises FleetError once the fleet is closed."""
         working = asyncio.ensure_future(work)
         closing = asyncio.ensure_future(self._closed.wait())
         try:

@@ -1,32 +1,60 @@
-"""Which site a scenario asks for, and how long agents may take there."""
+"""Chooses the site that a scenario asks for, and the timeouts of its agents."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
 from pubstorm.fleet.local import LocalSite
-from pubstorm.fleet.patience import Patience
 from pubstorm.fleet.site import Site
-from pubstorm.plan import Plan
+from pubstorm.fleet.timeouts import Timeouts
+from pubstorm.host.hosts import Hosts, OneHost
+from pubstorm.scenario import Scenario
 from pubstorm.scenario.fleet import Fleet
 
 SILENT_INTERVALS = 3
-"""How many snapshots an agent may leave out, where they are far apart."""
+"""Snapshots that an agent may leave out, if they are far apart."""
 BEAT_S = 1.0
-"""How often agents of other hosts hear from the conductor."""
+"""Interval of beats to agents on other hosts."""
 START_DELAY_S = 0.5
 """From a command to its effect, where it goes over a network."""
 RAY_SCHEME = "ray://"
 
 
-def site_of(fleet: Fleet, logs: Path) -> Site:
-    """Where the scenario has its engines run; what they log goes to this folder. Raises FleetError
-    where a package for it is not installed."""
+def site_of(scenario: Scenario, logs: Path) -> Site:
+    """Returns the site of a scenario's agents, whose logs go to this folder. Raises FleetError if a
+    package for the site is not installed."""
+    fleet = scenario.fleet
     if fleet.on == "local":
         return LocalSite(logs)
+    _demand_ray(fleet)
+    from pubstorm.fleet.ray import Labels, RaySite
+
+    labels = Labels(fleet.hosts, scenario.engine_labels, scenario.server_labels)
+    return RaySite(_address(fleet), fleet.spread, logs, labels)
+
+
+def hosts_of(scenario: Scenario, logs: Path) -> Hosts:
+    """Returns the hosts of the servers that the scenario starts. Raises FleetError if a package for
+    them is not installed."""
+    fleet = scenario.fleet
+    if fleet.on == "local":
+        return OneHost()
+    _demand_ray(fleet)
+    from pubstorm.fleet.ray import RayHosts
+
+    own = {fleet.hosts} if fleet.hosts is not None else set()
+    return RayHosts(_address(fleet), logs, scenario.engine_labels | own)
+
+
+def _address(fleet: Fleet) -> str | None:
+    return fleet.on.removeprefix(RAY_SCHEME) if fleet.on.startswith(RAY_SCHEME) else None
+
+
+def _demand_ray(fleet: Fleet) -> None:
     try:
-        from pubstorm.fleet.ray import RaySite
+        import pubstorm.fleet.ray  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -34,15 +62,13 @@ def site_of(fleet: Fleet, logs: Path) -> Site:
         raise FleetError(
             text, "install the wheel of Pubstorm with its extra: pip install 'WHEEL[ray]'"
         ) from error
-    address = fleet.on.removeprefix(RAY_SCHEME) if fleet.on.startswith(RAY_SCHEME) else None
-    return RaySite(address, fleet.spread, logs)
 
 
-def patience_of(fleet: Fleet, plan: Plan) -> Patience:
-    """How long agents may take. Those of this host die with Pubstorm and cannot be cut off from it:
-    they get no beats."""
-    silence_s = max(Patience.silence_s, SILENT_INTERVALS * plan.snapshot_interval_ns / 1e9)
+def timeouts_of(fleet: Fleet, plan: Plan) -> Timeouts:
+    """Returns the timeouts of agents. Agents on this host die with Pubstorm and cannot be cut off
+    from it, so they get no beats."""
+    silence_s = max(Timeouts.silence_s, SILENT_INTERVALS * plan.snapshot_interval_ns / 1e9)
     if fleet.on == "local":
-        return Patience(silence_s)
+        return Timeouts(silence_s)
     delay_s = START_DELAY_S
-    return Patience(silence_s, beat_s=BEAT_S, start_delay_s=delay_s, connect_delay_s=delay_s)
+    return Timeouts(silence_s, beat_s=BEAT_S, start_delay_s=delay_s, connect_delay_s=delay_s)

@@ -1,11 +1,12 @@
 """Keys of CURVE for the ZeroMQ sockets of a run: a pair for each publisher's population, and one
-for each population of subscribers. Programs get them in their environment; nobody stores them."""
+for each population of subscribers. Programs get them in their environment; they are never
+stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pubstorm.plan import Plan, Population
+from pubstorm.contract.plan import Plan, Population
 
 PUBLIC_KEY = "PUBSTORM_CURVE_PUBLIC_KEY"
 """Variable with a program's own public key, in the 40 characters of Z85."""
@@ -56,7 +57,7 @@ class CurveKeys:
         return next(found, "")
 
     def _meets(self, one: int, other: int) -> bool:
-        """Whether two populations are at targets in common."""
+        """True if two populations have targets in common."""
         a, b = (self._plan.populations[index].at for index in (one, other))
         return a.first < b.first + b.count and b.first < a.first + a.count
 
@@ -70,4 +71,4 @@ def _new_pair() -> tuple[str, str]:
 
 
 def _wants_keys(population: Population) -> bool:
-    return population.zmq is not None and population.zmq.security == "curve"
+    return population.zmtp is not None and population.zmtp.security == "curve"

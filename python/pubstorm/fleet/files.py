@@ -1,21 +1,21 @@
-"""The files that a plan names, for agents on other hosts: the plan as it is there, and which file
-goes where. Each agent gets those of its own clients. It reads files and sends nothing."""
+"""The files that a plan names, for agents on other hosts: the plan with the paths there, and the
+file for each path. Each agent gets the files of its own clients."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from pubstorm.contract.plan import Plan, Population, Tls
+from pubstorm.contract.template import Template
 from pubstorm.errors import FleetError
-from pubstorm.keys.clients import names_of
-from pubstorm.plan import Plan, Population, Tls
-from pubstorm.template import Template
+from pubstorm.host.keys.clients import names_of
 
 FOLDER = "files"
-"""Where they are, in the folder that an agent has to itself."""
+"""Folder of the files, in the folder that each agent has to itself."""
 EVERYWHERE = "/srv/pubstorm/"
-"""What is below it is on every host already, and stays where it is."""
+"""Folder that every host has already; files below it stay where they are."""
 FILES_MAX = 10_000
 """So many are sent."""
 
@@ -28,7 +28,9 @@ class PlanFiles:
             update={"populations": tuple(_moved(each) for each in plan.populations)}
         )
         """The plan with the paths that they have in an agent's folder."""
-        self.read_early = tuple({there: None for there, _ in _shared(plan)})
+        self.shared: Mapping[str, Path] = dict(_shared(plan))
+        """Files that are the same for all clients of a population, by their paths there."""
+        self.read_early = tuple(self.shared)
         """Those that an agent has read when it greets; others it reads as its clients connect."""
         self._given = plan
         number = len(set(self.of(0, 1)))
@@ -36,15 +38,19 @@ class PlanFiles:
             raise FleetError(
                 f"found {number} files of keys, certificates and rows, and at most {FILES_MAX} "
                 "are sent to other hosts",
-                f"put them below {EVERYWHERE} on this host and on all others: what is there is "
+                f"put them below {EVERYWHERE} on this host and on all others: files there are "
                 "not sent; or use pre-shared keys, which are all in one file",
             )
 
-    def of(self, agent: int, agents: int) -> Mapping[str, Path]:
-        """What this agent of so many needs: paths there, and the files here."""
-        files = dict(_shared(self._given))
-        for population in self._given.populations:
-            files.update(_own(population, agent, agents))
+    def of(
+        self, agent: int, agents: int, populations: Collection[int] | None = None
+    ) -> Mapping[str, Path]:
+        """Returns the files that one of several agents needs, by their paths there: those of all
+        populations, unless it plays these only."""
+        files = dict(self.shared)
+        for index, population in enumerate(self._given.populations):
+            if populations is None or index in populations:
+                files.update(_own(population, agent, agents))
         return files
 
 
@@ -99,5 +105,5 @@ def _is_sent(path: str) -> bool:
 
 
 def _there(path: str) -> str:
-    """Where a file is on other hosts; of a template, where its files are."""
+    """Returns the path of a file on other hosts; of a template, the folder of its files."""
     return FOLDER + os.path.normpath(Path(path).absolute()) if _is_sent(path) else path

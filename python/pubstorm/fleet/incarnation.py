@@ -1,28 +1,34 @@
-"""One agent in one place, from its start to its last event, of which there is exactly one whatever
-comes together. It knows no other agent."""
+"""One agent in one place, from its start to its last event, of which there is exactly one."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from pubstorm.control import Beat, Failure, Hello
+from pydantic import ValidationError
+
+from pubstorm.contract.commands import (
+    AGENT_LINE,
+    Beat,
+    BeatAnswer,
+    Bye,
+    Failure,
+    Hello,
+)
+from pubstorm.contract.snapshot import Snapshot
 from pubstorm.errors import FleetError
-from pubstorm.fleet.patience import Patience, Watchdog
-from pubstorm.fleet.reader import ContractError, Reader
 from pubstorm.fleet.slot import Slot, SlotLostError
-from pubstorm.snapshot import Snapshot
+from pubstorm.fleet.timeouts import Timeouts, Watchdog
 
 How = Literal["bye", "exited", "silent", "broken", "lost"]
 BEAT = Beat().model_dump_json() + "\n"
 
 
 @dataclass(frozen=True)
-class Frame:
+class SnapshotReceived:
     """A snapshot as it came."""
 
     snapshot: Snapshot
@@ -35,15 +41,15 @@ class Ended:
 
     agent: int
     how: How
-    """It said bye and exited with 0; exited otherwise; said nothing for too long; broke the
-    contract; cannot be reached any more, so that nobody knows whether it still plays."""
+    """The manner of the end: said bye and exited with 0; exited otherwise; was silent for too long;
+    broke the contract; cannot be reached, so that its state is not known."""
     text: str
-    """What happened, naming the agent."""
+    """The end in words, with the name of the agent."""
     incarnation: int = 0
-    """How many there were of this agent before."""
+    """Number of incarnations of this agent before."""
 
 
-FleetEvent = Frame | Ended
+FleetEvent = SnapshotReceived | Ended
 
 
 class _End(NamedTuple):
@@ -60,14 +66,14 @@ GIVEN_UP = _End("exited", "was given up")
 
 
 class Incarnation:
-    """An agent in a slot. One that ends before its hello tells why there; afterwards it is an
-    event."""
+    """An agent in a slot. If it ends before its hello, `hello` has the reason; afterwards an event
+    has it."""
 
     def __init__(
         self,
         place: tuple[int, int],
         slot: Slot,
-        patience: Patience,
+        timeouts: Timeouts,
         emit: Callable[[FleetEvent], None],
     ) -> None:
         """`place` is the agent's number, and how many incarnations it had before."""
@@ -79,24 +85,24 @@ class Incarnation:
         self.over: asyncio.Future[None] = loop.create_future()
         """Done with the last event."""
         self.task: asyncio.Task[None] | None = None
-        self._patience = patience
+        self._timeouts = timeouts
         self._emit = emit
-        self._watchdog = Watchdog(patience)
+        self._watchdog = Watchdog(timeouts)
         self._is_spawned = False
         self._is_killed = False
 
     @property
     def has_greeted(self) -> bool:
-        """Whether it has said hello."""
+        """True if it has said hello."""
         return self.hello.done() and self.hello.exception() is None
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has said hello, and its last event has not come."""
+        """True if it has said hello, and its last event has not come."""
         return self.has_greeted and not self.over.done()
 
     def start(self, plan_line: str) -> None:
-        """Starts it; `hello` and events tell what comes of it."""
+        """Starts it; `hello` and events have the outcome."""
         self.task = asyncio.create_task(self._live(plan_line))
 
     async def send(self, line: str) -> None:
@@ -105,7 +111,7 @@ class Incarnation:
         try:
             await asyncio.wait(
                 {sending, self.over},
-                timeout=self._patience.answer_s,
+                timeout=self._timeouts.answer_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
@@ -128,15 +134,15 @@ class Incarnation:
         finally:
             self.slot.kill()
             if end.how == "lost":
-                # Nobody can wait for its end.
+                # The end of a lost process cannot be awaited.
                 self._finish(end)
             if self._is_spawned:
                 with suppress(TimeoutError, SlotLostError):
-                    await asyncio.wait_for(self.slot.wait(), self._patience.answer_s)
+                    await asyncio.wait_for(self.slot.wait(), self._timeouts.answer_s)
             self._finish(end)
 
     async def _play(self, plan_line: str) -> _End:
-        limit_s = self._patience.hello_s
+        limit_s = self._timeouts.hello_s
         try:
             await asyncio.wait_for(self.slot.spawn(), limit_s)
         except TimeoutError:
@@ -155,13 +161,13 @@ class Incarnation:
     async def _talk(self, plan_line: str) -> None:
         """Sends the plan, and from then on beats until it is over."""
         await self.slot.send(plan_line)
-        while self._patience.beat_s is not None:
-            await asyncio.sleep(self._patience.beat_s)
+        while self._timeouts.beat_s is not None:
+            await asyncio.sleep(self._timeouts.beat_s)
             await self.send(BEAT)
 
     async def _read(self) -> _End:
         reader = Reader(self.agent, self.slot.agents)
-        answer_s = self._patience.answer_s
+        answer_s = self._timeouts.answer_s
         try:
             while line := await self._line():
                 self._take(reader.read(line), line)
@@ -180,12 +186,13 @@ class Incarnation:
     async def _line(self) -> bytes:
         """Its next line, or _SilentError."""
         reading = asyncio.ensure_future(self.slot.line())
+        clock = asyncio.get_running_loop().time
         try:
             while True:
                 asked_s = self._watchdog.look_s(stopping=self.is_stopping)
-                began_s = time.monotonic()
+                began_s = clock()
                 done, _ = await asyncio.wait({reading}, timeout=asked_s)
-                self._watchdog.wait(time.monotonic() - began_s, asked_s)
+                self._watchdog.wait(clock() - began_s, asked_s)
                 if done:
                     return reading.result()
                 complaint = self._watchdog.complaint(stopping=self.is_stopping)
@@ -195,12 +202,12 @@ class Incarnation:
         finally:
             reading.cancel()
 
-    def _take(self, said: Hello | Snapshot | None, line: bytes) -> None:
-        self._watchdog.hear(shown=said is not None)
-        if isinstance(said, Hello):
-            self.hello.set_result(said)
-        elif said is not None:
-            self._emit(Frame(said, line))
+    def _take(self, message: Hello | Snapshot | None, line: bytes) -> None:
+        self._watchdog.on_line(is_report=message is not None)
+        if isinstance(message, Hello):
+            self.hello.set_result(message)
+        elif message is not None:
+            self._emit(SnapshotReceived(message, line))
 
     def _finish(self, end: _End) -> None:
         if self.over.done():
@@ -216,6 +223,55 @@ class Incarnation:
             self.hello.set_exception(end.error or FleetError(text, end.hint or None))
 
 
+class ContractError(Exception):
+    """A line of an agent breaks the contract."""
+
+
+class Reader:
+    """Reads the lines of one incarnation: hello, snapshots without a gap, bye or failure. Answers
+    to beats may stand anywhere."""
+
+    def __init__(self, agent: int, agents: int) -> None:
+        self._agent = agent
+        self._agents = agents
+        self._greeted = False
+        self._snapshots = 0
+        self.bye = False
+        self.failure: Failure | None = None
+
+    def read(self, line: bytes) -> Hello | Snapshot | None:
+        """Returns a hello or snapshot, None for all other lines. Raises ContractError."""
+        try:
+            message = AGENT_LINE.validate_json(line)
+        except ValidationError as error:
+            start = line[:200].decode(errors="replace").rstrip()
+            raise ContractError(f"{error.errors()[0]['msg']} in {start!r}") from error
+        # Another thread of the agent answers beats, before its first line and after its last.
+        if isinstance(message, BeatAnswer):
+            return None
+        if self.bye or self.failure:
+            raise ContractError(f"a {message.kind} after the last line")
+        if isinstance(message, Failure):
+            self.failure = message
+            return None
+        self._check_order(message)
+        return None if isinstance(message, Bye) else message
+
+    def _check_order(self, message: Hello | Snapshot | Bye) -> None:
+        if isinstance(message, Hello) == self._greeted:
+            raise ContractError(f"{message.kind} where {'no ' * self._greeted}hello is due")
+        if isinstance(message, Hello):
+            self._greeted = True
+            if (message.agent, message.agents) != (self._agent, self._agents):
+                raise ContractError(f"it says that it is agent {message.agent} of {message.agents}")
+            return
+        number = message.snapshots if isinstance(message, Bye) else message.sequence
+        if number != self._snapshots:
+            raise ContractError(f"{message.kind} number {number} after {self._snapshots} snapshots")
+        self.bye = isinstance(message, Bye)
+        self._snapshots += isinstance(message, Snapshot)
+
+
 class _SilentError(Exception):
     """An agent was silent for too long."""
 
@@ -225,7 +281,7 @@ class _SilentError(Exception):
 
 
 def _ending(code: int, failure: Failure | None, last_words: str) -> tuple[str, str]:
-    """How an agent ended, and a hint."""
+    """Returns the end of an agent in words, and a hint."""
     if failure is not None:
         return f"gave up: {failure.message}", failure.hint
     how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"

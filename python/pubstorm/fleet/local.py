@@ -1,5 +1,5 @@
-"""Agents as processes of this machine, and this machine as the site of a fleet. It starts a program
-with pipes and a log file, and knows what a process is; it knows nothing of what its lines say."""
+"""Agents as processes of this machine, and this machine as the site of a fleet. Starts programs
+with pipes and a log file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from pathlib import Path
 
-from pubstorm.children import close_stdin, signal_session
-from pubstorm.descriptors import allowed_descriptors
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
-from pubstorm.fleet.site import AgentCommand, AgentHost
-from pubstorm.log_tail import last_lines, open_log
-from pubstorm.memory import available_bytes
-from pubstorm.plan import Plan
-from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.fleet.site import AgentCommand
+from pubstorm.host.children import close_stdin, signal_session
+from pubstorm.host.log_tail import last_lines, open_log
+from pubstorm.host.memory import available_bytes
+from pubstorm.host.preflight.cluster import AgentHost
+from pubstorm.host.spawn_errors import CANNOT_START, start_failure
+from pubstorm.scenario.descriptors import allowed_descriptors
 
 LINE_BYTES_MAX = 64 << 20
 """Longest line that is taken from an agent."""
 END_TIMEOUT_S = 5.0
-"""How long a killed process may take to be gone."""
+"""Longest time for a killed process to end."""
 
 
 def engine_command(engine: Path, agent: int, engines: int) -> AgentCommand:
@@ -44,7 +45,7 @@ class LocalSlot:
 
     @property
     def name(self) -> str:
-        """What it is called, and its process id."""
+        """Its name in messages, with its process id."""
         pid = f" (pid {self._process.pid})" if self._process else ""
         return f"{self.command.title}{pid}"
 
@@ -55,7 +56,7 @@ class LocalSlot:
 
     @property
     def agents(self) -> int:
-        """Of how many agents its hello tells."""
+        """Number of agents in its hello."""
         return self.command.agents
 
     async def spawn(self) -> None:
@@ -128,9 +129,8 @@ class LocalSite:
         self._slots: list[LocalSlot] = []
         self._started: list[LocalSlot] = []
 
-    @property
-    def hosts(self) -> Sequence[AgentHost]:
-        """This one."""
+    def hosts(self, label: str | None) -> Sequence[AgentHost]:  # noqa: ARG002
+        """Returns this one."""
         return (
             AgentHost(
                 address="",
@@ -152,6 +152,13 @@ class LocalSite:
         """A slot for each agent."""
         self._slots = [self._slot(command, log_name(command.title)) for command in commands]
         return tuple(self._slots)
+
+    async def place_programs(
+        self, commands: Sequence[AgentCommand], addresses: Sequence[str]
+    ) -> Sequence[LocalSlot]:
+        """Raises FleetError: there is no other host."""
+        titles = ", ".join(command.title for command in commands)
+        raise FleetError(f"found {titles} for {', '.join(addresses)}, allowed is this host")
 
     async def replace(self, agent: int) -> LocalSlot:
         """A slot for the agent's next incarnation, once the process of the last one is gone."""

@@ -1,5 +1,5 @@
-"""How the agents of a run are started: engines, and for ZeroMQ one program for each publisher and
-for each population of real subscribers. It finds programs and makes keys; it starts nothing."""
+"""The commands of a run's agents: engines, and for ZeroMQ one program for each publisher and for
+each population of real subscribers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pubstorm.binaries import engine_path, zmq_path
-from pubstorm.cast import Cast, Program
+from pubstorm.contract.attachment import target_of
+from pubstorm.contract.plan import Plan
+from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.fleet.curve import CurveKeys
-from pubstorm.fleet.local import LocalSlot, engine_command, log_name
 from pubstorm.fleet.site import AgentCommand
-from pubstorm.plan import Plan, target_of
+from pubstorm.host.binaries import zmq_path
 from pubstorm.scenario.command_words import filled
 
 
@@ -24,35 +24,23 @@ class UserPrograms:
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Program and arguments by population, with `{host}`, `{port}` and `{folder}` in them."""
     prefix: Sequence[str] = ()
-    """What stands before each: what ends it when this process is gone."""
-
-
-def engine_commands(engines: int) -> list[AgentCommand]:
-    """How each engine is started. Raises BinaryError where there is none."""
-    engine = engine_path()
-    return [engine_command(engine, agent, engines) for agent in range(engines)]
-
-
-def program_slots(plan: Plan, cast: Cast, logs: Path, users: UserPrograms) -> list[LocalSlot]:
-    """A slot of this host for each agent that is no engine, in the order of their numbers; logs go
-    to this folder. Raises BinaryError where a program is not there."""
-    commands = program_commands(plan, cast, logs, users)
-    return [LocalSlot(command, logs / log_name(command.title)) for command in commands]
+    """Words before each command, which end the program with this process."""
 
 
 def program_commands(
-    plan: Plan, cast: Cast, logs: Path, users: UserPrograms
+    plan: Plan, assignment: Assignment, logs: Path, users: UserPrograms
 ) -> Iterator[AgentCommand]:
-    """How each program is started. Keys are made anew; nobody stores them."""
+    """Yields the command of each agent that is no engine, in the order of their numbers. Keys are
+    made anew and never stored. Raises BinaryError if a program is missing."""
     keys = CurveKeys(plan)
-    for program in cast.programs:
+    for program in assignment.programs:
         words = _words(plan, program, logs, users)
-        options = ("--agents", str(cast.agents), *program.options)
+        options = ("--agents", str(assignment.agents), *program.options)
         kind = "publisher" if program.publishes else "subscribers"
         yield AgentCommand(
             words=(*words, *options),
             title=f"{kind} {program.name}",
-            agents=cast.agents,
+            agents=assignment.agents,
             environment=keys.environment(program.population),
         )
 
@@ -62,7 +50,7 @@ def _words(plan: Plan, program: Program, logs: Path, users: UserPrograms) -> tup
         case "libzmq":
             return (str(zmq_path()),)
         case "pyzmq":
-            return (sys.executable, "-m", "pubstorm.zmq_agent")
+            return (sys.executable, "-m", "pubstorm.fleet.zmq_agent")
         case _:
             name = plan.populations[program.population].name
             target = plan.targets[target_of(plan, program.population, program.share)]

@@ -1,4 +1,4 @@
-"""The reference clock of a run, for engines on other hosts: a small process beside the conductor
+"""The reference clock of a run, for engines on other hosts: a small process beside the controller
 that answers their exchanges, on one address and with a key that only this run knows. It reads no
 clock itself and knows no site."""
 
@@ -16,19 +16,19 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from pubstorm.children import close_stdin, signal_child
-from pubstorm.control import Failure, ReferenceHello
+from pubstorm.contract.commands import Failure, ReferenceHello
 from pubstorm.errors import FleetError
-from pubstorm.log_tail import last_lines, open_log
-from pubstorm.shortage import CANNOT_START, start_failure
+from pubstorm.host.children import close_stdin, signal_child
+from pubstorm.host.log_tail import last_lines, open_log
+from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
 KEY_VARIABLE = "PUBSTORM_CLOCK_KEY"
 """Variable with the key of the exchanges, in hexadecimal digits."""
 KEY_BYTES = 32
 START_TIMEOUT_S = 10.0
-"""How long it may take to its first line."""
+"""Longest time to its first line."""
 END_TIMEOUT_S = 2.0
-"""How long it may take to its end once its stdin is closed."""
+"""Longest time to its end once its stdin is closed."""
 
 
 _LINE: TypeAdapter[ReferenceHello | Failure] = TypeAdapter(
@@ -98,7 +98,7 @@ class ReferenceClock:
         await close_stdin(process)
 
     async def _port(self, process: Process) -> int:
-        """The port that its first line tells of."""
+        """Returns the port from its first line."""
         assert process.stdout is not None, "it is started with a pipe as stdout"
         line = await process.stdout.readline()
         if not line:

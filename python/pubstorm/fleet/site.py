@@ -1,6 +1,5 @@
-"""Where agents run, seen from the run: a site gives a place to each, another one where the first is
-lost, and takes all of them back. What it promises of its agents holds on every site; how, each
-knows by itself: `local`, `ray`."""
+"""The interface to the places of agents. A site gives a place to each agent and to each
+replacement, and takes all of them back. `local` and `ray` are sites."""
 
 from __future__ import annotations
 
@@ -8,63 +7,60 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from pubstorm.contract.plan import Plan
 from pubstorm.fleet.slot import Slot
-from pubstorm.plan import Plan
+from pubstorm.host.preflight.cluster import AgentHost
 
 
 @dataclass(frozen=True)
 class AgentCommand:
-    """How an agent is started."""
+    """The command of an agent."""
 
     words: tuple[str, ...]
     """Program and arguments."""
     title: str
-    """What it is called in messages."""
+    """Name in messages."""
     agents: int
-    """Of how many agents its hello tells."""
+    """Number of agents in its hello."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of its own, beside those of this process; they may be secrets."""
     incarnation: int = 0
-    """How many engines have played its clients before."""
+    """Number of engines that have played its clients before."""
+    hosts: str | None = None
+    """Label of the hosts that it can be on; None: those of the fleet."""
+    share: tuple[int, int] | None = None
+    """Which share of the clients it plays, and of how many; None: that of its number."""
+    populations: tuple[int, ...] | None = None
+    """Indices of the populations that it plays; None: all."""
 
     def again(self) -> AgentCommand:
-        """How an engine is started that plays its clients from now on: its streams begin anew."""
+        """Returns the command of a replacement, whose streams begin anew."""
         words = self.words[:-2] if self.incarnation else self.words
         number = self.incarnation + 1
         return replace(self, words=(*words, "--incarnation", str(number)), incarnation=number)
 
 
-@dataclass(frozen=True, slots=True)
-class AgentHost:
-    """A host that agents are on."""
-
-    address: str
-    """Its address; empty: this host."""
-    machine: str
-    """Its architecture, such as `x86_64`."""
-    cores: int
-    """Processors that agents may use."""
-    descriptors: int
-    """Open files that a process may have there."""
-    memory_bytes: int
-    """Memory that is available there."""
-
-
 class Site(Protocol):
-    """Where the engines of a run are."""
+    """The places of the engines of a run."""
 
-    @property
-    def hosts(self) -> Sequence[AgentHost]:
-        """The hosts that it may use; known once it is open."""
+    def hosts(self, label: str | None) -> Sequence[AgentHost]:
+        """Returns the hosts of a label, or those of the fleet, that it may use; known once it is
+        open."""
 
     async def open(self) -> None:
         """Makes it ready, or raises FleetError."""
 
     def localised(self, plan: Plan) -> Plan:
-        """The plan as agents there read it: with the paths that files have there."""
+        """Returns the plan with the paths that files have there."""
 
     async def place(self, commands: Sequence[AgentCommand]) -> Sequence[Slot]:
         """A place for each agent, all of them or FleetError and none."""
+
+    async def place_programs(
+        self, commands: Sequence[AgentCommand], addresses: Sequence[str]
+    ) -> Sequence[Slot]:
+        """Returns a place on the host with its address, another than this one, for each program
+        that is no engine."""
 
     async def replace(self, agent: int) -> Slot:
         """Another place for an agent that is lost, or FleetError. It returns when the lost one

@@ -1,5 +1,4 @@
-"""One agent's place: all that differs between a process of this machine and one elsewhere. It knows
-nothing of what lines say."""
+"""The interface to one agent's place: a process of this machine, or one elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from pubstorm.errors import FleetError
 
 
 class SlotLostError(FleetError):
-    """A place cannot be reached any more: nobody can say what its agent does."""
+    """A place cannot be reached any more, so that the state of its agent is not known."""
 
 
 class Slot(Protocol):
@@ -18,7 +17,7 @@ class Slot(Protocol):
 
     @property
     def name(self) -> str:
-        """What the agent is called in messages, with its host where that is another one."""
+        """Name of the agent in messages, with its host if that is another one."""
 
     @property
     def host(self) -> str:
@@ -26,7 +25,7 @@ class Slot(Protocol):
 
     @property
     def agents(self) -> int:
-        """Of how many agents its hello tells: engines know of engines only."""
+        """Number of agents in its hello: engines count engines only."""
 
     async def spawn(self) -> None:
         """Starts the agent, or raises FleetError; SlotLostError where the place is gone."""

@@ -4,22 +4,32 @@ The targets are given, since brokers that the run starts have no port before the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import ceil
 
-from pubstorm.plan import model as plan
-from pubstorm.plan.attachment import most_at_a_target
-from pubstorm.plan.json_text import json_template
+from pubstorm.contract import plan
+from pubstorm.contract.attachment import most_at_a_target
+from pubstorm.contract.target import SOURCES_MAX, Target
+from pubstorm.contract.template import NUMERIC, Kind, Template, Variable
 from pubstorm.plan.stages import planned_stages
-from pubstorm.plan.zeromq import player_of, slowed, sockets_of
-from pubstorm.scenario.divisions import Division, divisions_of, mean_stay_ns
+from pubstorm.plan.zeromq import slowed, sockets_of
+from pubstorm.quantities import PartOf
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Publication, Reconnect, Will
-from pubstorm.scenario.roles import publishers_of
-from pubstorm.scenario.target import SOURCES_MAX, Target
+from pubstorm.scenario.populations import (
+    Connecting,
+    MqttClients,
+    MqttPublication,
+    MqttSubscription,
+    Population,
+    Publication,
+    Reconnect,
+    Simulated,
+)
+from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, shares_of
 from pubstorm.scenario.tls import Tls
-from pubstorm.units import PartOf
 
 COALESCING_PART, COALESCING_MAX_NS = 10, 1_000_000
 """Timers wait for each other for this part of the lateness that counts as valid, up to 1 ms."""
@@ -27,7 +37,7 @@ COALESCING_PART, COALESCING_MAX_NS = 10, 1_000_000
 
 def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int) -> plan.Plan:
     """The plan for these targets; `run_tag` marks this run's payloads."""
-    divisions = tuple(divisions_of(scenario).values())
+    shares = tuple(shares_of(scenario).values())
     compiled = plan.Plan(
         name=scenario.name,
         run_tag=run_tag,
@@ -41,17 +51,15 @@ def compile_plan(scenario: Scenario, targets: Sequence[Target], *, run_tag: int)
         coalescing_ns=_coalescing_ns(scenario),
         stall_ns=None if scenario.topology.bridges else scenario.stall_after,
         max_packet_bytes=scenario.max_packet,
-        populations=tuple(_population(scenario, division, targets) for division in divisions),
+        populations=tuple(_population(scenario, played, targets) for played in shares),
         stages=tuple(planned_stages(scenario)),
     )
-    populations = tuple(
-        slowed(compiled, index, division) for index, division in enumerate(divisions)
-    )
+    populations = tuple(slowed(compiled, index, played) for index, played in enumerate(shares))
     return compiled.model_copy(update={"populations": populations})
 
 
 def _coalescing_ns(scenario: Scenario) -> int:
-    """Returns how long timers wait for each other: by default a small part of the lateness that
+    """Longest time that timers wait for each other. Default: a small part of the lateness that
     counts as valid."""
     if scenario.fleet.coalescing is not None:
         return scenario.fleet.coalescing
@@ -59,7 +67,7 @@ def _coalescing_ns(scenario: Scenario) -> int:
 
 
 def provisional_plan(scenario: Scenario) -> plan.Plan:
-    """The plan before any broker has a port: for what is to be known beforehand."""
+    """The plan before any broker has a port, for checks before the run."""
     return compile_plan(scenario, planned_targets(scenario), run_tag=0)
 
 
@@ -67,14 +75,19 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
     """The scenario's targets, then the brokers and then the publishers that are yet to be started:
     these have port 0 unless the scenario gives them one."""
     started = (
-        Target(host="127.0.0.1", port=0, tls=broker.tls != "none")
+        Target(
+            host="127.0.0.1",
+            port=0,
+            tls=broker.tls_mode != "none",
+            websocket=PATH if broker.serves_websocket else None,
+        )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
     )
     publishers = (
         Target(host="127.0.0.1", port=0 if publisher.port is None else publisher.port + number)
-        for population in publishers_of(scenario).values()
-        if (publisher := population.publisher) is not None
+        for population in scenario.publishers.values()
+        for publisher in (population.publisher,)
         for number in range(population.clients)
     )
     return (*scenario.target, *started, *publishers)
@@ -85,25 +98,25 @@ def targets_by_name(scenario: Scenario) -> dict[str, range]:
     and those of `target`."""
     counts = {"target": len(scenario.target)}
     counts |= {name: broker.count for name, broker in scenario.topology.brokers.items()}
-    counts |= {name: each.clients for name, each in publishers_of(scenario).items()}
+    counts |= {name: each.clients for name, each in scenario.publishers.items()}
     firsts = accumulate(counts.values(), initial=0)
     named = zip(counts.items(), firsts, strict=False)
     return {name: range(first, first + count) for (name, count), first in named if count}
 
 
-def _attachment(scenario: Scenario, division: Division) -> plan.Attachment:
-    chosen, indices = division.population.at, targets_by_name(scenario)
-    publishers = publishers_of(scenario)
-    if division.whole in publishers:
-        own = indices[division.whole]
+def _attachment(scenario: Scenario, played: PopulationShare) -> plan.Attachment:
+    indices, publishers = targets_by_name(scenario), scenario.publishers
+    if played.whole in publishers:
+        own = indices[played.whole]
         return plan.Attachment(first=own.start, count=len(own))
+    chosen = played.population.attached_to
     if chosen is None:
         first, count = 0, sum(len(own) for name, own in indices.items() if name not in publishers)
-        return plan.Attachment(first=first, count=count, shift=division.start % count)
+        return plan.Attachment(first=first, count=count, shift=played.start % count)
     among = indices[chosen.brokers][chosen.first :]
     count = len(among) if chosen.count is None else chosen.count
     # A share begins where the population has come to.
-    shift = (chosen.shift + division.start) % count
+    shift = (chosen.shift + played.start) % count
     first = among.start
     return plan.Attachment(first=first, count=count, choice=chosen.choice, shift=shift)
 
@@ -117,12 +130,7 @@ def _bridges(scenario: Scenario) -> Iterator[plan.Bridges]:
             first=small.start,
             count=len(small),
             routes=tuple(
-                plan.Route(
-                    filter=topic.topic,
-                    direction=topic.direction,
-                    local_prefix=topic.local_prefix,
-                    remote_prefix=topic.remote_prefix,
-                )
+                plan.Route(filter=topic.topic, **topic.model_dump(exclude={"topic", "qos"}))
                 for topic in bridge.topics
             ),
         )
@@ -133,8 +141,8 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
         return scenario.sources
     if not targets or not all(t.is_loopback and ":" not in t.host for t in targets):
         return ()
-    divisions = divisions_of(scenario).values()
-    among = [(_attachment(scenario, division), division.clients) for division in divisions]
+    shares = shares_of(scenario).values()
+    among = [(_attachment(scenario, played), played.clients) for played in shares]
     addresses = min(ceil(most_at_a_target(among) / CLIENTS_PER_SOURCE), SOURCES_MAX)
     if addresses <= 1:
         return ()
@@ -142,37 +150,34 @@ def _sources(scenario: Scenario, targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def _population(
-    scenario: Scenario, division: Division, targets: Sequence[Target]
+    scenario: Scenario, played: PopulationShare, targets: Sequence[Target]
 ) -> plan.Population:
-    population, whole = division.population, division.whole
-    at, sockets = _attachment(scenario, division), sockets_of(scenario, population)
-    tls = any(target.tls for target in targets[at.first : at.first + at.count])
-    reconnect, will, read_rate = population.reconnect, population.will, population.read_rate
+    population, whole = _with_every_key(played.population), played.whole
+    at = _attachment(scenario, played)
+    own_targets = targets[at.first : at.first + at.count]
+    tls = any(target.tls for target in own_targets)
+    over_websocket = any(target.websocket is not None for target in own_targets)
+    reconnect, read_rate = population.reconnect, population.read_rate
     client_id = f"{whole}-{{n}}" if population.client_id is None else population.client_id
     return plan.Population(
-        name=division.name,
-        whole=None if division.share is None else whole,
-        version="mqtt-3.1.1" if sockets is None else plan.ZMTP,
-        player=player_of(population),
-        zmq=sockets,
+        name=played.name,
+        whole=None if played.share is None else whole,
+        protocol=sockets_of(scenario, played.population) or _mqtt(population, client_id),
         clients=population.clients,
         first=population.first,
         at=at,
-        bridge=population.bridge,
-        client_id=client_id,
         username=population.username,
         password=population.password,
         tls=planned_tls(population.tls or Tls(), client_id) if tls else None,
+        headers=_headers(population) if over_websocket else (),
         keep_alive_s=population.keep_alive // SECOND_NS,
-        clean_session=population.session == "clean",
-        will=None if will is None else _will(will),
         end=population.end,
         connect_timeout_ns=population.connect_timeout,
         reconnect=None if reconnect is None else _reconnect(reconnect),
         read_rate_per_s=None if isinstance(read_rate, PartOf) else read_rate,
         delayed_acks=population.tcp_acks == "delayed",
-        rows=_rows(division),
-        lifetime=_lifetime(scenario, division),
+        rows=_rows(played),
+        lifetime=_lifetime(scenario, played),
         subscriptions=tuple(
             plan.Subscription(filter=subscription.topic, qos=subscription.qos)
             for subscription in population.subscriptions
@@ -181,75 +186,76 @@ def _population(
     )
 
 
-def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
-    """TLS with every default filled in; `client_id` is the identity where none is given."""
-    psk = tls.psk
-    return plan.Tls(
-        ca=tls.ca,
-        verify=tls.verify,
-        server_name=tls.server_name,
-        certificate=tls.certificate,
-        key=tls.key,
-        psk=None if psk is None else plan.Psk(file=psk.file, identity=psk.identity or client_id),
-        min_version=tls.min_version,
-        max_version=tls.max_version,
-        ciphers=tls.ciphers,
+def _with_every_key(population: Population) -> MqttClients:
+    """Returns a population with the keys of MQTT clients; the others have their defaults."""
+    full = MqttClients.model_construct(**dict(population))
+    subscriptions = (MqttSubscription.model_construct(**dict(s)) for s in full.subscriptions)
+    publications = (MqttPublication.model_construct(**dict(p)) for p in full.publications)
+    both = {"subscriptions": tuple(subscriptions), "publications": tuple(publications)}
+    return full.model_copy(update=both)
+
+
+def _mqtt(population: MqttClients, client_id: str) -> plan.Mqtt:
+    will = population.will
+    return plan.Mqtt(
+        client_id=client_id,
+        clean_session=population.session == "clean",
+        bridge=population.bridge,
+        will=None if will is None else plan.Will(**dict(will)),
     )
 
 
-def _rows(division: Division) -> plan.Rows | None:
-    """The first row is that of the first client of the whole population."""
-    rows = division.population.rows
+def _headers(population: MqttClients) -> tuple[plan.Header, ...]:
+    return tuple(plan.Header(name=name, value=value) for name, value in population.headers.items())
+
+
+def planned_tls(tls: Tls, client_id: str) -> plan.Tls:
+    """TLS with every default filled in; `client_id` is the identity where none is given."""
+    psk = tls.psk
+    planned = None if psk is None else plan.Psk(file=psk.file, identity=psk.identity or client_id)
+    return plan.Tls(**{**dict(tls), "psk": planned})
+
+
+def _rows(played: PopulationShare) -> plan.Rows | None:
+    """The rows of a population; the first row belongs to the first client of the whole
+    population."""
+    population = played.population
+    rows = population.rows if isinstance(population, Connecting) else None
     if rows is None:
         return None
-    first = division.population.first - division.start
+    first = played.population.first - played.start
     return plan.Rows(file=rows.file, first=first, repeat=rows.repeat)
-
-
-def _will(will: Will) -> plan.Will:
-    return plan.Will(topic=will.topic, payload=will.payload, qos=will.qos, retain=will.retain)
 
 
 def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
     return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
 
 
-def _lifetime(scenario: Scenario, division: Division) -> plan.Lifetime | None:
-    lifetime = division.population.lifetime
+def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | None:
+    population = played.population
+    lifetime = population.lifetime if isinstance(population, Simulated) else None
     if lifetime is None:
         return None
     if lifetime.rate is not None:
-        longest = 2 * mean_stay_ns(scenario, division)
-        return plan.Lifetime(min_ns=1, max_ns=longest, again_ns=lifetime.again)
+        longest = 2 * mean_stay_ns(scenario, played)
+        return plan.Lifetime(min_ns=1, max_ns=longest, offline_ns=lifetime.offline)
     shortest = lifetime.from_ or 0
     longest = shortest if lifetime.to is None else lifetime.to
-    return plan.Lifetime(min_ns=shortest, max_ns=longest, again_ns=lifetime.again)
+    return plan.Lifetime(min_ns=shortest, max_ns=longest, offline_ns=lifetime.offline)
 
 
-def _publication(publication: Publication) -> plan.Publication:
-    return plan.Publication(
-        topic=publication.topic,
-        order=publication.order,
-        qos=publication.qos,
-        retain=publication.retain,
-        pace=_pace(publication),
-        window=publication.window,
-        payload=_payload(publication),
-    )
+def _publication(publication: MqttPublication) -> plan.Publication:
+    alike = publication.model_dump(include={"topic", "order", "qos", "retain", "window"})
+    return plan.Publication(pace=_pace(publication), payload=_payload(publication), **alike)
 
 
-def _pace(publication: Publication) -> plan.OpenPace | plan.ClosedPace:
+def _pace(publication: MqttPublication) -> plan.OpenPace | plan.ClosedPace:
     rate_per_s = publication.rate_per_s
     if rate_per_s is None:
         return plan.ClosedPace()
-    return plan.OpenPace(
-        period_ns=publication.interval or max(1, round(SECOND_NS / rate_per_s)),
-        spread=publication.spread,
-        jitter=publication.jitter,
-        phase=publication.phase,
-        late=publication.late,
-        burst=publication.burst,
-    )
+    period_ns = publication.interval or max(1, round(SECOND_NS / rate_per_s))
+    alike = publication.model_dump(include={"spread", "jitter", "phase", "late", "burst"})
+    return plan.OpenPace(period_ns=period_ns, **alike)
 
 
 def _payload(
@@ -267,6 +273,47 @@ def _payload(
 
 
 SECOND_NS = 10**9
+PATH = "/mqtt"
+"""Path of WebSockets at brokers that the run starts."""
 CLIENTS_PER_SOURCE = 10_000
 """Linux's connect() looks at every second port of its range first (of 28 232 by default) and gets
 slow when those run out."""
+
+
+def json_template(value: object) -> str:
+    """The template of a value's JSON. A text that is one variable, and that always a number, is a
+    number; every other text a string, in which values of rows are to be escaped by who reads
+    them."""
+    match value:
+        case str():
+            return _text(Template.parse(value))
+        case Mapping():
+            pairs = (f"{_literal(key)}:{json_template(inner)}" for key, inner in value.items())
+            return f"{{{{{','.join(pairs)}}}}}"
+        case Sequence():
+            return f"[{','.join(map(json_template, value))}]"
+        case _:
+            return json.dumps(value)
+
+
+def _text(template: Template) -> str:
+    variables = template.variables
+    if len(template.parts) == 1 and variables and variables[0].kind in NUMERIC:
+        return str(variables[0])
+    written = (
+        str(_escaped_choice(part)) if isinstance(part, Variable) else _literal(part)[1:-1]
+        for part in template.parts
+    )
+    return f'"{"".join(written)}"'
+
+
+def _escaped_choice(variable: Variable) -> Variable:
+    if variable.kind is not Kind.CHOICE:
+        return variable
+    escaped = (json.dumps(word, ensure_ascii=False)[1:-1] for word in variable.words)
+    return replace(variable, words=tuple(escaped))
+
+
+def _literal(text: str) -> str:
+    """A string of JSON, with the braces that a template wants."""
+    return json.dumps(text, ensure_ascii=False).replace("{", "{{").replace("}", "}}")

@@ -1,5 +1,5 @@
-"""Faults with every choice made: when each begins and ends, and which brokers or bridges it hits.
-It follows from the scenario and its seed alone, and knows nothing of what really happened."""
+"""Faults with every choice made: start, end, and the affected brokers or bridges, from the scenario
+and its seed alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from pubstorm.scenario.faults import BROKER_FAULTS, Fault, FaultKind
+from pubstorm.scenario.faults import BROKER_FAULTS, Fault, FaultKind, victims_of
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.victims import victims_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +20,17 @@ class PlannedFault:
     name: str
     """Name of the phase that begins with it."""
     kind: FaultKind
-    """What is done."""
+    """Kind of the fault."""
     after_ns: int
-    """When, after the start of the stage."""
+    """Start after the start of the stage, in nanoseconds."""
     lasts_ns: int | None
-    """How long; None: it is not mended."""
+    """Time until the repair, in nanoseconds; None if it is not repaired."""
     group: str
     """Name of the brokers or bridges that the victims are of."""
     numbers: tuple[int, ...]
     """Their numbers, in order."""
     how: Literal["close", "stall", "unplug"] = "close"
-    """How bridges are cut."""
+    """Kind of cut, for bridges."""
     delay_ns: int = 0
     """Delay of each direction of bridges that are delayed."""
 

@@ -1,5 +1,4 @@
-"""Renders stored runs, series and searches: on the terminal, and as files beside what was stored.
-It reads their folders and nothing else."""
+"""Renders stored runs, series and searches: on the terminal, and as files in their folders."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from pubstorm.report.document import Document
 from pubstorm.report.stored import (
     RESULT_FILE,
     SCENARIO_FILE,
@@ -18,7 +18,7 @@ from pubstorm.report.stored import (
     load_search,
     load_series,
 )
-from pubstorm.report.text import render
+from pubstorm.result import Result, SearchResult, Series
 
 __all__ = [
     "RESULT_FILE",
@@ -26,6 +26,7 @@ __all__ = [
     "SEARCH_FILE",
     "SERIES_FILE",
     "Write",
+    "document_of",
     "is_stored",
     "load_result",
     "load_search",
@@ -38,7 +39,7 @@ __all__ = [
 def write_reports(directory: Path, write: Write) -> Iterator[str]:
     """Makes every file of a run, a series or a search from its folder. Yields problems, in words.
 
-    Imports what makes pages here, since a run needs none of it before its end.
+    Imports the renderers here, since a run needs none before its end.
     """
     try:
         from pubstorm.report.files import write_files
@@ -53,16 +54,32 @@ def is_stored(directory: Path) -> bool:
     return any((directory / file).exists() for file in (RESULT_FILE, SERIES_FILE, SEARCH_FILE))
 
 
+def document_of(stored: Result | Series | SearchResult) -> Document:
+    """Returns the report of a run, a series or a search, without plots. Imports its builder here,
+    since a run needs none before its end."""
+    if isinstance(stored, Series):
+        from pubstorm.report.of_series import series_document
+
+        return series_document(stored)
+    if isinstance(stored, SearchResult):
+        from pubstorm.report.of_search import search_document
+
+        return search_document(stored)
+    from pubstorm.report.of_run import run_document
+
+    return run_document(stored)
+
+
 def render_directory(directory: Path, console: Console) -> None:
-    """Renders what is stored in a directory, a run, a series or a search, on the terminal again."""
-    where = {"run_directory": str(directory)}
+    """Renders what a directory stores on the terminal again."""
+    from pubstorm.report.text import render
+
+    stored: Result | Series | SearchResult
     if (directory / SERIES_FILE).exists():
-        from pubstorm.report.series import render_series
-
-        render_series(load_series(directory).model_copy(update=where), console)
+        stored = load_series(directory)
     elif (directory / SEARCH_FILE).exists():
-        from pubstorm.report.search import render_search
-
-        render_search(load_search(directory).model_copy(update=where), console)
+        stored = load_search(directory)
     else:
-        render(load_result(directory).model_copy(update=where), console)
+        stored = load_result(directory)
+    where = {"run_directory": str(directory)}
+    render(document_of(stored.model_copy(update=where)), console)

@@ -1,5 +1,4 @@
-"""What stands behind every plot over time: the stages as bands, and what happened as numbered
-lines. It knows no track."""
+"""The background of plots over time: stages as bands, and events as numbered lines."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class Mark:
 
 
 def marks(result: Result) -> list[Mark]:
-    """What happened, in order: events, changes, collapses and recoveries, stalls."""
+    """Returns events, changes, collapses, recoveries and stalls in the order of time."""
     found = [(event.at_s, str(event.kind), event.text) for event in result.events]
     for phase in result.phases:
         where = f"phase {phase.name} of stage {phase.stage}"

@@ -1,61 +1,54 @@
-"""What a report says of faults: a table of them, and the ledger of the stages that they were in. It
-knows no format."""
+"""The tables of faults: the faults, and the ledger of the stages that had some."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pubstorm.quantity import NOTHING, count_text, span_text
-from pubstorm.report.table import Column, Table
+from pubstorm.quantities import count_text
+from pubstorm.report.document import Table, Value, columns
 from pubstorm.result import FaultResult, Recovery, Result
 
 
 def faults(result: Result) -> Table:
-    """Each fault: when, for how long, who was lost and when they were back, and what waited. Of
-    bridges there is a row of their own where some were lost."""
-    names = ("lost", "first back", "99 %", "all", "waiting", "drained")
-    columns = (
-        Column("fault", right=False),
-        Column("at"),
-        Column("lasted"),
-        Column("who", right=False),
-        *map(Column, names),
+    """Returns the faults: time, duration, lost clients, recovery and backlog. Lost bridges have a
+    row of their own."""
+    heads = (
+        *columns("word", "fault"),
+        *columns("s", "at", "lasted"),
+        *columns("word", "who"),
+        *columns("s", "lost", "first back", "99 %", "all"),
+        *columns("count", "waiting"),
+        *columns("s", "drained"),
     )
-    return Table("Faults", columns, tuple(row for f in result.faults for row in _rows(f)))
+    return Table("Faults", heads, [row for fault in result.faults for row in _rows(fault)])
 
 
 def fault_ledger(result: Result) -> Table:
-    """The ledger of each stage that something was broken in, flow by flow."""
-    names = ("QoS", "owed", "received", "lost", "dup", "reordered")
-    columns = (Column("stage", right=False), Column("from → to", right=False), *map(Column, names))
-    rows = tuple(
+    """Returns the ledger of each stage with a fault, flow by flow."""
+    names = ("QoS", "expected", "received", "lost", "dup", "reordered")
+    rows = [
         (
             stage.name,
             f"{flow.source} → {flow.to}",
-            ", ".join(map(str, flow.qos)) or NOTHING,
-            *map(
-                count_text,
-                (
-                    flow.expected_total,
-                    flow.received_total,
-                    flow.lost_total,
-                    flow.duplicate_total,
-                    flow.reordered_total,
-                ),
-            ),
+            ", ".join(map(str, flow.qos)) or None,
+            flow.expected_total,
+            flow.received_total,
+            flow.lost_total,
+            flow.duplicate_total,
+            flow.reordered_total,
         )
         for stage in result.stages
         if any(stage.holds(fault.at_s) for fault in result.faults)
         for flow in stage.flows
-    )
-    return Table("Deliveries of stages with faults", columns, rows)
+    ]
+    heads = (*columns("word", "stage", "from → to"), *columns("count", *names))
+    return Table("Deliveries of stages with faults", heads, rows)
 
 
-def _rows(fault: FaultResult) -> Iterator[tuple[str, ...]]:
-    lasted_s = None if fault.mended_at_s is None else fault.mended_at_s - fault.at_s
-    first = (fault.name, span_text(fault.at_s), _span(lasted_s))
-    waiting = NOTHING if fault.backlog_peak is None else count_text(fault.backlog_peak)
-    last = (waiting, _span(fault.drained_s))
+def _rows(fault: FaultResult) -> Iterator[tuple[Value, ...]]:
+    lasted_s = None if fault.repaired_at_s is None else fault.repaired_at_s - fault.at_s
+    first: tuple[Value, ...] = (fault.name, fault.at_s, lasted_s)
+    last: tuple[Value, ...] = (fault.backlog_peak, fault.drained_s)
     if fault.clients is not None or fault.bridges is None:
         yield (*first, "clients", *_recovery(fault.clients), *last)
         first, last = ("", "", ""), ("", "")
@@ -63,13 +56,9 @@ def _rows(fault: FaultResult) -> Iterator[tuple[str, ...]]:
         yield (*first, "bridges", *_recovery(fault.bridges), *last)
 
 
-def _recovery(found: Recovery | None) -> tuple[str, str, str, str]:
-    """How many were lost of how many, and when they were back."""
+def _recovery(found: Recovery | None) -> tuple[Value, ...]:
+    """Returns the number lost of all, and the times of their return."""
     if found is None:
-        return ("0", NOTHING, NOTHING, NOTHING)
+        return ("0", None, None, None)
     lost = f"{count_text(found.before - found.lowest)} of {count_text(found.before)}"
-    return (lost, _span(found.first_s), _span(found.most_s), _span(found.all_s))
-
-
-def _span(span_s: float | None) -> str:
-    return NOTHING if span_s is None else span_text(span_s)
+    return (lost, found.first_s, found.most_s, found.all_s)

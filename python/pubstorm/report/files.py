@@ -1,24 +1,23 @@
-"""The files that are made of a stored run, series or search. Each is written by itself: one that
-fails takes no other with it. It knows which there are, and nothing of their content."""
+"""The report files of a stored run, series or search. A file that fails takes no other with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from pubstorm.errors import StoredRunError
+from pubstorm.report.document import Document
 from pubstorm.report.hdr_log import hdr_log
-from pubstorm.report.junit import junit, search_junit, series_junit
+from pubstorm.report.junit import junit
 from pubstorm.report.markdown import markdown
-from pubstorm.report.page import library
+from pubstorm.report.of_run import run_document
+from pubstorm.report.of_search import search_document
+from pubstorm.report.of_series import series_document
+from pubstorm.report.page import library, page
 from pubstorm.report.run_page import run_page
-from pubstorm.report.search import search_markdown
-from pubstorm.report.search_page import search_page
-from pubstorm.report.series import series_markdown
-from pubstorm.report.series_page import series_page
 from pubstorm.report.stored import (
     SEARCH_FILE,
     SERIES_FILE,
@@ -29,26 +28,15 @@ from pubstorm.report.stored import (
     load_series,
 )
 
-RUN_FILES: dict[str, Callable[[StoredRun], str]] = {
-    "report.md": lambda run: markdown(run.result),
-    "junit.xml": lambda run: junit(run.result),
-    "latencies.hlog": lambda run: hdr_log(run.result),
-    "report.html": run_page,
-}
-"""The page comes last, since it lists the others."""
+Files = dict[str, Callable[[], str]]
+"""Files by name, each with what makes its text."""
 
 
 def write_files(directory: Path, write: Write) -> Iterator[str]:
-    """Makes every file of a run, a series or a search from what is stored in its folder. Yields
-    what could not be made, in words."""
+    """Makes every report file of what is stored in a folder. Yields the files that could not be
+    made, in words."""
     try:
-        if (directory / SERIES_FILE).exists():
-            files = _series_files(directory)
-        elif (directory / SEARCH_FILE).exists():
-            files = _search_files(directory)
-        else:
-            run = load_run(directory)
-            files = {file: partial(rendered, run) for file, rendered in RUN_FILES.items()}
+        files = _files(directory)
     except StoredRunError as error:
         yield f"there is no report: {error.message}"
         return
@@ -60,21 +48,30 @@ def write_files(directory: Path, write: Write) -> Iterator[str]:
             yield from _written(file, rendered, write)
 
 
-def _series_files(directory: Path) -> dict[str, Callable[[], str]]:
-    series = load_series(directory)
+def run_files(run: StoredRun) -> Files:
+    """Returns the files of a run. The page comes last, since it lists the others."""
+    document = cache(partial(run_document, run.result))
     return {
-        "report.md": partial(series_markdown, series),
-        "junit.xml": partial(series_junit, series),
-        "report.html": partial(series_page, directory, series),
+        **_texts(document),
+        "latencies.hlog": lambda: hdr_log(run.result),
+        "report.html": lambda: run_page(run, document()),
     }
 
 
-def _search_files(directory: Path) -> dict[str, Callable[[], str]]:
-    search = load_search(directory)
+def _files(directory: Path) -> Files:
+    if (directory / SERIES_FILE).exists():
+        document = cache(partial(series_document, load_series(directory), directory))
+    elif (directory / SEARCH_FILE).exists():
+        document = cache(partial(search_document, load_search(directory), directory))
+    else:
+        return run_files(load_run(directory))
+    return {**_texts(document), "report.html": lambda: page(document())}
+
+
+def _texts(document: Callable[[], Document]) -> Files:
     return {
-        "report.md": partial(search_markdown, search),
-        "junit.xml": partial(search_junit, search),
-        "report.html": partial(search_page, directory, search),
+        "report.md": lambda: markdown(document()),
+        "junit.xml": lambda: junit(document()),
     }
 
 

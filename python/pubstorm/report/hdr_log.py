@@ -10,7 +10,7 @@ from datetime import datetime
 
 from hdrh.histogram import HdrHistogram
 
-from pubstorm.histogram import MAX_NS, Histogram, bucket_lower_ns
+from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns
 from pubstorm.result import HistogramPair, Result
 
 SIGNIFICANT_DIGITS = 2

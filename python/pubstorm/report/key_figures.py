@@ -1,4 +1,4 @@
-"""The handful of figures that a run is remembered by, as text. It knows no format."""
+"""The key figures of a run, as text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pubstorm.metrics.thresholds import parse_threshold
-from pubstorm.quantity import (
+from pubstorm.quantities import (
     bytes_text,
     count_text,
     duration_text,
@@ -27,7 +26,7 @@ class KeyFigure:
     name: str
     value: str
     note: str
-    """Over what, or out of how many."""
+    """Period or total of the figure."""
     metrics: tuple[str, ...] = ()
     """Metrics of thresholds that are about it."""
     status: Status | None = None
@@ -39,7 +38,7 @@ def key_figures(result: Result) -> list[KeyFigure]:
     generator, and how clients came and went. What was not measured is left out."""
     parts = (_losses, _latencies, _load, _present, _publishers, _brokers, _generator, _passing)
     met = _thresholds_met(result)
-    found = [_judged(figure, met) for part in parts for figure in part(result)]
+    found = [_evaluated(figure, met) for part in parts for figure in part(result)]
     return sorted(found, key=lambda figure: figure.status in {None, Status.PASS})
 
 
@@ -47,17 +46,15 @@ def _thresholds_met(result: Result) -> dict[str, Status]:
     """The worst outcome of the thresholds about each metric."""
     worst: dict[str, Status] = {}
     for outcome in result.verdict.thresholds:
-        try:
-            metric = parse_threshold(outcome.expression).expression.metric.partition(".")[0]
-        except ValueError:
-            continue
+        metric = outcome.metric.partition(".")[0]
         if outcome.missed or worst.get(metric) is not Status.FAIL:
             worst[metric] = Status.FAIL if outcome.missed else Status.PASS
     return worst
 
 
-def _judged(figure: KeyFigure, met: Mapping[str, Status]) -> KeyFigure:
-    """A figure with the worst outcome of its thresholds, unless it is bad by itself."""
+def _evaluated(figure: KeyFigure, met: Mapping[str, Status]) -> KeyFigure:
+    """Returns a figure with the worst outcome of its thresholds, unless the figure has failed
+    itself."""
     outcomes = {met[metric] for metric in figure.metrics if metric in met}
     if figure.status is not None or not outcomes:
         return figure
@@ -128,11 +125,19 @@ def _load(result: Result) -> Iterator[KeyFigure]:
         peak = result.peaks.received_per_s
         if peak.at_s is not None:
             note = f"largest rate of an interval, at {span_text(peak.at_s)}"
+            by_qos = result.peaks.received_by_qos
+            if len(by_qos) > 1:
+                parts = (f"{_qos_text(q)} {rate_text(each.value)} /s" for q, each in by_qos.items())
+                note += f"; {', '.join(parts)} at most"
             yield KeyFigure("peak dispatch rate", f"{rate_text(peak.value)} /s", note)
 
 
+def _qos_text(qos: str) -> str:
+    return "at several QoS" if qos == "mixed" else f"QoS {qos}"
+
+
 def _publishers(result: Result) -> Iterator[KeyFigure]:
-    """What a subscriber of a publisher under test received, against what was sent."""
+    """Yields the rate of each subscriber of publishers under test, beside the rate sent."""
     sent = sum(result.populations[name].rates.sent_per_s for name in _published(result))
     receivers = [
         population
@@ -202,7 +207,7 @@ def _generator(result: Result) -> Iterator[KeyFigure]:
     busiest = max((agent.busy_share for agent in result.fleet.agents), default=None)
     if busiest is not None:
         status = Status.INVALID if busiest > result.validity.busy else None
-        note = "time in which the busiest engine was at work"
+        note = "time in which the busiest agent was at work"
         yield KeyFigure("generator busy", share_text(busiest), note, status=status)
     if result.headroom is not None:
         headroom = result.headroom

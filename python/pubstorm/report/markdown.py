@@ -1,67 +1,77 @@
-"""A result as Markdown, with the same tables as on the terminal."""
+"""A report as Markdown."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from pubstorm.report.outcomes import mark
-from pubstorm.report.table import Table
-from pubstorm.report.tables import COMMAND, detail_tables, facts, tables
-from pubstorm.result import Result, Verdict
+from pubstorm.report.document import Document, Table, mark
+from pubstorm.result import Verdict
 
 
-def markdown(result: Result) -> str:
-    """The text of `report.md`."""
-    lines = [f"# {escaped(result.name)}", "", *_verdict(result.verdict)]
-    lines += ["## Run", "", *(_fact(name, value) for name, value in facts(result))]
-    for table in (*tables(result), *detail_tables(result)):
-        lines += ["", f"## {table.title}", "", *table_lines(table)]
-    return "\n".join(lines) + "\n"
+def markdown(document: Document) -> str:
+    """Returns the text of `report.md`."""
+    return "\n".join(_lines(document)) + "\n"
 
 
-def _fact(name: str, value: str) -> str:
-    return f"- **{name}**: {code_span(value) if name == COMMAND else escaped(value)}"
+def _lines(document: Document) -> Iterator[str]:
+    yield f"# {escaped(document.title)}"
+    if document.verdict is not None:
+        yield from _verdict(document.verdict)
+    status = "" if document.status is None else f"**{str(document.status).upper()}** "
+    for statement in document.statements:
+        yield from ("", f"{status}{escaped(statement)}")
+    if document.facts:
+        yield from ("", f"## {document.kind.capitalize()}", "")
+    for fact in document.facts:
+        value = code_span(fact.value) if fact.is_code else escaped(fact.value)
+        yield f"- **{escaped(fact.name)}**: {value}"
+    for table in (*document.tables, *document.details):
+        yield from ("", f"## {escaped(table.title)}", "", *_table(table))
+    for item in document.items:
+        if item.is_notable:
+            yield from ("", f"## {escaped(f'{item.number}: {item.name}: {item.outcome}')}", "")
+            yield from (f"- {escaped(fact)}" for fact in item.facts)
+    if commands := [item.command for item in document.items if item.command]:
+        yield from ("", "## Commands", "", "```sh", *commands, "```")
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
     if verdict.headline:
-        yield from (escaped(verdict.headline), "")
-    yield f"**{str(verdict.status).upper()}**, limited by {verdict.limited_by}"
-    yield ""
+        yield from ("", escaped(verdict.headline))
+    yield from ("", f"**{str(verdict.status).upper()}**, limited by {verdict.limited_by}")
+    if verdict.thresholds or verdict.evidence:
+        yield ""
     for threshold in verdict.thresholds:
         default = " (default)" if threshold.default else ""
         yield f"- {mark(threshold)} `{threshold.expression}`{default}: {threshold.text}"
     for fact in verdict.evidence:
         yield f"- {escaped(fact)}"
-    if verdict.thresholds or verdict.evidence:
-        yield ""
 
 
-def table_lines(table: Table) -> Iterator[str]:
-    """A table, line by line."""
+def _table(table: Table) -> Iterator[str]:
     yield _row(column.name for column in table.columns)
     yield _row("---:" if column.right else ":---" for column in table.columns)
-    for row in table.rows:
+    for row in table.texts:
         yield _row(map(escaped, row))
-    if table.note:
-        yield from ("", escaped(table.note))
+    if table.notes:
+        yield from ("", escaped(table.notes))
 
 
 def code_span(text: str) -> str:
-    """Text as code, which can be copied as it is."""
+    """Returns text as code, which can be copied."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     space = " " if text[:1] == "`" or text[-1:] == "`" else ""
     return f"{fence}{space}{text}{space}{fence}"
 
 
-def _row(cells: Iterator[str]) -> str:
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
 def escaped(text: str) -> str:
-    """Text in which no character has a meaning of its own."""
+    """Returns text in which no character has a meaning in Markdown."""
     for character in "\\|<*_`":
         text = text.replace(character, f"\\{character}")
     return text

@@ -1,5 +1,4 @@
-"""A page as one file that fetches nothing: templates, style, script and Plotly are all in it. It
-knows no run."""
+"""A report as an HTML page: one file with style, script and Plotly, which fetches nothing."""
 
 from __future__ import annotations
 
@@ -15,14 +14,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from pubstorm.report.document import Document, mark, word
 from pubstorm.report.plot import Plot
 
 LIBRARY_LEVEL = 4
 """Level of compression: half the time of level 9, and 4 % longer."""
 
 
-def page(template: str, **parts: Any) -> str:
-    """A template, filled in. Everything is escaped but what is Markup."""
+def page(
+    document: Document,
+    plots: Sequence[Plot] = (),
+    template: str = "experiment.html.j2",
+    **parts: Any,
+) -> str:
+    """Returns the text of `report.html`. `plots` and `parts` are those that only this template
+    knows. Everything is escaped except Markup."""
     environment = Environment(
         loader=PackageLoader("pubstorm.report"),
         autoescape=True,
@@ -30,12 +36,22 @@ def page(template: str, **parts: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(parts)
+    own = [plot for section in document.plots for plot in section.plots]
+    every = [*own, *(plot for item in document.items for plot in item.plots), *plots]
+    return environment.get_template(template).render(
+        title=document.title,
+        document=document,
+        mark=mark,
+        word=word,
+        figures=_figures(every),
+        library=library() if every else "",
+        **parts,
+    )
 
 
 def library() -> str:
-    """Plotly, compressed, as base64. The browser unpacks it, and the page has half the size. It is
-    made once: a second caller waits for the first."""
+    """Returns Plotly, compressed, as base64, which the browser unpacks: half the size of the page.
+    A second caller waits for the first."""
     with _packing:
         return _library()
 
@@ -49,13 +65,13 @@ def _library() -> str:
     return base64.b64encode(packed).decode("ascii")
 
 
-def figures(plots: Sequence[Plot]) -> Markup:
-    """The figures of plots by their key, as JSON for a script element."""
+def _figures(plots: Sequence[Plot]) -> Markup:
+    """Returns the figures of plots by key, as JSON for a script element."""
     return script_json({plot.key: {**plot.figure, "linked": plot.linked} for plot in plots})
 
 
 def script_json(value: object) -> Markup:
-    """JSON that no text in it can end early: a script element ends at `</`."""
+    """Returns JSON for a script element, which ends at `</`: no text in the JSON can end it."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.samples import Unit
+from pubstorm.result.samples import Unit
 
-Kind = Literal["population", "host", "agent", "bridge", "group", "watched"]
-"""Whose tracks a panel shows."""
+Kind = Literal["population", "deliveries", "host", "agent", "bridge", "group", "watched"]
+"""Kinds of subjects that have tracks in a panel."""
 
 
 @dataclass(frozen=True)
@@ -16,15 +16,15 @@ class Pick:
     """Tracks that a panel shows."""
 
     pattern: str
-    """What the metric must match as a whole."""
+    """Pattern of the whole metric name."""
     label: str
-    """What it is called; empty: its own name."""
+    """Name of the line; empty: the metric name."""
     counter: bool = False
-    """Whether it is a growing count, shown as its growth a second."""
+    """True for a growing count, shown as growth a second."""
     unit: Unit | None = None
-    """Its unit, where its name does not tell."""
+    """Unit, if the name does not end with it."""
     band: bool = False
-    """Whether the space down to the track before it is filled."""
+    """True if the area down to the previous line is filled."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Panel:
     title: str
     caption: str
     axis: str
-    """What the vertical axis counts, with its unit."""
+    """Title of the vertical axis, with its unit."""
     kind: Kind
-    """Whose tracks it shows."""
+    """Kind of the subjects whose tracks the panel shows."""
     picks: tuple[Pick, ...]
     log: bool = False
 
@@ -46,16 +46,28 @@ PANELS = (
     Panel(
         "load",
         "Load",
-        "Messages a second: due by the scenario, written by the clients, acknowledged by the "
-        "broker and received by subscribers. Where sent falls below due, the load was not offered "
-        "in full.",
+        "Messages a second: scheduled, written by the clients, acknowledged by the broker and "
+        "received by subscribers. If sent falls below scheduled, the load was not offered in full.",
         "messages per second",
         "population",
         (
             Pick("sent_per_s", "sent"),
-            Pick("due_per_s", "due"),
+            Pick("due_per_s", "scheduled"),
             Pick("acked_per_s", "acked"),
             Pick("received_per_s", "received"),
+        ),
+    ),
+    Panel(
+        "qos",
+        "Deliveries by QoS",
+        "Messages received a second by all populations together, for each QoS of delivery.",
+        "messages per second",
+        "deliveries",
+        (
+            Pick("qos_0_per_s", "QoS 0"),
+            Pick("qos_1_per_s", "QoS 1"),
+            Pick("qos_2_per_s", "QoS 2"),
+            Pick("qos_mixed_per_s", "several"),
         ),
     ),
     Panel(
@@ -70,8 +82,9 @@ PANELS = (
     Panel(
         "latency",
         "Latency",
-        "From the instant a message was due to its delivery, or to its acknowledgement where "
-        "nobody receives. The band reaches from the median to p99; the scale is logarithmic.",
+        "From the scheduled instant of a message to its delivery, or to its acknowledgement if "
+        "there are no receivers. The band reaches from the median to p99. The scale is "
+        "logarithmic.",
         "latency (ms, logarithmic)",
         "population",
         (
@@ -85,7 +98,7 @@ PANELS = (
         "behind",
         "Missing, skipped and waiting messages",
         "Missing: passed over in a stream and not filled so far. In flight: sent and not yet "
-        "acknowledged. Backlog: due and not yet sent. Skipped: due in that second and never sent.",
+        "acknowledged. Backlog: scheduled and not yet sent. Skipped: scheduled and never sent.",
         "messages",
         "population",
         (
@@ -99,22 +112,22 @@ PANELS = (
         "clients",
         "Clients",
         "Connected: accepted by the broker. Ready: connected, with every subscription answered. "
-        "Away: their life is over, and they may come back. Stalled: nothing came for a while, "
-        "though messages were due.",
+        "Away: their session lifetime is over. Stalled: they received nothing for a while, "
+        "though messages were scheduled.",
         "clients",
         "population",
         (
             Pick("connected", "connected"),
             Pick("ready", "ready"),
-            Pick("away", "away"),
+            Pick("offline", "offline"),
             Pick("stalled", "stalled"),
         ),
     ),
     Panel(
         "bridges",
         "Bridges up",
-        "Bridges that told the main broker that they are up. While nobody can hear them, because "
-        "the main broker is away, all count as down.",
+        "Bridges that reported to the main broker that they are up. All count as down while the "
+        "main broker is down.",
         "bridges",
         "bridge",
         (Pick("connected", "up"),),
@@ -150,6 +163,14 @@ PANELS = (
         (Pick("rss_bytes", "resident"), Pick("private_bytes", "private")),
     ),
     Panel(
+        "process-disk",
+        "Disk traffic of brokers and other watched processes",
+        "Bytes that they and their children read from disks and wrote to them.",
+        "traffic (MB/s)",
+        "watched",
+        (Pick("disk_read_bytes_per_s", "read"), Pick("disk_written_bytes_per_s", "written")),
+    ),
+    Panel(
         "host-cpu",
         "CPU of the host",
         "100 % is all cores of this machine, with everything that runs on it.",
@@ -178,6 +199,14 @@ PANELS = (
         "traffic (MB/s)",
         "host",
         (Pick("net_sent_bytes_per_s", "sent"), Pick("net_received_bytes_per_s", "received")),
+    ),
+    Panel(
+        "host-disk",
+        "Disk traffic of the host",
+        "Bytes read from all disks and written to them.",
+        "traffic (MB/s)",
+        "host",
+        (Pick("disk_read_bytes_per_s", "read"), Pick("disk_written_bytes_per_s", "written")),
     ),
     Panel(
         "host-tcp",
@@ -248,8 +277,8 @@ PANELS = (
     ),
     Panel(
         "agent-load",
-        "Load of the generator's engines",
-        "Busy: time in which the loop was at work. 100 % CPU is one core, and each engine has one "
+        "Load of the agents",
+        "Busy: time in which the loop was at work. 100 % CPU is one core, and each agent has one "
         "loop: near 100 % the generator sets the limit, not the broker. No processor: other "
         "programs had them, though the loop could run.",
         "share (% of one core)",
@@ -258,17 +287,16 @@ PANELS = (
     ),
     Panel(
         "agent-late",
-        "Lateness of the generator's engines",
-        "How late messages were written that nothing but the engine held up: the 99th percentile "
-        "of each interval.",
+        "Lateness of the agents",
+        "Lateness of messages that only the agent held up: the 99th percentile of each interval.",
         "lateness p99 (ms)",
         "agent",
         (Pick("lateness_p99_us", "late p99"),),
     ),
     Panel(
         "agent-clock",
-        "Clocks of the generator's engines",
-        "How far the time of an engine on another host was off at most: half of what exchanges "
+        "Clocks of the agents",
+        "Largest error of an agent's time on another host: half of what exchanges "
         "with the reference clock left open.",
         "off by at most (ms)",
         "agent",

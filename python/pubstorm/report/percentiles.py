@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pubstorm.histogram import Histogram, bucket_upper_ns
+from pubstorm.contract.histogram import Histogram, bucket_upper_ns
 from pubstorm.report.plot import (
     DASHES,
     GRID,
@@ -32,7 +32,10 @@ def percentile_plot(result: Result) -> Plot | None:
     found = [
         (number, f"{name}, from {since}", histogram, dash)
         for number, (name, pair) in enumerate(_pairs(result))
-        for since, histogram, dash in (("due", pair.intended, SOLID), ("sent", pair.actual, DOT))
+        for since, histogram, dash in (
+            ("scheduled", pair.intended, SOLID),
+            ("sent", pair.actual, DOT),
+        )
         if histogram.count
     ]
     if not found:
@@ -48,7 +51,7 @@ def percentile_plot(result: Result) -> Plot | None:
         title="Latency by percentile",
         caption="At 99 %, the height of a curve is the time that 99 of 100 messages did not "
         "exceed. Further right are the rare slow ones, up to the slowest of all. Solid: from the "
-        "instant a message was due. Dotted: from the instant it was sent, which hides the "
+        "scheduled instant. Dotted: from the instant it was sent, which hides the "
         "sender's wait.",
         figure=figure(curves, _axis(furthest), value_axis("latency (ms, logarithmic)", log=True)),
     )

@@ -1,5 +1,5 @@
-"""A plot as Plotly's JSON, and what all plots share: colours that can be read on light and dark
-ground, thinned tracks, escaped names, the time axis. It knows no metric."""
+"""Parts of all plots, as Plotly's JSON: colours for light and dark ground, thinned lines, escaped
+names, the time axis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pubstorm.quantity import THIN_SPACE
+from pubstorm.quantities import THIN_SPACE
 
 PALETTE = (
     "#2f83c9",
@@ -52,14 +52,14 @@ class Plot:
     """One plot with the words around it."""
 
     key: str
-    """Its name in the page, unique."""
+    """Unique name in the page."""
     title: str
     caption: str
-    """What it shows and how to read it."""
+    """Text below the title."""
     figure: dict[str, Any]
     """`data` and `layout` of Plotly."""
     linked: bool = False
-    """Whether its horizontal axis is moved together with those of the other linked plots."""
+    """True if the time axis moves together with those of other linked plots."""
     is_flat: bool = False
     """Returns True if all values are zero."""
 

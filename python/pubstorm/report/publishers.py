@@ -1,21 +1,14 @@
-"""The tables of the publishers under test and of their subscribers, and what each subscriber
-received over time. It knows no format."""
+"""The tables of the publishers under test and of their subscribers, and the rate of each subscriber
+over time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pubstorm.quantity import (
-    NOTHING,
-    bytes_text,
-    count_text,
-    duration_text,
-    rate_text,
-    share_text,
-)
-from pubstorm.report.table import Column, Table
+from pubstorm.quantities import rate_text
+from pubstorm.report.document import Table, Value, columns
 from pubstorm.result import PopulationResult, PublisherResult, Result, Watched
-from pubstorm.samples import Track, Tracks
+from pubstorm.result.samples import Track, Tracks
 
 PUBLISHERS_NOTE = (
     "HWM is the high-water mark, in messages for each subscriber. Sent is what was given to the "
@@ -25,35 +18,37 @@ PUBLISHERS_NOTE = (
 
 
 def publishers(result: Result) -> Table:
-    """Each publisher, what it sent and what it needed for it."""
+    """Returns the publishers: messages sent, and the CPU and memory that they took."""
     rows = [_publisher_cells(result, publisher) for publisher in result.publishers]
-    texts = tuple(Column(name, right=False) for name in ("publisher", "what", "at"))
-    names = (
-        "HWM",
-        "burst",
-        "sent",
-        "sent/s",
-        "skipped",
-        "late p99",
-        "CPU",
-        "thread",
-        "mem max",
+    heads = (
+        *columns("word", "publisher", "what", "at"),
+        *columns("count", "HWM", "burst", "sent"),
+        *columns("rate", "sent/s"),
+        *columns("count", "skipped"),
+        *columns("us", "late p99"),
+        *columns("share", "CPU", "thread"),
+        *columns("bytes", "mem max"),
     )
-    table = Table("Publishers", (*texts, *map(Column, names)), tuple(rows), PUBLISHERS_NOTE)
-    return table.without_empty_columns()
+    return Table("Publishers", heads, rows, PUBLISHERS_NOTE).without_empty()
 
 
 def subscribers(result: Result) -> Table:
-    """What each population of ZeroMQ's subscribers was owed and received, its shares each by
-    themselves after the whole."""
+    """Returns expected and received deliveries of each population of ZeroMQ subscribers. The shares
+    of a population follow their sum."""
     rows = [
         _subscriber_cells(name, population, of_shares=name in result.wholes)
         for name, population in _ordered(result).items()
         if _subscribes(population)
     ]
-    names = ("clients", "ready max", "each received/s", "received/s", "lost", "network", "reads")
-    columns = (Column("subscribers", right=False), *map(Column, names))
-    return Table("Subscribers", columns, tuple(rows)).without_empty_columns()
+    heads = (
+        *columns("word", "subscribers"),
+        *columns("count", "clients", "ready max"),
+        *columns("rate", "each received/s", "received/s"),
+        *columns("share", "lost"),
+        *columns("bytes_per_s", "network"),
+        *columns("rate", "reads"),
+    )
+    return Table("Subscribers", heads, rows).without_empty()
 
 
 def with_each(result: Result, tracks: Tracks) -> Tracks:
@@ -79,7 +74,7 @@ def _whole(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _publisher_cells(result: Result, publisher: PublisherResult) -> tuple[str, ...]:
+def _publisher_cells(result: Result, publisher: PublisherResult) -> tuple[Value, ...]:
     population = result.populations[publisher.population]
     part = publisher.sent_total / population.sent_total if population.sent_total else 0.0
     late = publisher.lateness_us
@@ -89,20 +84,20 @@ def _publisher_cells(result: Result, publisher: PublisherResult) -> tuple[str, .
         publisher.name,
         publisher.library or publisher.kind,
         publisher.address,
-        count_text(mark) if mark else "no limit",
-        count_text(publisher.burst) if publisher.burst > 1 else NOTHING,
-        count_text(publisher.sent_total),
-        rate_text(population.rates.sent_per_s * part),
-        count_text(publisher.skipped_total),
-        duration_text(late.p99) if late.count else NOTHING,
+        mark or "no limit",
+        publisher.burst if publisher.burst > 1 else None,
+        publisher.sent_total,
+        population.rates.sent_per_s * part,
+        publisher.skipped_total,
+        late.p99 if late.count else None,
         _share(found.get("cpu")),
         _share(found.get("thread_cpu_max")),
-        bytes_text(found["rss_bytes"].whole.max) if "rss_bytes" in found else NOTHING,
+        found["rss_bytes"].whole.max if "rss_bytes" in found else None,
     )
 
 
-def _share(watched: Watched | None) -> str:
-    return share_text(watched.load.mean) if watched and watched.load.count else NOTHING
+def _share(watched: Watched | None) -> float | None:
+    return watched.load.mean if watched and watched.load.count else None
 
 
 def _subscribes(population: PopulationResult) -> bool:
@@ -112,19 +107,19 @@ def _subscribes(population: PopulationResult) -> bool:
 
 def _subscriber_cells(
     name: str, population: PopulationResult, *, of_shares: bool
-) -> tuple[str, ...]:
-    received_per_s, owed = population.rates.received_per_s, population.expected_total
+) -> tuple[Value, ...]:
+    received_per_s, expected = population.rates.received_per_s, population.expected_total
     each = received_per_s / population.ready_max if population.ready_max else 0.0
     reads = None if of_shares else population.read_rate_per_s
     return (
         name,
-        count_text(population.clients),
-        count_text(population.ready_max),
-        rate_text(each),
-        rate_text(received_per_s),
-        share_text(round(population.lost_total / owed, 5)) if owed else NOTHING,
-        f"{bytes_text(population.rates.bytes_received_per_s)}/s",
-        NOTHING if reads is None else f"{rate_text(reads)}/s at most",
+        population.clients,
+        population.ready_max,
+        each,
+        received_per_s,
+        round(population.lost_total / expected, 5) if expected else None,
+        population.rates.bytes_received_per_s,
+        None if reads is None else f"{rate_text(reads)}/s at most",
     )
 
 

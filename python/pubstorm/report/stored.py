@@ -1,5 +1,5 @@
-"""A stored run as the reports read it: the result, and beside it whatever else the folder still
-holds. What is missing or broken there is told in words. It renders nothing."""
+"""A stored run, series or search, with the files beside the result. Missing and broken files are
+problems in words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
 from pubstorm.result import Result, SearchResult, Series
-from pubstorm.samples import SAMPLES_FILE, Track, Tracks, read_samples
-from pubstorm.value import Value
+from pubstorm.result.samples import SAMPLES_FILE, Track, Tracks, read_samples
 
 RESULT_FILE = "result.json"
 SERIES_FILE = "series.json"
@@ -44,7 +44,7 @@ class StoredRun:
     path: Path
     """The run directory."""
     result: Result
-    """The judged result."""
+    """The result with its verdict."""
     tracks: Tracks
     """The samples; empty where there are none."""
     tracks_problem: str | None

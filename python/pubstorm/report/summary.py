@@ -1,21 +1,18 @@
-"""The tables of what a run comes to beside its populations: samplers, problems, memory by
-connections, balance, stalled subscribers, and what brokers needed stage by stage. It knows no
-format."""
+"""The tables of a run beside its populations: samplers, problems, memory by connections, balance,
+stalled subscribers, and CPU and memory of brokers by stage."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 
-from pubstorm.quantity import (
+from pubstorm.quantities import (
     NOTHING,
-    bytes_text,
     count_text,
-    duration_text,
     share_text,
     span_text,
 )
-from pubstorm.report.table import Column, Table
+from pubstorm.report.document import Table, Value, columns
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import (
     MemoryModel,
@@ -26,6 +23,7 @@ from pubstorm.result import (
     TargetResult,
     Watched,
 )
+from pubstorm.result.samples import is_host
 
 TARGETS_MAX = 8
 """Targets of a name that have a row each."""
@@ -36,27 +34,31 @@ STAGE_KINDS = {"connect": "ramp", "steady": "steady", "disconnect": "leaving"}
 
 
 def samplers(result: Result) -> Table:
-    """What became of everything that the clients did."""
+    """Returns the outcomes of all actions of the clients."""
     rows = [
         (
             sampler.name,
-            _time(sampler.mean_us),
-            _time(sampler.max_us),
-            _time(sampler.mean_from_send_us),
-            count_text(sampler.count),
-            NOTHING if sampler.of is None else count_text(sampler.of),
-            NOTHING if sampler.of is None else success_text(sampler.count, sampler.of),
+            sampler.mean_us,
+            sampler.max_us,
+            sampler.mean_from_send_us,
+            sampler.count,
+            sampler.of,
+            None if sampler.of is None else success_text(sampler.count, sampler.of),
         )
         for sampler in result.samplers
     ]
-    names = ("mean", "max", "mean from send", "succeeded", "of", "rate")
-    columns = (Column("sampler", right=False), *map(Column, names))
-    table = Table("Samplers", columns, tuple(rows), _samplers_note(result.samplers))
+    heads = (
+        *columns("word", "sampler"),
+        *columns("us", "mean", "max", "mean from send"),
+        *columns("count", "succeeded", "of"),
+        *columns("share", "rate"),
+    )
+    table = Table("Samplers", heads, rows, _samplers_note(result.samplers))
     return table.with_bounds([sampler.bound_us for sampler in result.samplers])
 
 
 def success_text(count: int, of: int) -> str:
-    """A share in percent that is 100 only where nothing is missing, and 0 only where all is."""
+    """Returns a share in percent: 100 only if nothing is missing, 0 only if everything is."""
     if not 0 < count < of:
         return share_text(count / of) if of else NOTHING
     percent = 100 * count / of
@@ -67,39 +69,39 @@ def success_text(count: int, of: int) -> str:
 
 
 def problems(result: Result) -> Table:
-    """What ended otherwise than hoped, by kind."""
+    """Returns the counted failures, by kind."""
     rows = [
         (
             problem.kind,
-            count_text(problem.count),
-            NOTHING if problem.of is None else count_text(problem.of),
+            problem.count,
+            problem.of,
             _counts({str(reason).replace("_", " "): n for reason, n in problem.reasons.items()}),
             _counts(problem.populations),
         )
         for problem in result.problems
     ]
-    texts = (Column("reasons", right=False), Column("populations", right=False))
-    columns = (Column("problem", right=False), Column("count"), Column("of"), *texts)
-    return Table("Problems", columns, tuple(rows)).without_empty_columns()
+    counts = columns("count", "count", "of")
+    heads = (*columns("word", "problem"), *counts, *columns("word", "reasons", "populations"))
+    return Table("Problems", heads, rows).without_empty()
 
 
 def memory(result: Result) -> Table:
-    """Memory by connections, where a line was fitted to any."""
+    """Returns memory by connections, for every subject with a fitted line."""
     return memory_table(result.memory, "readings")
 
 
 def memory_table(models: Sequence[MemoryModel], points: str) -> Table:
-    """Lines of memory over connections, fitted to some points."""
+    """Returns the lines of memory over connections."""
     rows = [_memory_cells(model) for model in models if model.problem is None]
-    names = ("base", "per connection", "a million need", "R²", points)
-    columns = (Column("memory of", right=False), *map(Column, names))
+    sizes = columns("bytes", "base", "per connection", "a million need")
+    heads = (*columns("word", "memory of"), *sizes, *columns("count", "R²", points))
     missing = [f"{m.subject}: {m.problem}." for m in models if m.problem is not None]
-    return Table("Memory by connections", columns, tuple(rows), " ".join(missing))
+    return Table("Memory by connections", heads, rows, " ".join(missing))
 
 
 def balance(result: Result) -> Table:
-    """The connections of each target; of many of one name the smallest and the largest."""
-    rows: list[tuple[str, ...]] = []
+    """Returns the connections of each target; of many of one name the smallest and the largest."""
+    rows: list[tuple[Value, ...]] = []
     for group, targets in target_groups(result).items():
         ordered = sorted(targets, key=lambda target: target.connected_max)
         if len(targets) <= TARGETS_MAX:
@@ -108,13 +110,19 @@ def balance(result: Result) -> Table:
         for word, target in (("smallest", ordered[0]), ("largest", ordered[-1])):
             label = f"{word} of {count_text(len(targets))} {group}: {target.name}"
             rows.append(_target_cells(result, target, label))
-    names = ("connected max", "share", "by plan", "accepted", "failed", "CPU", "memory")
-    columns = (Column("target", right=False), *map(Column, names))
-    return Table("Balance of the targets", columns, tuple(rows)).without_empty_columns()
+    heads = (
+        *columns("word", "target"),
+        *columns("count", "connected max"),
+        *columns("share", "share", "by plan"),
+        *columns("count", "accepted", "failed"),
+        *columns("share", "CPU"),
+        *columns("bytes", "memory"),
+    )
+    return Table("Balance of the targets", heads, rows).without_empty()
 
 
 def balance_text(result: Result) -> str:
-    """The balance in a line: `node-0 50.1 %, node-1 49.9 %`."""
+    """Returns the balance in one line: `node-0 50.1 %, node-1 49.9 %`."""
     parts: list[str] = []
     for group, targets in target_groups(result).items():
         if len(targets) <= TARGETS_MAX:
@@ -127,7 +135,7 @@ def balance_text(result: Result) -> str:
 
 
 def target_groups(result: Result) -> dict[str, list[TargetResult]]:
-    """The targets that the connections were shared out over, by name."""
+    """Returns the targets that share connections, by name."""
     groups: dict[str, list[TargetResult]] = {}
     for target in result.balance:
         groups.setdefault(target.group, []).append(target)
@@ -135,7 +143,7 @@ def target_groups(result: Result) -> dict[str, list[TargetResult]]:
 
 
 def stalls(result: Result) -> Table:
-    """The first subscribers that got nothing though messages were due to them."""
+    """Returns the first subscribers that received nothing though messages were scheduled."""
     every = every_stall(result)
     total = sum(population.stalled_total for population in result.populations.values())
     rows = every.rows[:STALLS_SHOWN]
@@ -145,29 +153,31 @@ def stalls(result: Result) -> Table:
 
 
 def every_stall(result: Result) -> Table:
-    """All that were kept, where these are more."""
+    """Returns all stalls that the result keeps."""
     rows = [
         (
             f"{stall.population} {stall.number}",
-            stall.stage or NOTHING,
+            stall.stage or None,
             f"from {span_text(stall.since_s)} {_until(stall)}",
-            count_text(stall.due),
+            stall.due,
         )
         for stall in result.stalls
     ]
-    texts = (Column(name, right=False) for name in ("subscriber", "stage", "got nothing"))
-    return Table("Every stall", (*texts, Column("messages due")), tuple(rows))
+    words = columns("word", "subscriber", "stage", "got nothing")
+    return Table("Every stall", (*words, *columns("count", "messages scheduled")), rows)
 
 
 def by_stage(result: Result) -> Table:
-    """What brokers and services needed while clients connected, under load, and while they left;
-    only where that says more than the load alone."""
+    """Returns CPU and memory of brokers and services while clients connected, under load, and while
+    clients left. Empty if there was only load."""
     agents = {f"agent-{agent.agent}" for agent in result.fleet.agents}
     bridges = {each.name for each in result.bridges}
-    others = agents | bridges | {"host", *result.populations}
+    others = agents | bridges | set(result.populations)
     found: dict[str, dict[str, Watched]] = {}
     for each in result.monitors:
-        if each.source not in others and each.metric in {"cpu", "rss_bytes"}:
+        if each.source in others or is_host(each.source):
+            continue
+        if each.metric in {"cpu", "rss_bytes"}:
             found.setdefault(each.source, {})[each.metric] = each
     cells = {
         source: {
@@ -187,24 +197,27 @@ def by_stage(result: Result) -> Table:
     rows = [
         (
             source,
-            *(_cpu_cell(each.get(("cpu", kind))) for kind in kinds),
-            *(_memory_cell(each.get(("rss_bytes", kind))) for kind in kinds),
+            *(_mean(each.get(("cpu", kind))) for kind in kinds),
+            *(_largest(each.get(("rss_bytes", kind))) for kind in kinds),
         )
         for source, each in cells.items()
     ]
-    names = [f"{what} {STAGE_KINDS[kind]}" for what in ("CPU", "mem") for kind in kinds]
+    names = [STAGE_KINDS[kind] for kind in kinds]
+    heads = (
+        *columns("word", "process"),
+        *columns("share", *(f"CPU {name}" for name in names)),
+        *columns("bytes", *(f"mem {name}" for name in names)),
+    )
     several = sum(stage.kind == "publish" for stage in result.stages) > 1
     note = (
         f"Ramp: connect stages; steady: {'the last publish stage' if several else 'under load'}; "
         "leaving: disconnect stages. CPU is a mean, memory the largest."
     )
-    columns = (Column("process", right=False), *map(Column, names))
-    table = Table("Brokers and services by stage", columns, tuple(rows), note)
-    return table.without_empty_columns()
+    return Table("Brokers and services by stage", heads, rows, note).without_empty()
 
 
 def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
-    """CPU of the busiest broker while clients left, and under load; None: nobody read it."""
+    """Returns CPU of the busiest broker while clients left, and under load; None if unknown."""
     sources = broker_sources(result)
     found = [
         (_of_kind(result, each, "disconnect"), _of_kind(result, each, "steady"))
@@ -216,8 +229,8 @@ def disconnect_cpu(result: Result) -> tuple[Statistics, Statistics] | None:
 
 
 def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
-    """The readings of all stages of a kind together; steady is the last of several that publish,
-    since clients may still come in those before."""
+    """Returns the readings of all stages of a kind. Of several publish stages the last is steady,
+    since clients may still connect in earlier ones."""
     if kind == "steady":
         loaded = [stage.name for stage in result.stages if stage.kind == "publish"]
         last = watched.spans.get(loaded[-1], Statistics()) if loaded[1:] else Statistics()
@@ -238,52 +251,48 @@ def _of_kind(result: Result, watched: Watched, kind: str) -> Statistics:
 
 
 def _samplers_note(found: Iterable[Sampler]) -> str:
-    """What the dashes mean."""
+    """Explains the dashes."""
     notes = []
     if any(each.kind == "pub" and each.qos == (0,) for each in found):
         notes.append("Messages of QoS 0 get no answer, and so have no response time.")
     if any(each.of is None for each in found):
-        notes.append("What is due to clients that come and go is not counted.")
+        notes.append("Expected deliveries of clients that connect and leave are not counted.")
+    if any(each.is_partial for each in found):
+        notes.append(
+            "Deliveries are counted in the stages in which no receiver connects or leaves."
+        )
     return " ".join(notes)
 
 
-def _memory_cells(model: MemoryModel) -> tuple[str, ...]:
+def _memory_cells(model: MemoryModel) -> tuple[Value, ...]:
     million = model.bytes_of_million
     if model.base_bytes is None or model.bytes_per_connection is None or million is None:
-        return (model.subject, *(NOTHING,) * 4, count_text(model.points))
-    return (
-        model.subject,
-        bytes_text(model.base_bytes),
-        bytes_text(model.bytes_per_connection),
-        bytes_text(million),
-        f"{model.r_squared:.3f}",
-        count_text(model.points),
-    )
+        return (model.subject, *(None,) * 4, model.points)
+    sizes = (model.base_bytes, model.bytes_per_connection, million)
+    return (model.subject, *sizes, f"{model.r_squared:.3f}", model.points)
 
 
-def _target_cells(result: Result, target: TargetResult, label: str) -> tuple[str, ...]:
-    watched = {each.metric: each for each in result.monitors if each.source == target.name}
-    cpu, size = (watched.get(metric) for metric in ("cpu", "rss_bytes"))
+def _target_cells(result: Result, target: TargetResult, label: str) -> tuple[Value, ...]:
+    watched = {each.metric: each.load for each in result.monitors if each.source == target.name}
+    cpu, size = watched.get("cpu"), watched.get("rss_bytes")
     return (
         label,
-        count_text(target.connected_max),
-        share_text(round(target.share, 4)),
-        share_text(round(target.planned_share, 4)),
-        count_text(target.connected_total),
-        count_text(target.connect_failed_total),
-        share_text(cpu.load.mean) if cpu and cpu.load.count else NOTHING,
-        bytes_text(size.load.mean) if size and size.load.count else NOTHING,
+        target.connected_max,
+        round(target.share, 4),
+        round(target.planned_share, 4),
+        target.connected_total,
+        target.connect_failed_total,
+        cpu.mean if cpu and cpu.count else None,
+        size.mean if size and size.count else None,
     )
 
 
-def _cpu_cell(part: Statistics | None) -> str:
-    if part is None or not part.count:
-        return NOTHING
-    return share_text(round(part.mean, 4))
+def _mean(part: Statistics | None) -> float | None:
+    return round(part.mean, 4) if part is not None and part.count else None
 
 
-def _memory_cell(part: Statistics | None) -> str:
-    return bytes_text(part.max) if part is not None and part.count else NOTHING
+def _largest(part: Statistics | None) -> float | None:
+    return part.max if part is not None and part.count else None
 
 
 def _until(stall: StalledSubscriber) -> str:
@@ -292,9 +301,5 @@ def _until(stall: StalledSubscriber) -> str:
     return "on" if stall.lasted else "for a while"
 
 
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count_text(n)} {name}" for name, n in counts.items()) or NOTHING
-
-
-def _time(duration_us: float | None) -> str:
-    return NOTHING if duration_us is None else duration_text(duration_us)
+def _counts(counts: dict[str, int]) -> str | None:
+    return ", ".join(f"{count_text(n)} {name}" for name, n in counts.items()) or None

@@ -1,21 +1,20 @@
-"""The tables of a report, built from a stored result: titles, columns and cells as text. Terminal
-and Markdown show the same ones. It knows no format."""
+"""The tables and facts of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from pubstorm.quantity import (
+from pubstorm.quantities import (
     NOTHING,
     bytes_text,
     count_text,
     counted,
     duration_text,
-    rate_text,
     share_text,
     span_text,
 )
 from pubstorm.report.brokers import bridges, brokers
+from pubstorm.report.document import Fact, Table, Value, columns
 from pubstorm.report.faults import fault_ledger, faults
 from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.summary import (
@@ -29,35 +28,45 @@ from pubstorm.report.summary import (
     samplers,
     stalls,
 )
-from pubstorm.report.table import Column, Table
 from pubstorm.report.watched import (
     ENGINES_MAX,
     broker_counters,
+    cpu_by_span,
     every_track,
     monitor_problems,
     observers,
     processes,
-    residue,
+    stale_state,
     symbols,
 )
 from pubstorm.result import (
     AgentResult,
-    FlowResult,
     Latency,
     LatencyPair,
     Phase,
-    PhaseStatus,
     PopulationResult,
     Result,
-    StageResult,
 )
 
 TARGETS_MAX = 4
 """Targets that are named one by one."""
 HERE = "this host"
-"""What a host without an address is called."""
-COMMAND = "command"
-"""Name of the command line among the facts of a run."""
+"""Name of a host without an address."""
+IN_FLIGHT, NEGATIVE = "in flight", "negative"
+"""Columns that a table has only if a cell is not empty."""
+TOTALS_OF_AGENTS = {
+    "clients": "clients",
+    "failed connects": "connect_failed_total",
+    "sent": "sent_total",
+    "acked": "acked_total",
+    "given up": "abandoned_total",
+    "skipped": "skipped_total",
+    "expected": "expected_total",
+    "received": "received_total",
+}
+"""Columns that add up over agents, with their counters."""
+TROUBLE_OF_AGENTS = ("failed connects", "given up", "skipped")
+"""Columns among them that a table has only if a cell is not zero."""
 OWN_COLUMNS_MAX = 8
 """Columns that a table of the scenario's own may have beside each other."""
 
@@ -88,72 +97,80 @@ def tables(result: Result) -> list[Table]:
         broker_counters(result),
         observers(result),
         monitor_problems(result),
-        residue(result),
+        stale_state(result),
         symbols(result),
         agents(result),
-        losses(result),
+        failures(result),
         events(result),
     ]
     return [table for table in built if table.rows]
 
 
 def own_table(result: Result) -> Table:
-    """The table that the scenario asks for: one row, or a row for each figure where that would be
-    too wide."""
-    title = "The scenario's own table"
-    found = {heading: cell.text for heading, cell in result.table.items()}
+    """Returns the scenario's own table: one row, or a row for each figure of many."""
+    title, found = "The scenario's own table", result.table
     if len(found) > OWN_COLUMNS_MAX:
-        return Table(title, (Column("figure", right=False), Column("found")), tuple(found.items()))
-    return Table(title, tuple(map(Column, found)), (tuple(found.values()),) * bool(found))
+        return Table(
+            title, (*columns("word", "figure"), *columns("count", "found")), list(found.items())
+        )
+    return Table(title, columns("count", *found), [tuple(found.values())] * bool(found))
 
 
 def connections(result: Result) -> Table:
-    """Who was connected."""
+    """Returns connections and connect times of each population."""
     rows = [
         (
             name,
-            count_text(p.clients),
-            count_text(p.connected_max),
-            count_text(p.connect_failed_total),
-            count_text(p.disconnected_total),
-            _time(p.connect_time_us.p50, p.connect_time_us.count),
-            _time(p.connect_time_us.p99, p.connect_time_us.count),
-            _time(p.connect_time_us.max, p.connect_time_us.count),
+            p.clients,
+            p.connected_max,
+            p.connect_failed_total,
+            p.disconnected_total,
+            *_times(p.connect_time_us, "p50", "p99", "max"),
         )
         for name, p in result.populations.items()
     ]
-    names = ("clients", "connected max", "connect failed", "disconnected", "p50", "p99", "max")
-    return _table("Connections", "population", names, rows)
+    heads = (
+        *columns("word", "population"),
+        *columns("count", "clients", "connected max", "connect failed", "disconnected"),
+        *columns("us", "p50", "p99", "max"),
+    )
+    return Table("Connections", heads, rows)
 
 
 def deliveries(result: Result) -> Table:
-    """The ledger of each population. Deliveries in flight have a column only where an early end
-    of the run left any."""
+    """Returns the ledger of each population. Deliveries in flight have a column only if the run
+    ended early."""
     with_in_flight = any(p.to_come_total for p in result.populations.values())
     rows = [
         (
             name,
-            count_text(p.sent_total),
-            _of_senders(p, p.acked_total),
-            _of_receivers(p, p.received_total),
-            _of_receivers(p, p.lost_total),
-            *((_of_receivers(p, p.to_come_total),) if with_in_flight else ()),
-            _of_receivers(p, p.duplicate_total),
-            _of_receivers(p, p.reordered_total),
-            rate_text(p.rates.sent_per_s) if p.sent_total else NOTHING,
-            rate_text(p.rates.received_per_s) if p.received_total else NOTHING,
+            p.sent_total,
+            p.acked_total if p.sent_total and p.acknowledged else None,
+            *_of_receivers(
+                p,
+                p.received_total,
+                p.lost_total,
+                p.to_come_total if with_in_flight else None,
+                p.duplicate_total,
+                p.reordered_total,
+            ),
+            p.rates.sent_per_s if p.sent_total else None,
+            p.rates.received_per_s if p.received_total else None,
         )
         for name, p in result.populations.items()
     ]
-    in_flight = ("in flight",) if with_in_flight else ()
-    rates = ("sent/s", "received/s")
-    names = ("sent", "acked", "received", "lost", *in_flight, "dup", "reordered", *rates)
-    return _table("Messages", "population", names, rows)
+    names = ("sent", "acked", "received", "lost", IN_FLIGHT, "dup", "reordered")
+    heads = (
+        *columns("word", "population"),
+        *columns("count", *names),
+        *columns("rate", "sent/s", "received/s"),
+    )
+    return Table("Messages", heads, rows).without_empty(IN_FLIGHT)
 
 
 def latencies(result: Result) -> Table:
-    """Both latencies of each population: of what it received, and of what was acknowledged.
-    Negative ones have a column only where there are any."""
+    """Returns the latencies of each population: of deliveries and of acknowledgements. Negative
+    latencies have a column only if there are any."""
     pairs = [
         (name, what, pair)
         for name, p in result.populations.items()
@@ -161,101 +178,196 @@ def latencies(result: Result) -> Table:
         if pair.intended.count or _negative(pair)
     ]
     with_negative = any(_negative(pair) for _, _, pair in pairs)
-    rows = [(name, what, *_latency_cells(pair, with_negative)) for name, what, pair in pairs]
-    columns = (Column("population", right=False), Column("latency", right=False))
-    names = ("count", "p50", "p99", "p99.9", "max", "p99 from send", "negative")
-    shown = names if with_negative else names[:-1]
-    table = Table("Latency", columns + tuple(map(Column, shown)), tuple(rows))
+    rows = [
+        (
+            name,
+            what,
+            pair.intended.count,
+            *_times(pair.intended, "p50", "p99", "p999", "max"),
+            pair.actual.p99 if pair.intended.count else None,
+            _negative(pair) if with_negative else None,
+        )
+        for name, what, pair in pairs
+    ]
+    heads = (
+        *columns("word", "population", "latency"),
+        *columns("count", "count"),
+        *columns("us", "p50", "p99", "p99.9", "max", "p99 from send"),
+        *columns("count", NEGATIVE),
+    )
+    table = Table("Latency", heads, rows).without_empty(NEGATIVE)
     return table.with_bounds([pair.intended.bound_us for _, _, pair in pairs])
 
 
 def flows(result: Result) -> Table:
-    """The ledger by publisher and receiver, where that says more than the populations do."""
+    """Returns the ledger by publisher and receiver. Empty if there is only one flow."""
     several = result.flows if len(result.flows) > 1 else ()
     with_in_flight = any(flow.in_flight_total for flow in several)
-    in_flight = ("in flight",) if with_in_flight else ()
-    times = ("p50", "p99", "max")
-    names = ("expected", "received", "lost", *in_flight, "dup", "reordered", *times)
-    rows = [_flow_cells(flow, with_in_flight) for flow in several]
-    table = _table("Flows", "from → to", names, rows)
+    rows = [
+        (
+            f"{flow.source} → {flow.to}",
+            flow.expected_total,
+            flow.received_total,
+            flow.lost_total,
+            flow.in_flight_total if with_in_flight else None,
+            flow.duplicate_total,
+            flow.reordered_total,
+            *_times(flow.latency_us.intended, "p50", "p99", "max"),
+        )
+        for flow in several
+    ]
+    names = ("expected", "received", "lost", IN_FLIGHT, "dup", "reordered")
+    heads = (
+        *columns("word", "from → to"),
+        *columns("count", *names),
+        *columns("us", "p50", "p99", "max"),
+    )
+    table = Table("Flows", heads, rows).without_empty(IN_FLIGHT)
     return table.with_bounds([flow.latency_us.intended.bound_us for flow in several])
 
 
 def stages(result: Result) -> Table:
-    """The stages as they were played, with the clients that were connected after each."""
+    """Returns the stages in the order played, with the clients connected after each."""
     rows = [
         (
             stage.name,
             stage.kind,
-            span_text(stage.start_s),
-            span_text(stage.duration_s),
-            count_text(stage.connected),
-            _clients_per_s(stage),
-            span_text(stage.steady_s) if stage.steady_s else NOTHING,
-            rate_text(sum(p.sent_per_s for p in stage.populations.values())),
-            rate_text(sum(p.received_per_s for p in stage.populations.values())),
+            stage.start_s,
+            stage.duration_s,
+            stage.connected,
+            (stage.connects_per_s - stage.disconnects_per_s) or None,
+            stage.steady_s or None,
+            sum(p.sent_per_s for p in stage.populations.values()),
+            sum(p.received_per_s for p in stage.populations.values()),
         )
         for stage in result.stages
     ]
-    columns = (Column("stage", right=False), Column("kind", right=False))
-    names = ("start", "took", "connected", "clients/s", "steady", "sent/s", "received/s")
-    return Table("Stages", columns + tuple(map(Column, names)), tuple(rows))
+    heads = (
+        *columns("word", "stage", "kind"),
+        *columns("s", "start", "took"),
+        *columns("count", "connected"),
+        *columns("signed rate", "clients/s"),
+        *columns("s", "steady"),
+        *columns("rate", "sent/s", "received/s"),
+    )
+    return Table("Stages", heads, rows)
 
 
 def phases(result: Result) -> Table:
-    """The phases of publish stages, each with its verdict. What the broker dropped has a column
-    only where it tells."""
-    with_dropped = any(phase.dropped_total is not None for phase in result.phases)
+    """Returns the phases of publish stages, each with its verdict and the mean CPU of brokers and
+    of the host. Messages that the broker dropped have a column only if the broker reports them."""
+    played = {phase.name for phase in result.phases}
+    processors = {name: by for name, by in cpu_by_span(result).items() if played & by.keys()}
     with_acks = any(population.acknowledged for population in result.populations.values())
-    rows = [_phase_cells(phase, with_acks, with_dropped) for phase in result.phases]
-    names = ["start", "clients", "due/s", "acked/s", "received/s", "queue/s", "p99"]
-    names += ["dropped"] if with_dropped else []
-    table = _table("Phases", "phase", names, rows)
-    table = Table(table.title, (*table.columns, Column("status", right=False)), table.rows)
+    rows = [
+        (
+            phase.name,
+            phase.start_s,
+            phase.clients,
+            phase.due_per_s,
+            phase.acked_per_s if with_acks else None,
+            phase.received_per_s or None,
+            phase.queue_growth_per_s,
+            *_times(phase.latency_us, "p99"),
+            phase.dropped_total,
+            *(by_span.get(phase.name) for by_span in processors.values()),
+            _phase_status(phase),
+        )
+        for phase in result.phases
+    ]
+    heads = (
+        *columns("word", "phase"),
+        *columns("s", "start"),
+        *columns("count", "clients"),
+        *columns("rate", "load/s", "acked/s", "received/s"),
+        *columns("signed rate", "queue/s"),
+        *columns("us", "p99"),
+        *columns("count", "dropped"),
+        *columns("share", *(f"{name} CPU" for name in processors)),
+        *columns("word", "status"),
+    )
+    table = Table("Phases", heads, rows, in_parts=True).without_empty("dropped")
     return table.with_bounds([phase.latency_us.bound_us for phase in result.phases])
 
 
 def agents(result: Result) -> Table:
-    """The generator itself. Many engines are one row for each way they ended: clients and CPU added
-    up, of the others the largest. Where they are on several hosts, it names these."""
+    """Returns the load generator. Many agents have a row for each ending: the sums of clients,
+    messages and CPU, and the largest of the rest. Agents on several hosts have a column of
+    hosts."""
     many = len(result.fleet.agents) > ENGINES_MAX
-    hosts = any(agent.host for agent in result.fleet.agents)
     groups: dict[str, list[AgentResult]] = {}
     for agent in result.fleet.agents:
         groups.setdefault(agent.ending if many else str(agent.agent), []).append(agent)
+    names = [counted(len(group), "agent") if many else name for name, group in groups.items()]
+    return _agents("Agents", dict(zip(names, groups.values(), strict=True)))
+
+
+def every_agent(result: Result) -> Table | None:
+    """Returns a row for each agent; None if the table of agents has them."""
+    agents = result.fleet.agents
+    if len(agents) <= ENGINES_MAX:
+        return None
+    return _agents("Every agent", {str(agent.agent): [agent] for agent in agents})
+
+
+def _agents(title: str, groups: Mapping[str, Sequence[AgentResult]]) -> Table:
+    hosts = any(agent.host for group in groups.values() for agent in group)
     rows = [
         (
-            counted(len(group), "engine") if many else name,
-            *([_hosts_text(group)] if hosts else []),
-            count_text(sum(agent.clients for agent in group)),
-            share_text(max(agent.busy_share for agent in group)),
+            name,
+            _hosts_text(group) if hosts else None,
+            *_totals(group),
+            max(agent.busy_share for agent in group),
             f"{sum(agent.cpu_s for agent in group):.1f} s",
-            bytes_text(max(agent.rss_max_bytes for agent in group)),
+            max(agent.rss_max_bytes for agent in group),
             group[0].ending,
         )
         for name, group in groups.items()
     ]
-    texts = [Column("agent", right=False), *([Column("host", right=False)] if hosts else [])]
-    figures = map(Column, ("clients", "busy", "CPU", "memory max"))
-    return Table("Engines", (*texts, *figures, Column("ending", right=False)), tuple(rows))
+    heads = (
+        *columns("word", "agent", "host"),
+        *columns("count", *TOTALS_OF_AGENTS),
+        *columns("share", "busy"),
+        *columns("s", "CPU"),
+        *columns("bytes", "memory max"),
+        *columns("word", "ending"),
+    )
+    note = (
+        "Expected are deliveries of the messages that the agent's clients sent, received are "
+        "deliveries to them: loss shows only in the sums over all agents."
+    )
+    shown = note if len(groups) > 1 and len(rows) else ""
+    return Table(title, heads, rows, shown).without_empty("host", *TROUBLE_OF_AGENTS)
 
 
-def losses(result: Result) -> Table:
-    """Engines that were lost while the run went on."""
+def _totals(agents: Sequence[AgentResult]) -> Iterator[int | None]:
+    """Yields the sums of some agents; no zeros of what should not happen."""
+    for name, total in TOTALS_OF_AGENTS.items():
+        count = sum(getattr(agent, total) for agent in agents)
+        yield None if name in TROUBLE_OF_AGENTS and not count else count
+
+
+def failures(result: Result) -> Table:
+    """Returns the agents that failed while the run continued."""
     rows = [
         (
-            str(loss.agent),
-            span_text(loss.at_s),
-            count_text(loss.clients),
-            NOTHING if loss.back_after_s is None else duration_text(1e6 * loss.back_after_s),
-            NOTHING if loss.replaced_on is None else loss.replaced_on or HERE,
-            loss.text,
+            str(each.agent),
+            each.at_s,
+            each.clients,
+            None if each.rejoined_after_s is None else 1e6 * each.rejoined_after_s,
+            None if each.replaced_on is None else each.replaced_on or HERE,
+            each.text,
         )
-        for loss in result.fleet.losses
+        for each in result.fleet.failures
     ]
-    figures = map(Column, ("at", "clients", "back after"))
-    texts = (Column("on", right=False), Column("what", right=False))
-    return Table("Lost engines", (Column("agent", right=False), *figures, *texts), tuple(rows))
+    heads = (
+        *columns("word", "agent"),
+        *columns("s", "at"),
+        *columns("count", "clients"),
+        *columns("us", "rejoin after"),
+        *columns("word", "on", "what"),
+    )
+    return Table("Agent failures", heads, rows)
 
 
 def _hosts_text(agents: Sequence[AgentResult]) -> str:
@@ -265,50 +377,53 @@ def _hosts_text(agents: Sequence[AgentResult]) -> str:
 
 
 def clocks(result: Result) -> Table:
-    """How well the engines on other hosts knew the reference clock; of many the least sure."""
-    told = [(agent, agent.clock) for agent in result.fleet.agents if agent.clock is not None]
-    worst = sorted(told, key=lambda each: -each[1].bound_us)[:ENGINES_MAX]
-    shown = [each for each in told if each in worst]
+    """Returns the error of the agents' clocks on other hosts; of many agents the largest errors."""
+    agents = [(str(a.agent), a.host, a.clock) for a in result.fleet.agents]
+    agents += [(p.name, p.host, p.clock) for p in result.publishers]
+    known = [(name, host, clock) for name, host, clock in agents if clock is not None]
+    worst = sorted(known, key=lambda each: -each[2].bound_us)[:ENGINES_MAX]
+    shown = [each for each in known if each in worst]
     rows = [
         (
-            str(agent.agent),
-            agent.host or NOTHING,
-            duration_text(clock.offset_us),
+            name,
+            host or None,
+            clock.offset_us,
             f"{clock.drift_ppm:+.3f} ppm",
-            duration_text(clock.round_trip_us),
+            clock.round_trip_us,
             f"± {duration_text(clock.bound_us)}",
-            count_text(clock.exchanges_total),
+            clock.exchanges_total,
         )
-        for agent, clock in shown
+        for name, host, clock in shown
     ]
-    columns = (Column("agent", right=False), Column("host", right=False))
-    names = ("offset", "drift", "round trip", "off by at most", "exchanges")
+    heads = (
+        *columns("word", "agent", "host"),
+        *columns("us", "offset", "drift", "round trip", "off by at most"),
+        *columns("count", "exchanges"),
+    )
     note = "Offset and drift are those of the reference clock against the clock of the host."
-    if len(told) > len(rows):
-        note = f"Shown are the {len(rows)} least sure of {count_text(len(told))}. {note}"
-    table = Table("Clocks", (*columns, *map(Column, names)), tuple(rows), note)
-    return table.without_empty_columns()
+    if len(known) > len(rows):
+        note = f"Shown are the {len(rows)} least sure of {count_text(len(known))}. {note}"
+    return Table("Clocks", heads, rows, note).without_empty()
 
 
 def events(result: Result) -> Table:
-    """What happened to the run, otherwise than its stages."""
-    rows = [(span_text(event.at_s), event.kind, event.text) for event in result.events]
-    columns = (Column("at"), Column("kind", right=False), Column("what", right=False))
-    return Table("Events", columns, tuple(rows))
+    """Returns the events of the run, except its stages."""
+    rows = [(event.at_s, event.kind, event.text) for event in result.events]
+    return Table("Events", (*columns("s", "at"), *columns("word", "kind", "what")), rows)
 
 
 def detail_tables(result: Result) -> list[Table]:
     """Tables for those who look closer, only where there is a row."""
     every = every_stall(result)
     more = every if len(every.rows) > STALLS_SHOWN else None
-    found = (clocks(result), more, every_track(result))
+    found = (every_agent(result), clocks(result), more, every_track(result))
     return [table for table in found if table is not None and table.rows]
 
 
-def environment(result: Result) -> list[tuple[str, str]]:
-    """Name and value of everything known about machine and programs."""
+def environment(result: Result) -> tuple[Fact, ...]:
+    """Returns what is known about machine and programs."""
     found = result.environment
-    return [
+    pairs = [
         ("host", found.host),
         ("processor", f"{found.cores} × {found.cpu_model}, {found.machine}"),
         ("memory", bytes_text(found.memory_bytes)),
@@ -322,45 +437,36 @@ def environment(result: Result) -> list[tuple[str, str]]:
         *(("publisher", f"{each.kind}, {each.library}") for each in result.publishers),
         *found.sysctls.items(),
     ]
+    return tuple(Fact(name, value) for name, value in pairs)
 
 
-def facts(result: Result) -> list[tuple[str, str]]:
-    """Name and value of what belongs to the whole run."""
-    headroom = result.headroom
-    used = (
-        ""
-        if headroom is None
-        else (
-            f"{share_text(round(headroom.rate, 2))} of the calibrated ceiling, "
-            f"{share_text(round(headroom.clients, 2))} of the calibrated clients"
-        )
-    )
-    environment, late = result.environment, result.fleet.lateness_us
+def facts(result: Result) -> tuple[Fact, ...]:
+    """Returns the facts about the whole run."""
+    return tuple(_facts(result))
+
+
+def _facts(result: Result) -> Iterator[Fact]:
+    headroom, environment, late = result.headroom, result.environment, result.fleet.lateness_us
     programs = [f"{b.kind} {b.version}".strip() for b in environment.brokers]
     programs += dict.fromkeys(each.library or each.kind for each in result.publishers)
-    return [
-        ("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else "")),
-        ("started", f"{result.started}, took {span_text(result.duration_s)}"),
-        *([("balance", shares)] if (shares := balance_text(result)) else []),
-        *([(COMMAND, result.command)] if result.command else []),
-        *([] if result.publishers and not late.count else [("engine late", _late_text(late))]),
-        *([("engine load", used)] if used else []),
-        *([("clocks", _clocks_text(result))] if result.fleet.clock_bound_us else []),
-        (
-            "host",
-            f"{environment.cores} × {environment.cpu_model}, "
-            f"{bytes_text(environment.memory_bytes)}, {environment.kernel}",
-        ),
-    ]
-
-
-def _late_text(late: Latency) -> str:
-    return f"p50 {_time(late.p50, late.count)}, p99 {_time(late.p99, late.count)}"
-
-
-def _clocks_text(result: Result) -> str:
-    bound = duration_text(result.fleet.clock_bound_us)
-    return f"delivery times between hosts are off by {bound} at most"
+    yield Fact("targets", _targets(result) + (f" ({', '.join(programs)})" if programs else ""))
+    yield Fact("started", f"{result.started}, took {span_text(result.duration_s)}")
+    if shares := balance_text(result):
+        yield Fact("balance", shares)
+    if result.command:
+        yield Fact("command", result.command, is_code=True)
+    if late.count or not result.publishers:
+        yield Fact("agents late", f"p50 {_time(late, late.p50)}, p99 {_time(late, late.p99)}")
+    if headroom is not None:
+        rate, clients = (share_text(round(each, 2)) for each in (headroom.rate, headroom.clients))
+        used = f"{rate} of the calibrated ceiling, {clients} of the calibrated clients"
+        yield Fact("agents load", used)
+    if result.fleet.clock_bound_us:
+        bound = duration_text(result.fleet.clock_bound_us)
+        yield Fact("clocks", f"delivery times between hosts are off by {bound} at most")
+    memory_text = bytes_text(environment.memory_bytes)
+    processor = f"{environment.cores} × {environment.cpu_model}"
+    yield Fact("host", f"{processor}, {memory_text}, {environment.kernel}")
 
 
 def _targets(result: Result) -> str:
@@ -370,89 +476,24 @@ def _targets(result: Result) -> str:
     return f"{', '.join(shown)} and {count_text(len(result.targets) - len(shown))} more"
 
 
-def _table(title: str, first: str, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
-    columns = (Column(first, right=False), *map(Column, names))
-    return Table(title, columns, tuple(rows))
-
-
-def _flow_cells(flow: FlowResult, with_in_flight: bool) -> tuple[str, ...]:
-    latency = flow.latency_us.intended
-    return (
-        f"{flow.source} → {flow.to}",
-        count_text(flow.expected_total),
-        count_text(flow.received_total),
-        count_text(flow.lost_total),
-        *((count_text(flow.in_flight_total),) if with_in_flight else ()),
-        count_text(flow.duplicate_total),
-        count_text(flow.reordered_total),
-        _time(latency.p50, latency.count),
-        _time(latency.p99, latency.count),
-        _time(latency.max, latency.count),
-    )
-
-
 def _negative(pair: LatencyPair) -> int:
     return pair.intended.negative_total + pair.actual.negative_total
 
 
-def _latency_cells(pair: LatencyPair, with_negative: bool) -> tuple[str, ...]:
-    intended, actual = pair.intended, pair.actual
-    cells = (
-        count_text(intended.count),
-        _time(intended.p50, intended.count),
-        _time(intended.p99, intended.count),
-        _time(intended.p999, intended.count),
-        _time(intended.max, intended.count),
-        _time(actual.p99, actual.count),
-    )
-    return (*cells, count_text(_negative(pair))) if with_negative else cells
+def _of_receivers(population: PopulationResult, *counts: int | None) -> tuple[Value, ...]:
+    receives = population.expected_total or population.received_total
+    return counts if receives else (None,) * len(counts)
 
 
-def _of_senders(population: PopulationResult, count: int) -> str:
-    return count_text(count) if population.sent_total and population.acknowledged else NOTHING
+def _times(latency: Latency, *names: str) -> tuple[Value, ...]:
+    """Returns statistics of a latency; nothing if nothing was measured."""
+    return tuple(getattr(latency, name) if latency.count else None for name in names)
 
 
-def _of_receivers(population: PopulationResult, count: int) -> str:
-    return count_text(count) if population.expected_total or population.received_total else NOTHING
-
-
-def _time(duration_us: float, count: int) -> str:
-    return duration_text(duration_us) if count else NOTHING
-
-
-def _clients_per_s(stage: StageResult) -> str:
-    """Clients that came or went a second."""
-    rate_per_s = stage.connects_per_s - stage.disconnects_per_s
-    return _signed(rate_per_s) if rate_per_s else NOTHING
-
-
-def _signed(rate_per_s: float) -> str:
-    return f"{'+' if rate_per_s > 0 else ''}{rate_text(rate_per_s)}"
-
-
-def _phase_cells(phase: Phase, with_acks: bool, with_dropped: bool) -> tuple[str, ...]:
-    cells = (
-        phase.name,
-        span_text(phase.start_s),
-        count_text(phase.clients),
-        rate_text(phase.due_per_s),
-        rate_text(phase.acked_per_s) if with_acks else NOTHING,
-        rate_text(phase.received_per_s) if phase.received_per_s else NOTHING,
-        _signed(phase.queue_growth_per_s),
-        _time(phase.latency_us.p99, phase.latency_us.count),
-    )
-    dropped = NOTHING if phase.dropped_total is None else count_text(phase.dropped_total)
-    return (*cells, *((dropped,) if with_dropped else ()), _phase_status(phase))
+def _time(latency: Latency, duration_us: float) -> str:
+    return duration_text(duration_us) if latency.count else NOTHING
 
 
 def _phase_status(phase: Phase) -> str:
     """The status, with when it collapsed and what its recovery took."""
-    text = str(phase.status)
-    if phase.collapsed_at_s is not None:
-        text += f" at {span_text(phase.collapsed_at_s)}"
-    if phase.recovered_after_s is not None:
-        again = ", carried again" if phase.status is PhaseStatus.COLLAPSED else ""
-        text += f"{again} after {span_text(phase.recovered_after_s)}"
-    if phase.status is PhaseStatus.NEVER_RECOVERED:
-        text += f" in {span_text(phase.duration_s)}"
-    return text
+    return f"{phase.status}{phase.times(', carried again')}"

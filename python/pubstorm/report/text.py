@@ -1,6 +1,9 @@
-"""A result on the terminal: what was run, tables, verdict, and where it is kept."""
+"""A report on the terminal."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -8,54 +11,74 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pubstorm.console import PlainConsole
-from pubstorm.report.outcomes import mark, word
-from pubstorm.report.table import Table
-from pubstorm.report.tables import facts, tables
-from pubstorm.result import Result, Status, Verdict
+from pubstorm.report.console import PlainConsole
+from pubstorm.report.document import Document, Item, Table, mark, word
+from pubstorm.result import Status, Verdict
 
 FILE_WIDTH = 100
 """Columns of a report that goes to no terminal."""
+COLUMN_GAP = 3
+"""Characters between two columns."""
 STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INVALID: "bold yellow"}
 MARK_STYLES = {"passed": "green", "failed": "bold red", "undecided": "bold yellow"}
 BORDERS = {Status.PASS: "green", Status.FAIL: "red", Status.INVALID: "yellow"}
 
 
-def render(result: Result, console: Console) -> None:
-    """Prints everything."""
-    console = wide_enough(console)
+def render(document: Document, console: Console) -> None:
+    """Prints the whole report."""
+    console = _wide_enough(console)
     console.print()
-    console.print(Text(result.name, style="bold"))
-    for name, value in facts(result):
-        console.print(Text.assemble((f"  {name:<12}", "dim"), value), soft_wrap=True)
-    for table in tables(result):
+    console.print(Text(document.title, style="bold"), soft_wrap=True)
+    width = max([12, *(len(fact.name) + 1 for fact in document.facts)])
+    for fact in document.facts:
+        console.print(Text.assemble((f"  {fact.name:<{width}}", "dim"), fact.value), soft_wrap=True)
+    for table in document.tables:
         console.print()
-        console.print(drawn_table(table))
+        _draw(table, console)
+    for item in document.items:
+        if item.is_notable:
+            console.print()
+            console.print(_item_line(item), soft_wrap=True)
+            for line in item.facts:
+                console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
-    render_verdict(result, console)
+    _conclude(document, console)
 
 
-def render_verdict(result: Result, console: Console) -> None:
-    """Prints verdict and run directory only."""
-    console = wide_enough(console)
-    console.print(_verdict(result.verdict))
-    console.print(Text.assemble(("run directory  ", "dim"), result.run_directory), soft_wrap=True)
+def render_brief(document: Document, console: Console) -> None:
+    """Prints the conclusion, and for a series a line for each step."""
+    console = _wide_enough(console)
+    for item in document.items if document.kind == "series" else ():
+        console.print(_item_line(item), soft_wrap=True)
+    _conclude(document, console)
 
 
-def wide_enough(console: Console) -> Console:
-    """A file or a pipe has no width of its own, so nothing needs to be cut there."""
+def _wide_enough(console: Console) -> Console:
+    """Returns a console without a narrow width of its own, for a file or a pipe."""
     if console.is_terminal or console.width >= FILE_WIDTH:
         return console
     return PlainConsole(file=console.file, width=FILE_WIDTH)
 
 
-def drawn_table(table: Table) -> RichTable:
-    """A table as it is drawn."""
+def _draw(table: Table, console: Console) -> None:
+    if not table.in_parts:
+        console.print(_drawn(table, Text(table.notes) if table.notes else None))
+        return
+    console.print(Text(table.title, style="bold"), soft_wrap=True)
+    for number, part in enumerate(parts_of(table, console.width)):
+        if number:
+            console.print()
+        console.print(_drawn(replace(part, title=""), None))
+    if table.notes:
+        console.print(Text(table.notes, style="dim"), soft_wrap=True)
+
+
+def _drawn(table: Table, caption: Text | None) -> RichTable:
     rich = RichTable(
         title=table.title,
         title_justify="left",
         title_style="bold",
-        caption=Text(table.note) if table.note else None,
+        caption=caption,
         caption_justify="left",
         caption_style="dim",
         box=box.SIMPLE_HEAD,
@@ -68,9 +91,54 @@ def drawn_table(table: Table) -> RichTable:
         rich.add_column(
             column.name, justify="right" if column.right else "left", no_wrap=column.right
         )
-    for row in table.rows:
+    for row in table.texts:
         rich.add_row(*map(Text, row))
     return rich
+
+
+def parts_of(table: Table, width: int) -> list[Table]:
+    """Returns a table as tables that fit into a width. Each part begins with the first column; a
+    column too wide for any part stands alone with the first."""
+    texts = table.texts
+    widths = [
+        max(len(column.name), *(len(row[place]) for row in texts)) + COLUMN_GAP
+        for place, column in enumerate(table.columns)
+    ]
+    parts: list[list[int]] = [[]]
+    for place in range(1, len(widths)):
+        if parts[-1] and sum(widths[n] for n in (0, *parts[-1], place)) > width:
+            parts.append([])
+        parts[-1].append(place)
+    return [_part(table, texts, (0, *places)) for places in parts]
+
+
+def _part(table: Table, texts: Sequence[tuple[str, ...]], places: Sequence[int]) -> Table:
+    """Returns some columns of a table. Its cells are texts, since marks belong to the whole."""
+    return replace(table, rows=texts, note="").only(places)
+
+
+def _item_line(item: Item) -> Text:
+    style = "bold yellow" if item.status is None else STYLES[item.status]
+    limit = "" if item.limited_by is None else f"  limited by {item.limited_by}"
+    name = f"{item.number}: {item.name}"
+    return Text.assemble((f"{item.outcome.upper():<6}  ", style), name, (limit, "dim"))
+
+
+def _conclude(document: Document, console: Console) -> None:
+    """Prints the verdict and the run directory."""
+    if document.verdict is not None:
+        console.print(_verdict(document.verdict))
+    for statement in document.statements:
+        status = document.status
+        sign = () if status is None else ((f"{str(status).upper()}  ", STYLES[status]),)
+        console.print(Text.assemble(*sign, statement), soft_wrap=True)
+    if document.stopped is not None:
+        console.print(Text(f"stopped early: {document.stopped}", style="dim"), soft_wrap=True)
+    if not document.is_complete:
+        resume = f"pubstorm run --resume {document.run_directory}"
+        console.print(Text.assemble(("continue with  ", "dim"), resume), soft_wrap=True)
+    where = Text.assemble(("run directory  ", "dim"), document.run_directory)
+    console.print(where, soft_wrap=True)
 
 
 def _verdict(verdict: Verdict) -> Panel:
@@ -88,12 +156,8 @@ def _verdict(verdict: Verdict) -> Panel:
         sign = (f"{mark(threshold)} ", MARK_STYLES[word(threshold)])
         lines.append(Text.assemble(sign, threshold.label, (f"   {threshold.text}", "dim")))
     if verdict.evidence:
-        lines.append(_evidence(verdict))
+        grid = RichTable.grid(padding=(0, 1))
+        for fact in verdict.evidence:
+            grid.add_row(Text("•", style="dim"), Text(fact))
+        lines.append(grid)
     return Panel(Group(*lines), border_style=BORDERS[status], title="verdict", title_align="left")
-
-
-def _evidence(verdict: Verdict) -> RichTable:
-    grid = RichTable.grid(padding=(0, 1))
-    for fact in verdict.evidence:
-        grid.add_row(Text("•", style="dim"), Text(fact))
-    return grid

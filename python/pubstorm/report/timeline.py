@@ -1,10 +1,10 @@
-"""The plots over time: one for each question, all on the same time axis, with the stages as bands
-and what happened as numbered lines. It reads samples; which metric is shown where is data."""
+"""The plots over time, one for each question, all on the same time axis."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,8 +28,8 @@ from pubstorm.report.plot import (
 )
 from pubstorm.report.publishers import publisher_sources, with_each
 from pubstorm.report.watched import groups
-from pubstorm.result import Result
-from pubstorm.samples import Track, Tracks, Unit, unit_of
+from pubstorm.result import Result, receivers_by_qos
+from pubstorm.result.samples import Track, Tracks, Unit, is_host, unit_of
 
 LINES_MAX = 24
 """Lines in a plot; of more, those with the largest values are shown."""
@@ -61,6 +61,8 @@ UNITS = {
     "s": " s",
 }
 """Text under the pointer behind a value."""
+DELIVERIES = "deliveries"
+"""Source of the rates by QoS, which no monitor has."""
 GAP = 3.5
 """Times the usual time between two readings after which there is a gap."""
 
@@ -87,7 +89,7 @@ class _Line:
 
 def timeline(result: Result, tracks: Tracks) -> list[Plot]:
     """Every panel that has a track to show."""
-    tracks = with_each(result, tracks)
+    tracks = with_qos(result, with_each(result, tracks))
     rhythm, behind = _Rhythm.of(result, tracks), backdrop(result)
     plots: list[Plot] = []
     for panel in PANELS:
@@ -98,7 +100,7 @@ def timeline(result: Result, tracks: Tracks) -> list[Plot]:
 
 
 def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
-    """What no panel shows, by source and unit."""
+    """Returns plots of all monitors that no panel shows, by source and unit."""
     shown = {
         (source, metric)
         for panel in PANELS
@@ -126,12 +128,30 @@ def other_tracks(result: Result, tracks: Tracks) -> list[Plot]:
     return plots
 
 
+def with_qos(result: Result, tracks: Tracks) -> Tracks:
+    """The tracks of a run, with deliveries by QoS if there are several."""
+    by_qos = receivers_by_qos(result.populations)
+    if len(by_qos) < 2:
+        return tracks
+    sums: dict[str, dict[float, float]] = {qos: defaultdict(float) for qos in by_qos}
+    for qos, names in by_qos.items():
+        for name in names:
+            track = tracks.get((name, "received_per_s"), Track())
+            for at_s, value in zip(track.at_s, track.values, strict=True):
+                sums[qos][at_s] += value
+    found = {
+        (DELIVERIES, f"qos_{qos}_per_s"): Track(sorted(each), [each[at_s] for at_s in sorted(each)])
+        for qos, each in sums.items()
+    }
+    return {**tracks, **found}
+
+
 @dataclass(frozen=True)
 class _Rhythm:
     """Instants of readings, to find missing ones."""
 
     instants: Mapping[str, Sequence[float]]
-    """Of each source of the load, the ends of its intervals."""
+    """Ends of the intervals of each source of the load."""
     usual_s: float
     """Usual time between two readings."""
 
@@ -168,8 +188,10 @@ def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
         return ("watched", "population") if source in result.populations else ("watched",)
     if source in result.populations or source in result.wholes:
         return ("population",)
-    if source == "host":
+    if is_host(source):
         return ("host",)
+    if source == DELIVERIES:
+        return ("deliveries",)
     if source in {bridges.name for bridges in result.bridges}:
         return ("bridge",)
     if source in groups(result):

@@ -1,46 +1,38 @@
-"""The tables of what was watched beside the clients: processes, the broker's own counters, the
-profile, and what could not be watched. It knows no format."""
+"""The tables of monitors: processes, the broker's own counters, the profile, and monitors that
+failed."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from pubstorm.quantity import (
-    NOTHING,
-    bytes_text,
-    count_text,
-    duration_text,
-    rate_text,
-    share_text,
-    span_text,
-)
+from pubstorm.report.document import Table, Value, columns
 from pubstorm.report.publishers import publisher_sources
-from pubstorm.report.table import Column, Table
-from pubstorm.result import Result, Statistics, Watched
-from pubstorm.samples import unit_of
+from pubstorm.result import Cell, Result, Statistics, Watched
+from pubstorm.result.samples import is_host, unit_of
 
 COUNTERS = re.compile(
     r"\$SYS/(publish/)?(messages|bytes)/(received|sent|dropped|stored)|pubstorm_broker_\w+_total"
 )
-"""The broker's own figures that tell where messages went, and what it refused; its moving averages
-are in the details."""
+"""Counters of the broker for messages and refusals; its moving averages are in the details."""
 ENGINES_MAX = 8
 """Engines that have a row each."""
+BROKERS_MAX = 2
+"""Brokers that have a column each in the table of phases."""
 SYMBOLS_MAX = 25
 """Functions of a profile in its table."""
 
 
 def broker_sources(result: Result) -> set[str]:
-    """What is under test, as it is watched: the brokers that the run started, those that are
-    watched together only where there are no others, and publishers; where it started none,
-    whatever else was watched."""
+    """Returns the monitored sources under test: brokers that the run started, else their groups,
+    and publishers. If there are none, all other sources except the generator."""
     started = {broker.name for broker in result.brokers}
     watched = {each.source for each in result.monitors}
     generator = {f"agent-{agent.agent}" for agent in result.fleet.agents}
     bridges = {each.name for each in result.bridges}
-    others = watched - generator - bridges - {"host", *result.populations, *result.wholes}
+    others = watched - generator - bridges - {*result.populations, *result.wholes}
+    others = {source for source in others if not is_host(source)}
     brokers = started & watched or groups(result) & watched
     return brokers | (publisher_sources(result) & watched) or others
 
@@ -59,38 +51,59 @@ def processes(result: Result) -> Table:
         (
             name,
             *(_share(found.get(metric)) for metric in ("cpu", "cpu_user", "cpu_system")),
-            _largest(found.get("cpu"), share_text),
+            _largest(found.get("cpu")),
             _first(found.get("rss_bytes") or found.get("memory_used_bytes")),
-            _largest(found.get("rss_bytes") or found.get("memory_used_bytes"), bytes_text),
-            _largest(found.get("threads"), count_text),
-            _largest(found.get("descriptors"), count_text),
+            _largest(found.get("rss_bytes") or found.get("memory_used_bytes")),
+            _largest(found.get("threads")),
+            _largest(found.get("descriptors")),
         )
         for name, found in _with_busiest_engine(sources).items()
         if "cpu" in found or "rss_bytes" in found
     ]
-    cpu = ("CPU", "user", "system", "CPU max")
-    names = (*cpu, "mem first", "mem max", "threads", "files")
-    columns = (Column("process", right=False), *map(Column, names))
+    heads = (
+        *columns("word", "process"),
+        *columns("share", "CPU", "user", "system", "CPU max"),
+        *columns("bytes", "mem first", "mem max"),
+        *columns("count", "threads", "files"),
+    )
     what = "Publishers" if result.publishers and not result.brokers else "Brokers"
-    return Table(f"{what}, host and engines under load", columns, tuple(rows))
+    return Table(f"{what}, host and agents under load", heads, rows)
+
+
+def cpu_by_span(result: Result) -> dict[str, dict[str, float]]:
+    """Returns the mean CPU in each stage and phase, by the name of its column: of each broker, of
+    many brokers the busiest in each, and of the hosts."""
+    brokers: dict[str, dict[str, float]] = {}
+    host: dict[str, dict[str, float]] = {}
+    named = broker_sources(result)
+    for each in _known(result):
+        if each.metric == "cpu" and (each.source in named or is_host(each.source)):
+            spans = {name: part.mean for name, part in each.spans.items() if part.count}
+            (host if is_host(each.source) else brokers)[each.source] = spans
+    if len(brokers) > BROKERS_MAX:
+        names = {name for spans in brokers.values() for name in spans}
+        busiest = {
+            name: max(spans[name] for spans in brokers.values() if name in spans) for name in names
+        }
+        brokers = {f"busiest of {len(brokers)}": busiest}
+    return {**brokers, **host}
 
 
 def broker_counters(result: Result) -> Table:
-    """What the broker itself counted, where it says so."""
+    """Returns the counters that the broker reports."""
     rows = [
         (
             each.source,
             each.metric,
-            count_text(each.whole.first),
-            count_text(each.whole.last),
-            count_text(each.whole.last - each.whole.first),
+            each.whole.first,
+            each.whole.last,
+            each.whole.last - each.whole.first,
         )
         for each in _known(result)
         if COUNTERS.fullmatch(each.metric) and (each.whole.last or "$SYS" in each.metric)
     ]
-    columns = (Column("broker", right=False), Column("counter", right=False))
-    names = ("first", "last", "growth")
-    return Table("The broker's own counts", (*columns, *map(Column, names)), tuple(rows))
+    heads = (*columns("word", "broker", "counter"), *columns("count", "first", "last", "growth"))
+    return Table("The broker's own counts", heads, rows)
 
 
 def every_track(result: Result) -> Table:
@@ -99,14 +112,15 @@ def every_track(result: Result) -> Table:
         (
             each.source,
             each.metric,
-            count_text(each.whole.count),
-            *(_written(each.metric, value) for value in _in_short(each)),
+            each.whole.count,
+            *(_figure(each.metric, value) for value in _in_short(each)),
         )
         for each in _known(result)
     ]
-    columns = (Column("source", right=False), Column("metric", right=False))
-    names = ("readings", "first", "last", "min", "mean", "max", "mean under load", "max under load")
-    return Table("Everything watched", (*columns, *map(Column, names)), tuple(rows))
+    names = ("first", "last", "min", "mean", "max", "mean under load", "max under load")
+    words = columns("word", "source", "metric")
+    heads = (*words, *columns("count", "readings"), *columns("rate", *names))
+    return Table("Everything watched", heads, rows)
 
 
 def observers(result: Result) -> Table:
@@ -116,48 +130,48 @@ def observers(result: Result) -> Table:
             each.name,
             each.target,
             ", ".join(each.topics),
-            count_text(each.received_total),
-            bytes_text(each.received_bytes),
-            each.problem or NOTHING,
+            each.received_total,
+            each.received_bytes,
+            each.problem or None,
         )
         for each in result.observers
     ]
-    texts = (Column("observer", right=False), Column("at", right=False))
-    columns = (*texts, Column("topics", right=False), Column("received"), Column("payload"))
-    return Table("Observers", (*columns, Column("problem", right=False)), tuple(rows))
+    heads = (
+        *columns("word", "observer", "at", "topics"),
+        *columns("count", "received"),
+        *columns("bytes", "payload"),
+        *columns("word", "problem"),
+    )
+    return Table("Observers", heads, rows)
 
 
 def monitor_problems(result: Result) -> Table:
-    """What could not be watched."""
-    rows = [(each.source, span_text(each.at_s), each.text) for each in result.monitor_problems]
-    columns = (Column("source", right=False), Column("at"), Column("what was found", right=False))
-    return Table("Not watched", columns, tuple(rows))
+    """Returns the monitors that failed."""
+    rows = [(each.source, each.at_s, each.text) for each in result.monitor_problems]
+    heads = (*columns("word", "source"), *columns("s", "at"), *columns("word", "what was found"))
+    return Table("Not watched", heads, rows)
 
 
-def residue(result: Result) -> Table:
-    """What was on the broker before, and what the run left and removed."""
+def stale_state(result: Result) -> Table:
+    """Returns the stale state found before the run, and that removed after the run."""
     rows = [
-        (each.target, each.when, each.what, count_text(each.total), each.text)
-        for each in result.residue
+        (each.target, each.when, each.what, each.total, each.text) for each in result.stale_state
     ]
-    texts = tuple(Column(name, right=False) for name in ("broker", "when", "what"))
-    columns = (*texts, Column("count"), Column("in words", right=False))
-    return Table("Clean start", columns, tuple(rows))
+    words = columns("word", "broker", "when", "what")
+    heads = (*words, *columns("count", "count"), *columns("word", "in words"))
+    return Table("Clean start", heads, rows)
 
 
 def symbols(result: Result) -> Table:
-    """Where the profiled broker spent its time."""
+    """Returns the functions in which the profiled broker spent its time."""
     found = result.profile.symbols if result.profile else ()
-    rows = [
-        (share_text(each.share), each.command, each.module, each.symbol)
-        for each in found[:SYMBOLS_MAX]
-    ]
-    texts = (Column(name, right=False) for name in ("program", "module", "function"))
-    return Table("Profile of the broker", (Column("share"), *texts), tuple(rows))
+    rows = [(each.share, each.command, each.module, each.symbol) for each in found[:SYMBOLS_MAX]]
+    heads = (*columns("share", "share"), *columns("word", "program", "module", "function"))
+    return Table("Profile of the broker", heads, rows)
 
 
 def _with_busiest_engine(sources: Mapping[str, _Found]) -> Mapping[str, _Found]:
-    """What was found of each source, of many engines that of the busiest."""
+    """Returns the monitors of each source; of many agents those of the busiest."""
     engines = [name for name, found in sources.items() if "busy" in found]
     if len(engines) <= ENGINES_MAX:
         return sources
@@ -167,7 +181,7 @@ def _with_busiest_engine(sources: Mapping[str, _Found]) -> Mapping[str, _Found]:
 
 
 def _known(result: Result) -> list[Watched]:
-    """What was watched, without what was not a number."""
+    """Returns the monitors whose values are finite."""
     return [each for each in result.monitors if all(map(math.isfinite, _in_short(each)))]
 
 
@@ -175,16 +189,16 @@ def _mean(watched: Watched | None) -> float:
     return watched.load.mean if watched else 0.0
 
 
-def _share(watched: Watched | None) -> str:
-    return share_text(watched.load.mean) if watched and watched.load.count else NOTHING
+def _share(watched: Watched | None) -> float | None:
+    return watched.load.mean if watched and watched.load.count else None
 
 
-def _largest(watched: Watched | None, write: Callable[[float], str]) -> str:
-    return write(watched.whole.max) if watched and watched.whole.count else NOTHING
+def _largest(watched: Watched | None) -> float | None:
+    return watched.whole.max if watched and watched.whole.count else None
 
 
-def _first(watched: Watched | None) -> str:
-    return bytes_text(watched.whole.first) if watched and watched.whole.count else NOTHING
+def _first(watched: Watched | None) -> float | None:
+    return watched.whole.first if watched and watched.whole.count else None
 
 
 def _in_short(watched: Watched) -> Iterator[float]:
@@ -193,15 +207,12 @@ def _in_short(watched: Watched) -> Iterator[float]:
     yield from (watched.load.mean, watched.load.max)
 
 
-def _written(metric: str, value: float) -> str:
-    writers = {
-        "share": share_text,
-        "bytes": bytes_text,
-        "bytes_per_s": lambda size: f"{bytes_text(size)}/s",
-        "us": duration_text,
-    }
-    return writers.get(unit_of(metric), rate_text)(value)
+def _figure(metric: str, value: float) -> Value:
+    """Returns a value as a cell of its own unit; counts are written as rates."""
+    unit = unit_of(metric)
+    return Cell(value=value, unit=unit) if unit in OWN_UNITS else value
 
 
+OWN_UNITS = frozenset({"share", "bytes", "bytes_per_s", "us"})
 _Found = dict[str, Watched]
-"""What was watched of a source, by metric."""
+"""Monitors of a source, by metric."""

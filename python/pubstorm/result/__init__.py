@@ -1,21 +1,21 @@
-"""What a run found, as it is stored in `result.json`. Durations of messages are in microseconds,
-spans in seconds; counters end in `_total`."""
+"""Stored values of runs, series and searches. Durations of messages are in microseconds, spans in
+seconds; counters end in `_total`."""
 
 from pubstorm.result.cells import Bound, Cell, Estimate, are_figures
-from pubstorm.result.faults import FaultResult, Recovery
 from pubstorm.result.machinery import (
-    AgentLoss,
     AgentResult,
     BridgeResult,
     BrokerResult,
     BrokerVersion,
     ClockResult,
     Environment,
+    FailureResult,
     FleetResult,
     Headroom,
+    PublisherResult,
     ServiceResult,
 )
-from pubstorm.result.measures import HistogramPair, Latency, LatencyPair, Rates
+from pubstorm.result.measures import ClientLoss, HistogramPair, Latency, LatencyPair, Rates
 from pubstorm.result.model import (
     Event,
     LimitedBy,
@@ -32,26 +32,28 @@ from pubstorm.result.monitors import (
     Observer,
     ProfiledSymbol,
     ProfileResult,
-    Residue,
+    StaleState,
     Statistics,
     Watched,
 )
-from pubstorm.result.phases import Phase, PhasePopulation, PhaseStatus, ShortStage
+from pubstorm.result.phases import (
+    FaultResult,
+    Phase,
+    PhasePopulation,
+    PhaseStatus,
+    Recovery,
+    ShortStage,
+)
 from pubstorm.result.populations import (
     FlowResult,
     PopulationResult,
     StageFlow,
     StagePopulation,
     StageResult,
+    receivers_by_qos,
 )
-from pubstorm.result.publishers import PublisherResult
-from pubstorm.result.search import (
-    PointPhase,
-    SearchAnswer,
-    SearchPoint,
-    SearchResult,
-)
-from pubstorm.result.series import Series, SeriesStep
+from pubstorm.result.search import Experiment, SearchAnswer, SearchResult, Trial, TrialPhase
+from pubstorm.result.series import Figure, Series, SeriesCell, SeriesStep, SeriesTable
 from pubstorm.result.summary import (
     MemoryModel,
     MemoryPoint,
@@ -62,20 +64,21 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
-from pubstorm.result.tables import Figure, SeriesCell, SeriesTable
 
 __all__ = [
-    "AgentLoss",
     "AgentResult",
     "Bound",
     "BridgeResult",
     "BrokerResult",
     "BrokerVersion",
     "Cell",
+    "ClientLoss",
     "ClockResult",
     "Environment",
     "Estimate",
     "Event",
+    "Experiment",
+    "FailureResult",
     "FaultResult",
     "Figure",
     "FleetResult",
@@ -96,7 +99,6 @@ __all__ = [
     "Phase",
     "PhasePopulation",
     "PhaseStatus",
-    "PointPhase",
     "PopulationResult",
     "Problem",
     "ProfileResult",
@@ -104,11 +106,9 @@ __all__ = [
     "PublisherResult",
     "Rates",
     "Recovery",
-    "Residue",
     "Result",
     "Sampler",
     "SearchAnswer",
-    "SearchPoint",
     "SearchResult",
     "Series",
     "SeriesCell",
@@ -119,13 +119,17 @@ __all__ = [
     "StageFlow",
     "StagePopulation",
     "StageResult",
+    "StaleState",
     "StalledSubscriber",
     "Statistics",
     "Status",
     "TargetResult",
     "ThresholdOutcome",
+    "Trial",
+    "TrialPhase",
     "ValidityLimits",
     "Verdict",
     "Watched",
     "are_figures",
+    "receivers_by_qos",
 ]

@@ -1,14 +1,13 @@
-"""Cells of tables as they are stored: a figure with its unit and how surely it is known, or a word.
-What a cell looks like is decided where it is shown."""
+"""Stored cells of tables: a figure with its unit and certainty, or a word."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-from pubstorm.quantity import NOTHING, value_text
-from pubstorm.samples import Unit
-from pubstorm.value import Value
+from pubstorm.contract.value import Value
+from pubstorm.quantities import NOTHING, value_text
+from pubstorm.result.samples import Unit
 
 Bound = Literal["exact", "at_least", "none"]
 
@@ -17,7 +16,7 @@ class Estimate(Value):
     """The answer of a search, with its certainty."""
 
     value: float
-    """In the unit; of several repeats the mean."""
+    """Value in the unit; the mean of several repeats."""
     low: float
     """Lower end of the interval: of the confidence interval, or what held, where it was looked for
     once."""
@@ -29,11 +28,11 @@ class Estimate(Value):
     """at_least: more could not be asked of this machine, or was not wanted; none: looked for once,
     or only a lower value held again: `low` and `high` are no confidence interval."""
     unit: Unit = ""
-    """Of all three."""
+    """Unit of all three values."""
 
     @property
     def text(self) -> str:
-        """It in short: 12 300/s ± 150/s, 12 300/s … 12 500/s, ≥ 40 000/s."""
+        """The estimate in short: 12 300/s ± 150/s, 12 300/s … 12 500/s, ≥ 40 000/s."""
         shown = value_text(self.value, self.unit)
         if self.bound == "at_least":
             return f"≥ {shown}"

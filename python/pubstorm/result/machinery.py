@@ -1,10 +1,12 @@
-"""What a run was played on: engines, brokers of its own, machine and programs. It knows no
-message."""
+"""The machinery of a run: agents, brokers, publishers, services, bridges, the machine and its
+programs."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pubstorm.contract.value import Value
 from pubstorm.result.measures import Latency
-from pubstorm.value import Value
 
 MAX_BUSY_INTERVALS_SHARE = 0.1
 """Share of the intervals under full load in which a loop may be busier than allowed."""
@@ -16,15 +18,15 @@ def too_busy(busy: int, intervals: int) -> bool:
 
 
 class ClockResult(Value):
-    """How well an agent knew the reference clock, that of the host the run was started on."""
+    """Error of an agent's time against the reference clock of the controller's host."""
 
     offset_us: float
-    """What was added to its host's clock at the end, in microseconds."""
+    """Offset added to its host's clock at the end, in microseconds."""
     drift_ppm: float
-    """How much faster the reference clock ran at the end, in parts of a million."""
+    """Rate of the reference clock above that of its host at the end, in parts per million."""
     bound_us: float
-    """Its time was off by this much at most, in microseconds: the largest of the intervals of
-    publish stages, or of all where none was played."""
+    """Largest error of its time in publish stages, in microseconds; in all stages if none
+    published."""
     round_trip_us: float
     """Shortest round trip of its exchanges, in microseconds."""
     exchanges_total: int
@@ -33,21 +35,21 @@ class ClockResult(Value):
     """Longest time between two of its reports in which none was, in seconds."""
 
 
-class AgentLoss(Value):
-    """An engine that was lost in a run that went on."""
+class FailureResult(Value):
+    """An agent that failed in a run that continued."""
 
     agent: int
     """Index of its shard."""
     at_s: float
-    """When, after the start of the run."""
+    """Time after the start of the run."""
     clients: int
     """Clients that it played."""
     text: str
-    """What happened to it, naming its host."""
+    """Description of the failure, with the host."""
     replaced_on: str | None = None
-    """Host of the engine that plays its clients since; null: nobody does."""
-    back_after_s: float | None = None
-    """Time from the loss until that one had begun, in seconds."""
+    """Host of the replacement, empty for the controller's; null without a replacement."""
+    rejoined_after_s: float | None = None
+    """Time from the failure until the replacement began to rejoin, in seconds."""
 
 
 class AgentResult(Value):
@@ -60,51 +62,65 @@ class AgentResult(Value):
     pid: int
     """Process id."""
     descriptors: int
-    """Its limit of open descriptors."""
+    """Limit of open descriptors."""
     clients: int
     """Clients that it played."""
     snapshots: int
     """Snapshots that came from it."""
+    connect_failed_total: int = 0
+    """Connection attempts of its clients that failed."""
+    sent_total: int = 0
+    """Messages that its clients sent."""
+    acked_total: int = 0
+    """Messages of its clients that were acknowledged."""
+    abandoned_total: int = 0
+    """Messages of its clients that were given up with their session."""
+    skipped_total: int = 0
+    """Messages of its clients that were due and not sent."""
+    expected_total: int = 0
+    """Deliveries expected of the messages that its clients sent, also to clients of other agents.
+    Deliveries that are excluded from loss count at the agent that received them."""
+    received_total: int = 0
+    """Deliveries to its clients, also of messages that other agents sent."""
     cpu_s: float
     """CPU time that it used."""
     run_delay_s: float | None = None
     """Time in which its loop could run and had no processor; null: the kernel does not count it."""
     rss_max_bytes: int
-    """Its largest resident memory."""
+    """Largest resident memory."""
     busy_share: float
     """Share of the publishing time that its loop was not waiting."""
     ending: str
-    """How it ended: `bye`, or what happened to it."""
+    """Ending: `bye`, or a description."""
     host: str = ""
     """Address of its host; empty: the one that the run was started on."""
     clock: ClockResult | None = None
-    """How well it knew the reference clock; null: its host has it."""
+    """Error of its time; null if its host has the reference clock."""
 
 
 class FleetResult(Value):
     """The load generator itself: the ground of the validity verdict."""
 
     on: str = "local"
-    """Where it ran: local, ray, or ray:// and an address."""
+    """Site: local, ray, or ray:// and an address."""
     agents: tuple[AgentResult, ...] = ()
     """One entry for each engine process."""
-    losses: tuple[AgentLoss, ...] = ()
-    """Engines that were lost while the run went on, in the order of time."""
+    failures: tuple[FailureResult, ...] = ()
+    """Agents that failed in a run that continued, in the order of time."""
     clock_bound_us: float = 0.0
     """Delivery times between hosts are off by this much at most, in microseconds: the two largest
     bounds of agents together; 0: one clock made them."""
     lateness_us: Latency = Latency()
-    """In publish stages: how late messages were written that nothing but the engine held up."""
+    """Lateness in publish stages of messages that only the agent held up."""
     blocked_us: Latency = Latency()
-    """In publish stages: how late messages were written that window, socket or a lost connection
-    held up."""
+    """Lateness in publish stages of messages that window, socket or a lost connection held up."""
     load_intervals_total: int = 0
     """Intervals of agents that lie wholly in publishing time."""
     busy_intervals_total: int = 0
-    """Those of them in which the loop was busier than `validity.busy` allows."""
+    """Intervals in which the loop was busier than `validity.busy` allows."""
     starved_intervals_total: int = 0
-    """Intervals of agents in publishing time in which the host gave the agent no processor for more
-    than 5 % of the time, though it used at most 90 % of one."""
+    """Intervals of agents in publish stages in which the host gave the agent no processor for more
+    than 5 % of the time, though the agent used at most 90 % of one."""
     busy_starved_total: int = 0
     """Intervals that count in both totals."""
     late_total: int = 0
@@ -126,16 +142,16 @@ class Headroom(Value):
     clients: float
     """Clients of the largest agent."""
     calibrated: str
-    """When the host was calibrated, ISO 8601."""
+    """Time of the calibration, ISO 8601."""
 
 
 class BrokerResult(Value):
     """A broker that the run started."""
 
     name: str
-    """Its name: that in the scenario and a number."""
+    """Name in the scenario, with a number."""
     group: str = ""
-    """Its name in the scenario."""
+    """Name in the scenario."""
     kind: str
     """embedded, mosquitto, rabbitmq, nats or command."""
     version: str
@@ -147,20 +163,20 @@ class BrokerResult(Value):
     pid: int
     """Process id."""
     died: bool
-    """Whether it ended before it was told to, and was not started again."""
+    """True if it exited early and was not restarted."""
     speaks_sys: bool = False
-    """Whether it publishes counters under `$SYS`."""
+    """True if it publishes counters under `$SYS`."""
     metrics_url: str | None = None
-    """Where it shows counters in Prometheus' format; null if it does not."""
+    """URL of its counters in Prometheus' format; null if there is none."""
     restarts: int = 0
-    """How often it was started again after it had ended unasked."""
+    """Restarts after early exits."""
 
 
 class ServiceResult(Value):
     """A service that the run started beside its brokers."""
 
     name: str
-    """Its name in the scenario."""
+    """Name in the scenario."""
     kind: str
     """redis."""
     version: str
@@ -172,7 +188,7 @@ class ServiceResult(Value):
     pid: int
     """Process id."""
     died: bool
-    """Whether it ended before it was told to."""
+    """True if it exited early."""
     seeded_rows: int | None = None
     """Users and rights that the run has written to it; null: it wrote none."""
 
@@ -181,15 +197,15 @@ class BridgeResult(Value):
     """Bridges of one name."""
 
     name: str
-    """Its name in the scenario."""
+    """Name in the scenario."""
     main: str
     """The main broker."""
     small: str
     """The small brokers."""
     bridges: int
-    """How many."""
+    """Number of them."""
     up: int | None
-    """How many were up when the first stage began; null: they do not tell."""
+    """Number that was up when the first stage began; null if unknown."""
     up_after_s: float | None
     """Time from the start of the small brokers until that was so."""
 
@@ -234,3 +250,47 @@ class Environment(Value):
     """Commit of the folder the run was started in."""
     brokers: tuple[BrokerVersion, ...]
     """Brokers that the run started."""
+
+
+class PublisherResult(Value):
+    """A publisher under test: one process with one PUB socket."""
+
+    name: str
+    """Name of its population, with a number if that has several clients."""
+    population: str
+    """Population of the publisher."""
+    kind: Literal["libzmq", "pyzmq", "command"]
+    """Program: of libzmq, of pyzmq, or any other."""
+    library: str = ""
+    """Library and version that it states, such as `libzmq 4.3.5`; empty: it states none."""
+    pid: int
+    """Process id."""
+    host: str = ""
+    """Address of its host; empty: the controller's."""
+    address: str
+    """Listening address, `host:port`."""
+    high_water_mark: int
+    """Messages that it queues for one subscriber at most, before it drops the next; 0: no limit."""
+    io_threads: int = 1
+    """Threads of libzmq that do input and output."""
+    security: Literal["null", "plain", "curve"] = "null"
+    """Mechanism that its subscribers must speak."""
+    burst: int = 1
+    """Messages scheduled at once."""
+    sent_total: int = 0
+    """Messages that it gave to its socket; those that the socket dropped are among them."""
+    skipped_total: int = 0
+    """Messages due and not sent."""
+    lateness_us: Latency = Latency()
+    """Lateness of messages given to the socket in publish stages."""
+    busy_share: float = 0.0
+    """Share of the publishing time that its loop was not waiting."""
+    ending: str = ""
+    """Ending: `bye`, or a description."""
+    clock: ClockResult | None = None
+    """Quality of its clock; None if its host has the reference clock."""
+
+    @property
+    def due_total(self) -> int:
+        """Messages that were due, or that a closed loop sent."""
+        return self.sent_total + self.skipped_total

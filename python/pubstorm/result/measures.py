@@ -1,4 +1,4 @@
-"""What durations and rates look like in a result. It knows nothing of what they measure."""
+"""Durations and rates of a result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from types import MappingProxyType
 
 from pydantic import Field
 
-from pubstorm.histogram import Histogram
-from pubstorm.value import Value
+from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.value import Value
 
 NO_OTHERS: Mapping[str, float] = MappingProxyType({})
 """No percentiles beyond those that are always kept."""
 
 
 class Latency(Value):
-    """A distribution of durations in microseconds; zeros when it is empty."""
+    """A distribution of durations in microseconds; zeros if empty."""
 
     count: int = 0
     """Durations counted; negative ones only where there is a bound."""
@@ -74,22 +74,40 @@ class Latency(Value):
         )
 
 
+class ClientLoss(Value):
+    """Deliveries that single clients lost, as shares of what was expected for each. Only clients
+    that expect the same messages are counted; zeros if there are none."""
+
+    count: int = 0
+    """Clients counted, once for each publish stage."""
+    mean: float = 0.0
+    """Arithmetic mean."""
+    p50: float = 0.0
+    """Half of the clients lost no larger share."""
+    p90: float = 0.0
+    """90 % of the clients lost no larger share."""
+    p99: float = 0.0
+    """99 % of the clients lost no larger share."""
+    max: float = 0.0
+    """The share that the client with the largest loss lost."""
+
+
 class LatencyPair(Value):
     """The two latencies of a message."""
 
     intended: Latency = Latency()
-    """From the instant it was due."""
+    """Latency from the scheduled instant."""
     actual: Latency = Latency()
-    """From the instant it was handed to the socket."""
+    """Distribution from the write to the socket."""
 
 
 class HistogramPair(Value):
     """The full distributions behind a pair of latencies, in nanoseconds."""
 
     intended: Histogram = Histogram()
-    """From the instant a message was due."""
+    """Distribution from the scheduled instant."""
     actual: Histogram = Histogram()
-    """From the instant it was handed to the socket."""
+    """Distribution from the write to the socket."""
 
     def latency_us(
         self, bound_us: float = 0.0, shares: Mapping[str, float] = NO_OTHERS

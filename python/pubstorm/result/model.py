@@ -1,5 +1,4 @@
-"""The result as a whole: measurements, what happened, and the verdict. It neither measures nor
-judges."""
+"""The result as a whole: measurements, events and the verdict."""
 
 from __future__ import annotations
 
@@ -9,14 +8,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.contract.value import Value
 from pubstorm.result.cells import Cell
-from pubstorm.result.faults import FaultResult
 from pubstorm.result.machinery import (
     BridgeResult,
     BrokerResult,
     Environment,
     FleetResult,
     Headroom,
+    PublisherResult,
     ServiceResult,
 )
 from pubstorm.result.monitors import (
@@ -24,12 +24,12 @@ from pubstorm.result.monitors import (
     MonitorProblem,
     Observer,
     ProfileResult,
-    Residue,
+    StaleState,
     Watched,
 )
-from pubstorm.result.phases import Phase, ShortStage
+from pubstorm.result.phases import FaultResult, Phase, ShortStage
 from pubstorm.result.populations import FlowResult, PopulationResult, StageResult
-from pubstorm.result.publishers import PublisherResult
+from pubstorm.result.samples import Unit
 from pubstorm.result.summary import (
     MemoryModel,
     Peaks,
@@ -38,12 +38,10 @@ from pubstorm.result.summary import (
     StalledSubscriber,
     TargetResult,
 )
-from pubstorm.samples import Unit
-from pubstorm.value import Value
 
 
 class Status(StrEnum):
-    """Whether the run answers its question."""
+    """Outcome of a run."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -51,7 +49,7 @@ class Status(StrEnum):
 
 
 class LimitedBy(StrEnum):
-    """Who set the limit that the numbers show."""
+    """Component that set the limit."""
 
     NONE = "none"
     GENERATOR = "generator"
@@ -64,45 +62,52 @@ class LimitedBy(StrEnum):
 
 
 class ThresholdOutcome(Value):
-    """A condition of the scenario, judged."""
+    """A threshold of the scenario, evaluated."""
 
     expression: str
-    """The condition as written."""
+    """The threshold as written."""
+    figure: str = ""
+    """Figure as written, such as `device.latency.p99`."""
+    metric: str = ""
+    """The metric of the figure, such as `latency`."""
+    limit: float = 0.0
+    """The value that the figure is compared with, in the unit."""
     found: float | None
-    """The value found, in its unit; null: no data."""
+    """The value found, in the unit; null: no data."""
     unit: Unit = ""
-    """Unit of the value."""
+    """Unit of both values."""
     bound: float = 0.0
-    """The value is off by this much at most, since clocks of several hosts made it."""
+    """Largest error of the value, since clocks of several hosts made it."""
     passed: bool
-    """Whether the condition surely holds."""
+    """True if the threshold certainly passes."""
     undecided: bool = False
-    """Whether it may hold or not: the clocks of the agents are not good enough to say."""
+    """True if the clocks of the agents are too inexact to decide."""
     text: str
-    """What was found, in words."""
+    """The value found, in words."""
     default: bool = False
-    """True if Pubstorm added the condition, since the scenario has none about this figure."""
+    """True if Pubstorm added the threshold, since the scenario has none about this figure."""
 
     @property
     def label(self) -> str:
-        """The condition as reports show it."""
+        """The threshold as reports show it."""
         return f"{self.expression} (default)" if self.default else self.expression
 
     @property
     def missed(self) -> bool:
-        """Whether the condition surely does not hold."""
+        """True if the threshold certainly fails."""
         return not self.passed and not self.undecided
 
 
 class Verdict(Value):
-    """What the numbers are worth, and what limited them."""
+    """The outcome of a run with its evidence."""
 
     headline: str = ""
     """The outcome in one sentence."""
     status: Status
-    """pass; fail: a threshold or broker failed; invalid: the numbers tell nothing of the target."""
+    """pass; fail: a threshold or broker failed; invalid: the figures are no evidence about the
+    target."""
     limited_by: LimitedBy
-    """Who set the limit."""
+    """Component that set the limit."""
     evidence: tuple[str, ...]
     """The facts behind it, each with its numerators."""
     thresholds: tuple[ThresholdOutcome, ...]
@@ -122,9 +127,10 @@ class Event(Value):
     """Something that happened to the run, other than planned."""
 
     at_s: float
-    """When, after the start of the run."""
+    """Time after the start of the run."""
     kind: Literal[
         "agent",
+        "failure",
         "broker",
         "publisher",
         "restart",
@@ -139,16 +145,16 @@ class Event(Value):
         "monitor",
         "host",
         "memory",
-        "residue",
+        "stale_state",
         "scenario",
     ]
-    """What it happened to."""
+    """Subject of the event."""
     text: str
-    """What happened."""
+    """Description of the event."""
 
 
 class ValidityLimits(Value):
-    """When the generator counts as saturated."""
+    """Limits above which the generator counts as saturated."""
 
     lateness_p99_us: float
     """Largest allowed p99 of the engine's lateness, in microseconds."""
@@ -157,11 +163,11 @@ class ValidityLimits(Value):
 
 
 class Measured(Value):
-    """Everything a run measured, before it is judged."""
+    """Measurements of a run, before they are evaluated."""
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     """Version of this format."""
     name: str
     """The scenario's name."""
@@ -174,23 +180,23 @@ class Measured(Value):
     ended: str
     """Wall-clock end."""
     duration_s: float
-    """From the first stage to the end of the last."""
+    """Time from the first stage to the end of the last."""
     interrupted: bool = False
-    """Whether a signal ended the run early."""
+    """True if a signal ended the run early."""
     ended_early: bool = False
-    """Whether the run ended before its last stage."""
+    """True if the run ended before its last stage."""
     populations: dict[str, PopulationResult]
-    """By name; shares each by themselves, as `device/short`."""
+    """Populations by name; each share apart, as `device/short`."""
     wholes: dict[str, PopulationResult] = Field(default_factory=dict)
     """The sums of populations with shares, by name."""
     flows: tuple[FlowResult, ...]
     """Messages from population to population."""
     stages: tuple[StageResult, ...]
-    """In the order played."""
+    """Stages in the order played."""
     samplers: tuple[Sampler, ...] = ()
-    """What became of everything that the clients did, by population and QoS."""
+    """Outcomes of all actions of the clients, by population and QoS."""
     problems: tuple[Problem, ...] = ()
-    """What ended otherwise than hoped, by kind."""
+    """Counted failures, by kind."""
     stalls: tuple[StalledSubscriber, ...] = ()
     """Subscribers that got nothing though messages were due to them, the earliest."""
     peaks: Peaks = Peaks()
@@ -210,23 +216,23 @@ class Measured(Value):
     bridges: tuple[BridgeResult, ...] = ()
     """Bridges between brokers."""
     faults: tuple[FaultResult, ...] = ()
-    """What was broken on purpose, in the order of time."""
+    """Faults in the order of time."""
     phases: tuple[Phase, ...] = ()
     """Spans of publish stages that have changes or faults."""
     short_stages: tuple[ShortStage, ...] = ()
     """Publish stages with too few intervals for a phase: no collapse was looked for in them."""
     monitors: tuple[Watched, ...] = ()
-    """What was watched beside the clients."""
+    """Figures of the monitors."""
     observers: tuple[Observer, ...] = ()
     """Clients that only watch."""
     monitor_problems: tuple[MonitorProblem, ...] = ()
-    """What could not be watched."""
+    """Monitors that failed."""
     monitor_gaps: tuple[MonitorGap, ...] = ()
     """Times in which no monitor was read, since the controller did not run."""
     profile: ProfileResult | None = None
     """`perf record` of a broker; null: it was not asked for."""
-    residue: tuple[Residue, ...] = ()
-    """What was found on the broker before the run, and what the run left and removed."""
+    stale_state: tuple[StaleState, ...] = ()
+    """Stale state found before the run, and state that the run left and removed."""
     headroom: Headroom | None = None
     """The generator's load against what `pubstorm calibrate` found; null: it was not calibrated."""
     table: dict[str, Cell] = Field(default_factory=dict)
@@ -234,20 +240,20 @@ class Measured(Value):
     command: str = ""
     """The command line of the run."""
     events: tuple[Event, ...] = ()
-    """What happened other than planned, in order."""
+    """Unplanned events in the order of time."""
     validity: ValidityLimits
-    """When the generator counts as saturated."""
+    """Limits above which the generator counts as saturated."""
     environment: Environment
     """The machine and the programs."""
 
 
 class Result(Measured):
-    """A judged run."""
+    """A run with its verdict."""
 
     verdict: Annotated[Verdict, Field(description="What the numbers are worth.")]
 
     @classmethod
-    def judged(cls, measured: Measured, verdict: Verdict) -> Result:
+    def of(cls, measured: Measured, verdict: Verdict) -> Result:
         """The measurements with their verdict."""
         fields = {name: getattr(measured, name) for name in Measured.model_fields}
         return cls(**fields, verdict=verdict)

@@ -1,5 +1,5 @@
-"""What the monitors saw, in short: each watched figure over the whole run and over each stage and
-phase. The readings themselves are in `samples.csv`. It knows no monitor."""
+"""Figures of monitors over the whole run, its stages and its phases. `samples.csv` has the
+readings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pubstorm.value import Value
+from pubstorm.contract.value import Value
 
 
 class Statistics(Value):
@@ -34,18 +34,19 @@ class Watched(Value):
     """One figure of one source."""
 
     source: str
-    """A broker (`broker-0`) or many of one name (`boxes`), `host`, `agent-0`, bridges, a source of
-    the monitors, or for its rates a population."""
+    """A broker (`broker-0`) or many of one name (`boxes`), `host`, another host (`host-NAME`),
+    `agent-0`, bridges, a source of the monitors, or for its rates a population."""
     group: str
-    """What a threshold may call it: the source without its number."""
+    """Subject of thresholds: the source without its number."""
     metric: str
-    """Its name, unit last."""
+    """Name, unit last."""
     whole: Statistics
-    """Over the whole run."""
+    """Readings over the whole run."""
     load: Statistics
-    """Over the publish stages, without their drains; equal to `whole` where there are none."""
+    """Readings over the publish stages, without their drains; equal to `whole` if there are
+    none."""
     spans: dict[str, Statistics] = Field(default_factory=dict)
-    """Over each stage and each phase, by name."""
+    """Readings over each stage and phase, by name."""
 
 
 class Observer(Value):
@@ -55,35 +56,35 @@ class Observer(Value):
     name: str
     """The source it reads for."""
     target: str
-    """Where it is connected."""
+    """Address of its broker."""
     topics: tuple[str, ...]
-    """What it subscribes to."""
+    """Topic filters of its subscriptions."""
     received_total: int
     """Messages that it received."""
     received_bytes: int
     """Their payloads together, in bytes."""
     problem: str | None = None
-    """What kept it from watching, if anything did."""
+    """Reason of its failure; null if it worked."""
 
 
 class MonitorGap(Value):
     """A time in which the controller did not run: no monitor was read."""
 
     from_s: float
-    """Its start, after that of the run."""
+    """Start, after that of the run."""
     to_s: float
-    """Its end."""
+    """End, after the start of the run."""
 
 
 class MonitorProblem(Value):
     """Something that could not be watched."""
 
     source: str
-    """What was to be watched."""
+    """Source of the monitor."""
     at_s: float
-    """When, after the start of the run."""
+    """Time after the start of the run."""
     text: str
-    """What was found, and what to do."""
+    """Description of the problem, with advice."""
 
 
 class ProfiledSymbol(Value):
@@ -94,32 +95,32 @@ class ProfiledSymbol(Value):
     command: str
     """The program."""
     module: str
-    """The file or kernel that it is in."""
+    """File or kernel of the function."""
     symbol: str
-    """Its name."""
+    """Name of the function."""
 
 
 class ProfileResult(Value):
-    """What `perf record` found, or why there is no profile."""
+    """The profile by `perf record`, or the reason why there is none."""
 
     broker: str
-    """What was profiled."""
+    """The profiled broker."""
     stage: str
-    """In which stage."""
+    """Stage of the profile."""
     status: Literal["recorded", "missing"]
     """missing: perf is not there, not allowed, or found nothing."""
     text: str
-    """What was done, or what is missing and how to get it."""
+    """Description of the profile, or of what is missing, with advice."""
     samples_total: int = 0
     """Samples taken."""
     symbols: tuple[ProfiledSymbol, ...] = ()
-    """Those with the largest shares, largest first."""
+    """Functions with the largest shares, largest first."""
     folded_file: str | None = None
     """File of folded stacks in the run directory, one `a;b;c count` on each line."""
 
 
-class Residue(Value):
-    """What was found on a broker before the run, or left by it and removed."""
+class StaleState(Value):
+    """Stale state of a broker before the run, or state that the run left and removed."""
 
     target: str
     """The broker."""
@@ -129,6 +130,6 @@ class Residue(Value):
     """Retained messages that this run's clients would get or that its topics have; sessions of
     this run's client identifiers; messages queued for them; or it could not be looked for."""
     total: int
-    """How many."""
+    """Number of them."""
     text: str
-    """In words, with examples."""
+    """Description, with examples."""

@@ -1,18 +1,19 @@
-"""Phases: the spans between the changes and faults of a publish stage, each judged by itself. It
-judges nothing."""
+"""Phases and faults. A phase is a span between the changes and faults of a publish stage."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
+from pubstorm.contract.value import Value
+from pubstorm.quantities import span_text
 from pubstorm.result.measures import Latency, Rates
-from pubstorm.value import Value
 
 
 class PhaseStatus(StrEnum):
-    """How the target took a phase."""
+    """Outcome of a phase."""
 
     HELD = "held"
     COLLAPSED = "collapsed"
@@ -22,12 +23,12 @@ class PhaseStatus(StrEnum):
 
 
 class PhasePopulation(Rates):
-    """What a population did in the settled part of a phase."""
+    """Figures of a population in the settled part of a phase."""
 
     latency_us: Latency = Latency()
-    """From the intended send to the delivery."""
+    """Latency from the scheduled instant to the delivery."""
     ack_latency_us: Latency = Latency()
-    """From the intended send to the acknowledgement."""
+    """Latency from the scheduled instant to the acknowledgement."""
 
 
 class Phase(Value):
@@ -36,11 +37,11 @@ class Phase(Value):
     stage: str
     """Name of the stage."""
     name: str
-    """Its own name: that of the stage, or of the change or fault that it begins with."""
+    """Name of the stage, or of the change or fault that begins the phase."""
     start_s: float
-    """Its start, after that of the run."""
+    """Start, after that of the run."""
     duration_s: float
-    """How long it took."""
+    """Duration of the phase."""
     clients: int
     """Clients that were to publish."""
     due_per_s: float
@@ -54,25 +55,39 @@ class Phase(Value):
     queue_growth_per_s: float
     """Messages a second by which those due and unsent, and those sent and unacknowledged, grew."""
     dropped_total: int | None = None
-    """Messages that the broker says it dropped; null where it tells nothing."""
+    """Dropped messages, as the broker reports them; null if it reports none."""
     latency_us: Latency = Latency()
-    """From the intended send to the delivery, or to the acknowledgement where nobody receives."""
+    """Latency from the scheduled instant to the delivery; to the acknowledgement if there are no
+    receivers."""
     populations: dict[str, PhasePopulation] = Field(default_factory=dict)
-    """By population; shares each by themselves."""
+    """Figures by population; each share apart."""
     wholes: dict[str, PhasePopulation] = Field(default_factory=dict)
     """The sums of populations with shares."""
     status: PhaseStatus
-    """How the target took it."""
+    """Outcome of the phase."""
     starved: bool = False
     """True if the load was not carried at its end, and the time in which the host gave engines no
     processor explains all that was missing. The status is `unknown`."""
     collapsed_at_s: float | None = None
-    """When it collapsed, after the start of the run."""
+    """Time of the collapse, after the start of the run."""
     recovered_after_s: float | None = None
     """Time from the start of the phase, or from the collapse in it, until the load was carried
     again; null: it was not, or there was no collapse."""
     evidence: tuple[str, ...] = ()
     """The facts, each with its numerators."""
+
+    def times(self, again: str) -> str:
+        """Returns when it collapsed and how long its recovery took, to follow a status. `again`
+        are the words for the recovery of a phase that collapsed."""
+        text = ""
+        if self.collapsed_at_s is not None:
+            text += f" at {span_text(self.collapsed_at_s)}"
+        if self.recovered_after_s is not None:
+            recovered = again if self.status is PhaseStatus.COLLAPSED else ""
+            text += f"{recovered} after {span_text(self.recovered_after_s)}"
+        if self.status is PhaseStatus.NEVER_RECOVERED:
+            text += f" in {span_text(self.duration_s)}"
+        return text
 
 
 class ShortStage(Value):
@@ -84,3 +99,47 @@ class ShortStage(Value):
     """Intervals between snapshots that it has."""
     needed: int
     """Intervals that a phase needs."""
+
+
+class Recovery(Value):
+    """Connections before and after a fault. Times are seconds after the repair; null: not before
+    the end of the stage."""
+
+    before: int
+    """Connected when the fault began."""
+    lowest: int
+    """Connected at the worst moment."""
+    first_s: float | None = None
+    """Time until the first lost one was back."""
+    most_s: float | None = None
+    """Time until 99 % of those before the fault were back."""
+    all_s: float | None = None
+    """Time until all were back."""
+
+
+class FaultResult(Value):
+    """Something that was broken on purpose."""
+
+    stage: str
+    """Name of the stage."""
+    name: str
+    """Name of the phase that begins with it."""
+    kind: Literal["stop", "kill", "freeze", "cut", "delay"]
+    """Kind of the fault."""
+    victims: tuple[str, ...]
+    """Names of the brokers or bridges that it hit."""
+    at_s: float
+    """Start of the fault, after the start of the run."""
+    repaired_at_s: float | None
+    """Time of the repair: brokers accept connections again, bridges may connect; null: never."""
+    clients: Recovery | None = None
+    """Clients of the load; null: none was lost."""
+    bridges: Recovery | None = None
+    """Bridges; null: there are none, or none was lost."""
+    backlog_peak: int | None = None
+    """Most messages that were due and not yet received or acknowledged; null: nothing was due."""
+    drained_s: float | None = None
+    """Time from the repair until the brokers carried the load again and the backlog was gone;
+    null if that took longer than the stage."""
+    evidence: tuple[str, ...] = ()
+    """The facts, each with its numerators."""

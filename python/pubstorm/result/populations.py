@@ -1,46 +1,44 @@
-"""What clients did and saw: by population, by flow and by stage. It knows no engine."""
+"""Figures of clients by population, by flow and by stage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
-from pubstorm.result.measures import (
-    HistogramPair,
-    Latency,
-    LatencyPair,
-    Rates,
-)
-from pubstorm.snapshot import Counters, FlowCounters, Reason
-from pubstorm.value import Value
+from pubstorm.contract.snapshot import Counters, FlowCounters, Reason
+from pubstorm.contract.value import Value
+from pubstorm.result.measures import ClientLoss, HistogramPair, Latency, LatencyPair, Rates
 
 
-class PopulationResult(Counters):
-    """What the clients of a population did and saw in the whole run."""
+class PopulationResult(Counters, FlowCounters):
+    """Counts and latencies of the clients of a population in the whole run."""
 
     clients: int
     """Clients planned."""
     version: Literal["mqtt-3.1.1", "zmtp-3.1"] = "mqtt-3.1.1"
     """Protocol and version that they speak."""
     player: Literal["engine", "libzmq", "pyzmq", "command"] = "engine"
-    """Who played them: the engines, or another program."""
+    """Program that played the clients: `pubstorm-engine` or another one."""
     read_rate_per_s: float | None = None
     """Messages a second that each of them reads at most, of shares the slowest; null: whatever
     comes."""
     asked_max: int | None = None
-    """Most clients that were to be there at once; null: all that were planned."""
+    """Most clients that were requested at once; null: all that were planned."""
     acknowledged: bool = True
     """True if it publishes messages that are acknowledged: with QoS 1 or 2."""
+    delivery_qos: tuple[int, ...] = ()
+    """Levels of QoS of the deliveries to it; empty if there were none, or the protocol has none."""
     lives: bool = False
-    """Whether clients leave by themselves when their time is over."""
+    """True if clients leave by themselves at the end of their session lifetimes."""
     connected_max: int = 0
     """Most clients connected at once."""
     ready_max: int = 0
     """Most clients at once that were connected with every filter answered."""
     reached_max: int | None = None
-    """Most clients at once that were ready, or away after a life; null: as `ready_max`."""
-    away_max: int = 0
+    """Most clients at once that were ready or offline; null: as `ready_max`."""
+    offline_max: int = 0
     """Most clients at once whose life was over."""
     in_flight_max: int = 0
     """Most messages at once sent and not acknowledged."""
@@ -53,43 +51,36 @@ class PopulationResult(Counters):
     closed_loop_window: int | None = None
     """Window of its closed-loop publications of QoS 1 and 2, the smallest; null: there is none."""
     closed_loop: bool = False
-    """Whether any of its publications is closed loop."""
-    expected_total: int = 0
-    """Expected deliveries to its clients."""
-    received_total: int = 0
-    """Deliveries seen, each message once for each receiver."""
+    """True if any publication of the population is closed loop."""
     lost_total: int = 0
     """Expected deliveries that were not seen when the drain was over."""
     to_come_total: int = 0
     """Deliveries to its clients that were in flight when the run was cut short."""
-    duplicate_total: int = 0
-    """Deliveries of a message that the receiver already had."""
-    reordered_total: int = 0
-    """Deliveries after a later message of the same stream."""
-    stale_total: int = 0
-    """Deliveries too far behind their stream to be told from duplicates."""
     outcomes: dict[Reason, int] = Field(default_factory=dict)
-    """What ended otherwise than hoped, by reason."""
+    """Problems of the clients, counted by reason."""
+    client_loss: ClientLoss = ClientLoss()
+    """Loss of single clients in publish stages, as a share; only where all expect the same
+    messages."""
     rates: Rates = Rates()
-    """Over the steady windows."""
+    """Rates over the steady windows."""
     latency_us: LatencyPair = LatencyPair()
-    """From send to delivery, of all that its clients received."""
+    """Latency from send to delivery of all that its clients received."""
     ack_latency_us: LatencyPair = LatencyPair()
-    """From send to acknowledgement, of what its clients sent with QoS 1 and 2."""
+    """Latency from send to acknowledgement of what its clients sent with QoS 1 and 2."""
     connect_time_us: Latency = Latency()
-    """From the start of TCP to CONNACK."""
+    """Time from the start of TCP to CONNACK."""
     ack_histogram_ns: HistogramPair = HistogramPair()
     """The distributions behind `ack_latency_us`."""
 
     @property
     def asked(self) -> int:
-        """Most clients that were to be there at once."""
+        """Most clients that were requested at once."""
         return self.clients if self.asked_max is None else self.asked_max
 
     @property
     def never_ready(self) -> int:
-        """Clients that were to be there at once, less those that were ready, or away after a
-        life."""
+        """Clients that were requested at once, less those that were ready, or offline after a
+        session lifetime."""
         reached = self.ready_max if self.reached_max is None else self.reached_max
         return max(self.asked - reached, 0)
 
@@ -106,15 +97,15 @@ class FlowResult(FlowCounters):
     in_flight_total: int = 0
     """Expected deliveries that were in flight when the run was cut short."""
     surplus_total: int
-    """Deliveries seen beyond those owed, which only a ledger cut short makes."""
+    """Deliveries beyond the expected ones, which only an incomplete ledger has."""
     latency_us: LatencyPair
-    """From send to delivery."""
+    """Latency from send to delivery."""
     histogram_ns: HistogramPair
     """The distributions behind `latency_us`."""
 
 
-class StagePopulation(Rates):
-    """What a population did in one stage."""
+class StagePopulation(Rates, FlowCounters):
+    """Counts and rates of a population in one stage."""
 
     connected_total: int
     """Connections accepted."""
@@ -132,22 +123,14 @@ class StagePopulation(Rates):
     """Lives that ended as planned."""
     stalled_total: int = 0
     """Times that a subscriber stalled."""
-    received_total: int
-    """Messages received."""
-    expected_total: int
-    """Messages owed."""
     lost_total: int = 0
-    """Messages owed and not seen."""
-    duplicate_total: int = 0
-    """Deliveries of a message that the receiver already had."""
-    reordered_total: int = 0
-    """Deliveries after a later message of the same stream."""
-    stale_total: int = 0
-    """Deliveries too far behind their stream to be told from duplicates."""
+    """Expected deliveries that were not seen when the drain was over."""
+    client_loss: ClientLoss = ClientLoss()
+    """Loss of single clients, as a share; only where all expect the same messages."""
     latency_us: LatencyPair = LatencyPair()
-    """From send to delivery."""
+    """Latency from send to delivery."""
     ack_latency_us: LatencyPair = LatencyPair()
-    """From send to acknowledgement."""
+    """Latency from send to acknowledgement."""
 
 
 class StageFlow(FlowCounters):
@@ -170,17 +153,17 @@ class StageResult(Value):
     """A stage as it was played."""
 
     name: str
-    """Its name in the scenario."""
+    """Name in the scenario."""
     kind: Literal["connect", "publish", "hold", "disconnect"]
-    """What it does."""
+    """Kind of its action."""
     start_s: float
-    """Its start, after that of the run."""
+    """Start, after that of the run."""
     duration_s: float
-    """How long it took, with drain."""
+    """Duration of the stage, with drain."""
     steady_s: float
     """Length of the window that its rates are taken over; 0 where there is none."""
     settled: bool
-    """Whether every agent had done all that it could."""
+    """True if every agent had settled when the stage ended."""
     connected: int = 0
     """Clients of all populations that were connected when it ended."""
     arrived_s: float = 0.0
@@ -190,17 +173,28 @@ class StageResult(Value):
     connects_per_s: float = 0.0
     """Connections accepted a second, of a connect stage."""
     disconnects_per_s: float = 0.0
-    """Clients a second that were there before and not after it, of a disconnect stage."""
+    """Clients a second that were connected before and not after it, of a disconnect stage."""
     populations: dict[str, StagePopulation]
-    """By population; shares each by themselves."""
+    """Figures by population; each share apart."""
     wholes: dict[str, StagePopulation] = Field(default_factory=dict)
     """The sums of populations with shares."""
     flows: tuple[StageFlow, ...] = ()
     """The ledger of its messages, flow by flow."""
-    unjudged: tuple[str, ...] = ()
-    """Populations that subscribe and changed in it, or have lives: they are owed what they
-    received."""
+    excluded: tuple[str, ...] = ()
+    """Populations excluded from loss: subscribers that changed in the stage, or whose clients have
+    lifetimes. Their expected deliveries are those received."""
 
     def holds(self, at_s: float) -> bool:
-        """Whether an instant of the run lies in it."""
+        """Returns True if an instant of the run lies in the stage."""
         return self.start_s <= at_s <= self.start_s + self.duration_s
+
+
+def receivers_by_qos(populations: Mapping[str, PopulationResult]) -> dict[str, list[str]]:
+    """Returns the names of the populations that receive, by the QoS of the deliveries to them;
+    under `mixed` those that receive at several."""
+    found: dict[str, list[str]] = {}
+    for name, population in populations.items():
+        levels = population.delivery_qos
+        if levels:
+            found.setdefault(str(levels[0]) if len(levels) == 1 else "mixed", []).append(name)
+    return dict(sorted(found.items()))

@@ -1,5 +1,4 @@
-"""A search as it is stored in `search.json`: the points that were played, what each is worth, and
-the answer. It plays nothing and decides nothing."""
+"""A search as stored in `search.json`: its trials with their outcomes, and the answer."""
 
 from __future__ import annotations
 
@@ -7,95 +6,91 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from pubstorm.contract.value import Value
 from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status, ThresholdOutcome
-from pubstorm.samples import Unit
-from pubstorm.value import Value
+from pubstorm.result.samples import Unit
 
-PointPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
-"""What a point was played for: to find where it breaks; to come closer; to look for the answer
-anew; for the largest figure; to see whether the answer holds."""
+TrialPhase = Literal["grow", "bisect", "repeat", "most", "confirm"]
+"""Purpose of a trial: to find a failing value; to come closer; to search anew; to measure the
+largest figure; to confirm the answer."""
 
 
-class SearchPoint(Value):
+class Trial(Value):
     """One playing of the scenario with one value."""
 
     number: int
-    """From 1, in the order of playing."""
+    """Number in the order of playing, from 1."""
     value: float
     """The value that was tried, in the unit of the search."""
     written: str
     """The same as the scenario has it, such as `1000/s`."""
     folder: str
-    """Its run directory, in that of the search."""
-    phase: PointPhase
-    """What it was played for."""
+    """Run directory, in that of the search."""
+    phase: TrialPhase
+    """Purpose of the trial."""
     repetition: int = 1
     """Which repeat of that, from 1."""
     attempt: int = 1
-    """From 1; more where the same point was played before and not counted."""
+    """Number of the attempt, from 1; above 1 if the same trial was not counted before."""
     figure: float | None = None
-    """What the figure came to, in its unit; null: there is none, or it was not measured."""
+    """The figure in its unit; null if there is none, or it was not measured."""
     status: Status | None = None
-    """The verdict of its run; null: it came to no measurement."""
+    """Verdict of its run; null: no measurement."""
     limited_by: LimitedBy | None = None
-    """Who set the limit."""
+    """Component that set the limit."""
     counted: bool = True
-    """Whether it says anything of what is under test."""
+    """True if the trial says anything about what is under test."""
     why: str | None = None
-    """Why it is not counted."""
+    """Reason why it is not counted."""
     thresholds: tuple[ThresholdOutcome, ...] = ()
-    """The conditions, judged."""
+    """The thresholds, evaluated."""
     evidence: tuple[str, ...] = ()
     """The first facts behind its verdict."""
     duration_s: float = 0.0
-    """How long its run took."""
+    """Duration of its run."""
     cells: tuple[Cell, ...] = ()
-    """Its row of the scenario's own table."""
+    """Row of the scenario's own table."""
 
     @property
-    def held(self) -> bool:
-        """Whether the scenario held at this value."""
+    def passed(self) -> bool:
+        """True if the scenario passed at this value."""
         return self.counted and self.status is Status.PASS
 
     @property
-    def broken(self) -> bool:
-        """Whether it broke at this value, through what is under test."""
+    def failed(self) -> bool:
+        """True if the scenario failed at this value through what is under test."""
         return self.counted and self.status is Status.FAIL
 
 
 class SearchAnswer(Value):
-    """What the points say."""
+    """The answer of a search."""
 
     best: Estimate | None = None
-    """The largest value at which the scenario holds; null: no value was found that holds."""
+    """The largest value at which the scenario passes; null: no value passed."""
     most: Estimate | None = None
     """The largest value of the figure; null: there is no figure, or it was never measured."""
     limited_by: LimitedBy | None = None
-    """Who set the limit at the smallest value beyond the answer; none: the bound of the search was
-    reached; null: nothing could be counted."""
+    """Component that set the limit at the smallest value beyond the answer; none: the search
+    reached its bound; null: no trial was counted."""
     confirmed: bool | None = None
-    """True if the value of `best` held when it was played again; null: it was not."""
+    """True if the value of `best` passed when it was played again; null: it was not."""
     confirmed_at: float | None = None
-    """The value at which it held then, in the unit of the search, with the digits of a trial."""
-    best_point: int | None = None
-    """Number of the point that shows the scenario at the answer: the one that confirmed it, or the
-    largest that held."""
-    most_point: int | None = None
-    """Number of the point that shows it at the largest figure."""
-    points: int = 0
-    """How many points were played for it."""
+    """The value at which it passed then, in the unit of the search, with the digits of a trial."""
+    best_trial: int | None = None
+    """Number of the trial that shows the scenario at the answer: the one that confirmed it, or the
+    largest that passed."""
+    most_trial: int | None = None
+    """Number of the trial that shows it at the largest figure."""
+    trials: int = 0
+    """Number of trials."""
     text: str = ""
-    """It in a sentence."""
+    """The answer in a sentence."""
 
 
-class SearchResult(Value):
-    """The largest value at which a scenario holds, and every point that says so."""
+class Experiment(Value):
+    """A stored series or search."""
 
-    FORMAT: ClassVar[int] = 2
-
-    format: Literal[2] = 2
-    """Version of this format."""
     name: str
     """The scenario's name."""
     scenario: str
@@ -103,48 +98,57 @@ class SearchResult(Value):
     target: str | None = None
     """The target of the command line; null: there was none."""
     run_directory: str
-    """Folder that the search was written to."""
+    """Folder that the experiment was written to."""
     started: str
     """Wall-clock start, ISO 8601 with offset."""
     ended: str
-    """Wall-clock end of the last point so far."""
+    """Wall-clock end of the last run so far."""
     overrides: tuple[str, ...] = ()
     """Settings of the command line, for `--resume`."""
+    complete: bool = False
+    """True if the experiment is complete."""
+    interrupted: bool = False
+    """True if the user ended the experiment."""
+
+    def to_json(self) -> str:
+        """Returns the text of the stored file."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
+class SearchResult(Experiment):
+    """The largest value at which a scenario passes, and every trial behind that answer."""
+
+    FORMAT: ClassVar[int] = 3
+
+    format: Literal[3] = 3
+    """Version of this format."""
     vary: str
     """Path of the value that was searched."""
     unit: Unit
-    """Unit of the points' values."""
+    """Unit of the trials' values."""
     figure: str | None = None
     """The figure that growth was watched of; null: none."""
     figure_unit: Unit = ""
-    """Unit of the points' figures."""
+    """Unit of the trials' figures."""
     thresholds: tuple[str, ...] = ()
-    """The scenario's conditions that say whether a point holds."""
+    """The scenario's conditions that say whether a trial passes."""
     defaults: tuple[str, ...] = ()
     """Default conditions beside them."""
     confidence: float = 0.95
-    """Of the intervals, from 0 to 1."""
+    """Confidence of the intervals, from 0 to 1."""
     columns: tuple[str, ...] = ()
-    """Headings of the points' cells: those of the scenario's own table that a run can fill."""
-    points: tuple[SearchPoint, ...] = ()
-    """In the order of playing."""
+    """Headings of the trials' cells: those of the scenario's own table that a run can fill."""
+    trials: tuple[Trial, ...] = ()
+    """Trials in the order of playing."""
     answer: SearchAnswer = Field(default_factory=SearchAnswer)
-    """What they say so far."""
-    complete: bool = False
-    """Whether the search came to its end."""
-    interrupted: bool = False
-    """Whether the user ended it."""
+    """The answer so far."""
 
     @property
     def status(self) -> Status:
-        """pass: an answer was found and, where it was played again, held; fail: no value held;
+        """pass: an answer was found and, where it was played again, passed; fail: no value passed;
         invalid: nothing could be counted."""
-        if not any(point.counted for point in self.points):
+        if not any(trial.counted for trial in self.trials):
             return Status.INVALID
         if self.answer.best is None or self.answer.confirmed is False:
             return Status.FAIL
         return Status.PASS
-
-    def to_json(self) -> str:
-        """The text of `search.json`."""
-        return self.model_dump_json(indent=2) + "\n"

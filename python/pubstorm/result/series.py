@@ -1,5 +1,4 @@
-"""A series of runs as it is stored in `series.json`: the steps with their verdicts, and one table
-over all. It runs nothing."""
+"""A series as stored in `series.json`: its steps with their verdicts, and the tables over them."""
 
 from __future__ import annotations
 
@@ -7,68 +6,97 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pubstorm.result.cells import Cell
+from pubstorm.contract.value import Value
+from pubstorm.result.cells import Cell, Estimate
 from pubstorm.result.model import LimitedBy, Status
-from pubstorm.result.search import SearchAnswer
+from pubstorm.result.search import Experiment, SearchAnswer
 from pubstorm.result.summary import MemoryModel, MemoryPoint
-from pubstorm.result.tables import Figure, SeriesTable
-from pubstorm.value import Value
+
+
+class Figure(Value):
+    """Cell of one step in a table over the series."""
+
+    estimate: Estimate | None = None
+    """The figure; null: a word, or nothing."""
+    word: str = ""
+    """A word in place of a figure, such as a verdict."""
+    limited_by: LimitedBy | None = None
+    """Component that set the limit of the figure."""
+    remark: str | None = None
+    """Remark on the figure, or the reason why there is none."""
+
+
+class SeriesCell(Cell):
+    """One cell of such a table."""
+
+    remarks: tuple[str, ...] = ()
+    """Remarks in the notes of the table, such as that this host was the limit."""
+
+
+class SeriesTable(Value):
+    """A table over a series."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Headings."""
+    rows: tuple[tuple[SeriesCell, ...], ...]
+    """One for each step without its variants."""
 
 
 class SeriesStep(Value):
     """One step of a series."""
 
     number: int
-    """From 1, repeats included."""
+    """Number from 1, repeats included."""
     label: str
-    """Its values in short, such as `clients 500`, and the variant."""
+    """Values in short, such as `clients 500`, and the variant."""
     base: str = ""
     """The label without the variant."""
     variant: str | None = None
     """Which variant of the scenario it plays; null: there are none."""
     values: dict[str, str]
-    """What it changes in the scenario, by path."""
+    """Values that the step sets in the scenario, by path."""
     repetition: int = 1
-    """From 1."""
+    """Number of the repetition, from 1."""
     repetitions: int = 1
-    """How often it is played."""
+    """Number of repetitions."""
     folder: str
-    """Its run directory, in that of the series."""
+    """Run directory, in that of the series."""
     command: str
-    """What plays this step alone."""
+    """Command line that plays this step alone."""
     note: str
     """Free words about it."""
     status: Status | None = None
-    """Its verdict; null: it came to no measurement, or has not been played."""
+    """Verdict; null: no measurement, or not played."""
     limited_by: LimitedBy | None = None
-    """Who set the limit."""
+    """Component that set the limit."""
     evidence: tuple[str, ...] = ()
     """The facts behind its verdict, with the conditions that it missed."""
     problem: str | None = None
-    """Why it came to no measurement."""
+    """Reason why there is no measurement."""
     unfit: str | None = None
-    """What it needs that this host does not have, so that it was not run."""
+    """Resources that this host lacks, if the step was not run for that reason."""
     duration_s: float = 0.0
-    """Duration of its run, or of the runs of its search; 0: it came to no measurement."""
+    """Duration of its run, or of the runs of its search; 0: no measurement."""
     cells: tuple[Cell, ...] = ()
-    """Its row of the table."""
+    """Row of the table."""
     figures: dict[str, Figure] = Field(default_factory=dict)
-    """What the tables over the series show of it, by their words for it."""
+    """Cells in the tables over the series, by the figures of the columns."""
     answer: SearchAnswer | None = None
-    """What its search found; null: the scenario searches nothing, or it was not played."""
+    """Answer of its search; null: there is no search, or the step was not played."""
     memory: dict[str, MemoryPoint] = Field(default_factory=dict)
     """Memory of brokers, engines and kernel while the load was steady."""
 
     @property
     def name(self) -> str:
-        """Its label, with the repetition where there are several."""
+        """The label, with the repetition if there are several."""
         if self.repetitions == 1:
             return self.label
         return f"{self.label} ({self.repetition} of {self.repetitions})"
 
     @property
     def outcome(self) -> str:
-        """Its verdict in a word, or why it has none."""
+        """The verdict in a word, or the reason why there is none."""
         if self.status is not None:
             return str(self.status)
         if self.unfit is not None:
@@ -76,35 +104,17 @@ class SeriesStep(Value):
         return "no measurement" if self.problem is not None else "not played"
 
 
-class Series(Value):
+class Series(Experiment):
     """All steps of a sweep."""
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     """Version of this format."""
-    name: str
-    """The scenario's name."""
-    scenario: str
-    """The scenario as the command line named it."""
-    target: str | None = None
-    """The target of the command line; null: there was none."""
-    run_directory: str
-    """Folder that the series was written to."""
-    started: str
-    """Wall-clock start, ISO 8601 with offset."""
-    ended: str
-    """Wall-clock end of the last step so far."""
-    overrides: tuple[str, ...] = ()
-    """Settings of the command line, for `--resume`."""
     columns: tuple[str, ...]
     """Headings of the table."""
     steps: tuple[SeriesStep, ...]
-    """In the order of playing."""
-    complete: bool
-    """Whether every step was played or the series stopped as told."""
-    interrupted: bool = False
-    """Whether the user ended it."""
+    """Steps in the order of playing."""
     stopped: str | None = None
     """Which condition ended it early; with variants, each that was ended."""
     memory: tuple[MemoryModel, ...] = ()
@@ -112,8 +122,4 @@ class Series(Value):
     tables: tuple[SeriesTable, ...] = ()
     """The scenario's tables over all steps, with its variants as columns."""
     text: str
-    """What the series says: up to where it held, and what broke; of each variant a line."""
-
-    def to_json(self) -> str:
-        """The text of `series.json`."""
-        return self.model_dump_json(indent=2) + "\n"
+    """The conclusion: the last step that passed, the first that failed; a line for each variant."""

@@ -1,5 +1,5 @@
-"""What a run comes to beside its populations: samplers, problems by kind, memory by connections,
-the balance of the targets, stalled subscribers and peaks. It reckons nothing."""
+"""Figures of a run beside its populations: samplers, problems by kind, memory by connections, the
+balance of targets, stalled subscribers and peaks."""
 
 from __future__ import annotations
 
@@ -7,37 +7,39 @@ from typing import Literal
 
 from pydantic import Field
 
-from pubstorm.snapshot import Reason
-from pubstorm.value import Value
+from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.value import Value
 
 MILLION = 1_000_000
 SamplerKind = Literal["connect", "subscribe", "pub", "sub"]
 
 
 class Sampler(Value):
-    """What became of one thing that the clients of a population did."""
+    """Outcomes of one kind of action of a population's clients."""
 
     subject: str
     """The population, or the one that has it as a share."""
     is_sum: bool = False
-    """Whether it is the sum over the shares of the subject."""
+    """True for the sum over the shares of the subject."""
     kind: SamplerKind
     """connect: connections; subscribe: filters; pub: messages sent; sub: messages received."""
     qos: tuple[int, ...] = ()
-    """Levels of its messages; several where the counts do not tell them apart."""
+    """QoS levels of its messages; several if the counts do not separate them."""
     count: int
-    """How often it came to a good end: connections accepted, filters granted, messages
-    acknowledged (of QoS 0 sent), deliveries received."""
+    """Successes: connections accepted, filters granted, messages acknowledged (of QoS 0 sent),
+    deliveries received."""
     of: int | None
-    """How often it was tried: connections begun, filters answered, messages sent (of QoS 0 due),
-    expected deliveries; null: not known, since its clients come and go."""
+    """Attempts: connections begun, filters answered, messages sent (of QoS 0 scheduled), expected
+    deliveries; null if unknown, since clients connect and leave."""
+    is_partial: bool = False
+    """True if `count` and `of` are about the stages in which no receiver connects or leaves."""
     mean_us: float | None = None
     """Mean response time: from the start of TCP to CONNACK, from the instant a message was due to
     its acknowledgement or delivery; null: there is no answer to wait for, or none came."""
     max_us: float | None = None
     """The largest."""
     mean_from_send_us: float | None = None
-    """The mean from the instant a message was sent; null: there is none, or it is no message."""
+    """Mean from the instant a message was sent; null for other actions, or without one."""
     max_from_send_us: float | None = None
     """The largest from the instant a message was sent."""
     bound_us: float = 0.0
@@ -46,7 +48,7 @@ class Sampler(Value):
 
     @property
     def name(self) -> str:
-        """What it is called, such as `device pub QoS 1`."""
+        """Name, such as `device pub QoS 1`."""
         level = f" QoS {' and '.join(map(str, self.qos))}" if self.qos else ""
         return f"{self.subject} {self.kind}{level}"
 
@@ -55,17 +57,17 @@ class Problem(Value):
     """Everything of one kind that ended otherwise than hoped."""
 
     kind: str
-    """Its name, such as `connections failed`."""
+    """Name, such as `connections failed`."""
     count: int
-    """How often."""
+    """Number of failures."""
     of: int | None = None
-    """Out of how many; null: nobody counted."""
+    """Number of all; null if unknown."""
     text: str
-    """In words."""
+    """Description."""
     reasons: dict[Reason, int] = Field(default_factory=dict)
-    """By reason, where there are any."""
+    """Numbers by reason."""
     populations: dict[str, int] = Field(default_factory=dict)
-    """By population, those that had it."""
+    """Numbers by population."""
 
 
 class MemoryPoint(Value):
@@ -85,7 +87,7 @@ class MemoryModel(Value):
     base_bytes: float | None = None
     """Memory without a connection; null: no line was fitted."""
     bytes_per_connection: float | None = None
-    """What each connection adds; null: no line was fitted."""
+    """Memory that each connection adds; null if no line was fitted."""
     r_squared: float | None = None
     """Share of the scatter that the line explains; null: no line was fitted."""
     points: int = 0
@@ -97,7 +99,7 @@ class MemoryModel(Value):
 
     @property
     def bytes_of_million(self) -> float | None:
-        """What a million connections would need."""
+        """Memory that a million connections would need."""
         if self.base_bytes is None or self.bytes_per_connection is None:
             return None
         return self.base_bytes + MILLION * self.bytes_per_connection
@@ -109,7 +111,7 @@ class TargetResult(Value):
     name: str
     """The broker, or the address of one that the run did not start."""
     group: str
-    """Its name in the scenario; `target` for those of a target."""
+    """Name in the scenario; `target` for those of a target."""
     connected_max: int
     """Most clients connected to it at once."""
     connected_total: int
@@ -117,27 +119,27 @@ class TargetResult(Value):
     connect_failed_total: int
     """Attempts at it that failed."""
     share: float
-    """Its part of the most connections of its group, 0 to 1."""
+    """Share of the most connections of its group, 0 to 1."""
     planned_share: float
-    """Its part of the clients of its group by the plan."""
+    """Share of the clients of its group by the plan."""
 
 
 class StalledSubscriber(Value):
     """A subscriber that got nothing for a while though messages were due to it."""
 
     population: str
-    """Its population."""
+    """Population of the subscriber."""
     number: int
-    """Its number."""
+    """Number of the subscriber."""
     stage: str | None
     """The stage in which it began; null: none was played then."""
     since_s: float
-    """When it last got something, or could first have, after the start of the run."""
+    """Time of its last delivery, or of the first that it could get, after the start of the run."""
     until_s: float | None
-    """When it got something again; null: nobody told."""
+    """Time of its next delivery; null if unknown."""
     lasted: bool
-    """Whether it got nothing more before its stage ended, as far as anybody can say: agents tell
-    of a hundred in an interval, but count all."""
+    """True if it received nothing more before its stage ended. Agents report a hundred stalls in an
+    interval, but count all."""
     due: int
     """Messages that were due to it meanwhile, about."""
 
@@ -148,7 +150,7 @@ class Peak(Value):
     value: float = 0.0
     """The largest."""
     at_s: float | None = None
-    """When, after the start of the run; null: at no single instant."""
+    """Time after the start of the run; null if there is no single instant."""
 
 
 class Peaks(Value):
@@ -160,3 +162,6 @@ class Peaks(Value):
     """Largest rate of messages sent, of an interval."""
     received_per_s: Peak = Peak()
     """Largest rate of messages received, of an interval."""
+    received_by_qos: dict[str, Peak] = Field(default_factory=dict)
+    """The same for each QoS of deliveries: `0`, `1`, `2`, and `mixed` for populations that receive
+    at several."""

@@ -1,6 +1,5 @@
 """Scenario: what the user wrote, read from YAML into values that cannot be wrong."""
 
-from pubstorm.metrics.thresholds import Threshold
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fleet import Fleet
 from pubstorm.scenario.load import load_scenario, parse_scenario, searched, varied
@@ -9,7 +8,6 @@ from pubstorm.scenario.populations import Population, Publication, Subscription
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.sweep import Sweep
-from pubstorm.scenario.target import Target
 from pubstorm.scenario.topology import Bridge, Broker, Topology
 
 __all__ = [
@@ -29,8 +27,6 @@ __all__ = [
     "Step",
     "Subscription",
     "Sweep",
-    "Target",
-    "Threshold",
     "Topology",
     "Validity",
     "load_scenario",

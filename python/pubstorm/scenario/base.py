@@ -1,23 +1,23 @@
-"""What all parts of a scenario share: immutable values that refuse unknown keys, and a short form
-that stands for the one key that matters. It knows no key.
+"""Parts of a scenario: immutable values that refuse unknown keys, with a short form that stands for
+one key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
-from pubstorm.units import Quantity
+from pubstorm.contract.value import Value
+from pubstorm.quantities import Quantity
 
 
-class Part(BaseModel):
+class Part(Value):
     """A mapping of a scenario. An empty value means all defaults."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     SHORT_FOR: ClassVar[str | None] = None
     """The key that a plain value stands for."""
@@ -51,6 +51,33 @@ class Part(BaseModel):
         return {**described, "anyOf": [full, short]}
 
 
+class Kind(Part):
+    """A part that stands where parts of other kinds can stand. The direct subclass is what all
+    kinds have in common."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def leave_out_absent(cls, value: object) -> object:
+        """Leaves out keys of other kinds that are null, as if they were not there."""
+        if not isinstance(value, dict):
+            return value
+        common: type[Part] = cls.__mro__[cls.__mro__.index(Kind) - 1]
+        others = {key for each in _below(common) for key in keys_of(each)} - {*keys_of(cls)}
+        absent = {key for key in others & {*value} if value[key] is None}
+        return {key: each for key, each in value.items() if key not in absent}
+
+
+def _below(part: type[Part]) -> Iterator[type[Part]]:
+    for each in part.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+def keys_of(part: type[Part]) -> tuple[str, ...]:
+    """The keys of a part, as they are written."""
+    return tuple(field.alias or name for name, field in part.model_fields.items())
+
+
 @dataclass(frozen=True, slots=True)
 class OrWord:
     """Marks a field that can be a word instead, for the JSON Schema."""
@@ -62,6 +89,18 @@ class OrWord:
     ) -> dict[str, Any]:
         """The field's schema, or the word."""
         return {"anyOf": [handler(schema), {"const": self.word}]}
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Marks a union of parts that JSON Schema cannot distinguish: any part may fit."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The schemas of the parts."""
+        made = handler(schema)
+        return {"anyOf": made.get("oneOf") or made["anyOf"]}
 
 
 def default_of(field: FieldInfo) -> str | int | float | bool | None:

@@ -1,13 +1,13 @@
-"""Words of a command with values to fill in: `{port}` and `{folder}`, and `{{` and `}}` for braces.
-It starts no command."""
+"""Words of a command with values to fill in: `{host}`, `{port}` and `{folder}`, and `{{` and `}}`
+for braces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from string import Formatter
 
-COMMAND_VALUES = ("port", "folder")
-"""What a word may ask for."""
+COMMAND_VALUES = ("host", "port", "folder")
+"""Values that a word may ask for."""
 
 
 def asked_for(word: str) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pubstorm.metrics import Expression
-from pubstorm.metrics.thresholds import Threshold
-from pubstorm.scenario.divisions import divisions_of
+from pubstorm.result.figures import Expression
+from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population
+from pubstorm.scenario.populations import Connecting, Population, Simulated
+from pubstorm.scenario.shares import shares_of
 
 
 def conditions_of(scenario: Scenario) -> tuple[Threshold, ...]:
@@ -50,10 +50,10 @@ def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:
     together."""
     if default.publishing and not _takes_part(scenario, "publish"):
         return
-    divisions = divisions_of(scenario)
-    concerned = {n: d for n, d in divisions.items() if default.concerns(d.population)}
+    shares = shares_of(scenario)
+    concerned = {n: d for n, d in shares.items() if default.concerns(d.population)}
     exempt = {name for name, each in concerned.items() if default.exempts(each.population)}
-    subjects = {None, *divisions, *scenario.populations}
+    subjects = {None, *shares, *scenario.populations}
     own = subjects & {
         threshold.expression.subject
         for threshold in scenario.thresholds
@@ -70,9 +70,9 @@ def _subjects(scenario: Scenario, default: Default) -> Iterator[str | None]:
         for name, each in concerned.items()
         if name in connected and name not in exempt and not own & {name, each.whole}
     ]
-    for whole in dict.fromkeys(divisions[name].whole for name in wanted):
-        shares = [name for name, each in divisions.items() if each.whole == whole]
-        yield from [whole] if {*shares} <= {*wanted} else (n for n in shares if n in wanted)
+    for whole in dict.fromkeys(shares[name].whole for name in wanted):
+        parts = [name for name, each in shares.items() if each.whole == whole]
+        yield from [whole] if {*parts} <= {*wanted} else (n for n in parts if n in wanted)
 
 
 def _base(metric: str) -> str:
@@ -80,16 +80,16 @@ def _base(metric: str) -> str:
 
 
 def _takes_part(scenario: Scenario, verb: Literal["connect", "publish"]) -> frozenset[str]:
-    """The divisions whose clients some stage connects, or lets publish."""
-    divisions = divisions_of(scenario)
+    """The shares whose clients some stage connects, or lets publish."""
+    shares = shares_of(scenario)
     found = set[str]()
     for stage in scenario.stages:
         changes = () if stage.publish is None else stage.publish.changes
         added = [change.population for change in changes if change.add is not None]
-        for name, each in divisions.items():
+        for name, each in shares.items():
             names, chosen = {name, each.whole}, stage.populations
             is_chosen = stage.verb == verb and (chosen is None or bool(names & {*chosen}))
-            publishes = verb == "connect" or bool(each.population.publications)
+            publishes = verb == "connect" or bool(each.population.flows)
             if publishes and (is_chosen or names & {*added}):
                 found.add(name)
     return frozenset(found)
@@ -97,15 +97,20 @@ def _takes_part(scenario: Scenario, verb: Literal["connect", "publish"]) -> froz
 
 def _may_lose(population: Population) -> bool:
     """Slow readers lose messages by design; the loss of clients with a lifetime is not known."""
-    return population.read_rate is not None or population.lifetime is not None
+    slow = isinstance(population, Simulated) and population.read_rate is not None
+    return slow or population.stay is not None
+
+
+def _receives(population: Population) -> bool:
+    return isinstance(population, Connecting) and bool(population.subscriptions)
 
 
 def _has_schedule(population: Population) -> bool:
-    return any(each.rate_per_s is not None for each in population.publications)
+    return any(each.rate_per_s is not None for each in population.flows)
 
 
 def _skips_late(population: Population) -> bool:
-    return any(each.late == "skip" for each in population.publications)
+    return any(each.late == "skip" for each in population.flows)
 
 
 DEFAULTS: Mapping[str, Default] = {
@@ -117,7 +122,7 @@ DEFAULTS: Mapping[str, Default] = {
     ),
     "lost": Default(
         replaced_by=frozenset({"lost", "loss"}),
-        concerns=lambda population: bool(population.subscriptions),
+        concerns=_receives,
         exempts=_may_lose,
     ),
     "skipped": Default(

@@ -1,5 +1,5 @@
-"""YAML as plain values with the line of each: bounded in size, depth and expansion, without
-duplicate keys, and with no meaning beyond null, true, false, numbers and text. It knows no key.
+"""YAML as plain values with the line of each. Documents are bounded in size, depth and expansion,
+have no key twice, and mean nothing beyond null, true, false, numbers and text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,37 @@ import yaml
 
 Path = tuple[str | int, ...]
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+Finding = tuple[Path, str, str | None]
+"""Something that is wrong: where, what, and perhaps a hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A value of the file with its path."""
+
+    data: object
+    path: Path = ()
+
+    def __getitem__(self, key: str) -> At:
+        inner = self.data.get(key) if isinstance(self.data, dict) else None
+        return At(inner, (*self.path, key))
+
+    def __contains__(self, key: str) -> bool:
+        return isinstance(self.data, dict) and key in self.data
+
+    def entries(self) -> Iterator[At]:
+        """Yields the values of a mapping or list."""
+        if isinstance(self.data, dict):
+            yield from (At(value, (*self.path, key)) for key, value in self.data.items())
+        elif isinstance(self.data, (list, tuple)):
+            yield from (At(value, (*self.path, n)) for n, value in enumerate(self.data))
+
+    def named(self) -> Iterator[At]:
+        """Yields the values of a mapping; nothing of a list."""
+        if isinstance(self.data, dict):
+            yield from self.entries()
 
 
 class DocumentError(ValueError):

@@ -1,5 +1,5 @@
-"""Whether what the metric expressions of a scenario name is there: subjects, their metrics, stages
-and phases. It knows the keys that hold expressions, and evaluates nothing.
+"""Checks the names in the metric expressions of a scenario: subjects, their metrics, stages and
+phases.
 """
 
 from __future__ import annotations
@@ -9,40 +9,38 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pubstorm.metrics import (
+from pubstorm.quantities import UnfitError, describe
+from pubstorm.result.figures import Expression, check_population_metric, parse_expression
+from pubstorm.result.figures.metric import SpanKind
+from pubstorm.result.figures.of_faults import FAULT_METRICS
+from pubstorm.result.figures.of_monitors import (
     AGENT_METRICS,
+    BOUND_METRIC,
     BRIDGE_METRICS,
-    FAULT_METRICS,
     HOST_METRICS,
-    POPULATION_METRICS,
     PROCESS_METRICS,
     PUBLISHER_METRICS,
     REDIS_METRICS,
-    SHOWN_METRICS,
     SYS_PREFIX,
-    Expression,
-    SpanKind,
     check_monitor_metric,
-    check_population_metric,
-    parse_expression,
 )
-from pubstorm.metrics.columns import (
+from pubstorm.result.figures.of_populations import POPULATION_METRICS, SHOWN_METRICS
+from pubstorm.result.figures.of_run import ENGINES
+from pubstorm.result.figures.table import (
     RESULT_WORDS,
     SEARCH_WORDS,
     STEP_WORDS,
-    asked_point,
+    asked_trials,
     is_metric,
     shows_search,
 )
-from pubstorm.metrics.of_run import ENGINES
-from pubstorm.metrics.thresholds import Threshold, parse_threshold
-from pubstorm.scenario.at import At, Finding
-from pubstorm.scenario.divisions import REST, divisions_of
-from pubstorm.scenario.document import Path
+from pubstorm.result.figures.thresholds import Threshold, parse_threshold
+from pubstorm.result.samples import OTHER_HOST
+from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import TOGETHER_ABOVE
-from pubstorm.units import UnfitError, describe
+from pubstorm.scenario.shares import REST, shares_of
 
 STOP_WORDS = ("failed", "invalid")
 """Words that a stop rule may be instead of a condition."""
@@ -53,20 +51,22 @@ class Subject:
     """Something that an expression may begin with."""
 
     metrics: tuple[str, ...] | None = None
-    """The metrics of a monitor, beside those of `$SYS`; None: any, since only the run can tell."""
+    """The metrics of a monitor, beside those of `$SYS`; None: any metric."""
     is_population: bool = False
-    """Whether it has the metrics of a population; one of publishers has those of a process too."""
+    """True if the subject has the metrics of a population. Publishers have those of a process
+    too."""
     is_group: bool = False
-    """Whether its members have numbers, such as `broker-0`."""
+    """True if its members have numbers, such as `broker-0`."""
     is_broker: bool = False
 
 
 Subjects = Mapping[str, Subject]
 SOURCE_METRICS: Mapping[str, tuple[str, ...]] = {
     "process": tuple(PROCESS_METRICS),
+    "remote": (*PROCESS_METRICS, BOUND_METRIC),
     "redis": ("cpu", "cpu_user", "cpu_system", "rss_bytes", *REDIS_METRICS),
 }
-"""Metrics of a source of the monitors, by its key; of others only the run can tell them."""
+"""Metrics of a source of the monitors, by its key; only the run defines the metrics of others."""
 
 
 def check_expressions(root: At) -> Iterator[Finding]:
@@ -94,8 +94,8 @@ def check_spans(scenario: Scenario) -> Iterator[Finding]:
 
 
 def check_variant_columns(root: At, scenario: Scenario, variant: str) -> Iterator[Finding]:
-    """What the tables over a sweep ask of a variant, given one of its steps: the values as they
-    stand, and the scenario."""
+    """Yields the problems of columns that tables over a sweep take from a variant. `root` and
+    `scenario` are one of its steps."""
     wrong = [*_check_columns(root, variant)]
     yield from wrong
     if not wrong:
@@ -117,7 +117,7 @@ def _check_columns(root: At, variant: str | None) -> Iterator[Finding]:
 def _check_span(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
     stages = [stage.name for stage in scenario.stages]
     phases = [phase for stage in scenario.stages for phase in stage.phases]
-    names = (*scenario.populations, *divisions_of(scenario))
+    names = (*scenario.populations, *shares_of(scenario))
     yield from _check_together(path, expression, scenario)
     subject = expression.subject or ""
     if "/" in subject and subject not in names:
@@ -139,7 +139,7 @@ def _check_span(path: Path, expression: Expression, scenario: Scenario) -> Itera
 
 
 def check_subject_names(root: At) -> Iterator[Finding]:
-    """Names that expressions could not tell apart."""
+    """Finds names that expressions could not distinguish."""
     taken = dict.fromkeys(RESERVED, "word of the monitors")
     for noun, entries in (
         ("broker", root["topology"]["brokers"].entries()),
@@ -154,11 +154,14 @@ def check_subject_names(root: At) -> Iterator[Finding]:
                 message = f"found the {noun} {describe(name)}, which is also a {taken[name]}"
                 hint = f"rename it: {name}.cpu could mean either"
                 yield entry.path, f"{message}, allowed is a name of its own", hint
+            if name.startswith(OTHER_HOST):
+                message = f"found the {noun} {describe(name)}, allowed is another beginning"
+                yield entry.path, message, f"names with {OTHER_HOST} are of other hosts"
             taken.setdefault(name, noun)
 
 
 def population_names(root: At) -> list[str]:
-    """What populations and shares of them are called, as `device` and `device/short`."""
+    """Returns the names of populations and their shares, such as `device` and `device/short`."""
     names = []
     for population in root["populations"].entries():
         shares = [_name(share) for share in population["shares"].named()]
@@ -189,7 +192,11 @@ def subjects_of(root: At) -> Subjects:
         subjects[_name(bridge)] = Subject(tuple(BRIDGE_METRICS))
     for source in monitors["sources"].entries():
         metrics = next((names for kind, names in SOURCE_METRICS.items() if kind in source), None)
-        subjects[_name(source)] = Subject(metrics)
+        if "remote" not in source or "process" in source["remote"]:
+            subjects[_name(source)] = Subject(metrics)
+        if "remote" in source:
+            own = (*HOST_METRICS, BOUND_METRIC)
+            subjects[f"{OTHER_HOST}{_name(source)}"] = Subject(own)
     return subjects
 
 
@@ -202,15 +209,15 @@ def unknown(noun: str, name: str, names: Collection[str]) -> tuple[str, str]:
 
 
 def _check_condition(line: At, subjects: Subjects) -> Iterator[Finding]:
-    """Checks a condition; what is wrong with it alone is told by the type of its field."""
+    """Checks a condition against the subjects; the type of the field has checked its syntax."""
     if isinstance(line.data, str):
         with suppress(UnfitError):
             yield from _check(line.path, parse_threshold(line.data).expression, subjects)
 
 
 def _is_varied(word: object, root: At) -> bool:
-    """Whether a column of a table over a sweep shows a value that the sweep varies, by its path or
-    the end of it; which ends there are is looked at once every value is right by itself."""
+    """Returns True if a column of a table over a sweep may show a value that the sweep varies, by
+    its path or the end of the path."""
     sweep = root["sweep"]
     steps = (sweep["vary"], *sweep["steps"].entries())
     paths = [str(each.path[-1]) for step in steps for each in step.named()]
@@ -222,7 +229,7 @@ def _is_varied(word: object, root: At) -> bool:
 def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
     if not isinstance(column.data, str):
         return
-    _, asked = asked_point(column.data)
+    _, asked = asked_trials(column.data)
     if not is_metric(asked):
         return
     try:
@@ -233,10 +240,10 @@ def _check_column(column: At, subjects: Subjects) -> Iterator[Finding]:
 
 
 def _check_search_word(column: At, root: At) -> Iterator[Finding]:
-    """That a column shows what a search found only where there is one."""
+    """Yields a column that shows the result of a search in a scenario without one."""
     if not isinstance(column.data, str) or "search" in root:
         return
-    point, _ = asked_point(column.data)
+    point, _ = asked_trials(column.data)
     if point is not None or shows_search(column.data):
         message = f"found {describe(column.data)} in a scenario without a search"
         yield column.path, f"{message}, needed is the key search", None
@@ -280,14 +287,14 @@ def _check_memory(path: Path, expression: Expression, subjects: Subjects) -> Ite
 
 
 def _check_balance(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
-    """That balance is asked of the targets of a name, if of any in particular."""
+    """Yields a balance of something that is no group of targets."""
     names = (*(("target",) if scenario.target else ()), *scenario.topology.brokers)
     if expression.subject is not None and expression.subject not in names:
         yield path, *unknown("subject", expression.subject, names)
 
 
 def _check_together(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
-    """That nothing is asked of single brokers that are watched together, nor of their `$SYS`."""
+    """Yields figures of single brokers that are watched together, and of their `$SYS`."""
     name = expression.subject or ""
     brokers = scenario.topology.brokers
     group = name if name in brokers else name.rpartition("-")[0]
@@ -302,14 +309,14 @@ def _check_together(path: Path, expression: Expression, scenario: Scenario) -> I
 
 
 def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
-    """That a metric of faults has a fault as its span."""
+    """Yields a metric of faults whose span is no fault."""
     faults = [name for s in scenario.stages for name, h in s.happenings if isinstance(h, Fault)]
     if expression.span not in faults:
         yield path, *unknown("fault", str(expression.span), faults)
 
 
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
-    """That a population's metric is kept for single stages, or for phases."""
+    """Yields a metric of a population that is not kept for its span."""
     if expression.is_of_run:
         if expression.span not in {stage.name for stage in scenario.stages}:
             names = [stage.name for stage in scenario.stages]
@@ -349,17 +356,17 @@ def _expressions(scenario: Scenario) -> Iterator[tuple[Path, Expression]]:
     if scenario.search is not None and scenario.search.figure is not None:
         yield ("search", "figure"), scenario.search.figure
     for heading, column in scenario.table.items():
-        _, asked = asked_point(column)
+        _, asked = asked_trials(column)
         if is_metric(asked):
             yield ("table", heading), parse_expression(asked)
 
 
 def _of_columns(scenario: Scenario, variant: str | None) -> Iterator[tuple[Path, Expression]]:
-    """What the tables over a sweep ask of a variant, or of no one."""
+    """Yields the expressions that tables over a sweep take from a variant, or from none."""
     paths = {} if scenario.sweep is None else scenario.sweep.names
     for title, table in scenario.tables.items():
         for heading, column in table.items():
-            _, asked = asked_point(column.metric)
+            _, asked = asked_trials(column.metric)
             if column.variant != variant or column.shows_step(paths) or not is_metric(asked):
                 continue
             yield ("tables", title, heading), parse_expression(asked)
@@ -386,4 +393,4 @@ def _name(entry: At) -> str:
 
 RESERVED = ("host", "agent", ENGINES)
 TARGET_BROKER = "broker"
-"""What a broker is called that the run does not start."""
+"""Name of a broker that the run does not start."""

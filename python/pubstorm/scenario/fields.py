@@ -1,11 +1,12 @@
-"""The types of a scenario's fields: quantities with their bounds, texts, templates and topics.
-Each says what it found and what is allowed. It knows no key.
+"""The types of a scenario's fields: quantities with their bounds, texts, templates, topics and
+payloads. Errors say what was found and what is allowed.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -16,13 +17,11 @@ from pydantic import (
     WrapValidator,
 )
 
-from pubstorm.metrics import Expression, parse_expression
-from pubstorm.metrics.thresholds import Threshold, parse_threshold
-from pubstorm.scenario.base import OrWord
-from pubstorm.scenario.target import Target, parse_sources, parse_targets
-from pubstorm.template import Kind, Template, TemplateError
-from pubstorm.units import (
+from pubstorm.contract.target import Target, parse_sources, parse_targets
+from pubstorm.contract.template import Kind, MisplacedError, Template, TemplateError
+from pubstorm.quantities import (
     KINDS,
+    SECOND_NS,
     PartOf,
     Quantity,
     UnfitError,
@@ -35,6 +34,10 @@ from pubstorm.units import (
     share,
     size_bytes,
 )
+from pubstorm.result.figures import Expression, parse_expression
+from pubstorm.result.figures.thresholds import Threshold, parse_threshold
+from pubstorm.scenario.base import OrWord
+from pubstorm.scenario.document import Path
 
 
 def text(value: object) -> str:
@@ -51,10 +54,17 @@ def text(value: object) -> str:
 
 
 def name(value: object) -> str:
-    """A name that can stand in a path of the file system and of a threshold."""
+    """A name that a path of the file system and a threshold may contain."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise UnfitError(value, "are letters, digits, _ and -, at most 64, beginning with a letter")
+
+
+def host_label(value: object) -> str:
+    """A label of hosts, or the address of one."""
+    if isinstance(value, str) and _HOST_LABEL.fullmatch(value):
+        return value
+    raise UnfitError(value, "are letters, digits, _, - and ., at most 63: a label or an address")
 
 
 def client_text(value: object) -> str:
@@ -80,7 +90,7 @@ def topic(value: object) -> str:
     source = text(value)
     template = _template(source)
     if not source:
-        raise UnfitError(value, "is a topic of at least one character")
+        raise UnfitError(value, "is a topic of at least one character", EMPTY_HINT)
     _check(source, template.check_topic)
     if any(isinstance(part, str) and set(part) & {"+", "#"} for part in template.parts):
         raise UnfitError(value, "is a topic without the wildcards + and #")
@@ -106,7 +116,7 @@ def topic_filter(value: object) -> str:
     source = text(value)
     template = _template(source)
     if not source:
-        raise UnfitError(value, "is a topic filter of at least one character")
+        raise UnfitError(value, "is a topic filter of at least one character", EMPTY_HINT)
     _check(source, template.check_topic)
     try:
         levels = template.levels()
@@ -136,17 +146,6 @@ def flag(value: object) -> bool:
     raise UnfitError(value, "are true and false")
 
 
-def one_of(*words: str) -> Callable[[object], object]:
-    """A word out of a few."""
-
-    def check(value: object) -> object:
-        if value in words and isinstance(value, str):
-            return value
-        raise UnfitError(value, f"are {' and '.join(words)}" if len(words) == 2 else _list(words))
-
-    return check
-
-
 def publication_rate(value: object) -> float | None:
     """A rate, or None for `max`: as fast as the window and the socket take it."""
     if value == "max":
@@ -154,8 +153,7 @@ def publication_rate(value: object) -> float | None:
     try:
         return float(Quantity(rate_per_s, PUBLICATION_RATE_MIN_PER_S, 1e9).read(value))
     except UnfitError as unfit:
-        message = str(unfit).partition(", allowed ")[2]
-        raise UnfitError(value, f'{message}, or "max"', unfit.hint) from None
+        raise UnfitError(value, f'{unfit.allowed}, or "max"', unfit.hint) from None
 
 
 def clients_or_part(value: object) -> int | PartOf:
@@ -167,8 +165,7 @@ def clients_or_part(value: object) -> int | PartOf:
     try:
         return int(Quantity(count, 1, CLIENTS_MAX).read(value))
     except UnfitError as unfit:
-        message = str(unfit).partition(", allowed ")[2]
-        raise UnfitError(value, f"{message}, or a share in percent such as 50%") from None
+        raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}") from None
 
 
 def read_rate(value: object) -> float | PartOf:
@@ -180,13 +177,11 @@ def read_rate(value: object) -> float | PartOf:
     try:
         return float(Quantity(rate_per_s, 0, 1e9, above_low=True).read(value))
     except UnfitError as unfit:
-        message = str(unfit).partition(", allowed ")[2]
-        hint = unfit.hint
-        raise UnfitError(value, f"{message}, or a share in percent such as 50%", hint) from None
+        raise UnfitError(value, f"{unfit.allowed}, {OR_SHARE}", unfit.hint) from None
 
 
 def or_never(value: object, handler: ValidatorFunctionWrapHandler) -> object:
-    """What the field takes, or None for `never`."""
+    """Returns the value of the field, or None for `never`."""
     return None if value is None or value == "never" else handler(value)
 
 
@@ -217,6 +212,37 @@ def stop_line(value: object) -> Threshold | str:
     return source if source in STOP_WORDS else parse_threshold(source)
 
 
+def payload(value: object) -> object:
+    """A text with variables, or a mapping or list with such texts in it; these are looked at by
+    `payload_texts`, each in its place."""
+    if isinstance(value, (dict, list)):
+        _check_numbers(value)
+        return value
+    return template_text(value)
+
+
+def payload_texts(value: object) -> Iterator[tuple[Path, str]]:
+    """The texts in a payload, each with its path."""
+    if isinstance(value, str):
+        yield (), value
+    elif isinstance(value, (dict, list)):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in entries:
+            yield from (((key, *path), found) for path, found in payload_texts(inner))
+
+
+def _check_numbers(value: object) -> None:
+    inner: list[object] = []
+    if isinstance(value, dict):
+        inner = [*map(text, value), *value.values()]
+    elif isinstance(value, list):
+        inner = value
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UnfitError(value, "in JSON are finite numbers")
+    for each in inner:
+        _check_numbers(each)
+
+
 def _template(source: str) -> Template:
     try:
         return Template.parse(source)
@@ -225,39 +251,36 @@ def _template(source: str) -> Template:
 
 
 def _check(source: str, check: Callable[[], None]) -> None:
-    """Asks of a template whether it can stand in its place."""
+    """Checks that a template is allowed in its place."""
     try:
         check()
     except TemplateError as error:
         hint = "{random}, {hex}, {seq}, {time} and {stamp} belong into a payload"
-        is_misplaced = "allowed in" in str(error) and "choice, allowed" not in str(error)
         allowed = f"is a template for its place: found {error}"
-        raise UnfitError(source, allowed, hint if is_misplaced else None) from None
-
-
-def _list(words: tuple[str, ...]) -> str:
-    if len(words) == 1:
-        return f"is {words[0]}"
-    return f"are {', '.join(words[:-1])} and {words[-1]}"
+        hints = hint if isinstance(error, MisplacedError) else None
+        raise UnfitError(source, allowed, hints) from None
 
 
 def _json(title: str, kind: str | list[str] = "string", **more: Any) -> WithJsonSchema:
     return WithJsonSchema({"title": title, "type": kind, **more})
 
 
-SECOND_NS = 10**9
 CLIENTS_MAX = 2**32 - 1
+SMALL_COUNT_MAX = 4096
+OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 TEXT_BYTES_MAX = 60_000
+EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
 PUBLICATION_RATE_MIN_PER_S = 1e-7
+_HOST_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 TARGETS_JSON = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 Clients = Annotated[int, Quantity(count, 1, CLIENTS_MAX)]
 Number = Annotated[int, Quantity(count, 0, 2**62)]
 PortNumber = Annotated[int, Quantity(count, 1, 65535)]
-SmallCount = Annotated[int, Quantity(count, 1, 4096)]
+SmallCount = Annotated[int, Quantity(count, 1, SMALL_COUNT_MAX)]
 HighWaterMark = Annotated[int, Quantity(count, 0, 2**31 - 1)]
 Burst = Annotated[int, Quantity(count, 1, 10**6)]
 Window = Annotated[int, Quantity(count, 1, 65535)]
@@ -298,9 +321,11 @@ PositiveDurationOrNever = Annotated[
     OrWord("never"),
 ]
 Name = Annotated[str, BeforeValidator(name), _json("name")]
+HostLabel = Annotated[str, BeforeValidator(host_label), _json("host label")]
 Text = Annotated[str, BeforeValidator(text), _json("text")]
 ClientText = Annotated[str, BeforeValidator(client_text), _json("template")]
 FlowTopic = Annotated[str, BeforeValidator(flow_topic), _json("topic template")]
+Topic = Annotated[str, BeforeValidator(topic), _json("topic template")]
 FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter template")]
 ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template")]
 TopicFilter = Annotated[str, BeforeValidator(topic_filter), _json("topic filter template")]
@@ -331,3 +356,13 @@ MetricName = Annotated[Expression, BeforeValidator(metric_name), _json("metric")
 STOP_WORDS = ("failed", "invalid")
 StopLine = Annotated[Threshold | str, BeforeValidator(stop_line), _json("condition")]
 ThresholdLine = Annotated[Threshold, BeforeValidator(threshold), _json("threshold")]
+Payload = Annotated[
+    str | dict[str, Any] | list[Any],
+    BeforeValidator(payload),
+    WithJsonSchema(
+        {
+            "title": "template, mapping or list",
+            "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "array"}],
+        }
+    ),
+]

@@ -1,5 +1,5 @@
-"""Where the engines of a run are: how many, on this host or on a cluster, and what becomes of a run
-that loses one."""
+"""The agents of a run: their number, their hosts, and the end or continuation of a run that loses
+an agent."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from pubstorm.quantities import Quantity, UnfitError, count, factor, size_bytes
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import Bandwidth, Duration, SmallCount, one_of
-from pubstorm.units import Quantity, UnfitError, count, factor, size_bytes
+from pubstorm.scenario.fields import Bandwidth, Duration, HostLabel, SmallCount
 
 
 def place(value: object) -> str:
-    """Where engines run: a word, or the address of a Ray cluster."""
+    """Returns the place where agents run: a word, or the address of a Ray cluster."""
     if isinstance(value, str) and _PLACE.fullmatch(value):
         return value
     raise UnfitError(value, "are local, ray and ray://HOST:PORT")
@@ -30,8 +30,8 @@ Place = Annotated[
 Memory = Annotated[int, Quantity(size_bytes, 1 << 20, 1 << 50)]
 Price = Annotated[float, Quantity(factor, 0, 1e6)]
 Files = Annotated[int, Quantity(count, 100, 2**31 - 1)]
-OnAgentLoss = Literal["fail", "continue", "replace"]
-"""What becomes of a run that loses an engine."""
+OnAgentFailure = Literal["fail", "continue", "replace"]
+"""Consequence of an agent failure."""
 Spread = Literal["strict", "pack"]
 
 
@@ -47,27 +47,28 @@ class FleetHost(Part):
     descriptors: Files = 1_000_000
     """Open files that a process may have."""
     bandwidth: Bandwidth = 10**10
-    """What its network carries in each direction."""
+    """Bandwidth of its network in each direction."""
     price: Price = 0.0
-    """What it costs for an hour, in any currency; 0: nobody knows."""
+    """Price for an hour, in any currency; 0: not known."""
 
 
 class Fleet(Part):
     """The engine processes, and where they run."""
 
     agents: SmallCount | None = None
-    """How many. Default: on this host by descriptors, cores and load; on a cluster one on each
-    host, or one on each processor where `spread` is pack."""
+    """Number of agents. Default: on this host by descriptors, cores and load; on a cluster one on
+    each host, or one on each processor if `spread` is pack."""
     on: Place = "local"
     """`local`: this host; `ray`: the Ray cluster that this host is a part of; `ray://HOST:PORT`:
     the one with this address, of which this host must be a part. The option `--on` sets it."""
-    spread: Annotated[Spread, BeforeValidator(one_of("strict", "pack"))] = "strict"
+    hosts: HostLabel | None = None
+    """On a cluster: label of the hosts that agents are on (`ray start --labels pubstorm=LABEL`), or
+    the address of one. Default: hosts that no broker or service is placed on, if there are any."""
+    spread: Spread = "strict"
     """On a cluster: each agent on a host of its own, or as many on a host as it has processors."""
-    on_agent_loss: Annotated[
-        OnAgentLoss, BeforeValidator(one_of("fail", "continue", "replace"))
-    ] = "fail"
-    """What becomes of a run that loses an engine: it ends and is invalid; it goes on without the
-    clients of that one; or another engine plays them from then on."""
+    on_agent_failure: OnAgentFailure = "fail"
+    """Consequence of an agent failure. `fail`: the run ends and is invalid; `continue`: the run
+    continues without the agent's clients; `replace`: another agent plays them."""
     coalescing: Duration | None = None
     """Longest time that timers of clients wait to be handled together, which makes messages late by
     as much: latencies from the intended send contain it, those from the actual send do not. `0s`

@@ -1,34 +1,37 @@
-"""From a scenario file to a scenario: read, override, validate, check, and report everything that
-is wrong together, each with its line. It knows how the steps follow, and no key.
+"""From a scenario file to a scenario: read, override, validate and check. All problems are reported
+together, each with its line.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
+from typing import Any
 
 from pydantic import ValidationError
 
-from pubstorm.descriptors import allowed_descriptors
-from pubstorm.errors import Problem, ScenarioError
-from pubstorm.redact import is_secret
-from pubstorm.scenario.at import At, Finding
+from pubstorm.errors import Problem, ScenarioError, is_secret
+from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_keys, check_rows, check_values
-from pubstorm.scenario.counts import counted
-from pubstorm.scenario.document import Document, DocumentError, Path, read_document
+from pubstorm.scenario.descriptors import allowed_descriptors
+from pubstorm.scenario.document import At, Document, DocumentError, Finding, Path, read_document
 from pubstorm.scenario.expressions import check_variant_columns
+from pubstorm.scenario.limits import check_limits, with_limits
 from pubstorm.scenario.model import Scenario, Source, Step
-from pubstorm.scenario.overrides import apply_override, parse_override
-from pubstorm.scenario.paths import with_absolute_paths
 from pubstorm.scenario.problems import explain
 from pubstorm.scenario.retarget import retargeted
-from pubstorm.scenario.scale import scaled
+from pubstorm.scenario.rewrite import (
+    apply_override,
+    counted,
+    parse_override,
+    with_absolute_paths,
+)
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.secrets import References, redacted_override, redacted_text
 from pubstorm.scenario.shape import shape_of
+from pubstorm.scenario.sizes import scaled, scaled_sweep, with_numbers
 from pubstorm.scenario.sweep import Sweep, Variation, shown
-from pubstorm.units import UnfitError, describe
 
 
 def load_scenario(
@@ -51,7 +54,7 @@ def parse_scenario(
     lenient: bool = False,
 ) -> Scenario:
     """Reads a scenario from text that came from `file`. If `lenient`, secrets that it refers to
-    need not be there."""
+    need not exist."""
     try:
         document = read_document(text)
     except DocumentError as error:
@@ -117,8 +120,7 @@ class _Loading:
             self._retarget(target)
         self._resolve()
         if isinstance(self.data, dict):
-            named = {"name": _name_of(self.file), **self.data}
-            self.data = counted(named, allowed_descriptors())
+            self.data = self._sized({"name": _name_of(self.file), **self.data})
         scenario = self._validate()
         if scenario is not None and scenario.search is not None and not self.problems:
             self._check_ends(scenario.search, text, (overrides, target))
@@ -135,6 +137,13 @@ class _Loading:
         scenario = with_absolute_paths(scenario, self._folder)
         source = Source(text, self.file, tuple(overrides), target, self.left_out)
         return scenario.read_from(source, stored + newline + notes, steps)
+
+    def _sized(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values with every size times the scale, and with numbers that follow from sizes."""
+        larger, unscaled = scaled(data)
+        sized, unknown = with_numbers(counted(larger, allowed_descriptors()))
+        self._add((*unscaled, *unknown))
+        return sized
 
     def _resolve(self) -> None:
         """Puts secrets in the places of the references to them."""
@@ -175,7 +184,8 @@ class _Loading:
         overrides, target = settings
         steps: list[Step] = []
         looked_at: set[str | None] = {None}
-        for variation in sweep.variations():
+        as_played = scaled_sweep(sweep, self.data).variations()
+        for variation, played in zip(sweep.variations(), as_played, strict=True):
             own, variant = variation.overrides, variation.variant
             loading = _Loading(self.file, self.document)
             loading.lenient = self.lenient
@@ -184,7 +194,7 @@ class _Loading:
             except ScenarioError as error:
                 self._add_of_step(variation, error.problems)
                 continue
-            steps.append(Step(variation, scenario))
+            steps.append(Step(variation, scenario, played))
             if variant is not None and variant not in looked_at:
                 looked_at.add(variant)
                 self._add(check_variant_columns(At(loading.data), scenario, variant))
@@ -232,10 +242,12 @@ class _Loading:
     def _validate(self) -> Scenario | None:
         self._add(check_keys(self.data))
         try:
-            scenario = scaled(Scenario.model_validate(self.data))
+            written = Scenario.model_validate(self.data)
         except ValidationError as error:
             self._add(explain(error))
             return None
+        self._add(check_limits(written))
+        scenario = with_limits(written)
         if not self.problems:
             self._add(check_values(scenario))
         if not self.problems:
@@ -259,7 +271,7 @@ class _Loading:
         shown = path
         while shown and shown not in self.lines and shown not in self.overridden:
             shown = shown[:-1]
-        is_short_form = shown != path and "needed" not in message and "unknown" not in message
+        is_short_form = shown != path and isinstance(self._value_at(shown), str | int | float)
         written = ".".join(map(str, shown if is_short_form else path))
         for end in range(len(path), 0, -1):
             if path[:end] in self.overridden:
@@ -270,13 +282,16 @@ class _Loading:
         """Returns True if a message quotes the value that it found, which is a secret."""
         if not is_secret(path) and path not in self.resolved_at:
             return False
+        return message.startswith(f"found {describe(self._value_at(path))}")
+
+    def _value_at(self, path: Path) -> object:
         value: object = self.data
         for step in path:
             if isinstance(value, dict):
                 value = value.get(step)
             elif isinstance(value, list) and isinstance(step, int) and step < len(value):
                 value = value[step]
-        return message.startswith(f"found {describe(value)}")
+        return value
 
     def _order(self, problem: Problem) -> tuple[int, str]:
         line = problem.place.removeprefix(f"{self.file}:")

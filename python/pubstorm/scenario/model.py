@@ -1,16 +1,17 @@
-"""The scenario: what the user wants done, as immutable values in base units (durations in
-nanoseconds, rates a second, sizes in bytes, shares from 0 to 1). The docstrings are the reference
-that users read. It knows nothing of files, lines or the plan.
+"""The scenario as immutable values in base units: durations in nanoseconds, rates a second, sizes
+in bytes, shares from 0 to 1. The docstrings are the reference that users read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
+from pubstorm.contract.target import ZmqTarget
+from pubstorm.quantities import MILLISECOND_NS, SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Duration,
@@ -26,23 +27,24 @@ from pubstorm.scenario.fields import (
     Targets,
     Text,
     ThresholdLine,
-    one_of,
 )
 from pubstorm.scenario.fleet import Fleet
 from pubstorm.scenario.monitors import Monitors, Profile
-from pubstorm.scenario.populations import Population
+from pubstorm.scenario.populations import (
+    AnyPopulation,
+    Population,
+    Simulated,
+    ZmqPublisher,
+    with_kinds,
+)
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import DEFAULT_STAGES, Stage
-from pubstorm.scenario.sweep import Sweep, Variation
-from pubstorm.scenario.tables import TableColumn
+from pubstorm.scenario.sweep import Sweep, TableColumn, Variation
 from pubstorm.scenario.topology import Topology
-
-MILLISECOND_NS = 10**6
-SECOND_NS = 10**9
 
 
 class Validity(Part):
-    """When the load generator counts as saturated, which makes a run invalid."""
+    """Limits above which the load generator counts as saturated, which makes a run invalid."""
 
     lateness_p99: PositiveDuration = 10 * MILLISECOND_NS
     """The 99th percentile of how late messages were written through the engine's own fault."""
@@ -51,27 +53,28 @@ class Validity(Part):
 
 
 class Scenario(Part):
-    """What a run does, and what it is judged by."""
+    """Everything that a run does, and the conditions of its success."""
 
     name: Name = "scenario"
     """Name of the run's folder. Default: the name of the file."""
     description: Text = ""
     """One line for the list of scenarios."""
     target: Targets = ()
-    """Where clients connect: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, or a list; or
-    publishers of ZeroMQ that already run, `zmq://HOST:PORT`.
-    Client c of a population goes to target c modulo their number. Of a name's addresses the first
-    IPv4 one is used, else the first. Not needed where the topology starts brokers; with bridges
-    it can be the broker that they lead to."""
+    """Brokers that clients connect to: `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over
+    WebSocket `ws://HOST[:PORT][/PATH]` or `wss://HOST[:PORT][/PATH]`, or a list; or publishers of
+    ZeroMQ that already run, `zmq://HOST:PORT`. Client c of a population goes to target c modulo
+    their number. Of a name's addresses the first IPv4 one is used, else the first. Not needed if
+    the topology starts brokers; with bridges it can be the broker that they lead to."""
     topology: Topology = Topology()
     """The brokers that the run itself starts and stops."""
-    populations: Mapping[Name, Population] = Field(min_length=1)
+    populations: Mapping[Name, AnyPopulation] = Field(min_length=1)
     """Clients that behave alike, by name."""
     scale: Scale = 1.0
-    """Times the numbers of clients: those of all populations but publishers, and those that stages
-    bring up, add or remove; at least one each."""
+    """Factor of all sizes together: clients of populations but publishers, clients that stages
+    connect, add or remove, brokers with a bridge to another one, faults of those, and virtual hosts
+    of a federation. A size is at least 1. Ranges `{each NAME}` and limits in percent follow."""
     stages: tuple[Stage, ...] = Field(DEFAULT_STAGES, min_length=1)
-    """What happens, in order. Default: connect, then publish for 10s."""
+    """Stages, in order. Default: connect, then publish for 10s."""
     drain: Duration = 5 * SECOND_NS
     """Longest wait without progress for messages in flight after a publish stage. The whole wait
     lasts at most 20 times as long."""
@@ -92,15 +95,13 @@ class Scenario(Part):
     snapshot_interval: Interval = SECOND_NS
     """Time between two snapshots of an engine."""
     monitors: Monitors = Monitors()
-    """What is watched beside the clients."""
+    """Monitors beside the clients."""
     profile: Profile | None = None
     """`perf record` of a broker in a stage. Default: none."""
-    clean_start: Annotated[
-        Literal["report", "require", "skip"], BeforeValidator(one_of("report", "require", "skip"))
-    ] = "report"
-    """Residue of earlier runs on the broker (retained messages, sessions) is looked for before the
-    run and reported, makes it invalid, or is not looked for; except for `skip`, what this run
-    leaves is removed after it."""
+    clean_start: Literal["report", "require", "skip"] = "report"
+    """Before the run, Pubstorm looks for stale state on the broker: retained messages and sessions
+    of earlier runs. `report` reports it, `require` makes the run invalid, `skip` does not look.
+    Except for `skip`, Pubstorm removes after the run what this run leaves."""
     sweep: Sweep | None = None
     """Plays the scenario many times with values that vary. Default: once."""
     search: Search | None = None
@@ -109,19 +110,56 @@ class Scenario(Part):
     """Columns of a table of your own: heading and metric, such as `CPU: broker.cpu`. A sweep has
     one row for each step; there, a column can also be a path that it varies, or `number`, `step`,
     `note`, `verdict`, `limited_by`, `command` or `duration`; with a search `search.best`,
-    `search.most`, `search.limited_by` or `search.points`."""
+    `search.most`, `search.limited_by` or `search.trials`."""
     tables: Mapping[str, Mapping[str, TableColumn]] = Field(default_factory=dict)
     """Tables over a sweep, by title: a row for each step, and by heading a column of one variant's
     metric, such as `{variant: fast, metric: device.lost}`, or of what varies, such as `clients`."""
     thresholds: tuple[ThresholdLine, ...] = ()
-    """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`."""
-    defaults: Annotated[Literal["on", "off"], BeforeValidator(one_of("on", "off"))] = "on"
+    """Conditions of success, such as `device.lost == 0` or `device.latency.p99 < 100ms`. A limit of
+    `connected` in percent is about all clients or bridges of that name."""
+    defaults: Literal["on", "off"] = "on"
     """Default thresholds: `never_ready == 0`, `lost == 0` and `skipped == 0`. A threshold about the
     same figure of a population replaces the default for that population; `off` removes all. Clients
     with a `read_rate` or `lifetime` may lose messages; publications with `late: skip` may skip
     some."""
     validity: Validity = Validity()
-    """When the load generator counts as saturated."""
+    """Limits above which the load generator counts as saturated."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def mark_kinds(cls, value: Any) -> Any:
+        """Gives each population its kind, which depends on the rest of the scenario."""
+        return with_kinds(value) if isinstance(value, dict) else value
+
+    @property
+    def publishers(self) -> dict[str, ZmqPublisher]:
+        """The populations of publishers that the run starts, in order: client k of one is a process
+        of its own, with a target of its own."""
+        populations = self.populations.items()
+        return {name: each for name, each in populations if isinstance(each, ZmqPublisher)}
+
+    @property
+    def server_labels(self) -> frozenset[str]:
+        """Labels of the hosts of its brokers, services and publishers."""
+        publishers = (each.hosts for each in self.publishers.values())
+        return self.topology.labels.union(label for label in publishers if label is not None)
+
+    @property
+    def engine_labels(self) -> frozenset[str]:
+        """Labels of hosts of engines that play some populations only."""
+        simulated = (each for each in self.populations.values() if isinstance(each, Simulated))
+        labels = {each.hosts for each in simulated} - {self.fleet.hosts}
+        return frozenset(label for label in labels if label is not None)
+
+    @property
+    def has_zeromq_targets(self) -> bool:
+        """True if the targets are publishers of ZeroMQ that already run."""
+        return any(isinstance(target, ZmqTarget) for target in self.target)
+
+    def publisher_of(self, population: Population) -> ZmqPublisher | None:
+        """Returns the publishers that a population connects to; None if it connects to others."""
+        at = population.attached_to
+        return None if at is None else self.publishers.get(at.brokers)
 
     _source_text: str = PrivateAttr(default="")
     _source: Source | None = PrivateAttr(default=None)
@@ -134,7 +172,7 @@ class Scenario(Part):
 
     @property
     def source(self) -> Source:
-        """Where it was read from."""
+        """The source of the scenario."""
         assert self._source is not None, "only a scenario that was read can be read again"
         return self._source
 
@@ -155,16 +193,16 @@ class Scenario(Part):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a scenario was read from: enough to read it again with other values."""
+    """Source of a scenario: enough to read the scenario again with other values."""
 
     text: str
     """Of the file."""
     file: str
-    """Where that is."""
+    """Path of the file."""
     overrides: tuple[str, ...] = ()
     """`PATH=VALUE` each."""
     target: str | None = None
-    """What replaces the file's target."""
+    """Target instead of the file's; None for that of the file."""
     left_out: tuple[str, ...] = ()
     """Keys and conditions of the file that make no sense with that target, each with the reason."""
 
@@ -174,6 +212,8 @@ class Step:
     """One step of a sweep."""
 
     variation: Variation
-    """What it changes."""
+    """Values that the step changes."""
     scenario: Scenario
     """The scenario with that, and without a sweep."""
+    played: Variation
+    """The values with sizes times the scale, for labels and tables."""

@@ -1,15 +1,17 @@
-"""Monitors: what is watched beside the clients while a run goes on. The docstrings are the
-reference that users read. It watches nothing itself.
-"""
+"""Monitors of a run: metrics beside those of the clients. The docstrings are the reference that
+users read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
+from pubstorm.contract.target import Target, parse_target
+from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Flag,
@@ -21,16 +23,13 @@ from pubstorm.scenario.fields import (
     SmallCount,
     Text,
 )
-from pubstorm.scenario.target import parse_target
-from pubstorm.units import UnfitError
 
-SECOND_NS = 10**9
 TOGETHER_ABOVE = 8
 """Brokers of one name, if there are more of them, are watched together, as one source."""
 
 
 class Process(Part):
-    """A process of this machine with its children, by exactly one of the keys."""
+    """A process with its children, by exactly one of the keys."""
 
     pid: Number | None = None
     """Its process id."""
@@ -50,7 +49,7 @@ class Process(Part):
 
 
 class SysTopics(Part):
-    """What a broker says of itself under `$SYS`, read by an observer: one more client."""
+    """Figures that a broker publishes under `$SYS`, read by an observer: one more client."""
 
     url: Text | None = None
     """The broker. Default: the scenario's first target."""
@@ -74,7 +73,7 @@ class Prometheus(Part):
     """An endpoint in Prometheus' text format."""
 
     url: Text
-    """Where it answers, for example http://127.0.0.1:9100/metrics."""
+    """Address, for example http://127.0.0.1:9100/metrics."""
     include: tuple[Text, ...] = ("*",)
     """Names of metrics that are kept, with the wildcards * and ?."""
 
@@ -93,7 +92,7 @@ class Redis(Part):
     SHORT_FOR: ClassVar[str | None] = "url"
 
     url: Text
-    """Where it answers, for example redis://127.0.0.1:6379/0, with a password as in
+    """Address, for example redis://127.0.0.1:6379/0, with a password as in
     redis://:PASSWORD@HOST."""
 
     @field_validator("url")
@@ -102,6 +101,35 @@ class Redis(Part):
         """Takes what may be a Redis."""
         if not url.startswith("redis://"):
             raise UnfitError(url, "is an address such as redis://127.0.0.1:6379/0")
+        return url
+
+
+class Remote(Part):
+    """Another host, through `pubstorm monitor --listen` on that host."""
+
+    url: Text
+    """Address of `pubstorm monitor`, for example https://broker.example:9700. Plain http:// is for
+    this machine, for example the near end of a tunnel."""
+    token: Text | None = None
+    """The token in the `--token-file` of that host, such as `${file:token}`."""
+    ca: Text | None = None
+    """File of the authorities (PEM) that vouch for the certificate of that host. Default: those of
+    the system."""
+    process: Process | None = None
+    """A process of that host with its children. Default: only the host is monitored, as the source
+    `host-NAME`."""
+
+    @field_validator("url")
+    @classmethod
+    def check_url(cls, url: str) -> str:
+        """Takes an address that keeps the token secret."""
+        found = _REMOTE_URL.fullmatch(url)
+        if found is None:
+            raise UnfitError(url, "is an address such as https://broker.example:9700")
+        host = Target(host=found["address"] or found["host"], port=0)
+        if found["scheme"] == "http" and not host.is_loopback:
+            hint = "write https://, with --cert and --key for pubstorm monitor"
+            raise UnfitError(url, "with http:// are addresses of this machine", hint)
         return url
 
 
@@ -116,6 +144,8 @@ class Source(Part):
     """An endpoint in Prometheus' text format."""
     redis: Redis | None = None
     """A Redis, by what it says of itself."""
+    remote: Remote | None = None
+    """Another host, and a process of it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,30 +166,37 @@ class Source(Part):
 
 
 class Monitors(Part):
-    """What is watched while the run goes on, on one time axis with the load."""
+    """Monitors of the run, on one time axis with the load."""
 
     interval: Interval = SECOND_NS
     """Time between two readings."""
     host: Flag = True
-    """Whether this machine is watched: CPU, memory, network."""
+    """Monitors this machine: CPU, memory, network."""
     brokers: Flag = True
-    """Whether the brokers that the run starts, their services, and a broker of this machine that is
-    the target, are watched: process and `$SYS`, of services what they say of themselves. More than
-    8 brokers of one name are watched together, as one source with that name, and without `$SYS`."""
+    """Monitors the brokers that the run starts, their services, and a target on this machine: the
+    process, `$SYS`, and the figures of services. More than 8 brokers of one name are one source
+    with that name, without `$SYS`."""
     sources: Mapping[Name, Source] = Field(default_factory=dict)
-    """What else is watched, by name."""
+    """More sources, by name."""
 
 
 class Profile(Part):
-    """`perf record` of a broker of this machine in a stage."""
+    """`perf record` of a broker in a stage."""
 
     stage: Text | None = None
     """Name of the stage. Default: the first publish stage."""
     broker: Name | None = None
-    """Broker of the topology, or process source of the monitors. Default: the first broker."""
+    """Broker of the topology, or a source of the monitors with a process. Default: the first
+    broker."""
     after: PositiveDuration = SECOND_NS
-    """When it begins, after the start of the stage."""
+    """Time after the start of the stage."""
     duration: PositiveDuration = Field(20 * SECOND_NS, alias="for")
-    """How long, at most until the load of the stage ends."""
+    """Duration, at most until the load of the stage ends."""
     frequency: SmallCount = 99
     """Samples a second."""
+
+
+_REMOTE_URL = re.compile(
+    r"(?P<scheme>https?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/@?#\[\]]+))"
+    r"(?::[0-9]{1,5})?/?"
+)

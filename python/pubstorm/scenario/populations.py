@@ -1,15 +1,18 @@
-"""Populations: clients that behave alike, what they subscribe to and what they publish. The
-docstrings are the reference that users read. It knows neither stages nor targets.
+"""Populations: clients that behave alike, with subscriptions and publications. Each kind is a
+class, and the docstrings are the reference for users.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from pubstorm.scenario.base import OrWord, Part
+from pubstorm.contract.target import ZMQ_SCHEME
+from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError
+from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
+from pubstorm.scenario.document import At
 from pubstorm.scenario.fields import (
     Burst,
     Bytes,
@@ -22,9 +25,12 @@ from pubstorm.scenario.fields import (
     FlowFilter,
     FlowTopic,
     HighWaterMark,
+    HostLabel,
     KeepAlive,
     Name,
     Number,
+    Payload,
+    PortNumber,
     PositiveDuration,
     PublicationRate,
     QoS,
@@ -34,26 +40,34 @@ from pubstorm.scenario.fields import (
     ShareBelowOne,
     SmallCount,
     Text,
+    Topic,
+    TopicFilter,
     Window,
-    one_of,
 )
-from pubstorm.scenario.payloads import Payload
+from pubstorm.scenario.headers import Headers
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.zeromq import Publisher, SubscriberKind
-from pubstorm.units import UnfitError
 
-MILLISECOND_NS = 10**6
-SECOND_NS = 10**9
+TARGET = "target"
+"""The name of the targets that already run."""
+DEFAULT_HIGH_WATER_MARK = 1000
+"""The high-water mark of libzmq, unless it is set."""
 
 
 class Subscription(Part):
-    """One topic filter of every client; a plain text is the topic."""
+    """One prefix of topics that every client receives; a plain text is the prefix."""
 
     SHORT_FOR: ClassVar[str | None] = "topic"
 
     topic: FlowFilter
-    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value. At
-    a publisher of ZeroMQ it is what topics begin with, and `""` means all of them."""
+    """Beginning of the topics; `""` means all of them. A range `{a..b}` or a choice `{red|green}`
+    makes one prefix for each value."""
+
+
+class MqttSubscription(Subscription):
+    """One topic filter of every client; a plain text is the topic."""
+
+    topic: TopicFilter
+    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
     qos: QoS = 0
     """Highest QoS wanted."""
 
@@ -70,23 +84,20 @@ class Size(Part):
 
 
 class Publication(Part):
-    """A flow of messages that every client sends in publish stages."""
+    """The flow of messages that a publisher sends in publish stages."""
 
     topic: FlowTopic
-    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message. A
-    publisher of ZeroMQ sends it as a frame of its own before the payload, and with `""` the
-    payload alone."""
-    order: Annotated[Literal["turn", "shuffled"], BeforeValidator(one_of("turn", "shuffled"))] = (
-        "turn"
-    )
-    """How a range or choice is gone through: in turn, or in an order of each client's own that is
-    drawn anew for each round."""
+    """Topic, a frame of its own before the payload; with `""` the payload is alone. A range
+    `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    order: Literal["turn", "shuffled"] = "turn"
+    """Order of a range or choice: in turn, or an order of each client's own that is drawn anew for
+    each round."""
     rate: PublicationRate | None = None
     """Messages a second of each client; `max`: as fast as window and socket take them."""
     interval: PositiveDuration | None = None
     """Time between two messages of a client, instead of a rate."""
     burst: Burst = 1
-    """How many messages of a client are due at once; bursts are that many times as far apart, so
+    """Messages of a client that are scheduled at once. Bursts are that many times as far apart, so
     that the rate stays the same."""
     size: Size = Size.model_validate("100B")
     """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
@@ -94,23 +105,10 @@ class Publication(Part):
     payload: Payload | None = None
     """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
     messages have latency and order, without it they are counted."""
-    qos: QoS = 0
-    """QoS of the messages."""
-    retain: Flag = False
-    """Whether the broker keeps the last message of a topic."""
-    jitter: Share = 0.0
-    """Each message moves by up to half this share of the period."""
-    spread: ShareBelowOne = 0.0
-    """Each client's period differs from the given one by up to this share."""
-    phase: Annotated[
-        Literal["spread", "random", "aligned"],
-        BeforeValidator(one_of("spread", "random", "aligned")),
-    ] = "spread"
-    """Where in the period clients send: evenly spread, at random, or all at once."""
-    late: Annotated[Literal["send", "skip"], BeforeValidator(one_of("send", "skip"))] = "send"
+    phase: Literal["spread", "random", "aligned"] = "spread"
+    """Instant in the period at which clients send: evenly spread, at random, or all at once."""
+    late: Literal["send", "skip"] = "send"
     """A message that could not leave in time is sent late, or left out and counted as skipped."""
-    window: Window = 65535
-    """Messages of a client in flight at most, for QoS 1 and 2."""
 
     @property
     def rate_per_s(self) -> float | None:
@@ -118,8 +116,25 @@ class Publication(Part):
         return self.rate if self.interval is None else SECOND_NS / self.interval
 
 
+class MqttPublication(Publication):
+    """A flow of messages that every client sends in publish stages."""
+
+    topic: Topic
+    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    qos: QoS = 0
+    """QoS of the messages."""
+    retain: Flag = False
+    """The broker keeps the last message of a topic."""
+    jitter: Share = 0.0
+    """Each message moves by up to half this share of the period."""
+    spread: ShareBelowOne = 0.0
+    """Each client's period differs from the given one by up to this share."""
+    window: Window = 65535
+    """Messages of a client in flight at most, for QoS 1 and 2."""
+
+
 class Attachment(Part):
-    """Which brokers clients connect to; a plain name is all of that name."""
+    """Brokers that clients connect to; a plain name is all of that name."""
 
     SHORT_FOR: ClassVar[str | None] = "brokers"
 
@@ -128,8 +143,8 @@ class Attachment(Part):
     first: Number = 0
     """Number of the first of them that has clients."""
     count: SmallCount | None = None
-    """How many of them have clients. Default: all from the first on."""
-    choice: Annotated[Literal["turn", "random"], BeforeValidator(one_of("turn", "random"))] = "turn"
+    """Number of them that have clients. Default: all from the first on."""
+    choice: Literal["turn", "random"] = "turn"
     """Client c goes to the broker number c modulo how many there are, or to one at random."""
     shift: Number = 0
     """In turn, client c goes to the broker number c + shift modulo how many there are: clients of
@@ -144,7 +159,7 @@ class Rows(Part):
     file: Text
     """Its path, from the folder of the scenario file."""
     repeat: Flag = False
-    """Whether clients beyond the last row begin with the first again."""
+    """Clients beyond the last row begin with the first row again."""
 
 
 class Will(Part):
@@ -157,7 +172,7 @@ class Will(Part):
     qos: QoS = 0
     """QoS of the message."""
     retain: Flag = False
-    """Whether the broker keeps it."""
+    """The broker keeps the message."""
 
 
 class Reconnect(Part):
@@ -170,8 +185,8 @@ class Reconnect(Part):
 
 
 class Lifetime(Part):
-    """How long clients stay: each draws a time anew whenever it is ready, then disconnects. A plain
-    duration is that time for all. Give `from` or `rate`."""
+    """Session lifetime: each client draws a time anew whenever it is ready, then disconnects. A
+    plain duration is the time of all clients. Give `from` or `rate`."""
 
     SHORT_FOR: ClassVar[str | None] = "from"
 
@@ -182,8 +197,8 @@ class Lifetime(Part):
     rate: Rate | None = None
     """Instead of times: how many of these clients go a second, all together. The times are drawn
     from nothing to twice what that needs."""
-    again: DurationOrNever = None
-    """How long after it has gone a client comes back, or `never`. Default: never."""
+    offline: DurationOrNever = None
+    """Time offline before a client connects again, or `never`. Default: never."""
 
 
 def _lifetime(value: object) -> object:
@@ -202,103 +217,285 @@ def _reconnect(value: object) -> object:
 
 
 OptionalReconnect = Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")]
-Session = Annotated[Literal["clean", "persistent"], BeforeValidator(one_of("clean", "persistent"))]
-Ending = Annotated[Literal["disconnect", "abort"], BeforeValidator(one_of("disconnect", "abort"))]
-TcpAcks = Annotated[Literal["kernel", "delayed"], BeforeValidator(one_of("kernel", "delayed"))]
+Session = Literal["clean", "persistent"]
+Ending = Literal["disconnect", "abort"]
+TcpAcks = Literal["kernel", "delayed"]
+SubscriberKind = Literal["simulated", "libzmq"]
 
 
-class PopulationShare(Part):
+class Publisher(Part):
+    """Processes with one ZeroMQ PUB socket each, started by the run: what is under test. A plain
+    text is the kind."""
+
+    SHORT_FOR: ClassVar[str | None] = "kind"
+
+    kind: Literal["libzmq", "pyzmq", "command"]
+    """`libzmq` comes with Pubstorm and is its C++ library behind a thin program; `pyzmq` is the
+    same in Python; `command` is any other program that speaks the contract of agents."""
+    high_water_mark: HighWaterMark = DEFAULT_HIGH_WATER_MARK
+    """Messages that it queues for one subscriber at most (ZMQ_SNDHWM); it drops the next ones
+    without a word. 0: no limit, and its memory grows instead."""
+    io_threads: SmallCount = 1
+    """Threads of libzmq that write to sockets."""
+    port: PortNumber | None = None
+    """Port of the first of them; the others count up from it. Default: free ports."""
+    command: tuple[Text, ...] = ()
+    """For kind `command`: the program and its arguments, with `{host}`, `{port}` and `{folder}` in
+    them; `{{` and `}}` are braces. The options of an agent come after them."""
+    security: Literal["none", "plain", "curve"] = "none"
+    """`plain`: it takes subscribers with the `username` and `password` of its population alone;
+    `curve`: connections are encrypted, with keys that the run makes."""
+
+
+class Difference(Part):
     """Clients of a population that differ in something; what is written here replaces what the
     population says. A plain share changes nothing, and is measured by itself."""
 
     SHORT_FOR: ClassVar[str | None] = "part"
 
     part: Share
-    """How many of the clients, such as `1%`."""
-    qos: QoS | None = None
-    """QoS of all their publications and subscriptions."""
-    lifetime: OptionalLifetime = None
-    """How long a client stays, or `never` for as long as it can."""
+    """Part of the clients, such as `1%`."""
     keep_alive: KeepAlive | None = None
     """Keep-alive in whole seconds; 0 turns it off."""
+    connect_timeout: PositiveDuration | None = None
+    """Longest wait for the connection and all subscriptions of a client."""
+    reconnect: OptionalReconnect = None
+    """Waits before a lost or refused connection is tried again, or `never`."""
+    read_rate: ReadRate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber. At a
+    publisher of ZeroMQ it can be a share, such as `50%`, of what is scheduled for the client."""
+    tcp_acks: TcpAcks | None = None
+    """TCP acknowledgements of received bytes: see `tcp_acks` of a population."""
+    lifetime: OptionalLifetime = None
+    """Time that a client stays connected, or `never` for no limit."""
+    subscriptions: tuple[Subscription, ...] | None = None
+    """Subscriptions of each client."""
+
+
+class MqttDifference(Difference):
+    """Clients of a population that differ in something; what is written here replaces what the
+    population says. A plain share changes nothing, and is measured by itself."""
+
+    qos: QoS | None = None
+    """QoS of all their publications and subscriptions."""
     session: Session | None = None
-    """Whether the broker forgets a client when it disconnects."""
+    """`clean`: the broker forgets a client when it disconnects; `persistent`: it keeps the
+    session."""
     will: Will | None = None
     """Message that the broker sends when a client dies."""
     end: Ending | None = None
     """The end of a client's connection: see `end` of a population."""
-    connect_timeout: PositiveDuration | None = None
-    """Longest wait for the connection and all subscriptions of a client."""
-    reconnect: OptionalReconnect = None
-    """How a lost or refused connection is tried again, or `never`."""
-    read_rate: ReadRate | None = None
-    """Messages a second that a client takes from its socket at most: a slow subscriber. At a
-    publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
-    tcp_acks: TcpAcks | None = None
-    """TCP acknowledgements of received bytes: see `tcp_acks` of a population."""
-    subscriptions: tuple[Subscription, ...] | None = None
-    """What each client subscribes to."""
-    publications: tuple[Publication, ...] | None = None
-    """What each client publishes in publish stages."""
+    subscriptions: tuple[MqttSubscription, ...] | None = None
+    """Subscriptions of each client."""
+    publications: tuple[MqttPublication, ...] | None = None
+    """Publications of each client in publish stages."""
 
 
-class Population(Part):
-    """Clients that behave alike, but for what its shares say."""
+class Population(Kind):
+    """Clients that behave alike."""
 
     clients: Clients
-    """How many clients."""
+    """Number of clients."""
     first: Number = 0
     """The number `{n}` of the first client; the others count up from it."""
-    at: Attachment | None = None
-    """Which brokers or publishers they connect to. Default: all targets in turn."""
-    publisher: Publisher | None = None
-    """Makes each client a process with a ZeroMQ PUB socket, which is under test; populations whose
-    `at` names this one are its subscribers."""
-    subscriber: SubscriberKind = "simulated"
-    """Who plays subscribers of ZeroMQ: the engines, many in a process, or real sockets of `libzmq`
-    or `pyzmq`, which take more of the host each."""
-    high_water_mark: HighWaterMark | None = None
-    """Messages that a real SUB socket queues at most (ZMQ_RCVHWM); 0: no limit. Default: 1000."""
-    bridge: Flag = False
-    """Whether clients connect as mosquitto's bridges do: with the bridge bit in the protocol level,
-    so that a broker that knows it sends them nothing of what they published."""
-    client_id: ClientText | None = None
-    """Client identifier, different for each client. Default: NAME-{n}."""
+    scales: Flag = True
+    """The number of clients follows `scale`. `false` is for observers and backends, which stay as
+    many as written. Publishers of ZeroMQ always do."""
     username: ClientText | None = None
     """User name."""
     password: ClientText | None = None
     """Password; `${env:NAME}` or `${file:PATH}` keep it out of the scenario."""
+
+    @property
+    def differing(self) -> Mapping[str, Difference]:
+        """The shares of the population; empty for kinds without shares."""
+        return self.shares if isinstance(self, Simulated) else {}
+
+    @property
+    def attached_to(self) -> Attachment | None:
+        """The brokers or publishers that the clients connect to; None if it is all targets."""
+        return self.at if isinstance(self, Connecting) else None
+
+    @property
+    def stay(self) -> Lifetime | None:
+        """The session lifetime; None if clients stay connected until the run ends them."""
+        return self.lifetime if isinstance(self, Simulated) else None
+
+    @property
+    def flows(self) -> tuple[Publication, ...]:
+        """The publications of each client; empty for kinds that only receive."""
+        return self.publications if isinstance(self, MqttClients | ZmqPublisher) else ()
+
+
+class Connecting(Population):
+    """Clients that connect to brokers or publishers."""
+
+    at: Attachment | None = None
+    """Brokers or publishers that they connect to. Default: all targets in turn."""
     rows: Rows | None = None
     """A file with a row for each client; `{row.NAME}` is what it has in the column of that name."""
-    tls: Tls | None = None
-    """TLS to targets that ask for it. Default: verified with the system's authorities."""
+    connect_timeout: PositiveDuration = 10 * SECOND_NS
+    """Longest wait for the connection and all subscriptions of a client."""
+    reconnect: OptionalReconnect = Reconnect()
+    """Waits before a lost or refused connection is tried again, or `never`."""
+    subscriptions: tuple[Subscription, ...] = ()
+    """Subscriptions of each client."""
+
+
+class Simulated(Connecting):
+    """Clients that the engines play."""
+
     keep_alive: KeepAlive = 60 * SECOND_NS
     """Keep-alive in whole seconds; 0 turns it off."""
+    read_rate: ReadRate | None = None
+    """Messages a second that a client takes from its socket at most: a slow subscriber. At a
+    publisher of ZeroMQ it can be a share, such as `50%`, of what is scheduled for the client."""
+    tcp_acks: TcpAcks = "kernel"
+    """TCP acknowledgements of bytes that a client receives: as the kernel chooses, or `delayed`
+    (`TCP_QUICKACK` off), which costs less if messages come fast."""
+    lifetime: OptionalLifetime = None
+    """Time that a client stays connected once it is ready. Default: until the run ends it."""
+    hosts: HostLabel | None = None
+    """On a cluster: label of the hosts whose agents play them (`ray start --labels
+    pubstorm=LABEL`), or the address of one. Default: those of `fleet.hosts`."""
+    shares: Mapping[Name, Difference] = Field(default_factory=dict)
+    """Clients of the population that differ, by name: the last ones by number, in the order
+    written; the first ones are the `rest`. Each is played, measured and evaluated as a population
+    called `POPULATION/SHARE`; `POPULATION` means all of them."""
+
+
+class MqttClients(Simulated):
+    """Clients of MQTT that behave alike, except for what its shares change."""
+
+    client_id: ClientText | None = None
+    """Client identifier, different for each client. Default: NAME-{n}."""
+    bridge: Flag = False
+    """Clients set the bridge bit in the protocol level, as mosquitto's bridges do. A broker that
+    knows the bit sends a client nothing that the client published."""
+    tls: Tls | None = None
+    """TLS to targets that ask for it. Default: verified with the system's authorities."""
+    headers: Headers = Field(default_factory=dict)
+    """Headers of the request that opens a WebSocket, by name, such as `Authorization`. They are
+    kept out of stored runs like passwords."""
     session: Session = "clean"
-    """Whether the broker forgets a client when it disconnects."""
+    """`clean`: the broker forgets a client when it disconnects; `persistent`: it keeps the
+    session."""
     will: Will | None = None
     """Message that the broker sends when a client dies. Subscribers of its topic are expected to
     receive it whenever a connection ends without DISCONNECT."""
     end: Ending = "disconnect"
     """The end of a client's connection by a stage, a change or its lifetime: with DISCONNECT, or
     with `abort`, a reset of the connection as from a device that loses power."""
-    connect_timeout: PositiveDuration = 10 * SECOND_NS
-    """Longest wait for the connection and all subscriptions of a client."""
-    reconnect: OptionalReconnect = Reconnect()
-    """How a lost or refused connection is tried again, or `never`."""
-    read_rate: ReadRate | None = None
-    """Messages a second that a client takes from its socket at most: a slow subscriber. At a
-    publisher of ZeroMQ it can be a share, such as `50%`, of what is due to the client."""
-    tcp_acks: TcpAcks = "kernel"
-    """TCP acknowledgements of bytes that a client receives: as the kernel chooses, or `delayed`
-    (`TCP_QUICKACK` off), which costs less if messages come fast."""
-    subscriptions: tuple[Subscription, ...] = ()
-    """What each client subscribes to."""
+    subscriptions: tuple[MqttSubscription, ...] = ()
+    """Subscriptions of each client."""
+    publications: tuple[MqttPublication, ...] = ()
+    """Publications of each client in publish stages."""
+    shares: Mapping[Name, MqttDifference] = Field(default_factory=dict)
+    """Clients of the population that differ, by name: the last ones by number, in the order
+    written; the first ones are the `rest`. Each is played, measured and evaluated as a population
+    called `POPULATION/SHARE`; `POPULATION` means all of them."""
+
+
+class ZmqPublisher(Population):
+    """Publishers of ZeroMQ that the run starts to test them: each client is a process with a PUB
+    socket. Populations whose `at` names this one are its subscribers."""
+
+    publisher: Publisher
+    """The program of the processes."""
+    hosts: HostLabel | None = None
+    """On a cluster: label of the hosts that publishers are on in turn (`ray start --labels
+    pubstorm=LABEL`), or the address of one; allowed with kind libzmq. Default: the controller's
+    host."""
     publications: tuple[Publication, ...] = ()
-    """What each client publishes in publish stages."""
-    lifetime: OptionalLifetime = None
-    """How long a client stays once it is ready. Default: never over, until it is told to go."""
-    shares: Mapping[Name, PopulationShare] = Field(default_factory=dict)
-    """Clients of it that differ, by name: the last ones by number, in the order written; the first
-    ones are the `rest`. Each is played, measured and judged as a population called
-    `POPULATION/SHARE`; `POPULATION` means all of them."""
+    """The one flow that each publisher sends in publish stages."""
+
+
+class ZmqSubscribers(Simulated):
+    """Simulated subscribers of ZeroMQ, many in a process. Their `at` names a population of
+    publishers, or the target is a publisher that already runs (`zmq://HOST:PORT`)."""
+
+    subscriber: SubscriberKind = "simulated"
+    """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
+    of the host each. A publisher with security `curve` needs `libzmq`."""
+
+
+class ZmqSockets(Connecting):
+    """Subscribers of ZeroMQ that are real SUB sockets."""
+
+    subscriber: SubscriberKind
+    """Program that plays the subscribers: the engines, or real sockets of `libzmq`, which take more
+    of the host each. A publisher with security `curve` needs `libzmq`."""
+    high_water_mark: HighWaterMark | None = None
+    """Messages that a socket queues at most (ZMQ_RCVHWM); 0: no limit. Default: 1000."""
+    hosts: HostLabel | None = None
+    """On a cluster: label of the host that they are on (`ray start --labels pubstorm=LABEL`), or
+    its address; of several hosts, the first one. Default: the controller's host."""
+
+
+class Written(dict[str, Any]):
+    """A population as it was written, with its kind."""
+
+    def __init__(self, population: Mapping[str, Any], kind: str) -> None:
+        super().__init__(population)
+        self.kind = kind
+
+
+def with_kinds(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the values of a scenario in which each population has its kind.
+
+    A population with the key `publisher` is one of publishers. Others speak MQTT unless they
+    connect to such a population, or to a target of ZeroMQ.
+    """
+    root = At(data)
+    populations = root["populations"]
+    if not isinstance(populations.data, dict):
+        return data
+    publishers = {each.path[-1] for each in populations.named() if "publisher" in each}
+    brokers = {each.path[-1] for each in root["topology"]["brokers"].named()}
+    target = root[TARGET].data
+    first = target[0] if isinstance(target, list) and target else target
+    if isinstance(first, str) and first.strip().startswith(ZMQ_SCHEME):
+        publishers.add(TARGET)
+    else:
+        brokers.add(TARGET)
+
+    def kind_of(population: At) -> str:
+        at = population["at"]
+        place = at["brokers"].data if isinstance(at.data, dict) else at.data
+        place = TARGET if place is None else str(place)
+        says_so = "subscriber" in population or "high_water_mark" in population
+        if "publisher" in population:
+            return PUBLISHERS
+        if place in publishers or (place not in brokers and says_so):
+            is_real = population["subscriber"].data == "libzmq"
+            return SOCKETS if is_real else SUBSCRIBERS
+        return MQTT
+
+    marked = {
+        each.path[-1]: Written(each.data, kind_of(each))
+        for each in populations.named()
+        if isinstance(each.data, dict)
+    }
+    return {**data, "populations": {**populations.data, **marked}}
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, Written):
+        return value.kind
+    kinds = {ZmqPublisher: PUBLISHERS, ZmqSubscribers: SUBSCRIBERS, ZmqSockets: SOCKETS}
+    return next((kind for each, kind in kinds.items() if isinstance(value, each)), MQTT)
+
+
+MQTT = "MQTT clients"
+PUBLISHERS = "ZeroMQ publishers"
+SUBSCRIBERS = "simulated subscribers of ZeroMQ"
+SOCKETS = "real sockets of ZeroMQ"
+AnyPopulation = Annotated[
+    Annotated[MqttClients, Tag(MQTT)]
+    | Annotated[ZmqPublisher, Tag(PUBLISHERS)]
+    | Annotated[ZmqSubscribers, Tag(SUBSCRIBERS)]
+    | Annotated[ZmqSockets, Tag(SOCKETS)],
+    Discriminator(_kind_of),
+    AnyOf(),
+]
+"""A population of any kind."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pubstorm.scenario.at import At
-from pubstorm.scenario.target import parse_target
-from pubstorm.units import UnfitError
+from pubstorm.contract.target import parse_target
+from pubstorm.quantities import UnfitError
+from pubstorm.scenario.document import At
 
 TARGET = "target"
 BROKER = "broker"
@@ -92,7 +92,8 @@ class _Expressions:
     def profile(self, data: Mapping[str, Any], target: str) -> object:
         """Returns the profile, or None if its broker is not on this machine."""
         profile = data["profile"]
-        watched = any("process" in each for each in At(data)["monitors"]["sources"].named())
+        sources = [*At(data)["monitors"]["sources"].named()]
+        watched = any("process" in each or "process" in each["remote"] for each in sources)
         try:
             is_here = parse_target(target).is_loopback
         except UnfitError:

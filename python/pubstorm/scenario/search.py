@@ -6,11 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from pubstorm.samples import Unit
+from pubstorm.quantities import (
+    KINDS,
+    Kind,
+    UnfitError,
+    bits_per_s,
+    count,
+    duration_ns,
+    factor,
+    rate_per_s,
+    size_bytes,
+)
+from pubstorm.result.samples import Unit
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import (
     Amount,
@@ -23,26 +34,12 @@ from pubstorm.scenario.fields import (
     SearchRepeat,
     SharePositive,
     Text,
-    one_of,
 )
-from pubstorm.units import (
-    KINDS,
-    Kind,
-    UnfitError,
-    bits_per_s,
-    count,
-    duration_ns,
-    factor,
-    rate_per_s,
-    size_bytes,
-)
-
-SECOND_NS = 10**9
 
 
 class Search(Part):
     """Looks for the largest value at which the scenario passes: grows it until it does not, then
-    comes closer from both sides. Each value is played as a run of its own, a point."""
+    comes closer from both sides. Each value is played as a run of its own, a trial."""
 
     vary: Text
     """Path of the value, as for `--set`: `populations.device.publications.0.rate`, or
@@ -50,27 +47,27 @@ class Search(Part):
     from_: Amount = Field(alias="from")
     """The first value. Where not even that holds, it looks down to a thousandth of it."""
     to: Amount
-    """It never tries more."""
+    """Largest value."""
     grow: GrowFactor = 2.0
     """Factor from one value to the next while it grows."""
     figure: MetricName | None = None
-    """A metric whose largest value is looked for too, such as `backend.received_per_s`: growing
-    goes on, beyond the first value that breaks, until it grows no more. Default: none."""
+    """A metric whose largest value is looked for too, such as `backend.received_per_s`: the search
+    grows beyond the first value that fails, until the metric grows no more. Default: none."""
     growth: SharePositive = 0.02
     """By less than that from one value to the next, the figure grows no more."""
     precision: Precision = 0.02
-    """How close the values that hold and that break come, as a share of the value."""
+    """Distance between a value that passes and one that fails, as a share of the value."""
     repeat: SearchRepeat = 3
-    """How often the answer is looked for, for its confidence interval."""
+    """Searches of the answer, for its confidence interval."""
     retries: Retries = 2
-    """How often a point is played again that tells nothing: no measurement, an invalid run, or one
-    that failed through the load generator or this host."""
+    """Repetitions of an invalid trial: no measurement, an invalid run, or a failure of the load
+    generator or this host."""
     confidence: Confidence = 0.95
     """Of the intervals."""
-    broker: Annotated[Literal["fresh", "same"], BeforeValidator(one_of("fresh", "same"))] = "fresh"
-    """Whether each point has brokers of its own, or all use those started for the first."""
+    broker: Literal["fresh", "same"] = "fresh"
+    """`fresh`: each trial has brokers of its own; `same`: all use those started for the first."""
     pause: Duration = 0
-    """Wait between two points."""
+    """Wait between two trials."""
 
     @property
     def span(self) -> Span:
@@ -80,22 +77,22 @@ class Search(Part):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How numbers of a kind are tried and shown."""
+    """A kind of numbers: its parser and its unit."""
 
     parse: Callable[[object], int | float]
     unit: Unit = ""
-    """That they are shown in."""
+    """Unit for people."""
     per_unit: float = 1.0
-    """How much of the parser's unit that is."""
+    """Size of that unit in the parser's unit."""
 
     @property
     def kind(self) -> Kind:
-        """How they are written."""
+        """The written form of the numbers."""
         return KINDS[self.parse]
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are whole numbers only."""
+        """True if there are whole numbers only."""
         return self.parse in {count, size_bytes}
 
     def written(self, number: float) -> str:

@@ -12,7 +12,7 @@ from re import Match
 
 import yaml
 
-from pubstorm.redact import REDACTED, REFERENCE, has_reference, is_secret, without_credentials
+from pubstorm.errors import REDACTED, REFERENCE, has_reference, is_secret, without_credentials
 from pubstorm.scenario.document import Loader, Path
 
 SECRET_BYTES_MAX = 60_000

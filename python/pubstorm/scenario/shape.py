@@ -4,43 +4,59 @@ from the models' own types. Overrides and error messages use it; it holds no key
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pubstorm.scenario.base import Part
+from pydantic import Tag
+
+from pubstorm.scenario.base import Part, keys_of
 from pubstorm.scenario.fields import Text
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What stands at a path: `keys` of a part, `names` of a mapping, `items` of a list, `free`
-    keys of settings and of texts, or a plain `value`.
+    """The shape at a path: `keys` of a part, `names` of a mapping, `items` of a list, `free` keys
+    of settings and of texts, or a plain `value`.
     """
 
     kind: Literal["keys", "names", "items", "free", "value"]
-    part: type[Part] | None = None
+    parts: Mapping[str, type[Part]] = field(default_factory=dict)
+    """The part that has the keys, or the parts of each kind, by what the kind is called."""
     inner: Any = None
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of a part."""
-        return () if self.part is None else keys_of(self.part)
+        """The keys of a part, or of all its kinds."""
+        return tuple(dict.fromkeys(key for part in self.parts.values() for key in keys_of(part)))
+
+    @property
+    def short_for(self) -> str | None:
+        """The key that a plain value stands for."""
+        return next((part.SHORT_FOR for part in self.parts.values()), None)
+
+    @property
+    def kinds(self) -> Mapping[str, Shape]:
+        """The shape of each kind; empty if there is only one."""
+        shapes = {kind: Shape("keys", {kind: part}) for kind, part in self.parts.items()}
+        return shapes if len(shapes) > 1 else {}
 
     def below(self, key: str | int) -> Shape:
-        """What stands under `key`, which must be allowed here."""
-        if self.kind == "keys" and self.part is not None:
-            for name, field in self.part.model_fields.items():
-                if key == (field.alias or name):
-                    return shape_of(field.annotation)
+        """Returns the shape under `key`, which must be allowed here."""
+        for part in self.parts.values():
+            for name, described in part.model_fields.items():
+                if key == (described.alias or name):
+                    return shape_of(described.annotation)
         return shape_of(self.inner) if self.kind in {"names", "items"} else VALUE
 
 
 def shape_of(annotation: Any) -> Shape:
     """The shape of a field with this type."""
     if isinstance(annotation, type) and issubclass(annotation, Part):
-        return Shape("keys", part=annotation)
+        return Shape("keys", {"": annotation})
+    if get_origin(annotation) is Annotated:
+        return shape_of(get_args(annotation)[0])
     arguments = [a for a in get_args(annotation) if a is not type(None) and a is not ...]
     origin = get_origin(annotation)
     if origin is Mapping:
@@ -51,13 +67,15 @@ def shape_of(annotation: Any) -> Shape:
         return Shape("items", inner=arguments[0])
     if origin in {Union, UnionType} and len(arguments) == 1:
         return shape_of(arguments[0])
-    parts = [a for a in arguments if isinstance(a, type) and issubclass(a, Part)]
-    return Shape("keys", part=parts[0]) if parts else VALUE
+    parts = dict(each for argument in arguments for each in _tagged(argument))
+    return Shape("keys", parts) if parts else VALUE
 
 
-def keys_of(part: type[Part]) -> tuple[str, ...]:
-    """The keys of a part, as they are written."""
-    return tuple(field.alias or name for name, field in part.model_fields.items())
+def _tagged(argument: Any) -> Iterator[tuple[str, type[Part]]]:
+    """Yields a part of a union with its kind."""
+    part, *marks = get_args(argument) or (argument,)
+    if isinstance(part, type) and issubclass(part, Part):
+        yield next((mark.tag for mark in marks if isinstance(mark, Tag)), ""), part
 
 
 VALUE = Shape("value")

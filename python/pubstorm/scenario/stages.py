@@ -1,5 +1,5 @@
-"""Stages: what connects, publishes, waits and leaves, one after the other. The docstrings are the
-reference that users read. It does not know which populations there are.
+"""Stages: connect, publish, hold and disconnect, one after the other. The docstrings are the
+reference that users read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from pubstorm.phase_names import change_name, unique_name
+from pubstorm.contract.changes import change_words, unique_name
+from pubstorm.quantities import SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fields import (
@@ -23,18 +24,31 @@ from pubstorm.scenario.fields import (
     Rate,
     Text,
 )
-from pubstorm.units import UnfitError
-
-SECOND_NS = 10**9
 
 
 class Step(Part):
-    """What all stages have in common."""
+    """Keys that all stages have."""
 
     name: Text | None = None
     """Name of the stage. Default: what it does."""
     populations: tuple[Text, ...] | None = None
-    """Which populations take part, or shares of them. Default: all."""
+    """Populations, or shares of them, that take part. Default: all."""
+
+
+class Ramp(Step):
+    """Keys of stages that start or end connections."""
+
+    over: PositiveDuration | None = None
+    """Time over which the clients connect or disconnect, at an even rate, however many they are:
+    one of `over` and `rate`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_one_speed(cls, value: object) -> object:
+        """Makes sure that there is one speed at most."""
+        if isinstance(value, Mapping) and None not in (value.get("rate"), value.get("over")):
+            raise UnfitError("rate and over", "is one of them")
+        return value
 
 
 EVERY = ""
@@ -57,13 +71,13 @@ class _OrOneForAll:
         return {"title": "clients", "anyOf": [one, by_population]}
 
 
-class Connect(Step):
+class Connect(Ramp):
     """Connects and subscribes clients, and waits until all are ready or given up."""
 
     rate: Rate | None = None
     """Connections started a second. Default: as parallelism allows."""
     parallelism: Parallelism | None = None
-    """Connections under way at once. Default: 100 where no rate is given, else no limit."""
+    """Connections under way at once. Default: 100 without `rate` and `over`, else no limit."""
     timeout: PositiveDuration = 30 * SECOND_NS
     """Longest wait after the last start, or after the last time that more clients were ready than
     before. After three times as long, and 0.1 s for each client, the stage ends in any case."""
@@ -71,23 +85,24 @@ class Connect(Step):
         Annotated[Mapping[Text, ClientsOrPart], _OrOneForAll()] | None,
         BeforeValidator(_by_population),
     ] = None
-    """How many clients are to be there after it: a number or a share such as `50%` for each of its
-    populations, or a mapping from population to one of both. Those with the lowest numbers come
-    first. Default: all."""
+    """Active clients after the stage: a number or a share such as `50%` for each of its
+    populations, or a mapping from population to one of both. Clients with the lowest numbers
+    connect first. Default: all."""
 
 
 class Change(Part):
     """A change of a population while messages are published: exactly one of `add`, `remove` and
-    `rate`. Each begins a phase that is judged by itself."""
+    `rate`. Each begins a phase that is evaluated by itself."""
 
     at: Duration
-    """When, after the start of the stage."""
+    """Time after the start of the stage."""
     population: Text
-    """Which population. One with shares changes in percent, or by one share."""
+    """The population. One with shares changes in percent, or by one share."""
     add: ClientsOrPart | None = None
-    """So many clients that are not connected join, or such a share of the population (`50%`)."""
+    """Number of clients that join, or a share of the population such as `50%`."""
     remove: ClientsOrPart | None = None
-    """So many clients leave, or such a share of the population, the last that joined first."""
+    """Number of clients that leave, or a share of the population. The last that joined leave
+    first."""
     rate: Factor | None = None
     """All its clients publish at so many times their rate; 0 pauses them."""
     over: Duration = 0
@@ -101,10 +116,10 @@ class Change(Part):
         if self.name is not None:
             return self.name
         if self.add is not None:
-            return change_name("add", self.add, self.population)
+            return change_words("add", self.add, self.population)
         if self.remove is not None:
-            return change_name("remove", self.remove, self.population)
-        return change_name("rate", 1.0 if self.rate is None else self.rate, self.population)
+            return change_words("remove", self.remove, self.population)
+        return change_words("rate", 1.0 if self.rate is None else self.rate, self.population)
 
 
 class Publish(Step):
@@ -113,11 +128,11 @@ class Publish(Step):
     SHORT_FOR: ClassVar[str | None] = "for"
 
     duration: PositiveDuration = Field(alias="for")
-    """How long."""
+    """Duration."""
     changes: tuple[Change, ...] = ()
-    """What changes meanwhile."""
+    """Changes during the stage."""
     faults: tuple[Fault, ...] = ()
-    """What is broken meanwhile."""
+    """Faults during the stage."""
 
 
 class Hold(Step):
@@ -126,12 +141,12 @@ class Hold(Step):
     SHORT_FOR: ClassVar[str | None] = "for"
 
     duration: PositiveDuration = Field(alias="for")
-    """How long."""
+    """Duration."""
     faults: tuple[Fault, ...] = ()
-    """What is broken meanwhile."""
+    """Faults during the stage."""
 
 
-class Disconnect(Step):
+class Disconnect(Ramp):
     """Disconnects clients."""
 
     rate: Rate | None = None
@@ -172,7 +187,7 @@ class Stage(Part):
 
     @property
     def step(self) -> Connect | Publish | Hold | Disconnect:
-        """What is done."""
+        """The action of the stage."""
         step = self.connect or self.publish or self.hold or self.disconnect
         if step is None:
             raise ValueError("a stage has exactly one verb")
@@ -203,7 +218,7 @@ class Stage(Part):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What is broken in it, as written."""
+        """The faults of the stage, as written."""
         return self.step.faults if isinstance(self.step, Publish | Hold) else ()
 
     @property
@@ -213,7 +228,7 @@ class Stage(Part):
 
     @property
     def populations(self) -> tuple[str, ...] | None:
-        """Which populations take part; `None`: all."""
+        """Populations that take part; None for all."""
         return self.step.populations
 
 

@@ -6,20 +6,35 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, field_validator
 
-from pubstorm.redact import REDACTED, has_reference, is_secret
+from pubstorm.errors import REDACTED, has_reference, is_secret
+from pubstorm.quantities import KINDS, SECOND_NS, UnfitError
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import DocumentError, Path, read_document
-from pubstorm.scenario.fields import Duration, SmallCount, StopLine, Text, one_of, text
-from pubstorm.units import KINDS, UnfitError
+from pubstorm.scenario.fields import Duration, SmallCount, StopLine, Text, text
 
-SECOND_NS = 10**9
+
+class TableColumn(Part):
+    """A column of a table over a series: a metric of one variant, or what its steps vary."""
+
+    SHORT_FOR: ClassVar[str | None] = "metric"
+
+    metric: Text
+    """A metric or word as in `table`, or what the steps vary: `clients`, or its whole path."""
+    variant: Text | None = None
+    """Variant that has the metric, if the sweep has variants."""
+
+    def shows_step(self, paths: Iterable[str] | Mapping[str, str]) -> bool:
+        """Returns True if the column shows a value that all variants of a step have in common: one
+        that varies, or the step itself. `paths` are the paths that vary, with their names."""
+        called = paths.values() if isinstance(paths, Mapping) else ()
+        return self.metric == STEP or self.metric in {*paths, *called}
 
 
 class Sweep(Part):
@@ -36,17 +51,17 @@ class Sweep(Part):
     """Named sets of values by path, such as `{fast: {populations.device.publications.0.rate:
     10/s}}`: each step is played once for each of them, in order. `{}` is a variant too."""
     only: tuple[Text, ...] = ()
-    """Which of the variants are played, by name. Default: all."""
+    """Names of the variants that are played. Default: all."""
     repeat: SmallCount = 1
-    """How often each step is played, one time after the other."""
-    broker: Annotated[Literal["fresh", "same"], BeforeValidator(one_of("fresh", "same"))] = "fresh"
-    """Whether each step has brokers of its own, or all use those started for the first."""
+    """Repetitions of each step, one after the other."""
+    broker: Literal["fresh", "same"] = "fresh"
+    """`fresh`: each step has brokers of its own; `same`: all use those started for the first."""
     pause: Duration = 2 * SECOND_NS
     """Wait between two steps."""
     stop_when: tuple[StopLine, ...] = ()
-    """What ends the series after a step: `failed`, `invalid`, or a condition as in thresholds that
-    the step fulfils, such as `device.lost > 100`. With variants it ends that of the step: the
-    others go on."""
+    """Conditions that end the series after a step: `failed`, `invalid`, or a condition as in
+    thresholds, such as `device.lost > 100`. With variants they end the variant of the step, and the
+    others continue."""
     notes: Mapping[str, Text] = Field(default_factory=dict)
     """Free words for steps, by their label such as `clients 500` or their number, for the table."""
 
@@ -84,7 +99,7 @@ class Sweep(Part):
         return steps
 
     def variations(self) -> tuple[Variation, ...]:
-        """What the steps change, without repeats, in the order of playing."""
+        """Returns the changes of the steps, without repeats, in the order of playing."""
         bases = zip(self._changes(), self._places(), self._given(), strict=True)
         return tuple(
             _of_variant(base, name, self.variants[name]) if name is not None else base
@@ -100,21 +115,20 @@ class Sweep(Part):
 
     @property
     def names(self) -> dict[str, str]:
-        """What each path that the steps vary is called in their labels."""
+        """The name of each path that the steps vary, as labels have it."""
         return _names([path for change in self._changes() for path in change])
 
     @property
     def size(self) -> int:
-        """How many variations there are, without making them."""
+        """Number of variations."""
         steps = prod(map(len, self.vary.values())) if self.vary else len(self._listed)
         return steps * max(1, len(self.played))
 
     @property
     def is_ladder(self) -> bool:
-        """Whether the load grows from each step to the next: every value that varies is a quantity
-        that never falls. Then the steps up to some point hold and those beyond do not. A grid of
-        several paths has no such order, nor has a single step. With variants it is so for each of
-        them."""
+        """True if the load grows from each step to the next: every value that varies is a quantity
+        that never falls. Then the steps up to one pass and those beyond fail. A grid of several
+        paths has no such order, nor has a single step."""
         changes = self._changes()
         paths = {path for change in changes for path in change}
         rises = all(_rises([change.get(path) for change in changes]) for path in paths)
@@ -139,7 +153,7 @@ class Sweep(Part):
         return self.steps or (({},) if self.variants else ())
 
     def _places(self) -> list[dict[str, Path]]:
-        """Where each value of each variation was written."""
+        """Returns the places of the values of each variation."""
         if not self.vary:
             return [
                 {path: ("sweep", "steps", number, path) for path in _values(step)}
@@ -159,9 +173,9 @@ class Variation:
     values: Mapping[str, Any]
     """By path of the scenario."""
     places: Mapping[str, Path]
-    """Where in the file each was written."""
+    """Place of each value in the file."""
     label: str
-    """They in short, such as `clients 500`, and the variant: `clients 500, fast`."""
+    """The values in short, such as `clients 500`, and the variant: `clients 500, fast`."""
     base: str
     """The label without the variant."""
     variant: str | None = None
@@ -211,7 +225,8 @@ def _values(step: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _names(paths: Sequence[str]) -> dict[str, str]:
-    """For each path the fewest last words that tell it from the others; a number is no name."""
+    """Returns for each path the fewest last words that distinguish it from the others. A number
+    is no name."""
     names: dict[str, str] = {}
     for path in paths:
         words = path.split(".")
@@ -234,7 +249,7 @@ def _short(text: str) -> str:
 
 
 def _rises(values: Sequence[object]) -> bool:
-    """Whether they are quantities of one kind, none smaller than the one before."""
+    """Returns True if the values are quantities of one kind, none smaller than the one before."""
     for read in KINDS:
         try:
             numbers = [read(value) for value in values]
@@ -244,8 +259,8 @@ def _rises(values: Sequence[object]) -> bool:
     return False
 
 
-NAME = "step"
-"""The key of a step that names it."""
+NAME = STEP = "step"
+"""The key of a step that names it, and the column that shows its name without the variant."""
 AS_WRITTEN = "as written"
 """The label of a step that changes nothing."""
 VALUE_CHARS_MAX = 40

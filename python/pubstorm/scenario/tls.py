@@ -1,17 +1,15 @@
-"""TLS of a population: whom it trusts and who it is. The docstrings are the reference that users
-read. It reads no file.
+"""TLS of a population: trusted authorities, and certificates or keys. The docstrings are the
+reference that users read.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import BeforeValidator
+from typing import Literal
 
 from pubstorm.scenario.base import Part
-from pubstorm.scenario.fields import ClientText, Flag, Text, one_of
+from pubstorm.scenario.fields import ClientText, Flag, Text
 
-VersionWord = Annotated[Literal["1.2", "1.3"], BeforeValidator(one_of("1.2", "1.3"))]
+VersionWord = Literal["1.2", "1.3"]
 
 
 class Psk(Part):
@@ -24,13 +22,13 @@ class Psk(Part):
 
 
 class Tls(Part):
-    """How clients connect to targets under TLS (`mqtts://`). Relative paths are taken from the
-    folder of the scenario file."""
+    """TLS of clients at targets with `mqtts://` and `wss://`. Relative paths are from the folder of
+    the scenario file."""
 
     ca: Text | None = None
     """File of the authorities (PEM) that vouch for the broker. Default: those of the system."""
     verify: Flag = True
-    """Whether the broker's certificate and name are verified."""
+    """Clients verify the broker's certificate and name."""
     server_name: Text | None = None
     """Name that the broker's certificate must have. Default: the target's host."""
     certificate: ClientText | None = None

@@ -1,6 +1,5 @@
 """The brokers that a run starts, the services beside them and the bridges between them. The
-docstrings are the reference that users read. It knows neither populations nor how a broker is
-started.
+docstrings are the reference that users read.
 """
 
 from __future__ import annotations
@@ -8,28 +7,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from pubstorm.scenario.base import OrWord, Part
+from pubstorm.quantities import SECOND_NS, UnfitError
+from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
 from pubstorm.scenario.fields import (
+    Bandwidth,
     ClientText,
+    Duration,
     Flag,
+    HostLabel,
     KeepAlive,
     Name,
     PortNumber,
     PositiveDuration,
     QoS,
+    ShareBelowOne,
     SmallCount,
     Text,
     TopicFilter,
-    one_of,
 )
-from pubstorm.scenario.network import Network
 from pubstorm.scenario.tls import Tls
-from pubstorm.units import UnfitError
 
-SECOND_NS = 10**9
-KINDS = ("embedded", "mosquitto", "rabbitmq", "nats", "command")
 KNOW_BRIDGES = ("mosquitto",)
 """Kinds that know a bridge by a bit of its protocol level, and send it nothing that came by it."""
 REFUSE_BRIDGES = ("embedded", "rabbitmq", "nats")
@@ -54,10 +53,10 @@ Settings = Annotated[Mapping[str, Any], BeforeValidator(plain_settings)]
 
 
 class Restart(Part):
-    """How often a broker that ends unasked is started again."""
+    """Restarts of a broker that ends unexpectedly."""
 
     at_most: SmallCount = 3
-    """So many times within the time; then it is left alone and said to flap."""
+    """Restarts within the time; a broker that needs more stays down."""
     within: PositiveDuration = 60 * SECOND_NS
     """The time."""
 
@@ -90,62 +89,153 @@ class Federation(Part):
     `customer-{n}:guest` with the password `guest`; without, it is in the broker's own."""
 
     vhosts: SmallCount
-    """How many virtual hosts."""
-    direction: Annotated[Literal["out", "in", "both"], BeforeValidator(one_of("out", "in", "both"))]
+    """Number of virtual hosts."""
+    direction: Literal["out", "in", "both"]
     """`out`: what clients of a virtual host publish reaches subscribers of the broker's own; `in`:
     the other way."""
 
 
-class Broker(Part):
+TlsMode = Literal["none", "server", "mutual", "psk"]
+Transport = Literal["tcp", "websocket"]
+
+
+class Broker(Kind):
     """Brokers of one kind that the run starts and stops itself; a plain text is the kind."""
 
     SHORT_FOR: ClassVar[str | None] = "kind"
 
-    kind: Annotated[
-        Literal["embedded", "mosquitto", "rabbitmq", "nats", "command"],
-        BeforeValidator(one_of(*KINDS)),
-    ]
-    """`embedded` comes with Pubstorm; `mosquitto`, `rabbitmq` and `nats` have to be installed;
-    `command` is any other program."""
+    kind: str
+    """The program."""
     count: Annotated[SmallCount, OrWord("auto")] = 1
-    """How many of them; `auto`: as many as the clients need that connect to them, by the open files
-    that a process may have."""
+    """Number of brokers; `auto`: as many as the clients need that connect to them, by the open
+    files that a process may have."""
     port: PortNumber | None = None
     """Port of the first of them; the others count up from it. Default: free ports."""
+    hosts: HostLabel | None = None
+    """On a cluster: label of the hosts that they are on (`ray start --labels pubstorm=LABEL`), or
+    the address of one; in turn if there are several. Default: the controller's host. With
+    `fleet.on: local`, everything is on this host."""
+    restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
+    """Restarts of a broker that ends unexpectedly. Default: never, and the run fails."""
+
+    @property
+    def tls_mode(self) -> TlsMode:
+        """TLS for clients and bridges."""
+        return self.tls if isinstance(self, Mosquitto) else "none"
+
+    @property
+    def serves_websocket(self) -> bool:
+        """True if clients connect over WebSocket."""
+        return isinstance(self, Mosquitto | Embedded) and self.transport == "websocket"
+
+    @property
+    def has_passwords(self) -> bool:
+        """True if the run makes user names and passwords for clients and bridges."""
+        return isinstance(self, Mosquitto | Rabbitmq) and self.passwords
+
+    @property
+    def is_cluster(self) -> bool:
+        """True if the brokers of this name are the nodes of one cluster."""
+        return isinstance(self, Rabbitmq) and self.cluster
+
+    @property
+    def user_store(self) -> str | None:
+        """The service or address where the broker looks up users; None if it looks up none."""
+        return self.auth if isinstance(self, Embedded) else None
+
+
+class InstalledBroker(Broker):
+    """Brokers of a program that Pubstorm knows."""
+
     binary: Text | None = None
     """Path of the program, to compare two builds; a relative one is from the folder of the scenario
     file. Default: the one that is installed."""
-    command: tuple[Text, ...] = ()
-    """For kind `command`: the program and its arguments, with `{port}` and `{folder}` in them;
-    `{{` and `}}` are braces. It listens on 127.0.0.1 and stays in the foreground."""
-    tls: Annotated[
-        Literal["none", "server", "mutual", "psk"],
-        BeforeValidator(one_of("none", "server", "mutual", "psk")),
-    ] = "none"
-    """Whether clients and bridges connect under TLS, for mosquitto: with the broker's certificate,
-    with certificates on both sides, or with pre-shared keys. The run makes keys for all of them."""
+    settings: Settings = Field(default_factory=dict)
+    """Settings in the broker's own words."""
+
+
+class Embedded(InstalledBroker):
+    """The broker that comes with Pubstorm. Its settings are options such as `max-queued`."""
+
+    kind: Literal["embedded"]
+    """`embedded`."""
+    auth: Text | None = None
+    """Store of users, passwords and rights: a name under `services`, or redis://HOST:PORT/DB.
+    Default: every client may do everything."""
+    transport: Transport = "tcp"
+    """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener.
+    Monitors use TCP."""
+
+
+class Mosquitto(InstalledBroker):
+    """mosquitto, which has to be installed. Its settings are lines of `mosquitto.conf`."""
+
+    kind: Literal["mosquitto"]
+    """`mosquitto`."""
+    tls: TlsMode = "none"
+    """TLS for clients and bridges: none, with the broker's certificate, with certificates on both
+    sides, or with pre-shared keys. The run makes keys for all of them."""
+    transport: Transport = "tcp"
+    """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener
+    with the same `tls`. Monitors and bridges use TCP."""
     passwords: Flag = False
-    """Whether clients and bridges need a user name and a password, for mosquitto and rabbitmq. The
-    run makes them for all that have none of their own, and tells the broker all of them."""
+    """Clients and bridges need a user name and a password. The run makes them for all that have
+    none of their own, and gives all of them to the broker."""
     acl: tuple[Text, ...] = ()
     """Lines of mosquitto's ACL file, such as `pattern readwrite box/%u/#`. Populations and
     monitors may read and write everything."""
+
+
+class Rabbitmq(InstalledBroker):
+    """RabbitMQ, which has to be installed. Its settings are lines of `rabbitmq.conf`."""
+
+    kind: Literal["rabbitmq"]
+    """`rabbitmq`."""
+    passwords: Flag = False
+    """Clients and bridges need a user name and a password. The run makes them for all that have
+    none of their own, and gives all of them to the broker."""
     plugins: tuple[Text, ...] = ()
-    """For kind `rabbitmq`: plugins beside that for MQTT. The figures of `rabbitmq_prometheus` are
-    among the broker's readings."""
+    """Plugins beside the one for MQTT. The figures of `rabbitmq_prometheus` are among the broker's
+    samples."""
     federation: Federation | None = None
-    """For kind `rabbitmq`: a virtual host for each customer, federated. Default: none."""
+    """A virtual host for each customer, federated. Default: none."""
     cluster: Flag = False
-    """For kind `rabbitmq`: whether the brokers of this name are the nodes of one cluster, each on
-    an address of its own: 127.0.0.1, 127.0.0.2 and so on."""
-    auth: Text | None = None
-    """Where it looks up users, passwords and rights, for embedded: a name under `services`, or
-    redis://HOST:PORT/DB. Default: everybody may do everything."""
-    restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
-    """Whether one that ends unasked is started again. Default: never, and the run fails."""
-    settings: Settings = Field(default_factory=dict)
-    """Settings in the broker's own words: lines of `mosquitto.conf`, of `rabbitmq.conf` or of
-    NATS' configuration, or options of the embedded broker such as `max-queued`."""
+    """The brokers of this name are the nodes of one cluster, each on an address of its own:
+    127.0.0.1, 127.0.0.2 and so on."""
+
+
+class Nats(InstalledBroker):
+    """NATS, which has to be installed. Its settings are those of NATS' configuration."""
+
+    kind: Literal["nats"]
+    """`nats`."""
+
+
+class Command(Broker):
+    """Any other program."""
+
+    kind: Literal["command"]
+    """`command`."""
+    command: tuple[Text, ...] = ()
+    """The program and its arguments, with `{host}`, `{port}` and `{folder}` in them; `{{` and `}}`
+    are braces. The program listens on the address `{host}` and stays in the foreground."""
+
+
+def _kind_of(value: object) -> str | None:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", value)
+    return f"kind {kind}" if isinstance(kind, str) else None
+
+
+AnyBroker = Annotated[
+    Annotated[Embedded, Tag("kind embedded")]
+    | Annotated[Mosquitto, Tag("kind mosquitto")]
+    | Annotated[Rabbitmq, Tag("kind rabbitmq")]
+    | Annotated[Nats, Tag("kind nats")]
+    | Annotated[Command, Tag("kind command")],
+    Discriminator(_kind_of),
+    AnyOf(),
+]
+"""A broker of any kind."""
 
 
 class Service(Part):
@@ -154,19 +244,23 @@ class Service(Part):
 
     SHORT_FOR: ClassVar[str | None] = "kind"
 
-    kind: Annotated[Literal["redis"], BeforeValidator(one_of("redis"))]
-    """`redis` has to be installed; it listens on 127.0.0.1 and keeps nothing on the disk."""
+    kind: Literal["redis"]
+    """`redis` has to be installed, and keeps nothing on the disk."""
     port: PortNumber | None = None
     """Its port. Default: a free one."""
+    hosts: HostLabel | None = None
+    """On a cluster: label of the hosts that it is on (`ray start --labels pubstorm=LABEL`), or the
+    address of one. Default: the controller's host. With `fleet.on: local`, everything is on this
+    host."""
     binary: Text | None = None
     """Path of the program; a relative one is from the folder of the scenario file. Default: the one
     that is installed."""
     settings: Settings = Field(default_factory=dict)
     """Settings in its own words: lines of `redis.conf` such as `maxmemory: 100mb`."""
     seed: Annotated[tuple[Name, ...] | bool | None, BeforeValidator(_seed), SEED_JSON] = None
-    """Whether the users of the populations, their passwords and their rights are written to it
+    """The run writes the users of the populations, their passwords and their rights to the service
     before the brokers start, as `pubstorm seed` does; a list names the populations. Default: all of
-    them where a broker's `auth` names the service."""
+    them if a broker's `auth` names the service."""
 
     @property
     def seeded_populations(self) -> tuple[str, ...] | None:
@@ -179,14 +273,14 @@ class BridgeTopic(Part):
 
     topic: TopicFilter
     """Topic filter, without the prefixes."""
-    direction: Annotated[Literal["out", "in", "both"], BeforeValidator(one_of("out", "in", "both"))]
+    direction: Literal["out", "in", "both"]
     """`out`: from the small broker to the main one; `in`: the other way."""
     qos: QoS = 0
     """Highest QoS on the bridge."""
     local_prefix: ClientText = ""
-    """What stands before the topic on the small broker."""
+    """Text before the topic on the small broker."""
     remote_prefix: ClientText = ""
-    """What stands before it on the main broker; `{n}` is the number of the small one."""
+    """Text before the topic on the main broker; `{n}` is the number of the small broker."""
 
 
 class Retry(Part):
@@ -198,6 +292,25 @@ class Retry(Part):
     """Longest wait; whole seconds."""
 
 
+class Network(Part):
+    """A network namespace for the small brokers of a bridge. Its link to the main broker has these
+    properties in each direction; without any it can only be unplugged."""
+
+    delay: Duration = 0
+    """Delay of each packet."""
+    jitter: Duration = 0
+    """By how much that varies, at most the delay; packets may overtake each other."""
+    loss: ShareBelowOne = 0
+    """Share of the packets that get lost, at random."""
+    rate: Bandwidth | None = None
+    """Bandwidth of the link, for all bridges together; packets queue for it."""
+
+    @property
+    def needs_netem(self) -> bool:
+        """True if the kernel's network emulator is needed; a rate alone does not need it."""
+        return bool(self.delay or self.jitter or self.loss)
+
+
 class Bridge(Part):
     """Bridges from each broker of one name to one main broker."""
 
@@ -206,22 +319,19 @@ class Bridge(Part):
     to: Name
     """The main broker: a name under `brokers` that stands for one broker, or `target`."""
     topics: tuple[BridgeTopic, ...] = Field(min_length=1)
-    """What crosses."""
+    """Topics that cross the bridges."""
     client_id: ClientText | None = None
     """Client identifier of a bridge on the main broker. Default: NAME-{n}."""
     username: ClientText | None = None
     """User name. Default: the client identifier where the main broker wants one, else none."""
     password: ClientText | None = None
     """Password. Default: made by the run where the main broker wants one."""
-    protocol: Annotated[
-        Literal["mqttv31", "mqttv311", "mqttv50"],
-        BeforeValidator(one_of("mqttv31", "mqttv311", "mqttv50")),
-    ] = "mqttv311"
+    protocol: Literal["mqttv31", "mqttv311", "mqttv50"] = "mqttv311"
     """mosquitto's `bridge_protocol_version`."""
     clean_session: Flag = False
-    """Whether the main broker forgets a bridge when it is away."""
+    """The main broker forgets a bridge that disconnects."""
     notifications: Flag = True
-    """Whether bridges tell the main broker that they are up; without, they are not counted."""
+    """Bridges report to the main broker that they are up; without reports they are not counted."""
     keep_alive: KeepAlive = 60 * SECOND_NS
     """Keep-alive in whole seconds, at least 5."""
     reconnect: Retry = Retry()
@@ -239,20 +349,20 @@ class Topology(Part):
     """The brokers that the run itself starts and stops, the services beside them and the bridges
     between them."""
 
-    brokers: Mapping[Name, Broker] = Field(default_factory=dict)
+    brokers: Mapping[Name, AnyBroker] = Field(default_factory=dict)
     """Brokers by name; in this order they are the targets."""
     services: Mapping[Name, Service] = Field(default_factory=dict)
     """Programs beside the brokers, by name: up before them, gone after them."""
     bridges: Mapping[Name, Bridge] = Field(default_factory=dict)
     """Bridges by name."""
     joined: Flag = False
-    """Whether a message published at one target reaches subscribers at the others, as in a
-    cluster; with a `cluster` of its own it is so."""
+    """A message published at one target reaches subscribers at the others, as in a cluster. A
+    `cluster` of the run always does so."""
 
     @property
     def is_joined(self) -> bool:
-        """Whether all targets are one space of topics."""
-        return self.joined or any(broker.cluster for broker in self.brokers.values())
+        """True if all targets are one space of topics."""
+        return self.joined or any(broker.is_cluster for broker in self.brokers.values())
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -260,9 +370,15 @@ class Topology(Part):
         bridges = self.bridges.values()
         return tuple(bridge.network for bridge in bridges if bridge.network is not None)
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """Labels of the hosts that its brokers and services are placed on."""
+        placed = (*self.brokers.values(), *self.services.values())
+        return frozenset(each.hosts for each in placed if each.hosts is not None)
+
     def is_seeded(self, name: str) -> bool:
-        """Whether the run writes users to a service."""
+        """Returns True if the run writes users to a service."""
         seed = self.services[name].seed
         if seed is None:
-            return any(broker.auth == name for broker in self.brokers.values())
+            return any(broker.user_store == name for broker in self.brokers.values())
         return bool(seed)

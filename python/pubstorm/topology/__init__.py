@@ -1,36 +1,58 @@
-"""The brokers that a run starts and stops itself, and the services beside them: each with a folder
-and a port of its own, up before the first stage, watched while the run goes on, gone after it. It
-knows no scenario file, and of clients only that they need keys and users."""
+"""The brokers that a run starts and stops itself, and the services beside them. Each has a folder
+and a port of its own, is up before the first stage, and is gone after the run."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pubstorm.contract.target import Target
 from pubstorm.errors import TopologyError
+from pubstorm.host.hosts import Hosts, OneHost
+from pubstorm.host.machine import Machine
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.result import BrokerResult, ServiceResult
-from pubstorm.scenario.target import Target
+from pubstorm.scenario.topology import Broker, Command, InstalledBroker, Rabbitmq
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.adapters import ADAPTERS
+from pubstorm.topology.bridge_lines import state_topic
 from pubstorm.topology.bridges import TARGET, Bridges
-from pubstorm.topology.bridges.lines import state_topic
 from pubstorm.topology.bridges.network import Networks
 from pubstorm.topology.broker import BrokerProcess, Place, ServerProcess
-from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted, Bulletin, LinksDied
 from pubstorm.topology.cluster import Cluster
 from pubstorm.topology.credentials.forget import forget_secrets
 from pubstorm.topology.credentials.keys import RunKeys
-from pubstorm.topology.ports import LOOPBACK, check_ports, fixed_ports
+from pubstorm.topology.ports import check_ports, fixed_ports
 from pubstorm.topology.services import Services
-from pubstorm.topology.start import Tell, paced, start_all
+from pubstorm.topology.start import Notify, paced, start_all
 from pubstorm.topology.started import StartRecord
-from pubstorm.topology.supervision import Supervision
+from pubstorm.topology.supervision import (
+    BrokerDied,
+    BrokerEvent,
+    BrokerRestarted,
+    EventReporter,
+    LinksDied,
+    Supervision,
+)
 
 BRIDGES_TIMEOUT_S = 30.0
-"""How long the number of bridges that are up may stand still until the run goes on without."""
+"""Longest time without a further bridge until the run continues without the others."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """Surroundings of a topology."""
+
+    targets: Sequence[Target] = ()
+    """Brokers that the run does not start."""
+    cut: frozenset[str] = frozenset()
+    """Names of the bridges that can be cut and delayed."""
+    hosts: Hosts = field(default_factory=OneHost)
+    """The hosts that servers are on."""
 
 
 class Topology:
@@ -41,28 +63,32 @@ class Topology:
         spec: TopologySpec,
         folder: Path,
         emit: Callable[[BrokerEvent], None],
-        *,
-        targets: Sequence[Target] = (),
-        cut: frozenset[str] = frozenset(),
+        around: Around | None = None,
     ) -> None:
-        self.keys = RunKeys(spec, folder / "keys")
+        around = around or Around()
+        targets = around.targets
+        self.hosts = around.hosts
+        """The hosts that they are on."""
+        # Files of servers elsewhere are found by their whole paths.
+        folder = folder if self.hosts.are_here else folder.absolute()
+        self.keys = RunKeys(spec, folder / "keys", names_hosts=self.hosts.are_here)
         """Keys for brokers under TLS; to be made before the start."""
-        self.bridges = Bridges(spec, folder, self.keys, cut, targets)
+        self.bridges = Bridges(spec, folder, self.keys, around.cut, targets)
         """The bridges between them, and to the first of `targets`; those of the names in `cut` can
         be cut and delayed."""
         self.networks = Networks(spec.bridges)
         """The networks that small brokers live in."""
         self.record = StartRecord(folder)
-        """What was started, for `pubstorm down`."""
+        """Processes that were started, for `pubstorm down`."""
         self.services = Services(spec, folder, self.record)
-        """What is started beside the brokers; it has to know its users before the start."""
+        """Services beside the brokers; they need their users before the start."""
         self._spec = spec
         self._folder = folder
         self._targets = targets
         self._clusters = {
             group: Cluster(group, broker.count)
             for group, broker in spec.brokers.items()
-            if broker.cluster
+            if broker.is_cluster
         }
         self._groups = {
             group: tuple(self._made(group, number, folder) for number in range(broker.count))
@@ -70,33 +96,36 @@ class Topology:
         }
         self._brokers = tuple(broker for group in self._groups.values() for broker in group)
         self._by_name = {broker.name: broker for broker in self._brokers}
-        self._bulletin = Bulletin(emit)
-        self._supervision = Supervision(self._bulletin.tell)
-        self.bridges.links.tell(self._tell_of_links)
+        self._reporter = EventReporter(emit)
+        self._supervision = Supervision(self._reporter.report)
+        self.bridges.links.notify(self._report_links)
 
-    def tell(self, emit: Callable[[BrokerEvent], None]) -> None:
-        """From now on `emit` hears of brokers that end."""
-        self._bulletin.close()
-        self._bulletin = Bulletin(emit)
-        self._supervision.tell = self._bulletin.tell
+    def notify(self, emit: Callable[[BrokerEvent], None]) -> None:
+        """Reports brokers that end to `emit` from now on."""
+        self._reporter.close()
+        self._reporter = EventReporter(emit)
+        self._supervision.report = self._reporter.report
 
-    async def start(self, tell: Tell = lambda _: None) -> None:
+    async def start(self, notify: Notify = lambda _: None) -> None:
         """Starts every service and every broker, those that bridges lead to before the others;
-        returns when all accept connections and bridges are up, else raises TopologyError. `tell`
-        hears how far it is. Once they are started it only looks whether all are still there."""
+        returns when all accept connections and bridges are up, else raises TopologyError. `notify`
+        receives the progress. Once all are started, checks only that all still run."""
         if died := [text for s in self._servers if (text := self._supervision.died(s.name))]:
             more = f" and {len(died) - 1} more ended" if len(died) > 1 else ""
             raise TopologyError(f"{died[0]}{more}, in a run before this one")
+        if not self._servers and self.hosts.watched:
+            await self.hosts.open({})
         if self._supervision.is_watching or not self._servers:
-            await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
+            await self.bridges.up(BRIDGES_TIMEOUT_S, paced(notify))
             return
-        check_ports(fixed_ports(self._spec))
+        if self.hosts.are_here:
+            check_ports(fixed_ports(self._spec))
         self.record.open()
         for name, bridge in self._spec.bridges.items():
             if bridge.to == TARGET and bridge.notifications:
                 self.record.note_bridged(self._targets[0], state_topic(name, "+"))
         try:
-            await self._start(tell)
+            await self._start(notify)
         except BaseException:
             await self.stop()
             raise
@@ -106,9 +135,10 @@ class Topology:
     async def stop(self) -> None:
         """Stops every broker and then every service; none is left when it returns, nor any of their
         keys. May be called twice."""
-        self._bulletin.close()
+        self._reporter.close()
         async with AsyncExitStack() as last:
             # Each is done whatever comes of those below, which are done before it.
+            last.push_async_callback(self.hosts.close)
             last.callback(forget_secrets, self._folder)
             last.callback(self.keys.discard)
             last.callback(self.record.close)
@@ -128,22 +158,22 @@ class Topology:
         return [broker.name for broker in self._groups[group]]
 
     def expect(self, name: str, ending: bool) -> None:
-        """Whether the end of a broker is expected: then there is neither event nor restart, and
-        whoever expects it starts it again before no end is expected any more."""
+        """Sets whether the end of a broker is expected. An expected end causes neither event nor
+        restart; the caller starts the broker again before it expects no end any more."""
         self._supervision.expect(name, ending)
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
-        """Host and port of each broker."""
-        return [(broker.host, broker.port) for broker in self._brokers]
+        """Host and port of each broker, for clients."""
+        return [(broker.host, broker.client_port) for broker in self._brokers]
 
     @property
     def observer_targets(self) -> Sequence[Target]:
-        """Where a monitor finds each broker: without TLS, also where clients need keys."""
+        """Addresses of the brokers for monitors: without TLS, also if clients need keys."""
         return [Target(host=broker.host, port=broker.observer_port) for broker in self._brokers]
 
     def results(self) -> tuple[BrokerResult, ...]:
-        """What the result says of them."""
+        """Returns the brokers for the result."""
         return tuple(
             BrokerResult(
                 name=broker.name,
@@ -162,22 +192,23 @@ class Topology:
         )
 
     def service_results(self) -> tuple[ServiceResult, ...]:
-        """What the result says of services."""
+        """Returns the services for the result."""
         return self.services.results(self._supervision)
 
-    def _tell_of_links(self, text: str) -> None:
-        self._bulletin.tell(LinksDied("links", text))
+    def _report_links(self, text: str) -> None:
+        self._reporter.report(LinksDied("links", text))
 
-    async def _start(self, tell: Tell) -> None:
+    async def _start(self, notify: Notify) -> None:
+        await self._place()
         await self.networks.start(self.record.note_namespace)
         for broker in self._brokers:
             broker.place = self.networks.settled(_group(broker), broker.place)
         await self._state_versions()
-        await self.services.start(paced(tell))
+        await self.services.start(paced(notify))
         for broker in self._brokers:
-            auth = self.services.resolved(self._spec.brokers[_group(broker)].auth)
+            auth = self.services.resolved(self._spec.brokers[_group(broker)].user_store)
             broker.place = replace(broker.place, auth=auth)
-        await start_all(self._mains, tell)
+        await start_all(self._mains, notify)
         await self.bridges.open(
             {_group(broker): (broker.host, broker.port) for broker in self._mains},
             {_group(broker): (broker.host, broker.observer_port) for broker in self._mains},
@@ -186,18 +217,42 @@ class Topology:
         for broker in self._others:
             group, number = _group(broker), int(broker.name.rpartition("-")[2])
             broker.place = replace(broker.place, more=self.bridges.lines(group, number))
-        await start_all(self._others, tell, len(self._mains))
-        await self.bridges.up(BRIDGES_TIMEOUT_S, paced(tell))
+        await start_all(self._others, notify, len(self._mains))
+        await self.bridges.up(BRIDGES_TIMEOUT_S, paced(notify))
         for server in self._servers:
             if server.gone():
                 raise await server.start_failure()
 
+    async def _place(self) -> None:
+        """Gives each server its machine, and checks the ports that the scenario asks for there."""
+        if self.hosts.are_here:
+            return
+        counts = Counter[str]()
+        for each in (*self._spec.brokers.values(), *self._spec.services.values()):
+            if each.hosts is not None:
+                counts[each.hosts] += each.count if isinstance(each, Broker) else 1
+        await self.hosts.open(counts)
+        self.bridges.links_at = self.hosts.machine(None, 0).address
+        for broker in self._brokers:
+            group, number = _group(broker), int(broker.name.rpartition("-")[2])
+            label, cluster = self._spec.brokers[group].hosts, self._clusters.get(group)
+            if cluster is not None and label is None:
+                continue  # Its nodes have an address each, on loopback.
+            machine = self.hosts.machine(label, number)
+            if cluster is not None:
+                cluster.put(broker.name, machine)
+            _settle(broker, machine)
+        for service in self.services.servers:
+            _settle(service, self.hosts.machine(self._spec.services[service.name].hosts, 0))
+        for server in self._servers:
+            await _check_port(server)
+
     async def _state_versions(self) -> None:
         """Asks each program once, before any broker starts."""
-        versions: dict[tuple[str, str], str] = {}
+        versions: dict[tuple[str, str, str], str] = {}
         for broker in self._brokers:
             program = broker.program()
-            key = broker.kind, program
+            key = broker.kind, program, broker.place.machine.address
             if key not in versions:
                 versions[key] = await broker.version_of(program)
             broker.version = versions[key]
@@ -221,19 +276,20 @@ class Topology:
             name=name,
             folder=folder / name,
             settings={
-                **self.keys.settings(spec.tls),
+                **self.keys.settings(spec.tls_mode),
                 **self.bridges.settings(group),
-                **spec.settings,
+                **(spec.settings if isinstance(spec, InstalledBroker) else {}),
             },
             port=None if spec.port is None else spec.port + number,
-            binary=spec.binary,
-            command=spec.command,
-            plugins=spec.plugins,
-            federation=spec.federation,
+            binary=spec.binary if isinstance(spec, InstalledBroker) else None,
+            command=spec.command if isinstance(spec, Command) else (),
+            plugins=spec.plugins if isinstance(spec, Rabbitmq) else (),
+            federation=spec.federation if isinstance(spec, Rabbitmq) else None,
             cluster=cluster,
-            is_under_tls=spec.tls != "none",
+            is_under_tls=spec.tls_mode != "none",
+            serves_websocket=spec.serves_websocket,
             host=cluster.host(name) if cluster else LOOPBACK,
-            trusted=self.keys.observer(group) if spec.auth else None,
+            trusted=self.keys.observer(group) if spec.user_store else None,
             environment=self.record.mark,
             note=self.record.note_process,
         )
@@ -245,8 +301,26 @@ async def _stop(servers: Sequence[ServerProcess]) -> None:
     await asyncio.gather(*(server.stop() for server in servers))
 
 
+def _settle(server: ServerProcess, machine: Machine) -> None:
+    server.place = replace(server.place, machine=machine, host=machine.address)
+
+
+async def _check_port(server: ServerProcess) -> None:
+    """Checks that the port that the scenario asks for is free on its machine."""
+    port, machine = server.place.port, server.place.machine
+    name = f"{server.noun} {server.name}"
+    if port is None:
+        return
+    if machine.is_here:
+        check_ports([(name, port, server.host)])
+    elif not await machine.is_free(port):
+        text = f"port {port} of {name} is taken{server.where}"
+        hint = "stop the program that has it there, choose another port, or leave port out"
+        raise TopologyError(text, hint)
+
+
 def _group(broker: BrokerProcess) -> str:
     return broker.name.rpartition("-")[0]
 
 
-__all__ = ["BrokerDied", "BrokerEvent", "BrokerRestarted", "LinksDied", "Topology", "TopologyError"]
+__all__ = ["Around", "BrokerDied", "BrokerEvent", "BrokerRestarted", "LinksDied", "Topology"]

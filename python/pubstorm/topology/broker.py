@@ -1,36 +1,30 @@
-"""A server as a child process: its folder, its log, its start, its end, and how it comes back. A
-broker is one that clients connect to. It knows no kind of either; each file under `adapters` and
-`services` says what one kind has of its own."""
+"""A server as a process of a machine: its folder, log, start, end and restart. A broker is a server
+that clients connect to. Each file of `adapters` and `services` has the properties of one kind."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import signal
 from abc import ABC, abstractmethod
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from pubstorm.children import signal_child
 from pubstorm.errors import TopologyError
-from pubstorm.keys.files import PRIVATE_MODE
-from pubstorm.log_tail import last_lines, open_log
-from pubstorm.monitor.login import Login
+from pubstorm.host.keys.files import PRIVATE_MODE
+from pubstorm.host.log_tail import last_lines
+from pubstorm.host.machine import HERE, Child, Machine, Order
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.scenario.topology import Federation
-from pubstorm.shortage import CANNOT_START, start_failure
 from pubstorm.topology.cluster import Cluster
-from pubstorm.topology.family import Family
-from pubstorm.topology.ports import LOOPBACK
+from pubstorm.topology.observer import Login
 
 STOP_GRACE_S = 5.0
-"""How long a server may take to end after SIGTERM."""
+"""Longest time that a server takes to end after SIGTERM."""
 READY_TIMEOUT_S = 15.0
-"""How long a server may take until it accepts connections."""
+"""Longest time until a server accepts connections."""
 PORT_TRIES = 5
 """Ports tried: another process may take one between its choice and its use."""
 PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
@@ -39,7 +33,7 @@ PROBE_AFTER_S, PROBE_AFTER_MAX_S = 0.01, 0.25
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server lives and what it is told."""
+    """Name, folder and configuration of a server."""
 
     name: str
     """Its name: that in the scenario and a number."""
@@ -48,7 +42,7 @@ class Place:
     settings: Mapping[str, object] = field(default_factory=dict)
     """Settings in its own words."""
     port: int | None = None
-    """Where it has to listen; None: any free port."""
+    """Port to listen on; None for any free port."""
     binary: str | None = None
     """The program; None: the one that is installed."""
     command: Sequence[str] = ()
@@ -60,23 +54,27 @@ class Place:
     cluster: Cluster | None = None
     """The cluster that it is a node of."""
     is_under_tls: bool = False
-    """Whether its settings put clients under TLS."""
+    """True if its settings put clients under TLS."""
+    serves_websocket: bool = False
+    """True if clients connect over WebSocket, on a port of its own."""
     auth: str | None = None
     """URL of the store in which it looks up users; None: it lets everybody in."""
     trusted: Login | None = None
     """One more user, who may do everything: who observes it."""
     more: str = ""
     """Configuration that is appended as it stands: bridges."""
+    machine: Machine = HERE
+    """Machine that it runs on."""
     host: str = LOOPBACK
     """Address that it listens on."""
     also_on: Sequence[str] = ()
     """More addresses that it listens on, on the same port: those of links to small brokers."""
     prefix: Sequence[str] = ()
-    """What stands before the command: the way into a network namespace."""
+    """Words before the command, which lead into a network namespace."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for its process and all that it starts."""
     note: Callable[[str, int, Sequence[str]], None] = lambda _name, _pid, _command: None
-    """Hears of each process that is started for it: its name, process id and command."""
+    """Takes each process that is started for it: its name, process id and command."""
 
 
 class ServerProcess(ABC):
@@ -84,14 +82,14 @@ class ServerProcess(ABC):
     program it is, how it is configured and when it is ready."""
 
     noun: ClassVar[str] = ""
-    """What it is, in words to the user."""
+    """Noun for users."""
     kind: ClassVar[str] = ""
     has_helpers: ClassVar[bool] = False
-    """Whether it may start processes of its own, which have to be gone with it."""
+    """True if it may start processes of its own, which have to end with it."""
     says_taken: ClassVar[str] = "Address already in use"
-    """What its log says where another process has its port."""
+    """Text in its log if another process has its port."""
     dies_with_us: ClassVar[bool] = False
-    """Whether it ends by itself when Pubstorm is gone; others get the parent-death signal."""
+    """True if it ends by itself when Pubstorm ends; others get the parent-death signal."""
     stop_grace_s: ClassVar[float] = STOP_GRACE_S
     ready_timeout_s: float = READY_TIMEOUT_S
 
@@ -103,7 +101,7 @@ class ServerProcess(ABC):
         self.port = place.port or 0
         self.version = ""
         self._command: Sequence[str] = ()
-        self._process: Process | None = None
+        self._process: Child | None = None
 
     # What each adapter says of itself.
 
@@ -116,7 +114,7 @@ class ServerProcess(ABC):
         """The version that the program states; empty if it states none before it runs."""
 
     @abstractmethod
-    def configure(self, program: str) -> Sequence[str]:
+    async def configure(self, program: str) -> Sequence[str]:
         """Chooses ports, writes the configuration into the folder, and returns the command."""
 
     def environment(self) -> Mapping[str, str]:
@@ -128,15 +126,15 @@ class ServerProcess(ABC):
         return await self.accepts(self.port)
 
     def port_was_taken(self) -> bool:
-        """Whether it ended because another process has its port."""
+        """Returns True if it ended because another process has its port."""
         return self.says_taken in self.log_text()
 
     def last_words(self) -> str:
-        """What its log says of a start that failed; empty if it says nothing."""
+        """Returns the lines of its log about a start that failed; empty if there are none."""
         return last_lines(self.log)
 
     def not_ready(self) -> str:
-        """What is missing where it took too long to become ready, as the end of a sentence."""
+        """Returns what is missing after too long a start, as the end of a sentence."""
         return "accepted no connection"
 
     # What is the same for all.
@@ -145,6 +143,11 @@ class ServerProcess(ABC):
     def host(self) -> str:
         """Address that it listens on."""
         return self.place.host
+
+    @property
+    def where(self) -> str:
+        """The end of a sentence about it: its machine, if that is another one."""
+        return "" if self.place.machine.is_here else f" on {self.place.machine.address}"
 
     @property
     def pid(self) -> int:
@@ -156,9 +159,8 @@ class ServerProcess(ABC):
         program = self.program()
         self.make_folder()
         self.version = self.version or await self.version_of(program)
-        prefix = () if self.dies_with_us else parent_death_prefix()
         for attempt in range(1, PORT_TRIES + 1):
-            await self.spawn((*self.place.prefix, *prefix, *self.configure(program)))
+            await self.spawn((*self.place.prefix, *await self.configure(program)))
             if await self.ready():
                 return
             is_free_to_choose = self.place.port is None and attempt < PORT_TRIES
@@ -172,9 +174,9 @@ class ServerProcess(ABC):
             raise await self.start_failure()
 
     def send(self, number: signal.Signals) -> None:
-        """Sends it a signal, if it is there."""
+        """Sends a signal to the process, if it runs."""
         if self._process is not None:
-            signal_child(self._process, number)
+            self._process.signal(number)
 
     async def stop(self) -> bool:
         """Ends the server and all that it started: SIGTERM, then SIGKILL after a grace. Returns
@@ -182,10 +184,9 @@ class ServerProcess(ABC):
         process, in_order = self._process, True
         if process is None:
             return in_order
-        family = Family(process.pid) if self.has_helpers else None
         if process.returncode is None:
-            if family is not None:
-                family.look()
+            if self.has_helpers:
+                await process.look()
             self.send(signal.SIGCONT)
             self.send(signal.SIGTERM)
             try:
@@ -194,8 +195,8 @@ class ServerProcess(ABC):
                 in_order = False
                 self.send(signal.SIGKILL)
                 await process.wait()
-        if family is not None:
-            await family.end()
+        if self.has_helpers:
+            await process.end_rest()
         return in_order
 
     async def ending(self) -> str:
@@ -203,11 +204,13 @@ class ServerProcess(ABC):
         if self._process is None:
             return f"{self.noun} {self.name} was never started"
         code = await self._process.wait()
+        if self._process.lost:
+            return f"{self.noun} {self.name} (pid {self.pid}) is lost: {self._process.lost}"
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         return f"{self.noun} {self.name} (pid {self.pid}) {how}"
 
     def gone(self) -> bool:
-        """Whether the process has ended."""
+        """Returns True if the process has ended."""
         return self._process is not None and self._process.returncode is not None
 
     def make_folder(self) -> None:
@@ -241,7 +244,7 @@ class ServerProcess(ABC):
         return False
 
     async def start_failure(self) -> TopologyError:
-        """Why it did not come up, with the end of its log."""
+        """Returns the error of a start that failed, with the end of its log."""
         if self.gone():
             text = await self.ending()
         else:
@@ -258,24 +261,17 @@ class ServerProcess(ABC):
             return ""
 
     async def spawn(self, command: Sequence[str]) -> None:
-        """Starts the process in a session of its own, so that a Ctrl-C at the terminal does not
-        reach it; with pipes as stdin and stdout if it follows us. The parent-death signal is that
-        of the thread that forks, which has to be the main one: asyncio forks where its loop is."""
-        self._command, talks = command, self.dies_with_us
-        with open_log(self.log) as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=PIPE if talks else DEVNULL,
-                    stdout=PIPE if talks else log or DEVNULL,
-                    stderr=log or DEVNULL,
-                    env={**os.environ, **self.place.environment, **self.environment()},
-                    start_new_session=True,
-                )
-            except CANNOT_START as error:
-                text, hint = start_failure(command[0], error)
-                raise TopologyError(f"{self.noun} {self.name}: {text}", hint) from error
-        self.place.note(self.name, self._process.pid, command)
+        """Starts the process, with pipes as stdin and stdout if it follows us."""
+        self._command = command
+        environment = {**self.place.environment, **self.environment()}
+        order = Order(command, self.folder, self.log, environment, self.dies_with_us)
+        try:
+            self._process = await self.place.machine.spawn(order)
+        except TopologyError as error:
+            text = f"{self.noun} {self.name}: {error.message}"
+            raise TopologyError(text, error.hint) from error
+        if self.place.machine.is_here:
+            self.place.note(self.name, self._process.pid, command)
 
     def _refused_folder(self, error: OSError) -> TopologyError:
         text = f"{self.noun} {self.name}: cannot write {self.folder}: {error.strerror}"
@@ -287,20 +283,21 @@ class BrokerProcess(ServerProcess):
 
     noun: ClassVar[str] = "broker"
     speaks_sys: ClassVar[bool] = False
-    """Whether it publishes counters under `$SYS`."""
+    """True if it publishes counters under `$SYS`."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.observer_port = self.port
-        """Where monitors find it."""
+        """Port for monitors."""
+        self.websocket_port = 0
+        """Port for clients over WebSocket; 0 without one."""
+
+    @property
+    def client_port(self) -> int:
+        """Port for clients."""
+        return self.websocket_port if self.place.serves_websocket else self.port
 
     @property
     def metrics_url(self) -> str | None:
-        """Where it shows counters in Prometheus' format; None if it does not."""
+        """Address of its counters in Prometheus' format; None if there is none."""
         return None
-
-
-def parent_death_prefix() -> tuple[str, ...]:
-    """Puts a command under the kernel's parent-death signal, where util-linux has the tool."""
-    setpriv = shutil.which("setpriv")
-    return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()

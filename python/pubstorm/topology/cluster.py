@@ -1,5 +1,5 @@
-"""Brokers that form one cluster: an address for each, the port on which they find each other, the
-secret that they share, and the order in which they come up. It knows no kind of broker."""
+"""Brokers that form one cluster: an address for each, the port on which they find each other, their
+shared secret, and the order of their start."""
 
 from __future__ import annotations
 
@@ -8,36 +8,60 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from pubstorm.topology.ports import free_port, node_host
+from pubstorm.errors import TopologyError
+from pubstorm.host.machine import Machine
+from pubstorm.host.ports import free_port
+from pubstorm.topology.ports import node_host
+
+PORT_TRIES = 20
+"""Ports tried for nodes on several hosts."""
 
 
 class Cluster:
-    """What the nodes of a cluster have in common."""
+    """Common properties of the nodes of a cluster."""
 
     def __init__(self, group: str, count: int) -> None:
         self.names: Sequence[str] = [f"{group}-{number}" for number in range(count)]
         """The nodes, in the order of their start."""
         self.secret = secrets.token_hex(16)
-        """Who knows it belongs to the cluster."""
+        """Secret that the nodes of the cluster share."""
         self.node_port = 0
-        """Where each node listens for the others, on its own address; 0 before the first start."""
+        """Port of each node for the others, on its own address; 0 before the first start."""
+        self._machines: dict[str, Machine] = {}
         self._is_there: dict[str, Callable[[], bool]] = {}
         self._up = [asyncio.Event() for _ in range(count)]
 
     def host(self, name: str) -> str:
         """The address of a node: one of its own, so that all of them can have the same port."""
+        if name in self._machines:
+            return self._machines[name].address
         return node_host(self.names.index(name))
 
-    def choose_port(self) -> None:
-        """Chooses the port for all nodes; done by the first of them, before any is there."""
-        self.node_port = free_port([self.host(name) for name in self.names])
+    def put(self, name: str, machine: Machine) -> None:
+        """Puts a node on a host of its own; raises TopologyError if that has another node."""
+        if machine in self._machines.values():
+            text = f"broker {name}: the nodes of a cluster need a host each, and {machine.address}"
+            raise TopologyError(f"{text} has one already", "give its label to more hosts")
+        self._machines[name] = machine
+
+    async def choose_port(self) -> None:
+        """Chooses the port for all nodes; done by the first of them, before any runs."""
+        if not self._machines:
+            self.node_port = free_port([self.host(name) for name in self.names])
+            return
+        first, *others = self._machines.values()
+        for _ in range(PORT_TRIES):
+            self.node_port = await first.free_port()
+            if all([await machine.is_free(self.node_port) for machine in others]):
+                return
+        raise TopologyError(f"found no port that is free on all hosts of {', '.join(self.names)}")
 
     def join(self, name: str, is_there: Callable[[], bool]) -> None:
-        """From now on it can be asked whether the process of a node is there."""
+        """Learns how to look for the process of a node."""
         self._is_there[name] = is_there
 
     def there(self) -> int:
-        """How many nodes have a process now."""
+        """Returns the number of nodes that have a process now."""
         return sum(is_there() for is_there in self._is_there.values())
 
     @asynccontextmanager

@@ -1,6 +1,6 @@
-"""Breaks brokers and bridges on purpose, and mends them: signals for brokers, the links of a proxy
-for bridges, or the link of their network. What cannot be done becomes words, and ends nothing. It
-does not know when."""
+"""Breaks brokers and bridges on purpose, and repairs them: signals for brokers, the links of a
+proxy for bridges, or the link of their network. A fault that fails becomes words, and ends
+nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pubstorm.topology.broker import BrokerProcess
 
 RESTARTS_AT_ONCE = 16
 KILLED_TIMEOUT_S = 10.0
-"""How long the kernel may take to end a process that was killed."""
+"""Longest time until the kernel has ended a killed process."""
 
 Problems = tuple[str, ...]
-"""What could not be done, in words."""
+"""Failures, in words."""
 
 
 class Brokers(Protocol):
@@ -30,7 +30,7 @@ class Brokers(Protocol):
         """The broker of this name."""
 
     def expect(self, name: str, ending: bool) -> None:
-        """Whether the end of a broker is meant, so that nobody takes it for a failure."""
+        """Sets whether the end of a broker is intended, so that it does not count as a failure."""
 
 
 class Links(Protocol):
@@ -41,7 +41,7 @@ class Links(Protocol):
 
 
 class Faults:
-    """Begins faults and mends them."""
+    """Begins faults and repairs them."""
 
     def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
         self._brokers = brokers
@@ -64,7 +64,7 @@ class Faults:
             case "cut" | "delay":
                 return await self._set(fault, _broken_state(fault))
 
-    async def mend(self, fault: PlannedFault) -> Problems:
+    async def repair(self, fault: PlannedFault) -> Problems:
         """Undoes it; done when brokers accept connections again, and bridges may connect."""
         match fault.kind:
             case "stop" | "kill":
@@ -78,9 +78,9 @@ class Faults:
         self._broken.remove(fault)
         return problems
 
-    async def mend_all(self) -> Problems:
-        """Undoes whatever is not mended, also what was to last for ever."""
-        problems = [await self.mend(fault) for fault in tuple(self._broken)]
+    async def repair_all(self) -> Problems:
+        """Undoes whatever is not repaired, also what was to last for ever."""
+        problems = [await self.repair(fault) for fault in tuple(self._broken)]
         return tuple(text for found in problems for text in found)
 
     async def _stop(self, names: Sequence[str]) -> Problems:

@@ -1,5 +1,5 @@
-"""Processes that a run has left on this host, found by its record and ended: only those that are
-surely its own. It knows no run directory."""
+"""Processes that a run has left on this host: found by its record, and ended if they are surely its
+own."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from functools import partial
 from pathlib import Path
 
 from pubstorm.errors import PubstormError
-from pubstorm.topology.started import Started, is_alive, is_marked, marked, stat_of
+from pubstorm.host import proc
+from pubstorm.topology.started import Started, is_alive, is_marked, marked
 
 GRACE_S = 5.0
-"""How long processes may take to end after SIGTERM."""
+"""Longest time that processes take to end after SIGTERM."""
 KILL_GRACE_S = 5.0
-"""How long the kernel may take to end a process after SIGKILL."""
+"""Longest time until the kernel has ended a process after SIGKILL."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A process that is there."""
+    """A process that runs."""
 
     pid: int
     name: str
     """Name of the broker, or of the program that a broker has started."""
     is_ours: Callable[[], bool]
-    """Whether it is surely still that process."""
+    """Returns True if it is surely still that process."""
 
 
 def leftovers(folder: Path, record: Iterable[Started]) -> list[Leftover]:
@@ -49,7 +50,7 @@ def end(processes: Iterable[Leftover], grace_s: float = GRACE_S) -> None:
     """Ends processes, with SIGTERM and after a grace with SIGKILL; raises PubstormError where one
     stays."""
     with contextlib.ExitStack() as held:
-        # A descriptor stands for the process itself, whoever gets its number after it.
+        # A descriptor stands for the process itself, even if a later process gets its number.
         there = {}
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -80,7 +81,7 @@ def _send(descriptor: int, process: Leftover, number: signal.Signals) -> None:
 
 
 def _still_there(processes: dict[int, Leftover], wait_s: float) -> dict[int, Leftover]:
-    """Those that have not ended after so long."""
+    """Returns the processes that have not ended after that time."""
     waiting = select.poll()
     for descriptor in processes:
         waiting.register(descriptor, select.POLLIN)
@@ -93,8 +94,8 @@ def _still_there(processes: dict[int, Leftover], wait_s: float) -> dict[int, Lef
 
 
 def _has_ended(pid: int) -> bool:
-    now = stat_of(pid)
-    return now is None or now[0] in "ZX"
+    now = proc.stat(pid)
+    return now is None or now.has_ended
 
 
 def _program(pid: int) -> str:

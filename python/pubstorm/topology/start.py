@@ -1,5 +1,4 @@
-"""Starting many brokers: so many at once, with words on how far it is. It does not know what they
-are."""
+"""Starts many brokers, some at once, and reports progress."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from pubstorm.topology.broker import BrokerProcess
 
 STARTS_AT_ONCE = 8
 """Brokers that are on their way at once."""
-TELL_EVERY_S = 1.0
-"""How often it is told how far the start is; what takes less is not told."""
+NOTIFY_EVERY_S = 1.0
+"""Interval of progress reports; a shorter start has none."""
 
-Tell = Callable[[str], None]
-"""Hears how far the start is, in words."""
+Notify = Callable[[str], None]
+"""Takes the progress of the start, in words."""
 
 
-async def start_all(brokers: Sequence[BrokerProcess], tell: Tell, before: int = 0) -> None:
+async def start_all(brokers: Sequence[BrokerProcess], notify: Notify, before: int = 0) -> None:
     """Returns when every broker accepts connections; with the first that does not, the others are
     given up and its TopologyError is raised. So many were started `before`."""
     if not brokers:
@@ -33,7 +32,7 @@ async def start_all(brokers: Sequence[BrokerProcess], tell: Tell, before: int = 
             await broker.start()
         up += 1
 
-    async with telling(lambda: f"{up} of {total} brokers up", tell):
+    async with notifying(lambda: f"{up} of {total} brokers up", notify):
         starts = [asyncio.create_task(start_one(broker)) for broker in brokers]
         try:
             await asyncio.gather(*starts)
@@ -45,13 +44,14 @@ async def start_all(brokers: Sequence[BrokerProcess], tell: Tell, before: int = 
 
 
 @asynccontextmanager
-async def telling(words: Callable[[], str], tell: Tell) -> AsyncIterator[None]:
-    """While it is open, tells words that change every second, and the last ones if any."""
+async def notifying(words: Callable[[], str], notify: Notify) -> AsyncIterator[None]:
+    """Calls `notify` with new words every second while the block runs. The last call is at its end,
+    unless the block takes less than a second."""
 
     async def repeat() -> None:
         while True:
-            await asyncio.sleep(TELL_EVERY_S)
-            tell(words())
+            await asyncio.sleep(NOTIFY_EVERY_S)
+            notify(words())
 
     loop = asyncio.get_running_loop()
     began_s, repeating = loop.time(), asyncio.create_task(repeat())
@@ -59,19 +59,19 @@ async def telling(words: Callable[[], str], tell: Tell) -> AsyncIterator[None]:
         yield
     finally:
         repeating.cancel()
-        if loop.time() - began_s >= TELL_EVERY_S:
-            tell(words())
+        if loop.time() - began_s >= NOTIFY_EVERY_S:
+            notify(words())
 
 
-def paced(tell: Tell) -> Tell:
-    """Tells at most once a second, and nothing in the first one."""
+def paced(notify: Notify) -> Notify:
+    """Returns a `notify` that passes on one text a second at most, and none in the first second."""
     clock = asyncio.get_running_loop().time
-    next_s = clock() + TELL_EVERY_S
+    next_s = clock() + NOTIFY_EVERY_S
 
-    def tell_at_times(text: str) -> None:
+    def notify_at_times(text: str) -> None:
         nonlocal next_s
         if clock() >= next_s:
-            next_s = clock() + TELL_EVERY_S
-            tell(text)
+            next_s = clock() + NOTIFY_EVERY_S
+            notify(text)
 
-    return tell_at_times
+    return notify_at_times

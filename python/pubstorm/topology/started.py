@@ -12,18 +12,17 @@ from typing import BinaryIO, Literal
 
 from pydantic import ValidationError
 
+from pubstorm.contract.target import Target
+from pubstorm.contract.value import Value
 from pubstorm.errors import TopologyError
-from pubstorm.keys.files import PRIVATE_MODE
-from pubstorm.scenario.target import Target
-from pubstorm.value import Value
+from pubstorm.host import proc
+from pubstorm.host.keys.files import PRIVATE_MODE
 
 STARTED_FILE = "started.jsonl"
 """The record, in the folder of the topology."""
 MARK = "PUBSTORM_TOPOLOGY"
 """Variable that every process of a topology inherits: the folder of the topology. It finds what
 the brokers themselves have started."""
-STAT_STATE, STAT_START = 0, 19
-"""Fields of /proc/PID/stat behind the name: field 3 and field 22."""
 
 
 class Started(Value):
@@ -35,19 +34,20 @@ class Started(Value):
     name: str
     """Name of the broker or of the namespace, or URL of the target."""
     boot: str = ""
-    """Since which start of the kernel it is there."""
+    """The start of the kernel since which it exists."""
     pid: int = 0
     """Process id."""
     ticks: int = 0
-    """When the process started, in clock ticks since the boot."""
+    """Start of the process, in clock ticks since the boot."""
     session: int = 0
     """Session of the process."""
     command: tuple[str, ...] = ()
-    """Command of the process; for a target, the one that reads what bridges have told it."""
+    """Command of the process. For a target: the command that reads the states that bridges
+    published there."""
 
 
 class StartRecord:
-    """The record while its run goes on; every line is written as a whole. It is for its owner only,
+    """The record of an active run; every line is written as a whole. It is for its owner only,
     since commands of the scenario may hold secrets."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,8 +81,8 @@ class StartRecord:
         self._try_add(Started(kind="namespace", name=name, boot=boot_id()))
 
     def note_bridged(self, target: Target, topic: str) -> None:
-        """Bridges are about to tell a target that is not the run's own, under `topic`, whether
-        they are up."""
+        """Notes that bridges will publish their states under `topic` at a target that is not the
+        run's own."""
         reading = ("mosquitto_sub", "-h", target.host, "-p", str(target.port), "-t", topic)
         self._try_add(Started(kind="bridged", name=str(target), command=reading))
 
@@ -103,27 +103,25 @@ class StartRecord:
 
 
 def read_record(path: Path) -> tuple[Started, ...]:
-    """What a record says; a line that was cut off says nothing."""
+    """Returns the entries of a record; a line that was cut off has none."""
     return tuple(_entries(path))
 
 
 def is_alive(started: Started) -> bool:
-    """Whether it is surely the same process that is there now."""
-    now = stat_of(started.pid)
-    same = now is not None and now[1] == started.ticks and now[0] not in "ZX"
+    """Returns True if it is surely the same process that exists now."""
+    now = proc.stat(started.pid)
+    same = now is not None and now.started == started.ticks and not now.has_ended
     return same and started.boot == boot_id()
 
 
 def marked(folder: Path) -> Iterator[int]:
     """Process ids of everything that the brokers of a topology, or their children, have started;
     those that this user may not look into are left out."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and is_marked(int(entry.name), folder):
-            yield int(entry.name)
+    yield from (pid for pid in proc.pids() if is_marked(pid, folder))
 
 
 def is_marked(pid: int, folder: Path) -> bool:
-    """Whether a process was started by a broker of a topology, or is one."""
+    """Returns True if a process is a broker of a topology, or was started by one."""
     mark = f"{MARK}={folder.absolute()}".encode()
     try:
         return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -131,18 +129,8 @@ def is_marked(pid: int, folder: Path) -> bool:
         return False
 
 
-def stat_of(pid: int) -> tuple[str, int] | None:
-    """State of a process and when it started, in clock ticks since the boot; None: it is gone."""
-    try:
-        # The name stands in parentheses and may have some itself.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[STAT_STATE], int(fields[STAT_START])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def boot_id() -> str:
-    """What the kernel calls the time since its start."""
+    """Returns the kernel's clock ticks of the process's start."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -157,17 +145,14 @@ def this_process() -> Started:
 def _process(
     kind: Literal["run", "process"], name: str, pid: int, command: Sequence[str]
 ) -> Started:
-    now = stat_of(pid)
-    session = 0
-    with contextlib.suppress(OSError):
-        session = os.getsid(pid)
+    now = proc.stat(pid)
     return Started(
         kind=kind,
         name=name,
         boot=boot_id(),
         pid=pid,
-        ticks=0 if now is None else now[1],
-        session=session,
+        ticks=0 if now is None else now.started,
+        session=0 if now is None else now.session,
         command=tuple(command),
     )
 

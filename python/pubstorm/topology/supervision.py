@@ -1,6 +1,5 @@
-"""Brokers and services that are up, watched until they are told to stop: one that ends unasked is
-started again as often as its scenario allows, else it stays down. It does not know how the others
-stand."""
+"""Supervision of brokers and services: one that ends unexpectedly is started again as often as its
+scenario allows. Many events become sums."""
 
 from __future__ import annotations
 
@@ -10,27 +9,98 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pubstorm.errors import TopologyError
+from pubstorm.quantities import write_duration
 from pubstorm.scenario.topology import Restart
 from pubstorm.topology.broker import ServerProcess
-from pubstorm.topology.bulletin import BrokerDied, BrokerEvent, BrokerRestarted
-from pubstorm.units import write_duration
 
 RESTARTS_AT_ONCE = 16
+REPORTED_SINGLY = 10
+"""Events of a kind that are reported one by one."""
+SUM_AFTER_S = 10.0
+"""Time over which further events are added up."""
+
+
+@dataclass(frozen=True)
+class BrokerDied:
+    """A broker or service ended before the run stopped it, and is not started again."""
+
+    name: str
+    text: str
+    """Description of the event, with the name of the broker."""
+
+
+@dataclass(frozen=True)
+class BrokerRestarted:
+    """A broker ended before the run stopped it, and was started again."""
+
+    name: str
+    text: str
+    """Description of the event, with the name of the broker."""
+
+
+@dataclass(frozen=True)
+class LinksDied:
+    """The program that bridges go through ended before the run stopped it."""
+
+    name: str
+    text: str
+    """Description of the event."""
+
+
+BrokerEvent = BrokerDied | BrokerRestarted | LinksDied
+
+
+class EventReporter:
+    """Reports events of brokers to a run, and sums up frequent ones."""
+
+    def __init__(self, emit: Callable[[BrokerEvent], None]) -> None:
+        self.emit = emit
+        self._reported: dict[type[BrokerEvent], int] = {}
+        self._held: dict[type[BrokerEvent], list[BrokerEvent]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def report(self, event: BrokerEvent) -> None:
+        """Reports an event, at once or in a sum."""
+        kind = type(event)
+        self._reported[kind] = self._reported.get(kind, 0) + 1
+        if self._reported[kind] <= REPORTED_SINGLY:
+            self.emit(event)
+            return
+        self._held.setdefault(kind, []).append(event)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SUM_AFTER_S, self.flush)
+
+    def close(self) -> None:
+        """Reports no more events."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def flush(self) -> None:
+        """Reports the events that are held."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held = self._held, {}
+        for kind, events in held.items():
+            last = events[-1]
+            did = "ended" if kind is BrokerDied else "were started again"
+            text = f"{len(events)} more brokers {did}, the last: {last.text}"
+            self.emit(last if len(events) == 1 else kind(last.name, text))
 
 
 @dataclass
 class Standing:
-    """How a broker or service stands."""
+    """State of a broker or service."""
 
     broker: ServerProcess
     policy: Restart | None
-    """How often it is started again; None: never."""
+    """Allowed restarts; None for none."""
     died: str = ""
-    """How it ended unasked and for good; empty as long as it did not."""
+    """Description of its unexpected and final end; empty if there was none."""
     restarts: int = 0
-    """How often it was started again after it had ended unasked."""
+    """Restarts after unexpected ends."""
     times_s: deque[float] = field(default_factory=deque)
-    """When that was, on the loop's clock, within the time of the policy."""
+    """Instants of these restarts, on the loop's clock, within the time of the policy."""
     unexpected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless a fault is about to end it, or has done so."""
 
@@ -38,9 +108,9 @@ class Standing:
 class Supervision:
     """Watches brokers."""
 
-    def __init__(self, tell: Callable[[BrokerEvent], None]) -> None:
-        self.tell = tell
-        """Hears of brokers that end."""
+    def __init__(self, report: Callable[[BrokerEvent], None]) -> None:
+        self.report = report
+        """Receives events of brokers that end."""
         self._standings: dict[str, Standing] = {}
         self._watchers: list[asyncio.Task[None]] = []
         self._places = asyncio.Semaphore(RESTARTS_AT_ONCE)
@@ -55,12 +125,12 @@ class Supervision:
 
     @property
     def is_watching(self) -> bool:
-        """Whether there is anything that it watches."""
+        """True if there is anything to supervise."""
         return bool(self._watchers)
 
     def expect(self, name: str, ending: bool) -> None:
-        """Whether the end of a broker is expected: then it is told to nobody, and whoever expects
-        it starts the broker again before it expects none any more."""
+        """Sets whether the end of a broker is expected. An expected end causes no event; the caller
+        starts the broker again before it expects no end any more."""
         unexpected = self._standings[name].unexpected
         if ending:
             unexpected.clear()
@@ -68,11 +138,12 @@ class Supervision:
             unexpected.set()
 
     def died(self, name: str) -> str:
-        """How a broker ended unasked and for good; empty if it did not."""
+        """Returns the description of a broker's unexpected and final end; empty if there was
+        none."""
         return self._standings[name].died if name in self._standings else ""
 
     def restarts(self, name: str) -> int:
-        """How often a broker was started again after it had ended unasked."""
+        """Returns the restarts of a broker after unexpected ends."""
         return self._standings[name].restarts if name in self._standings else 0
 
     async def end(self) -> None:
@@ -95,7 +166,7 @@ class Supervision:
         broker, name = standing.broker, standing.broker.name
         if not self._may_restart(standing):
             standing.died = _for_good(standing, ending)
-            self.tell(BrokerDied(name, standing.died))
+            self.report(BrokerDied(name, standing.died))
             return
         try:
             async with self._places:
@@ -106,10 +177,10 @@ class Supervision:
             # It has ended again, which is looked at as any other end.
             if standing.unexpected.is_set():
                 text = f"{ending}, and did not come up again: {error.message}"
-                self.tell(BrokerRestarted(name, text))
+                self.report(BrokerRestarted(name, text))
             return
         standing.restarts += 1
-        self.tell(BrokerRestarted(name, f"{ending}, and was started again (pid {broker.pid})"))
+        self.report(BrokerRestarted(name, f"{ending}, and was started again (pid {broker.pid})"))
 
     def _may_restart(self, standing: Standing) -> bool:
         policy, times_s = standing.policy, standing.times_s

@@ -1,9 +1,9 @@
-//! What exchanges with the reference clock say about it. Each exchange confines the difference
-//! between the two clocks to an interval, whatever the way there and the way back took; several
-//! confine the rate at which it changes. All bounds are hard as long as both clocks run at steady
-//! rates; where exchanges contradict that, the older ones are forgotten. A rate that changes by so
-//! little that none does makes the bounds wrong by less than the round trip of the last exchange.
-//! Pure arithmetic: it knows neither clock nor socket.
+//! Estimates the reference clock from exchanges. Each exchange confines the difference between the
+//! two clocks to an interval, however long question and answer travelled. Several exchanges confine
+//! the rate at which the difference changes. All bounds are hard while both clocks run at steady
+//! rates. If exchanges contradict steady rates, the estimator forgets the older exchanges. A change
+//! of rate can be too small for a contradiction. Such a change makes the bounds wrong by less than
+//! the round trip of the last exchange.
 
 use std::collections::VecDeque;
 
@@ -15,13 +15,13 @@ const KEPT_MAX: usize = 32;
 /// A question to the reference clock and its answer, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
-    /// When it was asked, by the host's clock.
+    /// Instant of the question, by the host's clock.
     pub asked_ns: i64,
-    /// When the question came, by the reference clock.
+    /// Arrival of the question, by the reference clock.
     pub came_ns: i64,
-    /// When the answer left, by the reference clock.
+    /// Departure of the answer, by the reference clock.
     pub left_ns: i64,
-    /// When the answer was there, by the host's clock.
+    /// Arrival of the answer, by the host's clock.
     pub answered_ns: i64,
 }
 
@@ -29,7 +29,7 @@ pub struct Exchange {
 /// between `least_ns + (t - at_ns) * slowest` and `most_ns + (t - at_ns) * fastest`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// When the last answer was there, by the host's clock in nanoseconds.
+    /// Arrival of the last answer, by the host's clock in nanoseconds.
     pub at_ns: i64,
     /// The least lead at that instant, in nanoseconds.
     pub least_ns: i64,
@@ -52,7 +52,7 @@ pub struct Estimator {
     exchanges_total: u64,
 }
 
-/// What one exchange says of the lead.
+/// Bounds of the lead by one exchange.
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     at_ns: i64,
@@ -80,7 +80,7 @@ impl Estimator {
         }
     }
 
-    /// What is known; `None` before the first answer.
+    /// Current estimate; `None` before the first answer.
     pub fn estimate(&self) -> Option<Estimate> {
         let at_ns = self.kept.back()?.at_ns;
         let (slowest, fastest) = self.rates()?;
@@ -114,7 +114,7 @@ impl Estimator {
 }
 
 impl Exchange {
-    /// What it says of the lead when the answer was there; `None` where it cannot be true.
+    /// Bounds of the lead at the arrival of the answer; `None` if they contradict each other.
     fn lead(&self) -> Option<Lead> {
         let waited_ns = self.answered_ns.checked_sub(self.asked_ns)?;
         let took_ns = self.left_ns.checked_sub(self.came_ns)?;
@@ -159,7 +159,7 @@ impl Estimate {
     }
 }
 
-/// What a rate comes to in so many nanoseconds, rounded down.
+/// Product of a rate and a duration in nanoseconds, rounded down.
 pub(super) fn gained_ns(rate: f64, elapsed_ns: i64) -> i64 {
     (rate * elapsed_ns as f64).floor() as i64
 }

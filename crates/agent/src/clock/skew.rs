@@ -1,21 +1,21 @@
 //! A host's clock that is read wrongly on purpose, by an offset and a rate: how tests show that
 //! clocks of several hosts are reckoned right. Pure arithmetic.
 
-/// What is wrong.
+/// Skew of a clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Skew {
     /// The instant at which it is wrong by the offset alone, by CLOCK_MONOTONIC.
     pub since_ns: u64,
-    /// What is added, in nanoseconds.
+    /// Offset, in nanoseconds.
     pub offset_ns: i64,
-    /// How much faster it runs, in parts of 10^9.
+    /// Drift, in parts of 10^9.
     pub rate_ppb: i64,
 }
 
 const BILLION: i128 = 1_000_000_000;
 
 impl Skew {
-    /// What is read at an instant of CLOCK_MONOTONIC.
+    /// Skewed time at an instant of CLOCK_MONOTONIC.
     pub fn apply(&self, monotonic_ns: u64) -> i64 {
         let elapsed_ns = i128::from(monotonic_ns) - i128::from(self.since_ns);
         let gained_ns = (elapsed_ns * i128::from(self.rate_ppb)).div_euclid(BILLION);

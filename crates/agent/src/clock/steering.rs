@@ -11,11 +11,11 @@ const SLEW_NS: f64 = 1e9;
 /// No correction is faster than this: a large one takes longer.
 const SLEW_MAX: f64 = 0.05;
 
-/// What a thread takes for the reference clock.
+/// Steered time of one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Steering {
     estimate: Estimate,
-    /// Where the line begins, by the host's clock in nanoseconds.
+    /// Beginning of the line, by the host's clock in nanoseconds.
     since_ns: i64,
     /// The lead there, in nanoseconds.
     lead_ns: i64,
@@ -23,7 +23,7 @@ pub struct Steering {
     rate: f64,
     /// The rate of the correction beside it.
     slew: f64,
-    /// Where the correction ends.
+    /// End of the correction.
     slewed_ns: i64,
     /// Up to where the largest bound is known.
     noted_ns: i64,
@@ -47,7 +47,7 @@ impl Steering {
         }
     }
 
-    /// Goes on from an instant of the host's clock, towards a newer estimate.
+    /// Steers towards a newer estimate, from an instant of the host's clock on.
     #[must_use]
     pub fn towards(mut self, estimate: Estimate, host_ns: i64) -> Self {
         self.note(host_ns);
@@ -84,7 +84,7 @@ impl Steering {
         }
     }
 
-    /// What is known at an instant of the host's clock; the bound is the largest since the last
+    /// Returns the state at an instant of the host's clock; the bound is the largest since the last
     /// call.
     pub fn take_state(&mut self, host_ns: i64) -> ClockState {
         self.note(host_ns);
@@ -106,7 +106,7 @@ impl Steering {
         self.lead_ns.saturating_add(gained.floor() as i64)
     }
 
-    /// How far the time may be off at an instant of the host's clock.
+    /// Largest error of the time at an instant of the host's clock.
     fn bound_at(&self, host_ns: i64) -> u64 {
         let (least_ns, most_ns) = self.estimate.range_ns(host_ns);
         let lead_ns = self.lead_at(host_ns);

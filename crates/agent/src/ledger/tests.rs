@@ -14,7 +14,7 @@ fn notes(sequences: &[u32]) -> Vec<Delivery> {
 }
 
 #[test]
-fn each_kind_of_delivery_is_told_apart() {
+fn each_kind_of_delivery_is_distinguished() {
     let next = First { passed_over: 0 };
     let (filled, early) = (Reordered { filled: true }, Reordered { filled: false });
     assert_eq!(notes(&[0, 1, 2]), [next, next, next]);
@@ -27,7 +27,7 @@ fn each_kind_of_delivery_is_told_apart() {
 }
 
 #[test]
-fn what_the_window_has_left_behind_is_told_from_duplicates() {
+fn late_deliveries_behind_the_window_are_distinguished_from_duplicates() {
     let (next, filled) = (First { passed_over: 0 }, Reordered { filled: true });
     assert_eq!(
         notes(&[0, 128, 0, 129, 1, 1]),

@@ -31,16 +31,16 @@ fn admitted(port: u16, id: &str, name: &str, password: &str) -> Client {
 }
 
 #[test]
-fn only_users_of_redis_get_in() {
+fn only_users_of_redis_are_admitted() {
     let Some(redis) = Redis::start() else { return };
     redis.add_user("device", "pass", &[]);
-    redis.tell(&["HSET", "mqtt_user:half", "salt", "x"]);
+    redis.send(&["HSET", "mqtt_user:half", "salt", "x"]);
     let broker = Broker::start(&["--auth", &redis.url(), "--metrics-port", "0"]);
     let cases = [
         (Some(("device", "pass")), ACCEPTED),
         (Some(("device", "wrong")), BAD_CREDENTIALS),
         (Some(("device", "")), BAD_CREDENTIALS),
-        (Some(("nobody", "pass")), BAD_CREDENTIALS),
+        (Some(("stranger", "pass")), BAD_CREDENTIALS),
         (Some(("half", "")), BAD_CREDENTIALS),
         (Some(("observer", "secret")), BAD_CREDENTIALS),
         (None, BAD_CREDENTIALS),
@@ -65,7 +65,7 @@ fn mqtt_5_gets_its_own_codes() {
 }
 
 #[test]
-fn rows_say_what_may_be_subscribed_and_published() {
+fn rows_grant_subscriptions_and_messages() {
     let Some(redis) = Redis::start() else { return };
     redis.add_user("device", "pass", &[("up/#", "2"), ("down/+/x", "1"), ("both", "3")]);
     redis.add_user("backend", "pass", &[("#", "1")]);
@@ -91,7 +91,7 @@ fn rows_say_what_may_be_subscribed_and_published() {
 }
 
 #[test]
-fn a_will_that_may_not_be_published_is_refused_at_the_login() {
+fn a_will_without_rights_is_refused_at_the_login() {
     let Some(redis) = Redis::start() else { return };
     redis.add_user("device", "pass", &[("state/device", "2"), ("other", "1")]);
     let broker = Broker::start(&["--auth", &redis.url()]);
@@ -113,7 +113,7 @@ fn a_trusted_user_may_do_everything() {
 }
 
 #[test]
-fn while_redis_is_away_logins_are_refused_and_sessions_go_on() {
+fn without_redis_logins_are_refused_and_sessions_continue() {
     let Some(redis) = Redis::start() else { return };
     let port = redis.port;
     redis.add_user("device", "pass", &[("a", "3")]);
@@ -137,7 +137,7 @@ fn while_redis_is_away_logins_are_refused_and_sessions_go_on() {
 }
 
 #[test]
-fn a_redis_that_hangs_costs_a_login_and_not_the_broker() {
+fn a_hanging_redis_delays_logins_only() {
     let Some(redis) = Redis::start() else { return };
     redis.add_user("device", "pass", &[]);
     let broker = Broker::start(&["--auth", &redis.url()]);
@@ -165,9 +165,9 @@ fn it_starts_without_redis_and_finds_it_later() {
 }
 
 #[test]
-fn a_key_of_another_type_is_no_user_and_no_end() {
+fn a_key_of_another_type_is_no_user() {
     let Some(redis) = Redis::start() else { return };
-    redis.tell(&["SET", "mqtt_user:device", "pass"]);
+    redis.send(&["SET", "mqtt_user:device", "pass"]);
     redis.add_user("other", "pass", &[]);
     let broker = Broker::start(&["--auth", &redis.url()]);
     assert_eq!(login(broker.port, Some(("device", "pass")), None).0, UNAVAILABLE);
@@ -175,10 +175,10 @@ fn a_key_of_another_type_is_no_user_and_no_end() {
 }
 
 #[test]
-fn the_password_of_redis_may_stand_in_a_variable() {
+fn a_variable_can_hold_the_password_of_redis() {
     let Some(redis) = Redis::start() else { return };
     redis.add_user("device", "pass", &[]);
-    redis.tell(&["CONFIG", "SET", "requirepass", "hidden"]);
+    redis.send(&["CONFIG", "SET", "requirepass", "hidden"]);
     let with = format!("redis://:hidden@127.0.0.1:{}/0", redis.port);
     for (url, expected) in [(with, ACCEPTED), (redis.url(), UNAVAILABLE)] {
         let broker = Broker::start_with(&[], &[("PUBSTORM_BROKER_AUTH", &url)]);
@@ -193,5 +193,5 @@ fn a_user_without_a_password_in_the_variable_is_bad_usage() {
     assert_eq!(output.status.code(), Some(2));
     let lines: Vec<_> = BufReader::new(&output.stderr[..]).lines().map(Result::unwrap).collect();
     assert!(lines[0].contains("NAME:PASSWORD"), "{lines:?}");
-    assert!(finish(spawn_with(&["--help"], &[])).contains("--auth URL"));
+    assert!(finish(spawn_with(&["--help"], &[])).contains("--auth <URL>"));
 }

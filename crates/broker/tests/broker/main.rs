@@ -1,5 +1,4 @@
-//! The real binary, started on a free port and spoken to in bytes written by hand: what the rest of
-//! Pubstorm relies on. It knows nothing of the broker's insides.
+//! Tests of the binary on a free port, with handwritten bytes.
 
 // What clippy.toml allows in a test holds for the functions around it as well.
 #![allow(clippy::panic, clippy::print_stderr, clippy::unwrap_used)]
@@ -13,7 +12,7 @@ use crate::process::{Broker, finish, spawn};
 use crate::wire::{Client, Version};
 
 #[test]
-fn it_says_ready_on_one_line_of_json() {
+fn the_ready_line_is_one_line_of_json() {
     let broker = Broker::start(&[]);
     let pid = broker.pid();
     let version = env!("CARGO_PKG_VERSION");
@@ -33,7 +32,7 @@ fn both_versions_connect_to_one_port() {
 }
 
 #[test]
-fn a_client_that_returns_at_once_is_never_refused() {
+fn a_client_that_reconnects_at_once_is_never_refused() {
     let broker = Broker::start(&[]);
     for _ in 0..200 {
         Client::connect(broker.port, Version::V311, "same");
@@ -64,7 +63,7 @@ fn a_retained_message_waits_for_its_subscriber() {
 }
 
 #[test]
-fn a_session_more_than_allowed_is_refused() {
+fn a_session_above_the_limit_is_refused() {
     let broker = Broker::start(&["--max-connections", "1"]);
     let _held = Client::connect(broker.port, Version::V311, "first");
     let mut refused = Client::dial(broker.port, Version::V311);
@@ -72,7 +71,7 @@ fn a_session_more_than_allowed_is_refused() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_a_hint() {
+fn a_port_in_use_is_reported_with_a_hint() {
     let broker = Broker::start(&[]);
     let port = broker.port.to_string();
     let output = spawn(&["--port", &port]).wait_with_output().unwrap();
@@ -93,7 +92,7 @@ fn bad_usage_ends_with_2() {
 }
 
 #[test]
-fn the_end_of_stdin_ends_it_where_that_is_asked_for() {
+fn the_end_of_stdin_ends_the_broker_with_follow_stdin() {
     let mut broker = Broker::start(&["--follow-stdin"]);
     let mut client = Client::connect(broker.port, Version::V311, "c");
     broker.close_stdin();
@@ -102,14 +101,14 @@ fn the_end_of_stdin_ends_it_where_that_is_asked_for() {
 }
 
 #[test]
-fn the_end_of_stdin_is_nothing_where_it_is_not_asked_for() {
+fn the_end_of_stdin_has_no_effect_without_follow_stdin() {
     let mut broker = Broker::start(&[]);
     broker.close_stdin();
     Client::connect(broker.port, Version::V311, "c").ping();
 }
 
 #[test]
-fn metrics_are_shown_where_they_are_asked_for() {
+fn metrics_are_exported_with_metrics_port() {
     let broker = Broker::start(&["--metrics-port", "0"]);
     let mut held = Client::connect(broker.port, Version::V5, "held");
     held.subscribe("a/#", 1);
@@ -130,7 +129,7 @@ fn metrics_are_shown_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_port_of_metrics_that_is_taken_is_named_with_a_hint() {
+fn a_metrics_port_in_use_is_reported_with_a_hint() {
     let broker = Broker::start(&[]);
     let port = broker.port.to_string();
     let output = spawn(&["--port", "0", "--metrics-port", &port]).wait_with_output().unwrap();
@@ -141,7 +140,7 @@ fn a_port_of_metrics_that_is_taken_is_named_with_a_hint() {
 }
 
 #[test]
-fn signals_end_it_with_0() {
+fn signals_end_the_broker_with_0() {
     for signal in ["TERM", "INT"] {
         let mut broker = Broker::start(&[]);
         let mut client = Client::connect(broker.port, Version::V5, "c");

@@ -1,4 +1,4 @@
-//! The broker's process: start, ready line, signals, end. It knows no MQTT.
+//! The broker's process: start, ready line, signals, end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ impl Broker {
         Self::start_with(arguments, &[])
     }
 
-    /// The same, with variables.
+    /// Starts with variables, and waits for the ready line.
     pub fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = spawn_with(&[&["--port", "0"], arguments].concat(), variables);
         let mut ready = String::new();
@@ -31,7 +31,7 @@ impl Broker {
         Self { child, port, ready }
     }
 
-    /// The value of `pubstorm_broker_NAME`, as it is now.
+    /// Returns the current value of `pubstorm_broker_NAME`.
     pub fn metric(&self, name: &str) -> u64 {
         let page = self.page("/metrics");
         let line = format!("\npubstorm_broker_{name} ");
@@ -39,7 +39,7 @@ impl Broker {
         value.parse().unwrap()
     }
 
-    /// What it answers over HTTP, with the head.
+    /// Returns the answer over HTTP, with its head.
     pub fn page(&self, path: &str) -> String {
         let port: u16 = number_in(&self.ready, "\"metrics_port\":").expect(&self.ready);
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -88,7 +88,7 @@ pub fn spawn(arguments: &[&str]) -> Child {
     spawn_with(arguments, &[])
 }
 
-/// The same, with variables.
+/// Starts the binary with variables.
 pub fn spawn_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_pubstorm-broker"))
         .args(arguments)
@@ -100,7 +100,7 @@ pub fn spawn_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
         .unwrap()
 }
 
-/// What a process that succeeds wrote to stdout.
+/// Returns the stdout of a process that succeeds.
 pub fn finish(mut child: Child) -> String {
     let mut output = String::new();
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
@@ -108,7 +108,7 @@ pub fn finish(mut child: Child) -> String {
     output
 }
 
-/// The number after a key of the ready line.
+/// Returns the number after a key of the ready line.
 fn number_in(ready: &str, key: &str) -> Option<u16> {
     let rest = ready.split(key).nth(1)?;
     rest.split(|each: char| !each.is_ascii_digit()).next()?.parse().ok()

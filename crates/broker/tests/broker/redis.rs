@@ -1,4 +1,4 @@
-//! A Redis of the test's own, and as much of its protocol as the tests need. It knows no broker.
+//! A Redis for one test, and the part of its protocol that the tests need.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +12,10 @@ const PORTS: u16 = 5000;
 
 static TRIED: AtomicU16 = AtomicU16::new(0);
 
-/// A running Redis that keeps nothing; killed when dropped.
+/// A running Redis in memory; killed when dropped.
 pub struct Redis {
     child: Child,
-    /// Where it listens.
+    /// Port.
     pub port: u16,
 }
 
@@ -50,21 +50,21 @@ impl Redis {
         panic!("redis-server does not start: {read:#?}");
     }
 
-    /// Its address, as the broker is told.
+    /// Returns the address for the broker.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// A user with a password and rows of a topic filter and an access.
+    /// Adds a user with a password and rows of a topic filter and an access.
     pub fn add_user(&self, name: &str, password: &str, rows: &[(&str, &str)]) {
-        self.tell(&["HSET", &format!("mqtt_user:{name}"), "password", password]);
+        self.send(&["HSET", &format!("mqtt_user:{name}"), "password", password]);
         for (filter, access) in rows {
-            self.tell(&["HSET", &format!("mqtt_acl:{name}"), filter, access]);
+            self.send(&["HSET", &format!("mqtt_acl:{name}"), filter, access]);
         }
     }
 
-    /// One command, which succeeds.
-    pub fn tell(&self, words: &[&str]) {
+    /// Sends one command, which succeeds.
+    pub fn send(&self, words: &[&str]) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let mut command = format!("*{}\r\n", words.len());
         for word in words {

@@ -18,7 +18,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A TCP connection without MQTT's own yet.
+    /// Opens a TCP connection without CONNECT.
     pub fn dial(port: u16, version: Version) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -37,7 +37,7 @@ impl Client {
         self.offer_as(id, None, None)
     }
 
-    /// The same, with a user and a password, and with a will on a topic.
+    /// Connects with a user and a password, and with a will on a topic.
     pub fn offer_as(&mut self, id: &str, user: Option<(&str, &str)>, will: Option<&str>) -> u8 {
         let level = if self.version == Version::V5 { 5 } else { 4 };
         let mut flags = 0b10;
@@ -94,7 +94,7 @@ impl Client {
         (first_byte, topic, rest[properties..].to_vec())
     }
 
-    /// Whether the broker ends the connection, and sends nothing before.
+    /// Returns `true` if the broker ends the connection and sends nothing before.
     pub fn is_cut_off(&mut self) -> bool {
         let error = self.stream.read_exact(&mut [0]).unwrap_err().kind();
         matches!(error, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)

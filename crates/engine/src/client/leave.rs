@@ -4,10 +4,10 @@
 
 use plan::{End, Reason, SECOND_NS};
 
-use super::wills::Death;
 use super::{Client, Phase};
-use crate::shared::Shared;
-use crate::stream::Halt;
+use crate::context::Context;
+use crate::expectations::Death;
+use crate::transport::Halt;
 
 /// Longest wait of a leaving client for room, in nanoseconds.
 pub const LEAVE_NS: u64 = 2 * SECOND_NS;
@@ -17,9 +17,9 @@ pub const LEAVE_NS: u64 = 2 * SECOND_NS;
 pub enum Then {
     /// Nothing.
     Stay,
-    /// It may come back by itself.
+    /// It may return by itself.
     Return,
-    /// It connects again, since it was asked to meanwhile.
+    /// It connects again, because a stage or a change demands it.
     Connect,
 }
 
@@ -27,7 +27,7 @@ impl Then {
     /// The phase once it has left.
     const fn phase(self) -> Phase {
         match self {
-            Self::Return => Phase::Away,
+            Self::Return => Phase::Offline,
             Self::Stay | Self::Connect => Phase::Idle,
         }
     }
@@ -35,96 +35,98 @@ impl Then {
 
 impl Client {
     /// Ends the connection in the way of its population, because a stage or a change says so.
-    pub fn end(&mut self, shared: &mut Shared) {
-        self.depart(shared, Then::Stay);
-        shared.lifetimes.forget(self.population(), self.local);
+    pub fn end(&mut self, context: &mut Context) {
+        self.depart(context, Then::Stay);
+        context.lifetimes.forget(self.population(), self.local);
     }
 
-    /// Says DISCONNECT and closes, whatever the way of its population: the run is over.
-    pub fn disconnect(&mut self, shared: &mut Shared) {
-        self.say_goodbye(shared, Then::Stay);
-        shared.lifetimes.forget(self.population(), self.local);
+    /// Sends DISCONNECT and closes at the end of the run, also for populations that abort.
+    pub fn disconnect(&mut self, context: &mut Context) {
+        self.say_goodbye(context, Then::Stay);
+        context.lifetimes.forget(self.population(), self.local);
     }
 
     /// Ends the connection in the way of its population.
-    pub(super) fn depart(&mut self, shared: &mut Shared, then: Then) {
-        match shared.setup.plan.populations[self.population()].end {
-            End::Disconnect => self.say_goodbye(shared, then),
-            End::Abort => self.abort(shared, then),
+    pub(super) fn depart(&mut self, context: &mut Context, then: Then) {
+        match context.setup.plan.populations[self.population()].end {
+            End::Disconnect => self.say_goodbye(context, then),
+            End::Abort => self.abort(context, then),
         }
     }
 
     /// Resets the connection.
-    fn abort(&mut self, shared: &mut Shared, then: Then) {
+    fn abort(&mut self, context: &mut Context, then: Then) {
         if let Some(stream) = &self.stream {
             stream.reset_on_close();
         }
         if self.phase.is_accepted() {
-            self.expect_will(shared, Death::Chosen);
+            self.expect_will(context, Death::Chosen);
         }
-        self.leave_phase(shared, then.phase());
-        self.close(shared);
+        self.leave_phase(context, then.phase());
+        self.close(context);
     }
 
-    /// Says DISCONNECT and closes, now or when there is room for it.
-    fn say_goodbye(&mut self, shared: &mut Shared, then: Then) {
+    /// Sends DISCONNECT and closes, now or when there is room.
+    fn say_goodbye(&mut self, context: &mut Context, then: Then) {
         if self.phase.is_leaving() {
             self.phase = Phase::Leaving(then);
             return;
         }
-        // A broker that has not got the whole CONNECT knows nothing of the client.
+        // A broker that has not received the whole CONNECT does not know the client.
         if self.phase != Phase::Greeting || self.unsent.is_none() {
-            shared.out.clear();
-            if self.session.say_goodbye(shared.version(self.population()), &mut shared.out) {
-                shared.tally.populations[self.population()].counters.packets_sent_total += 1;
-                self.flush(shared);
+            context.out.clear();
+            let population = &context.setup.plan.populations[self.population()];
+            if self.session.goodbye(population, &mut context.out) {
+                context.tally.populations[self.population()].counters.packets_sent_total += 1;
+                self.flush(context);
             }
         }
         if self.unsent.is_none() || !self.phase.is_accepted() {
-            return self.gone(shared, then);
+            return self.gone(context, then);
         }
-        self.leave_phase(shared, Phase::Leaving(then));
-        self.deadline_ns = shared.now_ns + LEAVE_NS;
+        self.leave_phase(context, Phase::Leaving(then));
+        self.deadline_ns = context.now_ns + LEAVE_NS;
         self.next_due_ns = u64::MAX;
         self.unread = Vec::new();
-        self.discard(shared);
+        self.discard(context);
     }
 
-    /// Reads what has come and throws it away.
-    pub(super) fn discard(&mut self, shared: &mut Shared) {
-        let mut buffer = std::mem::take(&mut shared.read_buffer);
+    /// Reads and discards all bytes in the socket.
+    pub(super) fn discard(&mut self, context: &mut Context) {
+        let mut buffer = std::mem::take(&mut context.read_buffer);
         while let Some(stream) = &mut self.stream {
-            match stream.read(&mut buffer, false) {
+            match stream.read(&mut buffer, false, &mut context.framing) {
                 Ok(count) => {
-                    let tally = &mut shared.tally.populations[usize::from(self.population)];
+                    let tally = &mut context.tally.populations[usize::from(self.population)];
                     tally.counters.bytes_received_total += count as u64;
                 }
                 Err(Halt::Later) => break,
-                Err(Halt::Lost(reason)) => self.lost(shared, reason),
+                Err(Halt::Lost(reason)) => self.lost(context, reason),
             }
         }
-        shared.read_buffer = buffer;
+        context.read_buffer = buffer;
+        self.count_frames(context);
     }
 
-    /// Some of what a leaving client had to send has gone, or its time is over.
-    pub(super) fn leave_on(&mut self, shared: &mut Shared) {
+    /// Continues to leave: some bytes were written, or the wait is over.
+    pub(super) fn leave_on(&mut self, context: &mut Context) {
         let Phase::Leaving(then) = self.phase else { return };
         if self.unsent.is_none() {
-            self.gone(shared, then);
-        } else if self.deadline_ns <= shared.now_ns {
-            self.lost(shared, Reason::DisconnectTimeout);
+            self.gone(context, then);
+        } else if self.deadline_ns <= context.now_ns {
+            self.lost(context, Reason::DisconnectTimeout);
         }
     }
 
-    /// Closes, and does what comes then.
-    pub(super) fn gone(&mut self, shared: &mut Shared, then: Then) {
+    /// Closes the connection and enters the next state.
+    pub(super) fn gone(&mut self, context: &mut Context, then: Then) {
         if let Some(stream) = &mut self.stream {
-            stream.finish();
+            stream.finish(&mut context.framing);
         }
-        self.leave_phase(shared, then.phase());
-        self.close(shared);
+        self.leave_phase(context, then.phase());
+        self.close(context);
         if then == Then::Connect {
-            self.begin(shared);
+            self.begin(context);
         }
     }
 }

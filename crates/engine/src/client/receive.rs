@@ -1,17 +1,24 @@
-//! What a client reads: bytes from the socket, deliveries into the ledger, at its read rate.
+//! Reading of a client: bytes from the socket, events of the protocol, deliveries into the ledger,
+//! at the read rate.
 
-use mqtt::Publish;
+use agent::ledger::Delivery;
+use plan::{Reason, Stamp};
 
-use super::{Client, Phase, Session};
-use crate::read_rate::ReadRate;
-use crate::shared::Shared;
-use crate::stream::{Halt, Stream};
+use super::{Client, Phase, identity_of};
+use crate::context::Context;
+use crate::expectations::Unstamped;
+use crate::protocol::{Event, Message, Reading, Step};
+use crate::schedule::read_rate::ReadRate;
+use crate::transport::{Halt, Stream};
 
-/// Bytes that a client reads in one turn of the loop at most, before others have theirs.
-const TURN_BYTES: usize = 256 * 1024;
+/// Bytes that a client reads in one time slice at most.
+const SLICE_BYTES: usize = 256 * 1024;
 
-/// Length of a period as a power of two, 1.07 s. Delayed acknowledgements are asked for once in
-/// each at most, since the kernel ends the delay by itself after a pause of the peer.
+/// Bytes that a read counts for at least.
+const READ_BYTES_MIN: usize = 512;
+
+/// Length of a period as a power of two: 1.07 s. The client requests delayed acknowledgements once
+/// in a period at most, because the kernel ends the delay by itself after a pause of the peer.
 const ACKS_SHIFT: u32 = 30;
 
 /// The number of a period, modulo 256.
@@ -20,89 +27,107 @@ pub(super) const fn acks_period(now_ns: u64) -> u8 {
 }
 
 impl Client {
-    /// Its socket has bytes. `ended` says that the broker has closed its side.
-    pub fn readable(&mut self, shared: &mut Shared, ended: bool) {
+    /// Handles bytes in the socket. `ended`: the peer has closed its side.
+    pub fn readable(&mut self, context: &mut Context, ended: bool) {
         self.ended |= ended;
         if let Some(stream) = &mut self.stream {
             stream.wake(self.ended);
         }
         if self.phase == Phase::Connecting {
-            // The rest of the handshake; whoever waits for TCP waits for space to write.
-            if matches!(self.stream, Some(Stream::Tls(_))) {
-                self.establish(shared);
+            // The rest of the handshake. A client that waits for TCP waits for room to write.
+            if self.stream.as_ref().is_some_and(Stream::has_handshake) {
+                self.establish(context);
             }
-            return;
+            // No further news comes of bytes, or of the end, behind the handshake.
+            if self.phase != Phase::Greeting {
+                return;
+            }
         }
         if self.phase.is_leaving() {
-            return self.discard(shared);
+            return self.discard(context);
         }
         if !self.unread.is_empty() && !self.paused {
-            self.handle_unread(shared);
+            self.handle_unread(context);
         }
-        let mut budget = TURN_BYTES;
-        let mut buffer = std::mem::take(&mut shared.read_buffer);
+        let mut budget = SLICE_BYTES;
+        let mut buffer = std::mem::take(&mut context.read_buffer);
         while !self.paused {
             let connecting = !self.phase.is_accepted();
             let Some(stream) = &mut self.stream else { break };
-            let read = stream.read(&mut buffer, connecting);
+            let read = stream.read(&mut buffer, connecting, &mut context.framing);
             if read == Err(Halt::Later) {
                 break;
             }
-            shared.now_ns = shared.host.now_ns();
+            context.now_ns = context.host.now_ns();
             match read {
                 Ok(count) => {
                     // A short read has emptied the socket; only its end may still be waiting.
                     let emptied = stream.is_empty_after(count, buffer.len()) && !self.ended;
-                    self.handle_bytes(shared, &buffer[..count]);
+                    if count > 0 {
+                        self.handle_bytes(context, &buffer[..count]);
+                    }
                     if emptied {
                         break;
                     }
-                    budget = budget.saturating_sub(count);
+                    budget = budget.saturating_sub(count.max(READ_BYTES_MIN));
                     if budget == 0 {
-                        self.read_again(shared);
+                        self.read_again(context);
                         break;
                     }
                 }
                 Err(Halt::Later) => break,
-                Err(Halt::Lost(reason)) => self.lost(shared, reason),
+                Err(Halt::Lost(reason)) => self.lost(context, reason),
             }
         }
-        shared.read_buffer = buffer;
+        context.read_buffer = buffer;
+        self.count_frames(context);
     }
 
-    /// Leaves the rest to the next turn of the loop, so that others have theirs.
-    fn read_again(&mut self, shared: &mut Shared) {
-        if !std::mem::replace(&mut self.reads_again, true) {
-            shared.again.push(self.index);
+    /// Counts the control frames that have arrived.
+    pub(super) fn count_frames(&self, context: &mut Context) {
+        let framing = &mut context.framing;
+        let (pings, pongs) =
+            (std::mem::take(&mut framing.pings), std::mem::take(&mut framing.pongs));
+        if pings | pongs > 0 {
+            let counters = &mut context.tally.populations[self.population()].counters;
+            counters.websocket_pings_total += pings;
+            counters.websocket_pongs_total += pongs;
         }
     }
 
-    /// Its next turn of reading has come.
-    pub fn read_on(&mut self, shared: &mut Shared) {
-        self.reads_again = false;
-        self.readable(shared, false);
+    /// Leaves the rest to a time slice in the next turn of the loop.
+    fn read_again(&mut self, context: &mut Context) {
+        if !std::mem::replace(&mut self.reads_again, true) {
+            context.again.push(self.index);
+        }
     }
 
-    fn handle_bytes(&mut self, shared: &mut Shared, bytes: &[u8]) {
-        let tally = &mut shared.tally.populations[usize::from(self.population)];
+    /// Continues to read in the next time slice.
+    pub fn read_on(&mut self, context: &mut Context) {
+        self.reads_again = false;
+        self.readable(context, false);
+    }
+
+    fn handle_bytes(&mut self, context: &mut Context, bytes: &[u8]) {
+        let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.bytes_received_total += bytes.len() as u64;
-        self.session.note_heard();
-        self.delay_acks(shared);
+        self.session.note_receipt();
+        self.delay_acks(context);
         if !self.unread.is_empty() {
             self.unread.extend_from_slice(bytes);
-            self.handle_unread(shared);
+            self.handle_unread(context);
             return;
         }
-        let handled = self.handle_whole(shared, bytes);
+        let handled = self.handle_whole(context, bytes);
         if handled < bytes.len() && self.stream.is_some() {
             self.unread.extend_from_slice(&bytes[handled..]);
         }
     }
 
-    /// Has the kernel delay its acknowledgements, where the plan says so.
-    fn delay_acks(&mut self, shared: &Shared) {
-        let period = acks_period(shared.now_ns);
-        if shared.setup.plan.populations[self.population()].delayed_acks
+    /// Lets the kernel delay its acknowledgements, if the plan says so.
+    fn delay_acks(&mut self, context: &Context) {
+        let period = acks_period(context.now_ns);
+        if context.setup.plan.populations[self.population()].delayed_acks
             && std::mem::replace(&mut self.acks_period, period) != period
             && let Some(stream) = &self.stream
         {
@@ -110,78 +135,169 @@ impl Client {
         }
     }
 
-    fn handle_unread(&mut self, shared: &mut Shared) {
+    fn handle_unread(&mut self, context: &mut Context) {
         let mut bytes = std::mem::take(&mut self.unread);
-        let handled = self.handle_whole(shared, &bytes);
+        let handled = self.handle_whole(context, &bytes);
         if handled < bytes.len() && self.stream.is_some() {
             bytes.drain(..handled);
             self.unread = bytes;
         }
     }
 
-    /// Handles what is whole; returns how many bytes that took.
-    fn handle_whole(&mut self, shared: &mut Shared, bytes: &[u8]) -> usize {
-        match &self.session {
-            Session::Mqtt(_) => self.handle_packets(shared, bytes),
-            Session::Zmtp(_) => self.handle_frames(shared, bytes),
-        }
-    }
-
-    pub(super) fn delivered(&mut self, shared: &mut Shared, publish: &Publish<'_>) {
-        let to = usize::from(self.population);
-        let Shared { setup, tally, ledger, judged, receivers, stalls, wills, now_ns, .. } = shared;
-        stalls.hear(self.index, *now_ns);
-        if publish.retain {
-            tally.populations[to].counters.retained_total += 1;
-            return;
-        }
-        let client = setup.shard.global(self.local);
-        let ways = || receivers.ways(to, client, publish.topic);
-        let stamp = setup.stamp_of(publish.payload);
-        let from = stamp.and_then(|s| setup.publisher_of.get(usize::from(s.stream.publication)));
-        let (Some(stamp), Some(&from)) = (stamp, from) else {
-            let publisher = setup.unstamped_publisher(publish.topic);
-            let Some(from) = publisher.or_else(|| setup.owner_of_will(publish.topic)) else {
-                tally.populations[to].counters.foreign_total += 1;
-                return;
+    /// Handles whole packets and writes the replies. Returns the number of bytes handled.
+    fn handle_whole(&mut self, context: &mut Context, bytes: &[u8]) -> usize {
+        let identity = identity_of(self, &context.setup);
+        let reading = self.session.reading(&identity, context.setup.plan.max_packet_bytes);
+        let (mut handled, mut can_publish) = (0, false);
+        let mut next: Option<Step<'_>> = None;
+        context.out.clear();
+        while self.stream.is_some() && !self.paused {
+            let step = match next.take() {
+                Some(step) => step,
+                None => self.session.handle(&reading, &bytes[handled..], &mut context.out),
             };
-            let is_expected = judged[to] && (publisher.is_some() || wills.are_expected_by(to));
-            let flow = tally.flow(from, to);
-            flow.counters.received_total += 1;
-            flow.counters.expected_total += i64::from(!is_expected || !ways().expected);
-            if let Some(ended_ns) = wills.ended_ns(publish.topic) {
-                let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
-                flow.latency_intended.record(latency_ns);
-                flow.latency_actual.record(latency_ns);
+            handled += step.len;
+            let tally = &mut context.tally.populations[usize::from(self.population)];
+            tally.counters.packets_sent_total += u64::from(step.replied);
+            let is_whole = match step.event {
+                Event::Incomplete => break,
+                Event::Ended(_) => step.len > 0,
+                _ => true,
+            };
+            tally.counters.packets_received_total += u64::from(is_whole);
+            match step.event {
+                Event::Delivered(message @ Message::Mqtt(_)) => {
+                    self.delivered(context, &message);
+                    self.note_read(context, 1);
+                }
+                Event::Delivered(message @ Message::Zmtp(_)) => {
+                    let (taken, step) =
+                        self.delivered_together(context, &reading, message, &bytes[handled..]);
+                    handled += taken;
+                    next = step;
+                }
+                Event::Acknowledged(token) => can_publish |= self.acknowledged(context, &token),
+                Event::Connected { resumed } => self.subscribe(context, resumed),
+                Event::Subscribed { granted, refused } => {
+                    self.subscribed(context, granted, refused);
+                }
+                Event::Refused(reason) | Event::Ended(reason) => self.lost(context, reason),
+                Event::UnknownAcknowledgement => tally.outcome(Reason::UnexpectedAck),
+                Event::Incomplete | Event::Handled => {}
             }
+        }
+        self.flush(context);
+        if can_publish {
+            self.publish_due(context);
+        }
+        handled
+    }
+
+    fn delivered(&mut self, context: &mut Context, message: &Message<'_>) {
+        let to = usize::from(self.population);
+        context.stalls.note_delivery(self.index, context.now_ns);
+        if message.is_retained() {
+            context.tally.populations[to].counters.retained_total += 1;
             return;
+        }
+        let Some((stamp, from)) = context.setup.origin_of(message.payload()) else {
+            return self.delivered_unstamped(context, message);
         };
+        let Context { setup, tally, ledger, expectations, now_ns, .. } = context;
+        let client = setup.shard.global(self.local);
+        let ways = || expectations.ways(to, client, message.topic().unwrap_or_default());
         let (delivery, expected) = ledger.note_ways(self.index, stamp.stream, stamp.sequence, ways);
-        tally.deliveries((from, to), judged[to] && expected, *now_ns).note(delivery, &stamp);
+        let counts_loss = expectations.counts_loss(to) && expected;
+        let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
+        deliveries.note(delivery, &stamp);
     }
 
-    /// How many messages its read rate allows it now, at least one.
-    pub(super) fn allowance(&self, shared: &Shared) -> u64 {
-        let rate = self.read_rate(shared);
-        rate.map_or(u64::MAX, |rate| rate.allowance(self.deadline_ns, shared.now_ns))
+    /// Counts a message, and those of its stream behind it as far as the read rate allows. Returns
+    /// the number of bytes of the messages behind it, and the step after them if it was made.
+    fn delivered_together<'a>(
+        &mut self,
+        context: &mut Context,
+        reading: &Reading,
+        message: Message<'a>,
+        rest: &'a [u8],
+    ) -> (usize, Option<Step<'a>>) {
+        context.stalls.note_delivery(self.index, context.now_ns);
+        let Some((mut stamp, from)) = context.setup.origin_of(message.payload()) else {
+            self.delivered_unstamped(context, &message);
+            self.note_read(context, 1);
+            return (0, None);
+        };
+        let allowed = self.allowance(context);
+        let Context { setup, tally, ledger, expectations, now_ns, out, .. } = &mut *context;
+        let to = usize::from(self.population);
+        let counts_loss = expectations.counts_loss(to);
+        let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
+        let mut window = ledger.follow(self.index, stamp.stream, stamp.sequence);
+        let (mut taken, mut count) = (0, 0);
+        let next = loop {
+            count += 1;
+            let noted = window.as_mut().map(|window| window.note(stamp.sequence));
+            deliveries.note(noted.unwrap_or(Delivery::Unfollowed), &stamp);
+            if count >= allowed {
+                break None;
+            }
+            let step = self.session.handle_in_run(reading, &rest[taken..], out);
+            let (len, message) = match step {
+                Ok(message) => message,
+                Err(step) => break Some(step),
+            };
+            match Stamp::read(message.payload()) {
+                Some(next) if next.run_tag == setup.plan.run_tag && next.stream == stamp.stream => {
+                    stamp = next;
+                    taken += len;
+                }
+                _ => {
+                    let event = Event::Delivered(Message::Zmtp(message));
+                    break Some(Step { len, replied: false, event });
+                }
+            }
+        };
+        drop(deliveries);
+        tally.populations[to].counters.packets_received_total += count - 1;
+        self.note_read(context, count);
+        (taken, next)
     }
 
-    /// It has read so many messages: at a read rate it pauses until the next one is due.
-    pub(super) fn note_read(&mut self, shared: &Shared, messages: u64) {
-        let Some(rate) = self.read_rate(shared) else { return };
-        self.deadline_ns = rate.due_after(messages, self.deadline_ns, shared.now_ns);
-        self.paused = self.deadline_ns > shared.now_ns;
+    /// Counts a message that carries no stamp of this run.
+    fn delivered_unstamped(&self, context: &mut Context, message: &Message<'_>) {
+        let delivery = Unstamped {
+            to: usize::from(self.population),
+            client: self.global(context),
+            target: self.target(context),
+            topic: message.topic(),
+            now_ns: context.now_ns,
+        };
+        let Context { setup, tally, expectations, .. } = context;
+        expectations.note_unstamped(setup, tally, &delivery);
+    }
+
+    /// Number of messages that the read rate allows now, at least one.
+    pub(super) fn allowance(&self, context: &Context) -> u64 {
+        let rate = self.read_rate(context);
+        rate.map_or(u64::MAX, |rate| rate.allowance(self.deadline_ns, context.now_ns))
+    }
+
+    /// Notes messages that were read. With a read rate, reading waits for the next instant.
+    pub(super) fn note_read(&mut self, context: &Context, messages: u64) {
+        let Some(rate) = self.read_rate(context) else { return };
+        self.deadline_ns = rate.due_after(messages, self.deadline_ns, context.now_ns);
+        self.paused = self.deadline_ns > context.now_ns;
         self.retime = true;
     }
 
-    /// When it reads on after a pause.
-    pub(super) fn resume_ns(&self, shared: &Shared) -> u64 {
-        self.read_rate(shared).map_or(0, |rate| rate.resume_ns(self.deadline_ns))
+    /// Instant at which reading continues, in nanoseconds.
+    pub(super) fn resume_ns(&self, context: &Context) -> u64 {
+        self.read_rate(context).map_or(0, |rate| rate.resume_ns(self.deadline_ns))
     }
 
-    /// Its read rate, once it is ready.
-    fn read_rate(&self, shared: &Shared) -> Option<ReadRate> {
-        let rate_per_s = shared.setup.plan.populations[self.population()].read_rate_per_s;
+    /// Read rate of a ready client.
+    fn read_rate(&self, context: &Context) -> Option<ReadRate> {
+        let rate_per_s = context.setup.plan.populations[self.population()].read_rate_per_s;
         rate_per_s.filter(|_| self.phase == Phase::Ready).map(ReadRate::new)
     }
 }

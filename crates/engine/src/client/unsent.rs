@@ -1,7 +1,9 @@
-//! Packets of a client that its socket did not take yet. They are kept whole, so that what is lost
-//! with them can be counted; an offset says how much of them has gone.
+//! Packets of a client for which its socket had no room yet. They are kept whole, so that lost
+//! messages can be counted; an offset marks the bytes that are written.
 
-use mqtt::{Decoded, Packet, Publish, QoS, Version, decode};
+use plan::Population;
+
+use crate::protocol;
 
 /// Bytes in front of the offset that are kept at most, before they are given back.
 const GONE_MAX: usize = 64 * 1024;
@@ -19,10 +21,10 @@ impl Unsent {
         Self { packets: packets.to_vec(), gone }
     }
 
-    /// Puts packets behind these.
-    pub fn extend(&mut self, version: Version, packets: &[u8]) {
+    /// Puts packets of a population's protocol behind these.
+    pub fn extend(&mut self, population: &Population, packets: &[u8]) {
         if self.gone >= GONE_MAX {
-            let whole = boundary(version, &self.packets, self.gone);
+            let whole = protocol::boundary(population, &self.packets, self.gone);
             self.packets.drain(..whole);
             self.gone -= whole;
         }
@@ -39,43 +41,26 @@ impl Unsent {
         self.gone += count;
     }
 
-    /// Messages of QoS 0 that have not gone in full: nothing sends them again.
-    pub fn messages(&self, version: Version) -> u64 {
-        let mut at = boundary(version, &self.packets, self.gone);
-        let mut messages = 0;
-        while let Ok(Decoded::Packet { packet, len }) = decode(version, &self.packets[at..]) {
-            let lost = matches!(packet, Packet::Publish(Publish { qos: QoS::AtMostOnce, .. }));
-            messages += u64::from(lost);
-            at += len;
-        }
-        messages
+    /// Messages that have not gone in full and that no retransmission repeats.
+    pub fn messages(&self, population: &Population) -> u64 {
+        let whole = protocol::boundary(population, &self.packets, self.gone);
+        protocol::unrepeated(population, &self.packets[whole..])
     }
-}
-
-/// Offset of the packet that contains the byte at `offset`.
-fn boundary(version: Version, packets: &[u8], offset: usize) -> usize {
-    let mut at = 0;
-    while let Ok(Decoded::Packet { len, .. }) = decode(version, &packets[at..]) {
-        if at + len > offset {
-            break;
-        }
-        at += len;
-    }
-    at
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use mqtt::{Packet, Publish, QoS, Version};
 
-    const V: Version = Version::V311;
+    use super::*;
+    use crate::simulation::plans::population;
 
     fn packets(qos: &[QoS]) -> Vec<u8> {
         let mut out = Vec::new();
         for &qos in qos {
             let publish =
                 Publish { qos, topic: "t", packet_id: 7, payload: b"p", ..Publish::default() };
-            Packet::Publish(publish).encode(V, &mut out).unwrap();
+            Packet::Publish(publish).encode(Version::V311, &mut out).unwrap();
         }
         out
     }
@@ -86,7 +71,11 @@ mod tests {
         let first = packets(&[QoS::AtMostOnce]).len();
         for gone in 0..=all.len() {
             let left = u64::from(gone < first) + u64::from(gone < all.len());
-            assert_eq!(Unsent::new(&all, gone).messages(V), left, "{gone} bytes gone");
+            assert_eq!(
+                Unsent::new(&all, gone).messages(&population("p", 1)),
+                left,
+                "{gone} bytes gone"
+            );
         }
     }
 
@@ -95,8 +84,11 @@ mod tests {
         let many = packets(&[QoS::AtMostOnce; 20_000]);
         let mut unsent = Unsent::new(&many, 0);
         unsent.advance(many.len() - 3);
-        unsent.extend(V, &packets(&[QoS::AtMostOnce]));
+        unsent.extend(&population("p", 1), &packets(&[QoS::AtMostOnce]));
         assert!(unsent.packets.len() < 100);
-        assert_eq!((unsent.messages(V), unsent.rest().len()), (2, 3 + many.len() / 20_000));
+        assert_eq!(
+            (unsent.messages(&population("p", 1)), unsent.rest().len()),
+            (2, 3 + many.len() / 20_000)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The agents of a simulated run: the real loops, each turned when it has news or its time has
-//! come, and what they tell.
+//! The agents of a simulated run: calls the real loops if they have news or their time has come,
+//! and collects their snapshots.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub struct Agents {
 }
 
 struct Agent {
-    /// `None`: it has ended.
+    /// Loop of the agent; `None` after its end.
     event_loop: Option<EventLoop>,
     inputs: Sender<Input>,
     snapshots: Receiver<Snapshot>,
@@ -54,7 +54,7 @@ impl Agents {
         loops.flat_map(EventLoop::clients_mut)
     }
 
-    /// The present, in nanoseconds.
+    /// Current time, in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.network.borrow().now_ns
     }
@@ -67,7 +67,7 @@ impl Agents {
     /// Sends every agent a command.
     pub fn send(&self, command: &Command) {
         for (index, agent) in self.agents.iter().enumerate() {
-            // An agent that has ended hears nothing.
+            // An agent that has ended receives no commands.
             let _ = agent.inputs.send(Input::Command(command.clone()));
             self.network.borrow_mut().wake(index);
         }

@@ -2,7 +2,7 @@
 
 use plan::{
     Action, Change, ChangeAction, Command, End, Late, Lifetime, Order, Pace, Payload, Phase, Plan,
-    Population, Publication, Reconnect, Subscription, Target, Will,
+    Population, Protocol, Publication, Reconnect, Subscription, Will,
 };
 use testkit::Rng;
 
@@ -16,9 +16,8 @@ pub struct Case {
     pub plan: Plan,
     /// Changes beyond the plan: the stage, how long after its start, the population.
     pub changes: Vec<(usize, u64, usize, ChangeAction)>,
-    /// Populations whose deliveries are expected as received: the stage, how long after its start,
-    /// the population.
-    pub unjudged: Vec<(usize, u64, usize)>,
+    /// Exclusions from loss: the stage, the nanoseconds after its start, the population.
+    pub exclusions: Vec<(usize, u64, usize)>,
     /// Number of agents that play the plan.
     pub agents: u32,
     /// Kind of the weather.
@@ -34,7 +33,7 @@ impl Case {
         let climate = rng.pick(&[Climate::Fair, Climate::Narrow, Climate::Storm, Climate::Storm]);
         let mut plan = plans::empty(rng.bits() >> 1);
         if rng.chance(20) {
-            plan.targets.push(Target { host: "127.0.0.1".into(), port: 1884, tls: false });
+            plan.targets.push(plans::target(1884));
             plan.targets_joined = true;
         }
         plan.stall_ns = rng.chance(30).then_some(S);
@@ -51,8 +50,9 @@ impl Case {
             weather.latency_max_ns = 20 * MS;
         }
         let agents = 1 + rng.below(3) as u32;
-        let mut case = Self { plan, changes, unjudged: Vec::new(), agents, climate, weather };
+        let mut case = Self { plan, changes, exclusions: Vec::new(), agents, climate, weather };
         case.extend(seed);
+        case.draw_transports(seed);
         case
     }
 
@@ -82,7 +82,17 @@ impl Case {
             };
             if rng.chance(10) {
                 let population = rng.below(self.plan.populations.len());
-                self.unjudged.push((index, rng.bits() % length_ns, population));
+                self.exclusions.push((index, rng.bits() % length_ns, population));
+            }
+        }
+    }
+
+    /// Draws targets over WebSocket, apart from the other draws.
+    fn draw_transports(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x3eb5_0c4e);
+        if rng.chance(30) {
+            for target in &mut self.plan.targets {
+                target.websocket = rng.chance(80).then(|| "/mqtt".into());
             }
         }
     }
@@ -95,18 +105,18 @@ impl Case {
             let at_ns = start_ns + after_ns;
             (at_ns, Command::Change { at_ns: at_ns + lead_ns, population, action })
         });
-        let unjudged = self.unjudged.iter().filter(|unjudged| unjudged.0 == stage);
-        let unjudged = unjudged.map(|&(_, after_ns, population)| {
-            (start_ns + after_ns, Command::Unjudge { populations: vec![population] })
+        let exclusions = self.exclusions.iter().filter(|exclusion| exclusion.0 == stage);
+        let exclusions = exclusions.map(|&(_, after_ns, population)| {
+            (start_ns + after_ns, Command::ExcludeFromLoss { populations: vec![population] })
         });
-        let mut commands: Vec<_> = changes.chain(unjudged).collect();
+        let mut commands: Vec<_> = changes.chain(exclusions).collect();
         commands.sort_by_key(|(at_ns, _)| *at_ns);
         commands
     }
 
     /// Returns `true` if a stage excludes deliveries to a population from loss.
-    pub fn is_unjudged(&self, population: usize) -> bool {
-        self.unjudged.iter().any(|unjudged| unjudged.2 == population)
+    pub fn is_excluded(&self, population: usize) -> bool {
+        self.exclusions.iter().any(|exclusion| exclusion.2 == population)
     }
 
     /// Returns `true` if all clients of a population stay from its connect stage on.
@@ -132,19 +142,23 @@ fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Po
     let mut population = plans::population(&format!("c{index}"), clients);
     population.first = rng.below(3) as u64;
     population.keep_alive_s = rng.pick(&[0, 0, 1, 3]);
-    population.clean_session = rng.chance(75);
+    let clean_session = rng.chance(75);
     population.connect_timeout_ns = rng.pick(&[300 * MS, S, 3 * S]);
     population.reconnect = rng.chance(85).then_some(Reconnect { min_ns: 20 * MS, max_ns: S });
-    population.will = rng.chance(50).then(|| Will {
+    let will = rng.chance(50).then(|| Will {
         topic: template(&format!("will/{index}/{{n}}")),
         payload: template("gone"),
         qos: rng.below(3) as u8,
         retain: false,
     });
+    if let Protocol::Mqtt(mqtt) = &mut population.protocol {
+        (mqtt.clean_session, mqtt.will) = (clean_session, will);
+    }
     if rng.chance(15) {
         let min_ns = 50 * MS + rng.bits() % S;
-        let again_ns = rng.chance(70).then(|| 20 * MS + rng.bits() % S);
-        population.lifetime = Some(Lifetime { min_ns, max_ns: min_ns + rng.bits() % S, again_ns });
+        let offline_ns = rng.chance(70).then(|| 20 * MS + rng.bits() % S);
+        population.lifetime =
+            Some(Lifetime { min_ns, max_ns: min_ns + rng.bits() % S, offline_ns });
     }
     if rng.chance(70) {
         for _ in 0..1 + rng.below(2) {

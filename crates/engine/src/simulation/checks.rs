@@ -1,5 +1,5 @@
-//! Checks the invariants of the engine after a simulated run, whatever has gone wrong in it,
-//! against the bytes on the wire.
+//! Checks the invariants of the engine after a simulated run with any faults, against the bytes on
+//! the wire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,7 +99,7 @@ pub fn compare(run: &Run, alone: &Run) {
         return;
     }
     let plan = run.plan();
-    let is_static = |p: usize| run.case.is_static(p) && !run.case.is_unjudged(p);
+    let is_static = |p: usize| run.case.is_static(p) && !run.case.is_excluded(p);
     for (p, population) in plan.populations.iter().enumerate().filter(|(p, _)| is_static(*p)) {
         let of = |totals: &Totals| {
             let counters = &totals.counters[p];
@@ -134,7 +134,7 @@ fn snapshots_follow_each_other(run: &Run) {
             let (share, gauges) = (u64::from(shard.share(population.clients)), said.gauges);
             let windows = population.publications.iter().map(|p| u64::from(p.window)).sum::<u64>();
             assert!(gauges.ready <= gauges.connected && gauges.connected <= share, "{gauges:?}");
-            assert!(gauges.away <= share && gauges.stalled <= share, "{gauges:?}");
+            assert!(gauges.offline <= share && gauges.stalled <= share, "{gauges:?}");
             assert!(gauges.in_flight <= share * windows, "{gauges:?}, windows {windows}");
         }
     }
@@ -147,7 +147,7 @@ fn nothing_is_left(run: &Run, totals: &Totals) {
         assert_eq!(network.descriptors(agent), 0, "agent {agent} has closed its sockets");
     }
     for (population, gauges) in run.plan().populations.iter().zip(&totals.gauges) {
-        let in_flight = if population.clean_session { 0 } else { gauges.in_flight };
+        let in_flight = if population.keeps_session() { gauges.in_flight } else { 0 };
         assert_eq!(*gauges, Gauges { in_flight, ..Gauges::default() }, "{}", population.name);
     }
     let connected = run.snapshots.iter().rev().find(|snapshot| !snapshot.targets.is_empty());
@@ -217,7 +217,7 @@ fn publishers(plan: &Plan) -> Vec<(usize, usize)> {
     plan.populations.iter().enumerate().flat_map(of).collect()
 }
 
-/// Every message that was scheduled is sent or skipped, where every client is there all the time.
+/// Every message that was scheduled is sent or skipped, if every client is active all the time.
 fn the_schedule_is_kept(run: &Run, totals: &Totals) {
     let plan = run.plan();
     for (p, population) in plan.populations.iter().enumerate() {
@@ -271,7 +271,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
         let read = received.get(&(from, to)).copied().unwrap_or(0) + wills;
         let receiver = &run.plan().populations[to];
         let sharing = Sharing::of(to, run.plan());
-        // A client gets a copy for each of its shared groups.
+        // A client receives a copy for each of its shared groups.
         let most = match sharing {
             Sharing::None => read,
             _ => copies.get(&(from, to)).copied().unwrap_or(0) + wills,
@@ -296,7 +296,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
             let most = least + (unwritten + wills_most) * i64::from(receiver.clients);
             // A delivery that comes behind the drain of its stage, in one that excludes it from
             // loss, is expected twice.
-            let (least, most) = match run.case.is_unjudged(to) {
+            let (least, most) = match run.case.is_excluded(to) {
                 true => (0, most + late.get(&(from, to)).copied().unwrap_or(0)),
                 false => (least, most),
             };
@@ -304,7 +304,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
             // A broker may publish the will of a client that has not got its CONNACK. A message
             // that is sent again may go to another member of a shared group. What was excluded from
             // loss in one stage may come in a later one.
-            if sharing == Sharing::None && !run.case.is_unjudged(to) {
+            if sharing == Sharing::None && !run.case.is_excluded(to) {
                 assert!(flow.received_total <= flow.expected_total + wills, "{what}");
             }
         }
@@ -350,7 +350,7 @@ fn shares_a_group(index: usize, plan: &Plan) -> bool {
     others.any(|(_, other)| !groups(other).is_disjoint(&own))
 }
 
-/// Deliveries that are to be expected by what was written, where all clients are there.
+/// Deliveries that are to be expected by what was written, if all clients are active.
 fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
     let plan = run.plan();
     let publishers = publishers(plan);
@@ -408,7 +408,7 @@ fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
     network.wire.wills.iter().filter(own).map(|(_, count)| count.cast_signed()).sum()
 }
 
-/// Which population a client of an agent belongs to.
+/// Population of a client of an agent.
 fn population_of(run: &Run, (agent, mut index): (usize, u32)) -> usize {
     let shard = Shard::new(agent as u32, run.case.agents).expect("it is an agent's");
     for (p, population) in run.plan().populations.iter().enumerate() {
@@ -421,7 +421,7 @@ fn population_of(run: &Run, (agent, mut index): (usize, u32)) -> usize {
     unreachable!("every client has a population")
 }
 
-/// Bytes and packets are what has gone over the wire.
+/// Counters of bytes and packets agree with the wire.
 fn the_wire_agrees(run: &Run, totals: &Totals) {
     let network = run.network();
     let by = |of: fn(&Counters) -> u64| totals.counters.iter().map(of).sum::<u64>();
@@ -474,7 +474,7 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
             assert_eq!(timeouts, 0);
         }
         if population.end == End::Abort {
-            // What was not sent is dropped with the connection.
+            // Unsent messages are dropped with the connection.
         } else if sent_while_leaving(&run.case.weather) < UNSENT_MAX {
             timeouts += of(Reason::DisconnectTimeout);
         } else {
@@ -487,7 +487,7 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
             continue;
         }
         let what = format!("flow {from} to {to}: {flow:?}");
-        if run.case.is_unjudged(*to) && is_slow {
+        if run.case.is_excluded(*to) && is_slow {
             // A drain that expects what it receives is over at once: the rest comes in a stage
             // that expects what was published in it.
             assert!(flow.received_total >= flow.expected_total, "{what}");

@@ -9,7 +9,7 @@ use plan::Reason;
 
 use super::network::Network;
 use crate::host::Ready;
-use crate::socket::{self, Route};
+use crate::transport::tcp::{self, Route};
 
 /// The machine of one agent.
 pub struct Host {
@@ -38,7 +38,7 @@ impl Host {
     pub fn open(&self, route: &Route, client: u32) -> Result<Socket, Reason> {
         let network = Rc::clone(&self.network);
         let opened = network.borrow_mut().open(self.agent, client, route.receive_buffer);
-        let connection = opened.map_err(|error| socket::reason(&error, true))?;
+        let connection = opened.map_err(|error| tcp::reason(&error, true))?;
         Ok(Socket { network, connection })
     }
 

@@ -1,7 +1,9 @@
 //! A simulated network in virtual time that jumps from event to event. A connection is two byte
-//! pipes with limited room. Its news come as epoll's edges do: once for each change, with the whole
-//! state of the socket at the time of the wait, so that room to write comes with bytes to read, and
-//! an end of stream is reported with the edge that brings it and not again.
+//! pipes with limited room.
+//!
+//! News are reported as epoll's edges are: once for each change, with the whole state of the socket
+//! at the time of the wait. So room to write is reported with bytes to read. The end of a stream is
+//! reported once, with the edge that brings the end.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,12 +17,12 @@ use super::weather::{Fault, Opening, Weather};
 use super::wire::Wire;
 use crate::host::Ready;
 
-/// Time that a call into the kernel takes at most.
+/// Longest time of a call into the kernel.
 const CALL_NS: usize = 2_000;
 
 /// All connections of all agents, and the broker that they lead to.
 pub struct Network {
-    /// The present.
+    /// Current time.
     pub now_ns: u64,
     /// Faults that may happen.
     pub weather: Weather,
@@ -41,15 +43,15 @@ pub struct Network {
 enum Event {
     /// An attempt to connect succeeds or fails.
     Opened(usize),
-    /// Something arrives at the broker.
+    /// Bytes arrive at the broker.
     Up(usize),
-    /// Something arrives at the client.
+    /// Bytes arrive at the client.
     Down(usize),
     /// A reset arrives at the client; it waits for no bytes.
     Reset(usize),
-    /// Something goes wrong.
+    /// A fault happens.
     Fault(usize),
-    /// The broker looks for clients that have been silent for too long.
+    /// The broker checks for clients that have been silent for too long.
     KeepAlive,
 }
 
@@ -79,7 +81,7 @@ struct Connection {
     receive_max: usize,
     /// The end of the stream has arrived behind it.
     ended: bool,
-    /// A write found too little room: news when there is some.
+    /// True if a write found too little room, so that new room is reported.
     wants_room: bool,
     has_news: bool,
     /// The broker does nothing on this connection before this instant.
@@ -157,7 +159,7 @@ impl Network {
         machine.woken || !machine.news.is_empty()
     }
 
-    /// Goes on to `until_ns`, or to the first news of any agent before that.
+    /// Advances the time to `until_ns`, or to earlier news of any agent.
     pub fn advance(&mut self, until_ns: u64) {
         while let Some(&Reverse((at_ns, ..))) = self.events.peek() {
             if at_ns > until_ns.max(self.now_ns) {

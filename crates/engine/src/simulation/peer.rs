@@ -1,10 +1,10 @@
-//! The other end of the simulated connections: the scripted broker of `testkit`, and what stands
-//! in its place on some connections.
+//! The other end of the simulated connections: the scripted broker of `testkit`, and the
+//! peers that replace it on some connections.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use mqtt::{Packet, Publish, Version};
-use testkit::{Broker, LinkId};
+use testkit::{Broker, Frames, LinkId, Rng, in_frames};
 
 /// Bytes that are no MQTT: a packet of a type that is reserved.
 const GARBAGE: [u8; 4] = [0, 0xff, 0xff, 0xff];
@@ -58,12 +58,15 @@ pub struct Peer {
     pub ended_total: u64,
     lines: BTreeMap<usize, Line>,
     connections: BTreeMap<LinkId, usize>,
+    rng: Rng,
 }
 
 struct Line {
     manner: Manner,
     /// `None`: the broker knows nothing of it.
     link: Option<LinkId>,
+    /// Frames of the client.
+    frames: Frames<true>,
 }
 
 impl Manner {
@@ -85,7 +88,8 @@ impl Peer {
     /// A broker without connections.
     pub fn new(broker: Broker) -> Self {
         let (lines, connections) = (BTreeMap::new(), BTreeMap::new());
-        Self { broker, output: VecDeque::new(), ended_total: 0, lines, connections }
+        let rng = Rng::new(0xf4a3e5);
+        Self { broker, output: VecDeque::new(), ended_total: 0, lines, connections, rng }
     }
 
     /// Returns `true` until the broker closes the connection.
@@ -108,16 +112,21 @@ impl Peer {
             matches!(manner, Manner::Plain | Manner::EndBehindConnAck | Manner::ManyCodes);
         let link = is_broker.then(|| self.broker.open());
         self.connections.extend(link.map(|link| (link, connection)));
-        self.lines.insert(connection, Line { manner, link });
+        self.lines.insert(connection, Line { manner, link, frames: Frames::New });
     }
 
     /// Bytes arrive.
     pub fn receive(&mut self, connection: usize, bytes: &[u8], now_ns: u64) {
         self.broker.set_now(now_ns);
-        let Some(line) = self.lines.get(&connection) else { return };
+        let Some(line) = self.lines.get_mut(&connection) else { return };
         if let Some(link) = line.link {
+            let mut replies = Vec::new();
+            let bytes = line.frames.take(bytes, &mut replies);
+            if !replies.is_empty() {
+                self.output.push_back((connection, Output::Bytes(replies)));
+            }
             // A client that breaks the protocol is a failure of the test.
-            self.broker.receive(link, bytes).expect("the engine speaks MQTT");
+            self.broker.receive(link, &bytes).expect("the engine speaks MQTT");
             self.collect();
         } else if line.manner == Manner::Garbage {
             self.output.push_back((connection, Output::Bytes(GARBAGE.to_vec())));
@@ -170,8 +179,9 @@ impl Peer {
             let message = Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
             Packet::Publish(message).encode(Version::V311, &mut messages).expect("it is short");
         }
-        for &connection in self.lines.keys() {
-            self.output.push_back((connection, Output::Bytes(messages.clone())));
+        for (&connection, line) in &self.lines {
+            let bytes = framed(line, messages.clone(), &mut self.rng);
+            self.output.push_back((connection, Output::Bytes(bytes)));
         }
     }
 
@@ -193,6 +203,7 @@ impl Peer {
                 add_code(&mut bytes);
             }
             if !bytes.is_empty() {
+                let bytes = framed(&self.lines[&connection], bytes, &mut self.rng);
                 self.output.push_back((connection, Output::Bytes(bytes)));
             }
             if behind_connack || !is_open {
@@ -201,6 +212,11 @@ impl Peer {
             }
         }
     }
+}
+
+/// Puts packets into frames, if the connection has some.
+fn framed(line: &Line, packets: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    if line.frames.are_open() { in_frames(&packets, rng) } else { packets }
 }
 
 /// Makes a SUBACK that stands alone one code longer.

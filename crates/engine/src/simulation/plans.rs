@@ -1,8 +1,8 @@
-//! Plans to be played in simulated runs.
+//! Plans for simulated runs.
 
 use plan::{
-    Action, Attachment, Choice, Late, Order, Pace, Payload, Plan, Population, Publication,
-    Reconnect, Stage, Subscription, Target, Template, Version,
+    Action, Attachment, Choice, Late, Mqtt, Order, Pace, Payload, Plan, Population, Protocol,
+    Publication, Reconnect, Stage, Subscription, Target, Template,
 };
 
 use super::weather::{MS, S};
@@ -14,7 +14,7 @@ pub fn empty(seed: u64) -> Plan {
         name: "simulation".into(),
         run_tag: 0x5eed,
         seed,
-        targets: vec![Target { host: "127.0.0.1".into(), port: 1883, tls: false }],
+        targets: vec![target(1883)],
         targets_joined: false,
         bridges: Vec::new(),
         sources: Vec::new(),
@@ -28,25 +28,31 @@ pub fn empty(seed: u64) -> Plan {
     }
 }
 
+/// A broker without TLS and WebSocket.
+pub fn target(port: u16) -> Target {
+    Target { host: "127.0.0.1".into(), port, tls: false, websocket: None }
+}
+
 /// Clients that only connect.
 pub fn population(name: &str, clients: u32) -> Population {
     Population {
         name: name.into(),
         whole: None,
-        version: Version::Mqtt311,
-        player: plan::Player::Engine,
-        zmq: None,
+        protocol: Protocol::Mqtt(Mqtt {
+            version: plan::MqttVersion::V311,
+            client_id: template(&format!("{name}-{{n}}")),
+            clean_session: true,
+            bridge: false,
+            will: None,
+        }),
         clients,
         first: 0,
         at: Attachment { first: 0, count: 1, choice: Choice::Turn, shift: 0 },
-        bridge: false,
-        client_id: template(&format!("{name}-{{n}}")),
         username: None,
         password: None,
         tls: None,
+        headers: Vec::new(),
         keep_alive_s: 0,
-        clean_session: true,
-        will: None,
         end: plan::End::Disconnect,
         connect_timeout_ns: S,
         reconnect: Some(Reconnect { min_ns: 10 * MS, max_ns: S }),
@@ -84,7 +90,7 @@ pub fn subscription(filter: &str, qos: u8) -> Subscription {
     Subscription { filter: template(filter), qos }
 }
 
-/// A template that is right.
+/// A valid template.
 pub fn template(source: &str) -> Template {
     Template::new(source).expect("the tests write templates right")
 }

@@ -1,4 +1,5 @@
-//! Scenes with one trouble each, in virtual time: what seeds reach too rarely or cannot tell.
+//! Scenes with one fault each, in virtual time: cases that seeds reach too rarely or cannot
+//! distinguish.
 
 use plan::{Action, Command, Plan, Population, Reason};
 use testkit::{Broker, Script};
@@ -12,13 +13,13 @@ use super::peer::{Manner, Peer};
 use super::plans::{self, publication, stage, subscription};
 use super::weather::{Climate, Fault, MS, S, Weather};
 
-/// Connects everybody, publishes for so long, and disconnects.
+/// Connects all clients, publishes for `duration_ns`, and disconnects.
 pub fn played(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Run {
     let case = case(populations, duration_ns, weather);
     Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())))
 }
 
-/// Connects everybody, publishes for so long, and disconnects.
+/// Connects all clients, publishes for `duration_ns`, and disconnects.
 pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) -> Case {
     let all: Vec<usize> = (0..populations.len()).collect();
     let connect =
@@ -30,7 +31,7 @@ pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) ->
     Case {
         plan,
         changes: Vec::new(),
-        unjudged: Vec::new(),
+        exclusions: Vec::new(),
         agents: 1,
         climate: Climate::Storm,
         weather,

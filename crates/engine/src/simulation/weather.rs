@@ -34,7 +34,7 @@ pub struct Weather {
     pub keep_alive_check_ns: u64,
     /// Faults, each with its time after the beginning in nanoseconds.
     pub faults: Vec<(u64, Fault)>,
-    /// Nothing listens before this instant.
+    /// The broker refuses connections before this instant.
     pub refuse_until_ns: u64,
     /// Number of faults by kind.
     pub seen: BTreeMap<&'static str, u64>,
@@ -43,24 +43,24 @@ pub struct Weather {
 /// Kinds of weather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Climate {
-    /// Nothing goes wrong, and everything has room.
+    /// No faults, and room for all bytes.
     Fair,
-    /// Nothing goes wrong, but sockets have little room and the broker is slow.
+    /// No faults, but sockets have little room and the broker is slow.
     Narrow,
-    /// Anything goes wrong.
+    /// All kinds of faults.
     Storm,
 }
 
 /// Outcome of an attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// It is accepted.
+    /// The connection is accepted.
     Accepted,
-    /// Nothing listens.
+    /// The target has no listener.
     Refused,
     /// No route.
     Unreachable,
-    /// Nothing answers.
+    /// The target does not answer.
     Silence,
     /// The kernel has no port left.
     NoPorts,
@@ -69,18 +69,18 @@ pub enum Opening {
 /// A fault at an instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// The broker ends, and is back after a time.
+    /// The broker ends, and restarts after a time.
     Restart {
-        /// That time.
+        /// Duration of the fault.
         down_ns: u64,
         /// `true` if the broker loses its sessions.
         forgets: bool,
     },
     /// The broker does nothing on some connections for a time.
     Stall {
-        /// On how many.
+        /// Percentage of the connections.
         per_cent: usize,
-        /// That time.
+        /// Duration of the fault.
         ns: u64,
     },
     /// The broker ends some connections.
@@ -92,7 +92,7 @@ pub enum Fault {
     },
     /// The machine of the agents stands still for a time.
     Standstill {
-        /// That time.
+        /// Duration of the fault.
         ns: u64,
     },
     /// The broker writes messages to every client, without end.
@@ -103,7 +103,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Its name in the counts.
+    /// Name in the counts.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Restart { forgets: true, .. } => "restart that forgets",
@@ -119,7 +119,7 @@ impl Fault {
 }
 
 impl Weather {
-    /// Nothing goes wrong, and everything has room.
+    /// No faults, and room for all bytes.
     pub const fn fair() -> Self {
         Self {
             descriptors_max: usize::MAX,
@@ -184,7 +184,7 @@ impl Weather {
         }
     }
 
-    /// Notes that a kind of trouble has come.
+    /// Counts a kind of fault.
     pub fn note(&mut self, kind: &'static str) {
         *self.seen.entry(kind).or_default() += 1;
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use mqtt::{Decoded, Packet, PacketType, QoS, Version, decode};
 use plan::Stamp;
 use rustc_hash::FxHashMap;
+use testkit::Frames;
 
 /// A client: its agent and its index there.
 pub type Client = (usize, u32);
@@ -16,6 +17,10 @@ pub type Place = (u64, u32);
 #[derive(Default)]
 pub struct Wire {
     ways: FxHashMap<(usize, bool), Way>,
+    /// Frames of clients, by connection.
+    up: FxHashMap<usize, Frames<true>>,
+    /// Frames of the broker, for connections that have some.
+    down: FxHashMap<usize, Frames<false>>,
     /// Number of times that clients have written each message in full, and its QoS.
     pub sent: BTreeMap<Place, (u64, QoS)>,
     /// Number of times that each client has read each message in full.
@@ -55,6 +60,11 @@ struct Way {
 impl Wire {
     /// A client has written bytes.
     pub fn sent(&mut self, connection: usize, _client: Client, bytes: &[u8]) {
+        let frames = self.up.entry(connection).or_default();
+        let bytes = &frames.take(bytes, &mut Vec::new())[..];
+        if frames.are_there() {
+            self.down.entry(connection).or_insert_with(Frames::expected);
+        }
         self.bytes_sent += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, true)).unwrap_or_default();
         way.take(bytes, |packet| {
@@ -80,6 +90,9 @@ impl Wire {
 
     /// A client has read bytes at an instant.
     pub fn received(&mut self, connection: usize, client: Client, bytes: &[u8], now_ns: u64) {
+        let frames = self.down.get_mut(&connection);
+        let bytes = frames.map_or(bytes.to_vec(), |frames| frames.take(bytes, &mut Vec::new()));
+        let bytes = &bytes[..];
         self.bytes_received += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
         way.take(bytes, |packet| {

@@ -1,4 +1,4 @@
-//! Acknowledgements of TCP, which the kernel delays where the plan says so.
+//! Acknowledgements of TCP, which the kernel delays if the plan requires a delay.
 
 use serde_json::json;
 use testkit::Script;
@@ -9,8 +9,8 @@ use super::{connect, hold, publish};
 const SUBSCRIBERS: u32 = 3;
 const PERIOD_MS: u64 = 5;
 
-/// Which connections to this port delay their acknowledgements: the lowest bit of the column behind
-/// `ato` in `/proc/net/tcp`, see `get_tcp4_sock` of Linux.
+/// Connections to this port, with true if their acknowledgements are delayed. The flag is the
+/// lowest bit of the column behind `ato` in `/proc/net/tcp`, see `get_tcp4_sock` of Linux.
 fn delayed(port: u16) -> Vec<bool> {
     let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let remote = format!(":{port:04X}");
@@ -19,7 +19,7 @@ fn delayed(port: u16) -> Vec<bool> {
     ours.map(|fields| fields[14].parse::<u32>().unwrap() & 1 == 1).collect()
 }
 
-/// Plays a fast stream to subscribers until so many connections delay their acknowledgements.
+/// Plays a fast stream to subscribers until `count` connections delay their acknowledgements.
 fn play(delayed_acks: bool, count: usize) {
     let broker = Scripted::start(Script::reliable);
     let fields = json!({

@@ -34,7 +34,7 @@ fn rate(factor: f64) -> Value {
     json!({"kind": "rate", "factor": factor})
 }
 
-/// 20 publishers, one message each 10 ms, and one subscriber to all of it.
+/// 20 publishers with one message each 10 ms, and one subscriber to all messages.
 fn populations() -> [Value; 2] {
     let publications = json!([publication("t/{n}", 1, 10)]);
     [
@@ -43,7 +43,7 @@ fn populations() -> [Value; 2] {
     ]
 }
 
-/// Plays two stages until all has arrived.
+/// Plays two stages until all messages have arrived.
 fn play(first: Value, second: Value) -> Totals {
     let broker = Scripted::start(Script::reliable);
     let mut agent = Agent::start(&plan(broker.port, &populations(), &[first, second]), "0/1");
@@ -61,7 +61,7 @@ fn clients_that_are_added_publish_from_then_on() {
 }
 
 #[test]
-fn clients_that_are_removed_leave_and_owe_nothing_more() {
+fn removed_clients_leave_and_their_schedule_ends() {
     let totals = play(connect(&[0, 1]), changing(400, &[(200, 0, remove(5, 0))]));
     let counters = &totals.populations[0].0;
     assert_eq!((counters.sent_total, counters.skipped_total), (15 * 40 + 5 * 20, 0));
@@ -70,7 +70,7 @@ fn clients_that_are_removed_leave_and_owe_nothing_more() {
 }
 
 #[test]
-fn starts_are_spread_over_the_time_told() {
+fn starts_are_spread_over_the_configured_time() {
     let totals = play(connect(&[1]), changing(400, &[(0, 0, add(20, 400))]));
     // Client i joins after 20 i ms, and then publishes every 10 ms.
     let expected: u64 = (0..20).map(|i| 40 - 2 * i).sum();
@@ -90,7 +90,7 @@ fn a_rate_change_keeps_the_schedule_and_zero_pauses_it() {
 fn a_change_takes_back_what_one_before_has_not_done_yet() {
     let changes = [(0, 0, add(20, 400)), (200, 0, remove(15, 0)), (300, 0, add(1, 0))];
     let totals = play(connect(&[1]), changing(400, &changes));
-    // Ten have joined by 200 ms; the last five of them leave, and the first of those comes back.
+    // Ten clients have joined by 200 ms. The last five leave, and the first of these five rejoins.
     assert_eq!(totals.populations[0].0.connected_total, 11);
     let stayed: u64 = (0..5).map(|i| 40 - 2 * i).sum();
     let left: u64 = (5..10).map(|i| 20 - 2 * i).sum();
@@ -101,7 +101,8 @@ fn a_change_takes_back_what_one_before_has_not_done_yet() {
 fn clients_that_were_to_leave_and_are_added_again_keep_their_connection() {
     let totals =
         play(connect(&[0, 1]), changing(400, &[(0, 0, remove(10, 400)), (200, 0, add(10, 0))]));
-    // Client 19 - k leaves after 40 k ms. Six have left when ten are added, and these six join.
+    // Client 19 - k leaves after 40 k ms. Six have left before ten are added, and the same six
+    // join.
     let counters = &totals.populations[0].0;
     assert_eq!((counters.connect_attempts_total, counters.connected_total), (26, 26));
     assert_eq!((counters.disconnected_total, counters.skipped_total), (0, 0));
@@ -173,7 +174,7 @@ fn a_command_may_come_before_the_stage_that_it_changes_has_begun() {
 }
 
 #[test]
-fn subscribers_that_change_are_owed_what_they_receive_until_the_next_stage() {
+fn changing_subscribers_are_excluded_from_loss_until_the_next_stage() {
     let broker = Scripted::start(Script::reliable);
     let publications = json!([publication("t/{n}", 1, 10)]);
     let populations = [
@@ -185,25 +186,25 @@ fn subscribers_that_change_are_owed_what_they_receive_until_the_next_stage() {
     agent.stage(0);
     agent.stage(1);
     read_to_the_last(&mut agent);
-    let judged = agent.totals.flow(0, 1);
-    assert_eq!((judged.expected_total, judged.received_total), (50 * 8, 50 * 8));
-    agent.stage_until(2, |_, totals| totals.flow(0, 1).received_total > judged.received_total);
+    let before = agent.totals.flow(0, 1);
+    assert_eq!((before.expected_total, before.received_total), (50 * 8, 50 * 8));
+    agent.stage_until(2, |_, totals| totals.flow(0, 1).received_total > before.received_total);
     agent.change(1, ChangeAction::Remove { clients: 6, over_ns: 0 });
     agent.read_until(|snapshot, _| snapshot.populations[1].gauges.ready == 2);
     let with_all = agent.totals.populations[0].0.sent_total as i64 - 50;
     agent.change(1, ChangeAction::Add { clients: 1, over_ns: 0 });
     agent.read_until(|snapshot, _| snapshot.populations[1].gauges.ready == 3);
-    // The one that has come back gets something of every stream before it is judged again.
+    // The rejoined subscriber receives a message of every stream before the next stage.
     let since = agent.totals.populations[0].0.sent_total;
     agent.read_until(|_, totals| totals.populations[0].0.sent_total > since + 50);
     agent.send(&Command::Close { sent: Vec::new() });
     agent.read_until(|snapshot, _| snapshot.settled);
     read_to_the_last(&mut agent);
     let changed = agent.totals.flow(0, 1);
-    // Two had all, and the one that has come back the last 50; there were 8 until the removal, then
-    // 3 at most.
-    let between = changed.expected_total - judged.expected_total;
-    assert_eq!(between, changed.received_total - judged.received_total);
+    // Two subscribers received all messages, the rejoined subscriber the last 50. There were 8
+    // subscribers until the removal, then at most 3.
+    let between = changed.expected_total - before.expected_total;
+    assert_eq!(between, changed.received_total - before.received_total);
     let sent = agent.totals.populations[0].0.sent_total as i64 - 50;
     let most = with_all * 8 + (sent - with_all) * 3;
     assert!((sent * 2 + 50..=most).contains(&between), "{between} of {sent}, at most {most}");
@@ -214,8 +215,7 @@ fn subscribers_that_change_are_owed_what_they_receive_until_the_next_stage() {
     assert_eq!((flow.received_total, flow.missing_total), (flow.expected_total, 0));
 }
 
-/// Reads until all has arrived: nobody can say which delivery is the last to a receiver that
-/// changes.
+/// Reads until all messages have arrived: for a changing receiver, the last delivery is unknown.
 fn read_to_the_last(agent: &mut Agent) {
     agent.read_until(|_, totals| received_all(totals));
     let quiet = Cell::new(0);

@@ -1,4 +1,4 @@
-//! What an agent does that hears nothing more from its conductor.
+//! An agent without commands from its controller: the end of its lease.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
@@ -13,7 +13,7 @@ use super::{connect, publish};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 
-/// An engine with a lease that has been given a plan.
+/// Starts an engine with a lease and a plan.
 fn leased(plan: &Value) -> Child {
     let process = engine("0/1 --lease 1.5").stderr(Stdio::piped()).spawn().unwrap();
     writeln!(process.stdin.as_ref().unwrap(), "{plan}").unwrap();
@@ -25,9 +25,9 @@ fn send(process: &Child, command: &Command) {
     writeln!(process.stdin.as_ref().unwrap(), "{line}").unwrap();
 }
 
-/// Waits for the end of a process that says nothing more to stdin; what it says on stderr.
+/// Waits for the end of a process and returns its stderr; stdin stays open without input.
 fn end(mut process: Child) -> String {
-    // Waiting for a process closes its stdin, unless that is kept.
+    // Waiting for a process closes its stdin, unless the test keeps the handle.
     let stdin = process.stdin.take();
     assert_eq!(process.wait().unwrap().code(), Some(1));
     drop(stdin);
@@ -36,7 +36,7 @@ fn end(mut process: Child) -> String {
     text
 }
 
-/// Lines up to the one that `last` holds for; their number.
+/// Reads lines up to a line for which `last` returns true; returns their number.
 fn read_until(lines: &mut impl Iterator<Item = String>, last: impl Fn(&str) -> bool) -> usize {
     lines.position(|line| last(&line)).unwrap() + 1
 }
@@ -49,7 +49,7 @@ fn is_beat(line: &str) -> bool {
 fn a_silent_but_open_stdin_disconnects_every_client_and_ends_the_engine() {
     let broker = Scripted::start(Script::reliable);
     let will = json!({"topic": "gone", "payload": "{n}", "qos": 0, "retain": false});
-    let populations = [population("p", 5, json!({"will": will}))];
+    let populations = [population("p", 5, json!({"protocol": {"will": will}}))];
     let mut process = leased(&plan(broker.port, &populations, &[connect(&[0])]));
     send(&process, &Command::Stage { index: 0, at_ns: Agent::now_ns() });
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -58,7 +58,7 @@ fn a_silent_but_open_stdin_disconnects_every_client_and_ends_the_engine() {
         snapshot.is_ok_and(|snapshot| snapshot.populations[0].gauges.ready == 5)
     };
     read_until(&mut lines, ready);
-    assert_eq!(end(process), "heard nothing for 1.5 s: the lease is over\n");
+    assert_eq!(end(process), "received nothing for 1.5 s: the lease is over\n");
     let (links, wills) = broker.order(|server| (server.links(), server.broker.accepted().len()));
     assert_eq!((links, wills), (0, 0), "a DISCONNECT takes the will back");
 }
@@ -92,7 +92,7 @@ fn beats_are_answered_by_a_busy_engine_and_keep_it_alive() {
 }
 
 #[test]
-fn an_engine_to_whom_nobody_listens_ends_too() {
+fn an_engine_whose_output_is_not_read_ends_too() {
     let populations: Vec<Value> = (0..50).map(|_| population("p", 1, json!({}))).collect();
     let mut plan = plan(1, &populations, &[]);
     plan["snapshot_interval_ns"] = json!(1_000_000);
@@ -103,7 +103,7 @@ fn an_engine_to_whom_nobody_listens_ends_too() {
 #[test]
 fn an_engine_that_is_given_no_plan_ends() {
     let process = engine("0/1 --lease 0.1").stderr(Stdio::piped()).spawn().unwrap();
-    assert_eq!(end(process), "heard nothing for 1 s: the lease is over\n");
+    assert_eq!(end(process), "received nothing for 1 s: the lease is over\n");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Clients that come in parts, stay for a while and come back.
+//! Clients that connect in parts, and clients with a session lifetime.
 
 use plan::{Command, Counters};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{connect, publish, received_all};
 
 const MS: u64 = 1_000_000;
 
-/// A connect stage that brings up a part of its populations.
+/// A connect stage for a part of the clients of its populations.
 fn connect_part(populations: &[usize], rate_per_s: Option<f64>, clients: &[u32]) -> Value {
     let mut stage = connect(populations);
     stage["action"]["rate_per_s"] = json!(rate_per_s);
@@ -28,15 +28,15 @@ fn disconnect(populations: &[usize]) -> Value {
 }
 
 fn lifetime(min_ms: u64, max_ms: u64, again_ms: Option<u64>) -> Value {
-    let again_ns = again_ms.map(|ms| ms * MS);
-    json!({"min_ns": min_ms * MS, "max_ns": max_ms * MS, "again_ns": again_ns})
+    let offline_ns = again_ms.map(|ms| ms * MS);
+    json!({"min_ns": min_ms * MS, "max_ns": max_ms * MS, "offline_ns": offline_ns})
 }
 
 #[test]
 fn a_connect_stage_brings_up_a_part_and_the_next_goes_on_from_there() {
     let broker = Scripted::start(Script::reliable);
     let populations = [population("a", 10, json!({})), population("b", 6, json!({}))];
-    // At this rate a turn for a client that is up already would take a quarter of an hour.
+    // At this rate a slot for a connected client would last a quarter of an hour.
     let stages = [
         connect_part(&[1, 0], None, &[2, 4]),
         connect_part(&[0], Some(0.001), &[5]),
@@ -55,7 +55,7 @@ fn a_connect_stage_brings_up_a_part_and_the_next_goes_on_from_there() {
 }
 
 #[test]
-fn a_part_is_owed_what_it_ought_to_have_and_shards_bring_it_up_together() {
+fn a_part_expects_its_own_deliveries_and_shards_connect_it_together() {
     let broker = Scripted::start(Script::reliable);
     let subscriptions = json!([{"filter": "t/{n%2}", "qos": 1}]);
     let populations = [
@@ -90,16 +90,16 @@ fn clients_go_when_their_time_is_over_and_come_back() {
     let mut agent = Agent::start(&plan(broker.port, &populations, &stages), "0/1");
     agent.stage(0);
     agent.stage_until(1, |_, totals| totals.populations[0].0.left_total >= 40);
-    agent.read_until(|snapshot, _| snapshot.populations[0].gauges.away > 0);
+    agent.read_until(|snapshot, _| snapshot.populations[0].gauges.offline > 0);
     agent.stage(2);
     let totals = &agent.totals;
     let (lives, stay) = (totals.populations[0].0, totals.populations[1].0);
     let gauges = totals.last.as_ref().unwrap().populations[0].gauges;
-    assert_eq!((gauges.connected, gauges.ready, gauges.away), (0, 0, 0));
+    assert_eq!((gauges.connected, gauges.ready, gauges.offline), (0, 0, 0));
     assert_eq!((lives.disconnected_total, lives.connect_failed_total), (0, 0), "they said so");
     assert_eq!((stay.connected_total, stay.left_total), (2, 0));
     let at_the_end = lives.connected_total - lives.left_total;
-    assert!(at_the_end <= 8, "{at_the_end} were there when all were told to go");
+    assert!(at_the_end <= 8, "{at_the_end} were active when all had to leave");
     let attempts = lives.connect_attempts_total;
     agent.stage(3);
     let totals = agent.stop();
@@ -116,7 +116,7 @@ fn a_life_without_another_is_the_last() {
     agents.iter_mut().for_each(|agent| agent.stage(0));
     let all_away = |agent: &mut Agent, stage: usize| {
         let share = u64::from(agent.hello.clients[0]);
-        agent.stage_until(stage, |snapshot, _| snapshot.populations[0].gauges.away == share);
+        agent.stage_until(stage, |snapshot, _| snapshot.populations[0].gauges.offline == share);
     };
     agents.iter_mut().for_each(|agent| all_away(agent, 1));
     agents.iter_mut().for_each(|agent| agent.stage(2));
@@ -143,7 +143,7 @@ fn a_connect_stage_does_not_wait_for_who_has_been_there_and_gone() {
 }
 
 #[test]
-fn who_goes_owes_only_what_was_due_while_it_was_there() {
+fn clients_with_a_lifetime_publish_only_what_was_scheduled_while_connected() {
     let broker = Scripted::start(Script::reliable);
     let publications = json!([publication("t/{n}", 1, 5)]);
     let fields = json!({"publications": publications, "lifetime": lifetime(30, 90, Some(40))});
@@ -166,7 +166,7 @@ fn who_goes_owes_only_what_was_due_while_it_was_there() {
 }
 
 #[test]
-fn subscribers_that_come_and_go_are_owed_what_they_receive() {
+fn subscribers_with_a_lifetime_are_excluded_from_loss() {
     let broker = Scripted::start(Script::reliable);
     let publications = json!({"publications": [publication("t/{n}", 1, 5)]});
     let subscriptions = json!([{"filter": "t/#", "qos": 1}]);
@@ -202,7 +202,7 @@ fn a_lost_connection_goes_on_with_the_same_life() {
 }
 
 #[test]
-fn connections_are_told_by_target() {
+fn connections_are_counted_by_target() {
     let brokers = [(); 3].map(|()| Scripted::start(Script::reliable));
     let refusing = Scripted::start(|| Script { connack_code: 3, ..Script::reliable() });
     let at = json!({"first": 1, "count": 3, "choice": "turn", "shift": 2});
@@ -221,15 +221,15 @@ fn connections_are_told_by_target() {
     plan["targets"] = ports.iter().map(target).collect();
     let mut agent = Agent::start(&plan, "0/1");
     agent.stage(0);
-    let told = |agent: &Agent| {
+    let counts = |agent: &Agent| {
         let targets = agent.totals.targets.iter();
         let all = targets.map(|t| (t.connected, t.connected_total, t.connect_failed_total));
         all.collect::<Vec<_>>()
     };
     // Client 0 of the first population is at the third of its targets, client 1 at the first.
-    assert_eq!(told(&agent), [(0, 0, 5), (3, 3, 0), (3, 3, 0), (6, 6, 0)]);
+    assert_eq!(counts(&agent), [(0, 0, 5), (3, 3, 0), (3, 3, 0), (6, 6, 0)]);
     brokers[1].order(Server::cut_all);
     agent.stage_until(1, |snapshot, _| snapshot.populations[0].gauges.connected == 7);
-    assert_eq!(told(&agent), [(0, 0, 5), (3, 3, 0), (0, 3, 0), (6, 6, 0)]);
+    assert_eq!(counts(&agent), [(0, 0, 5), (3, 3, 0), (0, 3, 0), (6, 6, 0)]);
     agent.stop();
 }

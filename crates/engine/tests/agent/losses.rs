@@ -1,6 +1,6 @@
-//! What the other agents do when one is lost, and what the one does that takes its place.
+//! Agent failure: behaviour of the other agents and of the replacement.
 
-use plan::{ChangeAction, Command, FlowCounters};
+use plan::{ChangeAction, Command, FlowCounters, Snapshot};
 use serde_json::{Value, json};
 use testkit::Script;
 
@@ -18,7 +18,7 @@ fn subscriber(clients: u32) -> Value {
     population("sub", clients, json!({"subscriptions": [{"filter": "t/#", "qos": 1}]}))
 }
 
-/// Nothing is delivered any more to these clients.
+/// Stops the delivery of messages to these clients.
 fn mute(broker: &Scripted, clients: &[&str]) {
     let muted: Vec<String> = clients.iter().map(|client| (*client).to_owned()).collect();
     broker.order(move |server: &mut Server| {
@@ -26,11 +26,12 @@ fn mute(broker: &Scripted, clients: &[&str]) {
     });
 }
 
-fn unjudge(agent: &mut Agent) {
-    agent.send(&Command::Unjudge { populations: vec![1] });
+fn exclude_subscribers(agent: &mut Agent) {
+    agent.send(&Command::ExcludeFromLoss { populations: vec![1] });
 }
 
-/// Reads until so many deliveries are owed and received after those `before`.
+/// Reads until `expected` deliveries are expected and `received` are received, in addition to
+/// `before`.
 fn read_flow(agent: &mut Agent, before: FlowCounters, expected: i64, received: i64) {
     let (expected, received) = (before.expected_total + expected, before.received_total + received);
     agent.read_until(|snapshot, totals| {
@@ -40,7 +41,7 @@ fn read_flow(agent: &mut Agent, before: FlowCounters, expected: i64, received: i
 }
 
 #[test]
-fn a_population_that_is_judged_no_more_is_owed_what_it_receives() {
+fn an_excluded_population_expects_what_it_receives() {
     let broker = Scripted::start(Script::reliable);
     let stages = [connect(&[0, 1]), publish(&[0], 300), publish(&[0], 100)];
     let mut agent =
@@ -48,10 +49,10 @@ fn a_population_that_is_judged_no_more_is_owed_what_it_receives() {
     agent.stage(0);
     mute(&broker, &["sub-1"]);
     agent.stage_until(1, |_, totals| totals.flow(0, 1).received_total > 20);
-    unjudge(&mut agent);
-    unjudge(&mut agent);
+    exclude_subscribers(&mut agent);
+    exclude_subscribers(&mut agent);
     read_flow(&mut agent, FlowCounters::default(), 5 * 30, 5 * 30);
-    // It is judged again in the next stage.
+    // The next stage counts losses again.
     mute(&broker, &[]);
     let before = agent.totals.flow(0, 1);
     agent.stage_until(2, |_, _| true);
@@ -60,7 +61,29 @@ fn a_population_that_is_judged_no_more_is_owed_what_it_receives() {
 }
 
 #[test]
-fn what_was_owed_at_the_end_of_a_stage_is_taken_back() {
+fn a_stage_ends_with_the_clients_by_their_deliveries() {
+    let broker = Scripted::start(Script::reliable);
+    let stages = [connect(&[0, 1]), publish(&[0], 100), publish(&[0], 100), publish(&[0], 100)];
+    let plan = plan(broker.port, &[publisher(5), subscriber(3)], &stages);
+    let counts = |snapshot: &Snapshot| snapshot.populations[1].clients_by_deliveries.clone();
+    let mut agent = Agent::start(&plan, "0/1");
+    agent.stage(0);
+    mute(&broker, &["sub-1"]);
+    agent.stage(1);
+    read_flow(&mut agent, FlowCounters::default(), 3 * 50, 2 * 50);
+    mute(&broker, &[]);
+    for (next, counted) in [(2, vec![(0, 1), (50, 2)]), (3, vec![(50, 3)])] {
+        let before = agent.totals.flow(0, 1);
+        agent.send(&Command::Stage { index: next, at_ns: Agent::now_ns() });
+        agent.read_until(|snapshot, _| !counts(snapshot).is_empty());
+        assert_eq!(agent.totals.last.as_ref().map(counts), Some(counted));
+        read_flow(&mut agent, before, 3 * 50, 3 * 50);
+    }
+    agent.stop();
+}
+
+#[test]
+fn an_exclusion_after_the_stage_reduces_the_expected_deliveries() {
     let broker = Scripted::start(Script::reliable);
     let stages = [connect(&[0, 1]), publish(&[0], 100)];
     let mut agent =
@@ -70,9 +93,9 @@ fn what_was_owed_at_the_end_of_a_stage_is_taken_back() {
     agent.stage(1);
     let nothing = FlowCounters::default();
     read_flow(&mut agent, nothing, 2 * 5 * 10, 5 * 10);
-    unjudge(&mut agent);
+    exclude_subscribers(&mut agent);
     read_flow(&mut agent, nothing, 5 * 10, 5 * 10);
-    unjudge(&mut agent);
+    exclude_subscribers(&mut agent);
     let seen = agent.totals.snapshots + 2;
     agent.read_until(|_, totals| totals.snapshots >= seen);
     read_flow(&mut agent, nothing, 5 * 10, 5 * 10);
@@ -80,18 +103,18 @@ fn what_was_owed_at_the_end_of_a_stage_is_taken_back() {
 }
 
 #[test]
-fn a_stage_that_has_not_begun_is_not_judged_and_the_one_that_is_on_is() {
+fn an_exclusion_before_a_stage_begins_covers_that_stage_only() {
     let broker = Scripted::start(Script::reliable);
     let stages = [connect(&[0, 1]), publish(&[0], 100), publish(&[0], 100), publish(&[0], 100)];
     let mut agent =
         Agent::start(&plan(broker.port, &[publisher(5), subscriber(2)], &stages), "0/1");
     agent.stage(0);
     mute(&broker, &["sub-1"]);
-    for (stage, unjudged, expected) in [(1, false, 100), (2, true, 50), (3, false, 100)] {
+    for (stage, excluded, expected) in [(1, false, 100), (2, true, 50), (3, false, 100)] {
         let before = agent.totals.flow(0, 1);
         agent.send(&Command::Stage { index: stage, at_ns: Agent::now_ns() + 100 * MS });
-        if unjudged {
-            unjudge(&mut agent);
+        if excluded {
+            exclude_subscribers(&mut agent);
         }
         agent.read_until(|snapshot, _| snapshot.stage == Some(stage));
         read_flow(&mut agent, before, expected, 50);
@@ -108,7 +131,7 @@ fn who_gets_nothing_because_an_agent_is_lost_has_not_stalled() {
     let mut agent = Agent::start(&plan, "0/1");
     agent.stage(0);
     agent.stage_until(1, |_, totals| totals.flow(0, 1).received_total > 20);
-    unjudge(&mut agent);
+    exclude_subscribers(&mut agent);
     mute(&broker, &["sub-1"]);
     let looked_ns = Agent::now_ns() + 1_000 * MS;
     agent.read_until(|snapshot, _| snapshot.to_ns > looked_ns);
@@ -131,10 +154,10 @@ fn the_agent_in_its_place_publishes_from_then_on_and_its_streams_begin_anew() {
     let [mut stays, lost] = agents;
     stays.read_until(|_, totals| totals.flow(0, 1).received_total > 40);
     drop(lost);
-    unjudge(&mut stays);
+    exclude_subscribers(&mut stays);
     let mut new = Agent::start(&plan, "1/2 --incarnation 1");
     new.send(&Command::Stage { index: 1, at_ns });
-    unjudge(&mut new);
+    exclude_subscribers(&mut new);
     let joined_ns = Agent::now_ns();
     for (population, clients) in [(0, 4), (1, 2)] {
         let action = ChangeAction::Add { clients, over_ns: 0 };
@@ -152,18 +175,18 @@ fn the_agent_in_its_place_publishes_from_then_on_and_its_streams_begin_anew() {
     assert!(counters.sent_total.abs_diff(due) <= 2, "{} sent, {due} due", counters.sent_total);
     assert_eq!(counters.skipped_total, 0);
     let before = settled_flows(&mut [&mut stays, &mut new]);
-    assert_eq!(before.expected_total, before.received_total, "owed what came");
-    play_judged(&mut [&mut stays, &mut new], 2);
+    assert_eq!(before.expected_total, before.received_total, "expected = received");
+    play_stage(&mut [&mut stays, &mut new], 2);
     let after = settled_flows(&mut [&mut stays, &mut new]);
     // 4 publishers, 20 messages each, to both subscribers.
-    let owed = (after.expected_total, after.received_total);
+    let flow = (after.expected_total, after.received_total);
     let all = 4 * 20 * 2;
-    assert_eq!(owed, (before.expected_total + all, before.received_total + all));
+    assert_eq!(flow, (before.expected_total + all, before.received_total + all));
     assert_eq!((after.stale_total, after.duplicate_total, after.missing_total), (0, 0, 0));
 }
 
-/// Enters a stage in all agents and reads until they have settled.
-fn play_judged(agents: &mut [&mut Agent], index: usize) {
+/// Enters a stage in all agents and reads until all agents have settled.
+fn play_stage(agents: &mut [&mut Agent], index: usize) {
     let at_ns = Agent::now_ns() + 50 * MS;
     agents.iter_mut().for_each(|agent| agent.send(&Command::Stage { index, at_ns }));
     for agent in agents {
@@ -171,7 +194,7 @@ fn play_judged(agents: &mut [&mut Agent], index: usize) {
     }
 }
 
-/// The deliveries of all agents together, once no more come.
+/// Sum of the deliveries of all agents, once no more arrive.
 fn settled_flows(agents: &mut [&mut Agent]) -> FlowCounters {
     loop {
         let (mut sum, mut quiet) = (FlowCounters::default(), true);

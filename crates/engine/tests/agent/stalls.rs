@@ -1,4 +1,4 @@
-//! Subscribers that stop receiving while their publishers go on.
+//! Subscribers that stop receiving while their publishers continue.
 
 use serde_json::{Value, json};
 use testkit::Script;
@@ -24,7 +24,7 @@ fn watched(broker: &Scripted, populations: &[Value], stages: &[Value]) -> Value 
     plan
 }
 
-/// Nothing is delivered any more to these clients.
+/// Stops the delivery of messages to these clients.
 fn mute(broker: &Scripted, clients: &[&str]) {
     let muted: Vec<String> = clients.iter().map(|client| (*client).to_owned()).collect();
     broker.order(move |server: &mut Server| {
@@ -43,24 +43,24 @@ fn a_subscriber_that_gets_nothing_more_is_named_with_the_time_and_so_is_its_end(
     agent.stage_until(1, |_, totals| totals.flow(0, 1).received_total >= 50);
     mute(&broker, &["sub-3"]);
     agent.read_until(|snapshot, _| snapshot.populations[1].gauges.stalled == 1);
-    let told_ns = agent.totals.last.as_ref().unwrap().to_ns;
+    let reported_ns = agent.totals.last.as_ref().unwrap().to_ns;
     let stall = agent.totals.stalls[0];
     assert_eq!((stall.population, stall.number, stall.until_ns), (1, 3, None));
-    assert!(start_ns < stall.since_ns && stall.since_ns + STALL_NS <= told_ns, "{stall:?}");
-    let due = (told_ns - stall.since_ns) / (PERIOD_MS * MS);
+    assert!(start_ns < stall.since_ns && stall.since_ns + STALL_NS <= reported_ns, "{stall:?}");
+    let due = (reported_ns - stall.since_ns) / (PERIOD_MS * MS);
     assert!(stall.due.abs_diff(due) <= 1, "{stall:?}, but {due} were due");
     mute(&broker, &[]);
     agent.read_until(|snapshot, _| snapshot.populations[1].gauges.stalled == 0);
     let [_, end] = agent.totals.stalls[..] else { panic!("{:?}", agent.totals.stalls) };
     assert_eq!((end.population, end.number, end.since_ns), (1, 3, stall.since_ns));
-    assert!(end.until_ns.is_some_and(|until_ns| until_ns >= told_ns - 2 * MS), "{end:?}");
+    assert!(end.until_ns.is_some_and(|until_ns| until_ns >= reported_ns - 2 * MS), "{end:?}");
     assert!(end.due >= stall.due, "{end:?} after {stall:?}");
     let totals = agent.stop();
     assert_eq!(totals.populations[1].0.stalled_total, 1);
 }
 
 #[test]
-fn who_is_owed_nothing_who_reads_slowly_and_who_is_lost_has_not_stalled() {
+fn idle_slow_and_disconnected_subscribers_have_not_stalled() {
     let broker = Scripted::start(Script::reliable);
     let mut slow = subscriber("slow", 2, "t/{n}");
     slow["read_rate_per_s"] = json!(0.5);
@@ -86,7 +86,8 @@ fn who_is_owed_nothing_who_reads_slowly_and_who_is_lost_has_not_stalled() {
     mute(&broker, &["muted-0", "muted-2"]);
     agent.stage_until(1, |_, totals| totals.flow(0, 2).received_total > 0);
     far.order(Server::cut_all);
-    // All but the slow ones and two of the muted have had nothing since the stage began.
+    // All clients except the slow clients and two muted clients have received nothing since the
+    // stage began.
     agent.read_until(|snapshot, _| snapshot.populations[2].gauges.stalled == 2);
     let totals = agent.stop();
     let named: Vec<_> =
@@ -97,7 +98,7 @@ fn who_is_owed_nothing_who_reads_slowly_and_who_is_lost_has_not_stalled() {
 }
 
 #[test]
-fn publishers_that_do_not_go_on_stall_nobody_and_who_leaves_has_not_stalled() {
+fn removed_publishers_and_removed_subscribers_cause_no_stalls() {
     let broker = Scripted::start(Script::reliable);
     let populations = [publisher("pub", 3, "t/{n}"), subscriber("sub", 3, "t/{n}")];
     let mut removed = publish(&[0], 60_000);
@@ -111,7 +112,7 @@ fn publishers_that_do_not_go_on_stall_nobody_and_who_leaves_has_not_stalled() {
     let mut agent = Agent::start(&watched(&broker, &populations, &stages), "0/1");
     agent.stage(0);
     mute(&broker, &["sub-0", "sub-1"]);
-    // The publisher of the third has gone, so it has not stalled.
+    // The publisher of the third subscriber has left, so this subscriber has not stalled.
     agent.stage_until(1, |snapshot, _| snapshot.populations[1].gauges.stalled == 2);
     agent.read_until(|snapshot, _| snapshot.populations[1].gauges.ready == 1);
     let totals = agent.stop();

@@ -11,7 +11,7 @@ use testkit::{Fate, Script};
 use super::support::{Agent, Scripted, plan, population, publication};
 use super::{connect, publish, received_all};
 
-/// A file of this test's own, until it is dropped.
+/// A temporary file of one test, removed on drop.
 struct File(PathBuf);
 
 impl File {
@@ -49,7 +49,7 @@ fn json_with_rows_and_a_stamp_is_valid_and_followed() {
     let file = File::new("followed", DEVICES);
     let broker = Scripted::start(Script::reliable);
     let devices = json!({
-        "first": 10, "rows": file.rows(true), "client_id": "{row.serial}-{n}",
+        "first": 10, "rows": file.rows(true), "protocol": {"client_id": "{row.serial}-{n}"},
         "publications": [text("up/{row.serial}/{1..3}", JSON)],
         "subscriptions": [{"filter": "up/{row.serial}/#", "qos": 1}],
     });
@@ -65,7 +65,8 @@ fn json_with_rows_and_a_stamp_is_valid_and_followed() {
     agent.stage_until(1, |snapshot, totals| snapshot.settled && received_all(totals));
     let totals = agent.stop();
     assert_eq!(totals.populations[0].0.sent_total, 210);
-    // Numbers 10 to 16 have the rows 1, 2, 3, 1, 2, 3, 1: what each serial sends goes to all of it.
+    // Numbers 10 to 16 have the rows 1, 2, 3, 1, 2, 3, 1: all clients of a serial receive its
+    // messages.
     let deliveries = 30 * (3 * 3 + 2 * 2 + 2 * 2);
     for (to, received) in [(0, deliveries), (1, 210)] {
         let flow = totals.flow(0, to);
@@ -96,7 +97,8 @@ fn json_with_rows_and_a_stamp_is_valid_and_followed() {
 fn a_message_that_is_sent_again_has_the_same_bytes() {
     let broker = Scripted::start(|| Script::with_fates(|_| Fate::Drop));
     let template = "{hex 20} {random 1..1000000} {a|b|c|d} {time} {seq} {stamp}";
-    let fields = json!({"clean_session": false, "publications": [text("t", template)]});
+    let fields =
+        json!({"protocol": {"clean_session": false}, "publications": [text("t", template)]});
     let stages = [connect(&[0]), publish(&[0], 200)];
     let plan = plan(broker.port, &[population("p", 1, fields)], &stages);
     let mut agent = Agent::start(&plan, "0/1");
@@ -130,11 +132,21 @@ fn rows_that_do_not_do_are_named() {
         (3, ragged.rows(true), "{row.serial}", Some("CSV error: record 2")),
         (1, empty.rows(true), "{row.serial}", Some("found 0 rows")),
         (1, missing, "{row.serial}", Some("/nowhere/devices.csv: No such file")),
-        (1, Value::Null, "{row.serial}", Some("populations[0].client_id: found '{row.serial}'")),
-        (1, Value::Null, "{seq}", Some("populations[0].client_id: found '{seq}', allowed in")),
+        (
+            1,
+            Value::Null,
+            "{row.serial}",
+            Some("populations[0].protocol.client_id: found '{row.serial}'"),
+        ),
+        (
+            1,
+            Value::Null,
+            "{seq}",
+            Some("populations[0].protocol.client_id: found '{seq}', allowed in"),
+        ),
     ];
     for (clients, rows, client_id, wrong) in cases {
-        let fields = json!({"first": 10, "rows": rows, "client_id": client_id});
+        let fields = json!({"first": 10, "rows": rows, "protocol": {"client_id": client_id}});
         let plan = plan(1, &[population("p", clients, fields)], &[]);
         let (output, status) = Agent::output(&format!("{plan}\n"), "0/1");
         assert_eq!(status.success(), wrong.is_none(), "{output}");

@@ -1,5 +1,5 @@
-//! What happens to exchanges on their way: somebody between engine and reference delays, repeats
-//! and forges answers.
+//! Attacks on exchanges: a relay between engine and reference clock delays, repeats and forges
+//! answers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread::JoinHandle;
@@ -10,14 +10,14 @@ use super::{Agent, HOUR_NS, Reference, assert_lead, clock, engine_of, idle, next
 /// Datagrams that wake the relay to end.
 const END: &[u8] = b"end";
 
-/// Somebody between an engine and the reference clock.
+/// Relay between an engine and the reference clock.
 struct Relay {
     port: u16,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Hands each question and its answer to `answer`, which says what the engine gets.
+    /// Passes each question and its answer to `answer`, which returns the datagrams for the engine.
     fn start(
         reference: &Reference,
         mut answer: impl FnMut(&[u8], Vec<u8>) -> Vec<Vec<u8>> + Send + 'static,
@@ -80,7 +80,7 @@ fn an_answer_that_takes_longer_than_its_question_is_inside_the_bound() {
     let mut agent = Agent::of(engine_of(relay.port, &HOUR_NS.to_string(), "0/1"), &idle());
     for _ in 0..5 {
         assert_lead(clock(&agent), -HOUR_NS);
-        // Nobody can know on which of the two ways the time was lost.
+        // The engine cannot determine the direction in which the time was lost.
         assert!(u128::from(clock(&agent).bound_ns) >= delay.as_nanos() / 2);
         next_snapshot(&mut agent);
     }
@@ -92,7 +92,7 @@ fn late_repeated_and_forged_answers_are_ignored() {
     let mut before = Vec::new();
     let relay = Relay::start(&reference, move |question, answer| {
         let mut forged = answer.clone();
-        // A bit of the instant at which the question came.
+        // A bit of the arrival time of the question.
         forged[24] ^= 1;
         let longer = [&answer[..], b"x"].concat();
         let late = std::mem::replace(&mut before, answer.clone());
@@ -110,7 +110,7 @@ fn the_reference_answers_nothing_but_questions_and_never_with_more_than_it_got()
     let reference = Reference::start();
     let (sender, questions) = std::sync::mpsc::channel();
     let relay = Relay::start(&reference, move |question, answer| {
-        // The test takes the first one only.
+        // The test uses only the first datagram.
         let _ = sender.send((question.to_vec(), answer.clone()));
         vec![answer]
     });
@@ -124,7 +124,7 @@ fn the_reference_answers_nothing_but_questions_and_never_with_more_than_it_got()
     for other in [&forged[..], &answer, &question[1..], &[&question[..], b"x"].concat(), b""] {
         socket.send(other).unwrap();
     }
-    // Its answer is the first that comes, since datagrams of one socket stay in order here.
+    // The first answer belongs to this question, since datagrams of one socket stay in order here.
     let first = ask(&socket, &question).unwrap();
     assert_eq!(first[8..24], question[8..24]);
     socket.set_nonblocking(true).unwrap();

@@ -31,21 +31,21 @@ pub struct Totals {
     pub flows: BTreeMap<(usize, usize), FlowCounters>,
     /// Of all flows, since messages were sent.
     pub latency: Histogram,
-    /// One for each target up to the last that was told, with its last state.
+    /// One entry for each target up to the last reported target, with its last state.
     pub targets: Vec<TargetSnapshot>,
     pub stalls: Vec<Stall>,
-    /// The largest bound that was told of its clock.
+    /// Largest reported bound of the agent's clock, in nanoseconds.
     pub bound_ns: u64,
 }
 
 impl Agent {
-    /// Starts an agent on a shard of a plan and waits for its hello; [`spawn`] says what more
-    /// `shard` may be.
+    /// Starts an agent on a shard of a plan and waits for its hello; see [`spawn`] for further
+    /// content of `shard`.
     pub fn start(plan: &Value, shard: &str) -> Self {
         Self::of(spawn(shard), plan)
     }
 
-    /// Hands a plan to an agent that has just been started and waits for its hello.
+    /// Sends a plan to a new agent and waits for its hello.
     pub fn of(mut process: Child, plan: &Value) -> Self {
         let mut stdin = process.stdin.take().unwrap();
         writeln!(stdin, "{plan}").unwrap();
@@ -56,10 +56,10 @@ impl Agent {
         Self { process, stdin: Some(stdin), stdout, hello, totals: Totals::default() }
     }
 
-    /// What an agent prints that is given `input`, and how it ends.
+    /// Runs an agent with `input` on stdin; returns its output and exit status.
     pub fn output(input: &str, shard: &str) -> (String, ExitStatus) {
         let mut process = spawn(shard);
-        // An agent that refuses its arguments does not read.
+        // An agent that refuses its arguments does not read stdin.
         let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
         let output = process.wait_with_output().unwrap();
         (String::from_utf8(output.stdout).unwrap(), output.status)
@@ -81,18 +81,18 @@ impl Agent {
         self.send(&Command::Change { at_ns: Self::now_ns(), population, action });
     }
 
-    /// Enters a stage now and reads until `done` holds for a snapshot of it.
+    /// Enters a stage now and reads until `done` returns true for a snapshot of the stage.
     pub fn stage_until(&mut self, index: usize, done: impl Fn(&Snapshot, &Totals) -> bool) {
         self.send(&Command::Stage { index, at_ns: Self::now_ns() });
         self.read_until(|snapshot, totals| snapshot.stage == Some(index) && done(snapshot, totals));
     }
 
-    /// Enters a stage now and reads until it has settled.
+    /// Enters a stage now and reads until the stage has settled.
     pub fn stage(&mut self, index: usize) {
         self.stage_until(index, |snapshot, _| snapshot.settled);
     }
 
-    /// Reads until `done` holds.
+    /// Reads until `done` returns true.
     pub fn read_until(&mut self, done: impl Fn(&Snapshot, &Totals) -> bool) {
         while !self.totals.last.as_ref().is_some_and(|last| done(last, &self.totals)) {
             let line = self.line();
@@ -156,13 +156,13 @@ impl Totals {
             self.flows.entry((flow.from, flow.to)).or_default().add(&flow.counters);
             self.latency.add(&flow.latency_actual);
         }
-        for told in &snapshot.targets {
-            let known = self.targets.len().max(told.target + 1);
+        for target in &snapshot.targets {
+            let known = self.targets.len().max(target.target + 1);
             self.targets.resize_with(known, TargetSnapshot::default);
-            let sum = &mut self.targets[told.target];
-            sum.connected = told.connected;
-            sum.connected_total += told.connected_total;
-            sum.connect_failed_total += told.connect_failed_total;
+            let sum = &mut self.targets[target.target];
+            sum.connected = target.connected;
+            sum.connected_total += target.connected_total;
+            sum.connect_failed_total += target.connect_failed_total;
         }
         self.stalls.extend_from_slice(&snapshot.stalls);
         self.bound_ns = self.bound_ns.max(snapshot.clock.map_or(0, |clock| clock.bound_ns));
@@ -186,18 +186,30 @@ pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
     })
 }
 
-/// A population; `fields` replaces what is given.
+/// A population of MQTT clients. `fields` replaces default fields, and fields of `protocol` replace
+/// default fields of the protocol.
 pub fn population(name: &str, clients: u32, fields: Value) -> Value {
+    let protocol = json!({
+        "kind": "mqtt", "version": "3.1.1", "client_id": format!("{name}-{{n}}"),
+        "clean_session": true,
+    });
+    population_of(name, clients, protocol, fields)
+}
+
+/// A population that speaks a protocol; `fields` as for [`population`].
+pub fn population_of(name: &str, clients: u32, mut protocol: Value, fields: Value) -> Value {
+    let Value::Object(mut fields) = fields else { panic!("fields are an object") };
+    if let Some(Value::Object(options)) = fields.remove("protocol") {
+        protocol.as_object_mut().unwrap().extend(options);
+    }
     let mut population = json!({
-        "name": name, "version": "mqtt-3.1.1", "clients": clients, "first": 0,
-        "at": {"first": 0, "count": 1, "choice": "turn"}, "bridge": false,
-        "client_id": format!("{name}-{{n}}"), "username": null, "password": null, "tls": null,
-        "keep_alive_s": 60, "clean_session": true, "will": null,
+        "name": name, "protocol": protocol, "clients": clients, "first": 0,
+        "at": {"first": 0, "count": 1, "choice": "turn"},
+        "username": null, "password": null, "tls": null, "keep_alive_s": 60,
         "connect_timeout_ns": 5_000_000_000u64,
         "reconnect": {"min_ns": 10_000_000, "max_ns": 50_000_000},
         "read_rate_per_s": null, "subscriptions": [], "publications": [],
     });
-    let Value::Object(fields) = fields else { panic!("fields are an object") };
     population.as_object_mut().unwrap().extend(fields);
     population
 }

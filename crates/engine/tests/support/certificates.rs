@@ -1,4 +1,4 @@
-//! Authorities, certificates and keys made for one test, in a folder that goes away with it.
+//! Authorities, certificates and keys made for one test, in a folder that is removed on drop.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Writes a file; its path.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         fs::write(self.0.join(name), content).unwrap();
         self.path(name)

@@ -1,15 +1,16 @@
-//! A PUB socket of real libzmq that the test sends from, and the populations of a plan for it.
+//! A PUB socket of real libzmq with which the test sends, and the populations of a plan for the
+//! socket.
 
 use plan::{Sent, Stamp, StreamId};
 use serde_json::{Value, json};
 
-use super::{Agent, population};
+use super::agent::{Agent, population_of};
 
 /// A publisher on a free port of loopback.
 pub struct Feed {
     socket: zmq::Socket,
     pub port: u16,
-    /// Messages given to libzmq, each topic's apart.
+    /// Messages passed to libzmq, by topic.
     sent: Vec<u32>,
 }
 
@@ -38,15 +39,15 @@ impl Feed {
         Self { socket, port, sent: vec![0] }
     }
 
-    /// Sends so many stamped messages of one frame.
+    /// Sends `messages` stamped messages of one frame.
     pub fn send(&mut self, messages: u32) {
         self.send_to(&[""], messages);
     }
 
-    /// Sends so many stamped messages, to these topics in turn.
+    /// Sends `messages` stamped messages, to these topics in turn.
     pub fn send_to(&mut self, topics: &[&str], messages: u32) {
         self.sent.resize(topics.len(), 0);
-        // libzmq takes subscriptions in when it is asked for something.
+        // libzmq processes subscriptions during a call on the socket.
         self.socket.get_events().unwrap();
         for number in 0..messages as usize {
             let variant = number % topics.len();
@@ -72,8 +73,8 @@ impl Feed {
         self.socket.send(bytes, 0).unwrap();
     }
 
-    /// What the conductor would tell of it.
-    pub fn told(&self) -> Vec<Sent> {
+    /// Number of messages as the controller reports them.
+    pub fn totals(&self) -> Vec<Sent> {
         let total = self.sent.iter().map(|&sent| u64::from(sent)).sum();
         vec![Sent { population: 0, client: 0, total }]
     }
@@ -85,19 +86,18 @@ pub fn feed(topic: &str, bytes: u32) -> Value {
         "topic": topic, "order": "turn", "qos": 0, "retain": false, "window": 1,
         "pace": {"kind": "closed"}, "payload": {"kind": "fixed", "bytes": bytes},
     });
-    sockets("feed", 1, json!({"player": "libzmq", "publications": [publication]}))
+    sockets("feed", 1, json!({"protocol": {"player": "libzmq"}, "publications": [publication]}))
 }
 
-/// A population of ZeroMQ sockets; `fields` replaces what is given.
+/// A population of ZeroMQ sockets; `fields` replaces default fields.
 pub fn sockets(name: &str, clients: u32, fields: Value) -> Value {
-    let zmq = json!({"high_water_mark": 1000, "io_threads": 1, "security": "null"});
-    let mut sockets = json!({"version": "zmtp-3.1", "zmq": zmq});
-    let Value::Object(fields) = fields else { panic!("fields are an object") };
-    sockets.as_object_mut().unwrap().extend(fields);
-    population(name, clients, sockets)
+    let protocol = json!({
+        "kind": "zmtp", "high_water_mark": 1000, "io_threads": 1, "security": "null",
+    });
+    population_of(name, clients, protocol, fields)
 }
 
-/// Subscribers of everything.
+/// Subscribers to all messages.
 pub fn subscribers(clients: u32) -> Value {
     sockets("sub", clients, json!({"subscriptions": [{"filter": "", "qos": 0}]}))
 }

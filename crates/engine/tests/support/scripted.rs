@@ -1,4 +1,5 @@
-//! The scripted broker behind a TCP listener, plain or under TLS, in a thread of its own.
+//! The scripted broker behind a TCP listener, plain or under TLS, in a separate thread. Clients
+//! that begin with HTTP get a WebSocket.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,7 +10,7 @@ use std::thread::JoinHandle;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use openssl::ssl::{Ssl, SslContext, SslStream};
-use testkit::{Broker, LinkId, Script};
+use testkit::{Broker, Frames, LinkId, Rng, Script, in_frames};
 
 const LISTENER: Token = Token(0);
 const CONTROL: Token = Token(1);
@@ -31,15 +32,18 @@ pub struct Server {
     links: HashMap<Token, Link>,
     tls: Option<SslContext>,
     next_token: usize,
-    /// Whether bytes from clients are left unread.
+    rng: Rng,
+    /// True if the broker does not read bytes from clients.
     pub silent: bool,
 }
 
 struct Link {
     stream: Wire,
     id: LinkId,
-    /// What the socket did not take.
+    /// Bytes that the socket has not accepted.
     unsent: Vec<u8>,
+    /// Frames of the client.
+    frames: Frames<true>,
 }
 
 enum Wire {
@@ -53,7 +57,7 @@ impl Scripted {
         Self::start_under(None, script)
     }
 
-    /// The same, under TLS where there is a context.
+    /// Starts a broker, under TLS if there is a context.
     pub fn start_under(tls: Option<SslContext>, script: fn() -> Script) -> Self {
         let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -64,14 +68,15 @@ impl Scripted {
         let serve = move || {
             let broker = Broker::new(script());
             let links = HashMap::new();
-            let server = Server { broker, poll, links, tls, next_token: 2, silent: false };
+            let rng = Rng::new(1);
+            let server = Server { broker, poll, links, tls, next_token: 2, rng, silent: false };
             server.run(&listener, &inbox);
         };
         let thread = Some(std::thread::spawn(serve));
         Self { port, orders, waker, thread }
     }
 
-    /// Does something to the broker and waits until it is done.
+    /// Runs a function on the broker's thread and waits for its result.
     pub fn order<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Server) -> T + Send + 'static,
@@ -101,12 +106,12 @@ impl Server {
         }
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// How many connections there are from each address.
+    /// Number of connections from each address.
     pub fn sources(&mut self) -> HashMap<String, usize> {
         let mut sources = HashMap::new();
         for link in self.links.values() {
@@ -158,7 +163,8 @@ impl Server {
                     Wire::Tls(SslStream::new(ssl, stream).unwrap())
                 }
             };
-            let link = Link { stream, id: self.broker.open(), unsent: Vec::new() };
+            let (unsent, frames) = (Vec::new(), Frames::New);
+            let link = Link { stream, id: self.broker.open(), unsent, frames };
             self.links.insert(token, link);
         }
     }
@@ -168,8 +174,9 @@ impl Server {
         while let (Some(link), false) = (self.links.get_mut(&token), self.silent) {
             match link.stream.read(&mut buffer) {
                 Ok(count) if count > 0 => {
-                    // What a client does wrong closes its link, which the test then sees.
-                    let _ = self.broker.receive(link.id, &buffer[..count]);
+                    let bytes = link.frames.take(&buffer[..count], &mut link.unsent);
+                    // A violation by a client closes its link, which the test then detects.
+                    let _ = self.broker.receive(link.id, &bytes);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 _ => {
@@ -181,9 +188,14 @@ impl Server {
     }
 
     fn write(&mut self) {
-        let Self { broker, links, .. } = self;
+        let Self { broker, links, rng, .. } = self;
         links.retain(|_, link| {
-            link.unsent.extend_from_slice(&broker.take_output(link.id));
+            let output = broker.take_output(link.id);
+            if link.frames.are_open() && !output.is_empty() {
+                link.unsent.extend_from_slice(&in_frames(&output, rng));
+            } else {
+                link.unsent.extend_from_slice(&output);
+            }
             link.flush().is_ok() && (broker.is_open(link.id) || !link.unsent.is_empty())
         });
     }

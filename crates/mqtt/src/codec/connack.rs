@@ -1,68 +1,59 @@
 //! CONNACK (3.2): the server's answer to CONNECT.
 
-use super::wire::Reader;
-use super::{DecodeError, EncodeError, PacketType, Version};
+use super::wire::{Reader, write_packet};
+use super::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
 
 /// The server's answer to CONNECT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnAck {
-    /// The server kept state of an earlier connection `[MQTT-3.2.2-2]`.
+pub struct ConnAck<'a> {
+    /// The server kept state of an earlier connection `[MQTT-3.2.2-2]`; false in MQTT 3.1.
     pub session_present: bool,
-    /// Return code: 0 accepts, others refuse.
+    /// Return code, or reason code of MQTT 5: 0 accepts, others refuse.
     pub code: u8,
+    /// Properties; not written before MQTT 5.
+    pub properties: Properties<'a>,
 }
 
-impl ConnAck {
-    /// The return code as a name, for counters by reason.
-    #[must_use]
-    pub const fn reason(self) -> &'static str {
-        match self.code {
-            0 => "accepted",
-            1 => "bad_protocol_version",
-            2 => "identifier_rejected",
-            3 => "server_unavailable",
-            4 => "bad_credentials",
-            5 => "not_authorized",
-            _ => "unknown_code",
-        }
-    }
-
+impl<'a> ConnAck<'a> {
     /// Appends the packet to `out`.
     ///
     /// # Errors
-    /// None in MQTT 3.1.1.
-    pub fn encode(self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        let flags = u8::from(self.session_present);
-        match version {
-            Version::V311 => {
-                out.extend_from_slice(&[PacketType::ConnAck.first_byte(), 2, flags, self.code]);
-            }
-        }
-        Ok(())
+    /// [`EncodeError`] if the properties are too long.
+    pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        write_packet(PacketType::ConnAck, out, |out| {
+            let flags = u8::from(self.session_present && version != Version::V31);
+            out.extend_from_slice(&[flags, self.code]);
+            self.properties.write(version, out)
+        })
     }
 
-    pub(super) fn decode(version: Version, body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (flags, code) = match version {
-            Version::V311 => (body.u8()?, body.u8()?),
-        };
-        let session_present = match (flags, code) {
-            (0, _) => false,
-            (1, 0) => true,
+    pub(super) fn decode(version: Version, body: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let (flags, code) = (body.u8()?, body.u8()?);
+        let session_present = match (version, flags, code) {
+            (Version::V31, _, _) | (_, 0, _) => false, // MQTT 3.1 reserves the flags
+            (_, 1, 0) => true,
             _ => return Err(DecodeError::BadConnAckFlags(flags)),
         };
-        Ok(Self { session_present, code })
+        if version != Version::V5 {
+            return Ok(Self { session_present, code, properties: Properties::NONE });
+        }
+        ReasonCode::of(PacketType::ConnAck, code)?;
+        let properties = Properties::read(version, PacketType::ConnAck, body)?;
+        Ok(Self { session_present, code, properties })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Packet;
-    use super::super::tests::{assert_packet, assert_rejected};
+    use super::super::tests::{assert_packet, assert_packet_5, assert_rejected, assert_rejected_5};
+    use super::super::{Decoded, Packet, Property, PropertyList, Value, decode};
     use super::*;
 
     #[test]
     fn acceptance_and_refusals_have_their_bytes() {
-        let connack = |session_present, code| Packet::ConnAck(ConnAck { session_present, code });
+        let connack = |session_present, code| {
+            Packet::ConnAck(ConnAck { session_present, code, ..ConnAck::default() })
+        };
         assert_packet(&[0x20, 2, 0, 0], connack(false, 0));
         assert_packet(&[0x20, 2, 1, 0], connack(true, 0));
         assert_packet(&[0x20, 2, 0, 5], connack(false, 5));
@@ -78,17 +69,30 @@ mod tests {
     }
 
     #[test]
-    fn every_code_has_a_name() {
-        let names = (0..=6).map(|code| ConnAck { session_present: false, code }.reason());
-        let expected = [
-            "accepted",
-            "bad_protocol_version",
-            "identifier_rejected",
-            "server_unavailable",
-            "bad_credentials",
-            "not_authorized",
-            "unknown_code",
-        ];
-        assert!(names.eq(expected));
+    fn mqtt_5_adds_properties_and_names_its_codes() {
+        let mut list = PropertyList::new();
+        list.push(Property::ReceiveMaximum, Value::Number(20)).unwrap();
+        list.push(Property::TopicAliasMaximum, Value::Number(10)).unwrap();
+        let properties = list.properties();
+        let connack = ConnAck { properties, ..ConnAck::default() };
+        let bytes = [0x20, 9, 0, 0, 6, 0x21, 0, 20, 0x22, 0, 10];
+        assert_packet_5(&bytes, Packet::ConnAck(connack));
+        assert_eq!(properties.number(Property::TopicAliasMaximum), Some(10));
+        assert_packet_5(
+            &[0x20, 3, 1, 0, 0],
+            Packet::ConnAck(ConnAck { session_present: true, ..ConnAck::default() }),
+        );
+        let packet = PacketType::ConnAck;
+        assert_rejected_5(&[0x20, 3, 0, 5, 0], DecodeError::BadReasonCode { packet, code: 5 });
+        assert_rejected_5(&[0x20, 2, 0, 0], DecodeError::TooShort);
+        let zero = DecodeError::BadPropertyValue { property: Property::ReceiveMaximum, value: 0 };
+        assert_rejected_5(&[0x20, 6, 0, 0, 3, 0x21, 0, 0], zero);
+    }
+
+    #[test]
+    fn mqtt_3_1_ignores_the_flags() {
+        let found = decode(Version::V31, &[0x20, 2, 0xff, 0]);
+        let packet = Packet::ConnAck(ConnAck::default());
+        assert_eq!(found, Ok(Decoded::Packet { packet, len: 4 }));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::DecodeError;
+use super::{DecodeError, Version};
 
 /// The control packet types, with their numbers on the wire (2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,7 @@ pub enum PacketType {
     PingReq = 12,
     PingResp = 13,
     Disconnect = 14,
+    Auth = 15,
 }
 
 impl PacketType {
@@ -44,15 +45,16 @@ impl PacketType {
             Self::PingReq => "PINGREQ",
             Self::PingResp => "PINGRESP",
             Self::Disconnect => "DISCONNECT",
+            Self::Auth => "AUTH",
         }
     }
 
-    /// The first byte of the packet; for PUBLISH without its flags.
+    /// First byte of the packet; for PUBLISH without its flags.
     pub(super) const fn first_byte(self) -> u8 {
         (self as u8) << 4 | self.fixed_flags()
     }
 
-    /// The low four bits where the standard fixes them `[MQTT-2.2.2-1]`.
+    /// Low four bits of packets for which the standard fixes these bits `[MQTT-2.2.2-1]`.
     const fn fixed_flags(self) -> u8 {
         match self {
             Self::PubRel | Self::Subscribe | Self::Unsubscribe => 0b0010,
@@ -76,6 +78,7 @@ impl PacketType {
             12 => Self::PingReq,
             13 => Self::PingResp,
             14 => Self::Disconnect,
+            15 => Self::Auth,
             _ => return None,
         })
     }
@@ -95,16 +98,16 @@ pub(super) struct FixedHeader {
     pub(super) flags: u8,
     /// Bytes of the fixed header itself, 2 to 5.
     pub(super) len: usize,
-    /// Bytes that follow it.
+    /// Bytes that follow the fixed header.
     pub(super) remaining: usize,
 }
 
 impl FixedHeader {
-    /// Reads the header at the front of `bytes`; `None` if it is not all there yet.
+    /// Reads the header at the front of `bytes`; `None` if the header is incomplete.
     #[inline]
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
+    pub(super) fn read(version: Version, bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
         let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };
-        let (packet_type, flags) = split_first_byte(first)?;
+        let (packet_type, flags) = split_first_byte(version, first)?;
         let mut remaining = 0;
         for (index, &byte) in rest.iter().take(4).enumerate() {
             remaining |= usize::from(byte & 0x7f) << (7 * index);
@@ -117,13 +120,23 @@ impl FixedHeader {
 }
 
 #[inline]
-fn split_first_byte(first: u8) -> Result<(PacketType, u8), DecodeError> {
-    let Some(packet) = PacketType::from_nibble(first >> 4) else {
-        return Err(DecodeError::ReservedPacketType(first >> 4));
-    };
+fn split_first_byte(version: Version, first: u8) -> Result<(PacketType, u8), DecodeError> {
+    let reserved = DecodeError::ReservedPacketType(first >> 4);
+    let packet = PacketType::from_nibble(first >> 4).ok_or(reserved)?;
+    if packet == PacketType::Auth && version != Version::V5 {
+        return Err(reserved);
+    }
     let flags = first & 0x0f;
-    if packet != PacketType::Publish && flags != packet.fixed_flags() {
+    let is_fixed = packet == PacketType::Publish || flags == packet.fixed_flags();
+    if !is_fixed && !is_repeat_of_3_1(version, packet, flags) {
         return Err(DecodeError::BadHeaderFlags { packet, flags });
     }
     Ok((packet, flags))
+}
+
+/// MQTT 3.1 sets DUP in PUBREL, SUBSCRIBE and UNSUBSCRIBE that are sent again (2.1 there).
+#[cold]
+fn is_repeat_of_3_1(version: Version, packet: PacketType, flags: u8) -> bool {
+    let fixed = packet.fixed_flags();
+    version == Version::V31 && fixed != 0 && flags == fixed | 0b1000
 }

@@ -1,5 +1,5 @@
-//! Packets and their bytes: one file per packet, each with its struct, `encode` and `decode`.
-//! Nothing here remembers anything between two packets.
+//! Packets and their bytes: one file per packet, each with its struct, `encode` and `decode`. The
+//! functions keep no state between two packets.
 
 mod ack;
 mod connack;
@@ -7,7 +7,10 @@ mod connect;
 mod empty;
 mod error;
 mod header;
+mod property;
 mod publish;
+mod reason_code;
+mod reasoned;
 mod suback;
 mod subscribe;
 mod unsubscribe;
@@ -16,39 +19,68 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use ack::Ack;
 pub use connack::ConnAck;
 pub use connect::{Connect, Will};
 pub use error::{DecodeError, EncodeError};
 pub use header::PacketType;
+pub use property::{Properties, Property, PropertyIter, PropertyList, Value};
 pub use publish::{Publish, PublishHeader, encode_publish_header};
+pub use reason_code::ReasonCode;
+pub use reasoned::Reasoned;
 pub use suback::SubAck;
-pub use subscribe::{Subscribe, SubscribeFilters, encode_subscribe};
+pub use subscribe::{
+    RetainHandling, Subscribe, SubscribeFilters, SubscriptionOptions, encode_subscribe,
+};
 pub use unsubscribe::{Unsubscribe, UnsubscribeFilters, encode_unsubscribe};
 pub use wire::LEN_MAX;
 
-pub(crate) use ack::encode as encode_ack;
+pub(crate) use ack::encode_success as encode_ack;
 pub(crate) use empty::encode as encode_empty;
 
 use header::FixedHeader;
 use wire::Reader;
 
-/// A packet identifier. Never 0 on the wire `[MQTT-2.3.1-1]`; 0 stands for "none" (QoS 0).
+/// A packet identifier. Never 0 on the wire `[MQTT-2.3.1-1]`; 0 means "none" (QoS 0).
 pub type PacketId = u16;
 
-/// The protocol version, as data: what differs between versions is a `match` on this.
+/// Protocol version. Code that differs between versions matches on this value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Version {
+    /// MQTT 3.1.
+    V31,
     /// MQTT 3.1.1.
     #[default]
     V311,
+    /// MQTT 5.
+    V5,
 }
 
 impl Version {
+    /// All versions.
+    pub const ALL: [Self; 3] = [Self::V31, Self::V311, Self::V5];
+
     /// The protocol level byte of CONNECT `[MQTT-3.1.2-2]`.
     #[must_use]
     pub const fn protocol_level(self) -> u8 {
         match self {
+            Self::V31 => 3,
             Self::V311 => 4,
+            Self::V5 => 5,
+        }
+    }
+
+    /// The version of a protocol level in CONNECT; `None` if the level is unknown.
+    #[must_use]
+    pub fn of_level(level: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.protocol_level() == level)
+    }
+
+    /// The protocol name of CONNECT `[MQTT-3.1.2-1]`.
+    const fn protocol_name(self) -> &'static [u8] {
+        match self {
+            Self::V31 => b"MQIsdp",
+            Self::V311 | Self::V5 => b"MQTT",
         }
     }
 }
@@ -70,7 +102,7 @@ impl TryFrom<u8> for QoS {
     type Error = DecodeError;
 
     /// # Errors
-    /// [`DecodeError::BadQoS`] for anything above 2 `[MQTT-3.3.1-4]`.
+    /// [`DecodeError::BadQoS`] for a value above 2 `[MQTT-3.3.1-4]`.
     #[inline]
     fn try_from(value: u8) -> Result<Self, DecodeError> {
         match value {
@@ -87,88 +119,88 @@ impl TryFrom<u8> for QoS {
 #[allow(missing_docs, reason = "each variant is the packet of that name; its struct has the docs")]
 pub enum Packet<'a> {
     Connect(Connect<'a>),
-    ConnAck(ConnAck),
+    ConnAck(ConnAck<'a>),
     Publish(Publish<'a>),
-    PubAck { packet_id: PacketId },
-    PubRec { packet_id: PacketId },
-    PubRel { packet_id: PacketId },
-    PubComp { packet_id: PacketId },
+    PubAck(Ack<'a>),
+    PubRec(Ack<'a>),
+    PubRel(Ack<'a>),
+    PubComp(Ack<'a>),
     Subscribe(Subscribe<'a>),
     SubAck(SubAck<'a>),
     Unsubscribe(Unsubscribe<'a>),
-    UnsubAck { packet_id: PacketId },
+    UnsubAck(SubAck<'a>),
     PingReq,
     PingResp,
-    Disconnect,
+    Disconnect(Reasoned<'a>),
+    Auth(Reasoned<'a>),
 }
 
 impl Packet<'_> {
-    /// Which packet this is.
+    /// Type of this packet.
     #[must_use]
     pub const fn packet_type(&self) -> PacketType {
         match self {
             Self::Connect(_) => PacketType::Connect,
             Self::ConnAck(_) => PacketType::ConnAck,
             Self::Publish(_) => PacketType::Publish,
-            Self::PubAck { .. } => PacketType::PubAck,
-            Self::PubRec { .. } => PacketType::PubRec,
-            Self::PubRel { .. } => PacketType::PubRel,
-            Self::PubComp { .. } => PacketType::PubComp,
+            Self::PubAck(_) => PacketType::PubAck,
+            Self::PubRec(_) => PacketType::PubRec,
+            Self::PubRel(_) => PacketType::PubRel,
+            Self::PubComp(_) => PacketType::PubComp,
             Self::Subscribe(_) => PacketType::Subscribe,
             Self::SubAck(_) => PacketType::SubAck,
             Self::Unsubscribe(_) => PacketType::Unsubscribe,
-            Self::UnsubAck { .. } => PacketType::UnsubAck,
+            Self::UnsubAck(_) => PacketType::UnsubAck,
             Self::PingReq => PacketType::PingReq,
             Self::PingResp => PacketType::PingResp,
-            Self::Disconnect => PacketType::Disconnect,
+            Self::Disconnect(_) => PacketType::Disconnect,
+            Self::Auth(_) => PacketType::Auth,
         }
     }
 
-    /// Appends the packet to `out`. On an error `out` is as it was.
+    /// Appends the packet to `out`. An error leaves `out` unchanged.
     ///
     /// # Errors
-    /// [`EncodeError`] where a field is too long or the packet would be malformed.
+    /// [`EncodeError`] if a field is too long or the packet would be malformed.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        match *self {
+        let packet_type = self.packet_type();
+        match self {
             Self::Connect(connect) => connect.encode(version, out),
             Self::ConnAck(connack) => connack.encode(version, out),
             Self::Publish(publish) => publish.encode(version, out),
-            Self::Subscribe(subscribe) => subscribe.encode(version, out),
-            Self::SubAck(suback) => suback.encode(version, out),
-            Self::Unsubscribe(unsubscribe) => unsubscribe.encode(version, out),
-            Self::PubAck { packet_id }
-            | Self::PubRec { packet_id }
-            | Self::PubRel { packet_id }
-            | Self::PubComp { packet_id }
-            | Self::UnsubAck { packet_id } => {
-                if packet_id == 0 {
-                    return Err(EncodeError::ZeroPacketId);
-                }
-                ack::encode(version, self.packet_type(), packet_id, out);
-                Ok(())
+            Self::PubAck(ack) | Self::PubRec(ack) | Self::PubRel(ack) | Self::PubComp(ack) => {
+                ack.encode(version, packet_type, out)
             }
-            Self::PingReq | Self::PingResp | Self::Disconnect => {
-                empty::encode(version, self.packet_type(), out);
+            Self::Subscribe(subscribe) => subscribe.encode(version, out),
+            Self::SubAck(suback) | Self::UnsubAck(suback) => {
+                suback.encode(version, packet_type, out)
+            }
+            Self::Unsubscribe(unsubscribe) => unsubscribe.encode(version, out),
+            Self::Disconnect(reasoned) | Self::Auth(reasoned) => {
+                reasoned.encode(version, packet_type, out)
+            }
+            Self::PingReq | Self::PingResp => {
+                empty::encode(packet_type, out);
                 Ok(())
             }
         }
     }
 }
 
-/// What the front of a byte buffer holds.
+/// Content of the front of a byte buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A whole packet; the next one begins `len` bytes further.
     Packet {
         /// The packet, borrowing from the input.
         packet: Packet<'a>,
-        /// Bytes it takes, header included.
+        /// Bytes of the packet, header included.
         len: usize,
     },
     /// The front of a packet, valid so far.
     Incomplete {
-        /// Bytes to have before decoding again: the whole packet where its header tells the
-        /// length, otherwise one more than there are.
+        /// Bytes to collect before decoding again. The length of the packet if its header is
+        /// complete, otherwise one byte more than now.
         needed: usize,
     },
 }
@@ -176,11 +208,12 @@ pub enum Decoded<'a> {
 /// Decodes the packet at the front of `bytes`, without allocation. Never panics.
 ///
 /// # Errors
-/// [`DecodeError`] for everything that the standard calls malformed; the connection is then to be
-/// closed `[MQTT-4.8.0-1]`. A wrong first byte or length is reported before the rest has arrived.
+/// [`DecodeError`] for all input that the standard calls malformed. The caller must then close the
+/// connection `[MQTT-4.8.0-1]`. The decoder reports a wrong first byte or length before the rest
+/// has arrived.
 #[inline]
 pub fn decode(version: Version, bytes: &[u8]) -> Result<Decoded<'_>, DecodeError> {
-    let Some(header) = FixedHeader::read(bytes)? else {
+    let Some(header) = FixedHeader::read(version, bytes)? else {
         return Ok(Decoded::Incomplete { needed: bytes.len() + 1 });
     };
     let len = header.len + header.remaining;
@@ -197,21 +230,23 @@ fn decode_body<'a>(
     header: FixedHeader,
     body: &mut Reader<'a>,
 ) -> Result<Packet<'a>, DecodeError> {
-    let packet = match header.packet_type {
+    let packet_type = header.packet_type;
+    let packet = match packet_type {
         PacketType::Connect => Packet::Connect(Connect::decode(version, body)?),
         PacketType::ConnAck => Packet::ConnAck(ConnAck::decode(version, body)?),
         PacketType::Publish => Packet::Publish(Publish::decode(version, header.flags, body)?),
-        PacketType::PubAck => Packet::PubAck { packet_id: ack::decode(version, body)? },
-        PacketType::PubRec => Packet::PubRec { packet_id: ack::decode(version, body)? },
-        PacketType::PubRel => Packet::PubRel { packet_id: ack::decode(version, body)? },
-        PacketType::PubComp => Packet::PubComp { packet_id: ack::decode(version, body)? },
+        PacketType::PubAck => Packet::PubAck(Ack::decode(version, packet_type, body)?),
+        PacketType::PubRec => Packet::PubRec(Ack::decode(version, packet_type, body)?),
+        PacketType::PubRel => Packet::PubRel(Ack::decode(version, packet_type, body)?),
+        PacketType::PubComp => Packet::PubComp(Ack::decode(version, packet_type, body)?),
         PacketType::Subscribe => Packet::Subscribe(Subscribe::decode(version, body)?),
-        PacketType::SubAck => Packet::SubAck(SubAck::decode(version, body)?),
+        PacketType::SubAck => Packet::SubAck(SubAck::decode(version, packet_type, body)?),
         PacketType::Unsubscribe => Packet::Unsubscribe(Unsubscribe::decode(version, body)?),
-        PacketType::UnsubAck => Packet::UnsubAck { packet_id: ack::decode(version, body)? },
+        PacketType::UnsubAck => Packet::UnsubAck(SubAck::decode(version, packet_type, body)?),
         PacketType::PingReq => Packet::PingReq,
         PacketType::PingResp => Packet::PingResp,
-        PacketType::Disconnect => Packet::Disconnect,
+        PacketType::Disconnect => Packet::Disconnect(Reasoned::decode(version, packet_type, body)?),
+        PacketType::Auth => Packet::Auth(Reasoned::decode(version, packet_type, body)?),
     };
     body.finish()?;
     Ok(packet)

@@ -1,8 +1,8 @@
-//! PUBLISH (3.3): a message, in either direction. This is the hot path: one pass, no copy.
+//! PUBLISH (3.3): a message, in either direction. The hot path: one pass, no copy.
 
 use super::wire::{Reader, write_len};
-use super::{DecodeError, EncodeError, PacketId, PacketType, QoS, Version};
-use crate::topic;
+use super::{DecodeError, EncodeError, PacketId, PacketType, Properties, Property, QoS, Version};
+use crate::topic::{self, TopicError};
 
 const DUP: u8 = 0b1000;
 const RETAIN: u8 = 0b0001;
@@ -11,45 +11,51 @@ const QOS_SHIFT: u8 = 1;
 /// A message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// Possibly a re-delivery `[MQTT-3.3.1-1]`; never with QoS 0 `[MQTT-3.3.1-2]`.
+    /// True if the message may be a re-delivery `[MQTT-3.3.1-1]`; never with QoS 0
+    /// `[MQTT-3.3.1-2]`.
     pub dup: bool,
     /// Quality of service.
     pub qos: QoS,
-    /// To a server: keep it. From a server: it was kept `[MQTT-3.3.1-8]`.
+    /// To a server: retain the message. From a server: the message was retained `[MQTT-3.3.1-8]`.
     pub retain: bool,
-    /// Topic name, without wildcards `[MQTT-3.3.2-2]`.
+    /// Topic name, without wildcards `[MQTT-3.3.2-2]`; empty if a topic alias of MQTT 5 stands for
+    /// the name (3.3.2.3.4).
     pub topic: &'a str,
     /// Packet identifier; 0 with QoS 0 `[MQTT-2.3.1-5]`.
     pub packet_id: PacketId,
-    /// The application's bytes.
+    /// Properties; not written before MQTT 5.
+    pub properties: Properties<'a>,
+    /// Bytes of the application.
     pub payload: &'a [u8],
 }
 
-/// All of a PUBLISH but its topic and payload, for [`encode_publish_header`].
+/// Fields of a PUBLISH without topic and payload, for [`encode_publish_header`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PublishHeader {
-    /// This is a re-delivery; dropped with QoS 0 `[MQTT-3.3.1-2]`.
+pub struct PublishHeader<'a> {
+    /// True for a re-delivery; ignored with QoS 0 `[MQTT-3.3.1-2]`.
     pub dup: bool,
     /// Quality of service.
     pub qos: QoS,
-    /// The server is to keep the message.
+    /// True if the server must retain the message.
     pub retain: bool,
     /// Packet identifier; not written with QoS 0, otherwise not 0.
     pub packet_id: PacketId,
+    /// Properties; not written before MQTT 5.
+    pub properties: Properties<'a>,
 }
 
 /// Appends a PUBLISH up to its payload; the caller then appends exactly `payload_len` bytes.
 ///
-/// `write_topic` appends exactly `topic_len` bytes, so that a topic can be rendered in place.
-/// Both lengths are in bytes. Room for the whole packet is reserved at once.
+/// `write_topic` appends exactly `topic_len` bytes, so that the caller renders the topic in place.
+/// Both lengths are in bytes. The function reserves room for the whole packet at once.
 ///
 /// # Errors
-/// [`EncodeError`] if the topic or the packet is too long or `packet_id` is missing; nothing is
-/// then appended and `write_topic` is not called.
+/// [`EncodeError`] if the topic or the packet is too long or `packet_id` is missing. The function
+/// then appends nothing and does not call `write_topic`.
 #[inline]
 pub fn encode_publish_header(
     version: Version,
-    header: &PublishHeader,
+    header: &PublishHeader<'_>,
     topic_len: usize,
     payload_len: usize,
     out: &mut Vec<u8>,
@@ -63,14 +69,15 @@ pub fn encode_publish_header(
         return Err(EncodeError::ZeroPacketId);
     }
     let id_len = if with_id { 2 } else { 0 };
-    let remaining = match version {
-        Version::V311 => 2 + topic_len + id_len,
-    }
-    .saturating_add(payload_len);
+    let properties_len = match version {
+        Version::V5 => header.properties.encoded_len(),
+        Version::V31 | Version::V311 => 0,
+    };
+    let remaining = (2 + topic_len + id_len + properties_len).saturating_add(payload_len);
     let mut len_bytes = [0; 4];
     let len_len = write_len(&mut len_bytes, remaining)?;
 
-    // One fixed-size front is cheaper than an append per field.
+    // Appending one fixed-size front is cheaper than appending each field.
     let mut front = [0; 7];
     front[0] = header.first_byte();
     front[1..5].copy_from_slice(&len_bytes);
@@ -79,14 +86,14 @@ pub fn encode_publish_header(
     out.extend_from_slice(&front[..len_len + 3]);
     let topic_start = out.len();
     write_topic(out);
-    debug_assert_eq!(out.len() - topic_start, topic_len, "write_topic must keep its promise");
+    debug_assert_eq!(out.len() - topic_start, topic_len, "write_topic must append topic_len bytes");
     if with_id {
         out.extend_from_slice(&header.packet_id.to_be_bytes());
     }
-    Ok(())
+    header.properties.write(version, out)
 }
 
-impl PublishHeader {
+impl PublishHeader<'_> {
     #[inline]
     fn first_byte(self) -> u8 {
         let dup = if self.dup && self.qos != QoS::AtMostOnce { DUP } else { 0 };
@@ -96,11 +103,11 @@ impl PublishHeader {
 }
 
 impl<'a> Publish<'a> {
-    /// All but topic and payload.
+    /// All fields but topic and payload.
     #[must_use]
-    pub const fn header(&self) -> PublishHeader {
-        let Self { dup, qos, retain, packet_id, .. } = *self;
-        PublishHeader { dup, qos, retain, packet_id }
+    pub const fn header(&self) -> PublishHeader<'a> {
+        let Self { dup, qos, retain, packet_id, properties, .. } = *self;
+        PublishHeader { dup, qos, retain, packet_id, properties }
     }
 
     /// Appends the packet to `out`.
@@ -129,21 +136,25 @@ impl<'a> Publish<'a> {
             return Err(DecodeError::DupOnQoS0);
         }
         let topic = body.utf8()?;
-        topic::validate_topic(topic)?;
+        let may_be_alias = version == Version::V5 && topic.is_empty();
+        if !may_be_alias {
+            topic::validate_topic(topic)?;
+        }
         let packet_id = if qos == QoS::AtMostOnce { 0 } else { body.packet_id()? };
-        let payload = match version {
-            Version::V311 => body.take_rest(),
-        };
-        Ok(Self { dup, qos, retain: flags & RETAIN != 0, topic, packet_id, payload })
+        let properties = Properties::read(version, PacketType::Publish, body)?;
+        if may_be_alias && properties.number(Property::TopicAlias).is_none() {
+            return Err(DecodeError::BadTopic(TopicError::Empty));
+        }
+        let (retain, payload) = (flags & RETAIN != 0, body.take_rest());
+        Ok(Self { dup, qos, retain, topic, packet_id, properties, payload })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Packet;
-    use super::super::tests::{assert_packet, assert_rejected};
+    use super::super::tests::{assert_packet, assert_packet_5, assert_rejected, assert_rejected_5};
+    use super::super::{Packet, PropertyList, Value};
     use super::*;
-    use crate::topic::TopicError;
 
     #[test]
     fn a_message_of_each_qos_has_the_bytes_of_the_standard() {
@@ -211,7 +222,7 @@ mod tests {
         let encode = |qos, payload_len| {
             let header = PublishHeader { qos, ..Default::default() };
             encode_publish_header(Version::V311, &header, 1, payload_len, &mut Vec::new(), |_| {
-                unreachable!("the topic is not asked for")
+                unreachable!("write_topic must not be called")
             })
         };
         let too_long = EncodeError::PacketTooLong(268_435_456);
@@ -221,5 +232,58 @@ mod tests {
             Err(EncodeError::PacketTooLong(usize::MAX))
         );
         assert_eq!(encode(QoS::ExactlyOnce, 0), Err(EncodeError::ZeroPacketId));
+    }
+
+    #[test]
+    fn mqtt_5_has_properties_before_the_payload() {
+        let mut list = PropertyList::new();
+        let message = Publish { topic: "a/b", payload: b"hi", ..Publish::default() };
+        assert_packet_5(b"\x30\x08\0\x03a/b\0hi", Packet::Publish(message));
+        list.push(Property::MessageExpiryInterval, Value::Number(7)).unwrap();
+        list.push(Property::UserProperty, Value::Pair("k", "v")).unwrap();
+        list.push(Property::UserProperty, Value::Pair("k", "w")).unwrap();
+        let properties = list.properties();
+        let qos = QoS::AtLeastOnce;
+        let message = Publish { qos, packet_id: 1, properties, ..message };
+        let bytes = b"\x32\x1d\0\x03a/b\0\x01\x13\x02\0\0\0\x07&\0\x01k\0\x01v&\0\x01k\0\x01whi";
+        assert_packet_5(bytes, Packet::Publish(message));
+        let pairs: Vec<_> = properties.iter().map(|(_, value)| value).skip(1).collect();
+        assert_eq!(pairs, [Value::Pair("k", "v"), Value::Pair("k", "w")]);
+    }
+
+    #[test]
+    fn a_topic_is_empty_only_with_an_alias() {
+        let mut list = PropertyList::new();
+        list.push(Property::TopicAlias, Value::Number(5)).unwrap();
+        let message = Publish { properties: list.properties(), ..Publish::default() };
+        assert_packet_5(b"\x30\x06\0\0\x03\x23\0\x05", Packet::Publish(message));
+        assert_rejected_5(b"\x30\x03\0\0\0", DecodeError::BadTopic(TopicError::Empty));
+    }
+
+    #[test]
+    fn malformed_properties_are_rejected() {
+        let value = |property, value| DecodeError::BadPropertyValue { property, value };
+        let cases: [(&[u8], DecodeError); 11] = [
+            (b"\x30\x03\0\x01a", DecodeError::TooShort),
+            (b"\x30\x04\0\x01a\x01", DecodeError::TooShort),
+            (b"\x30\x05\0\x01a\x01\x04", DecodeError::UnknownProperty(4)),
+            (b"\x30\x05\0\x01a\x01\xff", DecodeError::UnknownProperty(255)),
+            (b"\x30\x05\0\x01a\x01\x01", DecodeError::TooShort),
+            (b"\x30\x06\0\x01a\x02\x01\x02", value(Property::PayloadFormatIndicator, 2)),
+            (b"\x30\x07\0\x01a\x03\x23\0\0", value(Property::TopicAlias, 0)),
+            (b"\x30\x06\0\x01a\x02\x0b\0", value(Property::SubscriptionIdentifier, 0)),
+            (
+                b"\x30\x08\0\x01a\x04\x01\0\x01\0",
+                DecodeError::RepeatedProperty(Property::PayloadFormatIndicator),
+            ),
+            (b"\x30\x05\0\x01a\x80\0", DecodeError::BadVariableInteger),
+            (b"\x30\x08\0\x01a\x04\x08\0\x01#", DecodeError::BadTopic(TopicError::WildcardInName)),
+        ];
+        for (bytes, error) in cases {
+            // A length in front of the packet that is too small is another error.
+            let mut bytes = bytes.to_vec();
+            bytes[1] = (bytes.len() - 2) as u8;
+            assert_rejected_5(&bytes, error);
+        }
     }
 }

@@ -1,15 +1,48 @@
-//! SUBSCRIBE (3.8): topic filters, each with the highest QoS wanted.
+//! SUBSCRIBE (3.8): topic filters, each with the highest QoS requested and, in MQTT 5, options.
 
 use super::wire::{Reader, write_field, write_packet, write_packet_id};
-use super::{DecodeError, EncodeError, PacketId, PacketType, QoS, Version};
+use super::{DecodeError, EncodeError, PacketId, PacketType, Properties, QoS, Version};
 use crate::topic;
 
-/// A decoded SUBSCRIBE. To send one, see [`encode_subscribe`].
+const NO_LOCAL: u8 = 0b0100;
+const RETAIN_AS_PUBLISHED: u8 = 0b1000;
+const RETAIN_HANDLING_SHIFT: u8 = 4;
+const RESERVED: u8 = 0b1100_0000;
+
+/// A decoded SUBSCRIBE. [`encode_subscribe`] writes a SUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscribe<'a> {
     /// Packet identifier, returned in the SUBACK `[MQTT-3.8.4-2]`.
     pub packet_id: PacketId,
+    /// Properties; not written before MQTT 5.
+    pub properties: Properties<'a>,
     filters: &'a [u8],
+}
+
+/// Options of one topic filter (3.8.3.1). Only the QoS is written before MQTT 5.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionOptions {
+    /// Highest QoS requested.
+    pub qos: QoS,
+    /// True if the server does not send the client its own messages.
+    pub no_local: bool,
+    /// True if the server keeps the RETAIN flag of a message.
+    pub retain_as_published: bool,
+    /// Retained messages that the server sends.
+    pub retain_handling: RetainHandling,
+}
+
+/// Retained messages that follow a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RetainHandling {
+    /// All that match.
+    #[default]
+    Send = 0,
+    /// All that match, if the subscription is new.
+    SendIfNew = 1,
+    /// None.
+    Never = 2,
 }
 
 /// The topic filters of a [`Subscribe`], in their order.
@@ -18,33 +51,73 @@ pub struct SubscribeFilters<'a> {
     rest: Reader<'a>,
 }
 
-/// Appends one SUBSCRIBE with all `filters`, which are not checked beyond their length; see
-/// [`topic::validate_filter`].
+/// Appends one SUBSCRIBE with all `filters`. The function checks only the length of a filter;
+/// [`topic::validate_filter`] checks the rest.
 ///
 /// # Errors
-/// [`EncodeError`] without a filter `[MQTT-3.8.3-3]`, without a packet identifier, or if something
-/// is too long; `out` is then as it was.
+/// [`EncodeError`] without a filter `[MQTT-3.8.3-3]`, without a packet identifier, or if a field or
+/// the packet is too long. `out` is then unchanged.
 pub fn encode_subscribe<'s>(
     version: Version,
-    packet_id: PacketId,
-    filters: impl IntoIterator<Item = (&'s str, QoS)>,
+    (packet_id, properties): (PacketId, Properties<'_>),
+    filters: impl IntoIterator<Item = (&'s str, SubscriptionOptions)>,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     write_packet(PacketType::Subscribe, out, |out| {
         write_packet_id(out, packet_id)?;
+        properties.write(version, out)?;
         let filters_start = out.len();
-        for (filter, qos) in filters {
+        for (filter, options) in filters {
             write_field(out, filter.as_bytes())?;
-            match version {
-                Version::V311 => out.push(qos as u8),
-            }
+            out.push(options.byte(version));
         }
         if out.len() == filters_start { Err(EncodeError::NoFilters) } else { Ok(()) }
     })
 }
 
+impl From<QoS> for SubscriptionOptions {
+    fn from(qos: QoS) -> Self {
+        Self { qos, ..Self::default() }
+    }
+}
+
+impl SubscriptionOptions {
+    fn byte(self, version: Version) -> u8 {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        match version {
+            Version::V31 | Version::V311 => self.qos as u8,
+            Version::V5 => {
+                self.qos as u8
+                    | flag(self.no_local, NO_LOCAL)
+                    | flag(self.retain_as_published, RETAIN_AS_PUBLISHED)
+                    | (self.retain_handling as u8) << RETAIN_HANDLING_SHIFT
+            }
+        }
+    }
+
+    fn read(version: Version, byte: u8) -> Result<Self, DecodeError> {
+        if version != Version::V5 {
+            return Ok(Self::from(QoS::try_from(byte)?)); // reserved bits: [MQTT-3-8.3-4]
+        }
+        let bad = DecodeError::BadSubscriptionOptions(byte);
+        let retain_handling = match byte >> RETAIN_HANDLING_SHIFT & 0b11 {
+            0 => RetainHandling::Send,
+            1 => RetainHandling::SendIfNew,
+            2 => RetainHandling::Never,
+            _ => return Err(bad),
+        };
+        if byte & RESERVED != 0 {
+            return Err(bad);
+        }
+        let no_local = byte & NO_LOCAL != 0;
+        let retain_as_published = byte & RETAIN_AS_PUBLISHED != 0;
+        let qos = QoS::try_from(byte & 0b11).map_err(|_| bad)?;
+        Ok(Self { qos, no_local, retain_as_published, retain_handling })
+    }
+}
+
 impl<'a> Subscribe<'a> {
-    /// The topic filters with their requested QoS.
+    /// The topic filters with their options.
     #[must_use]
     pub const fn filters(&self) -> SubscribeFilters<'a> {
         SubscribeFilters { rest: Reader::new(self.filters) }
@@ -55,48 +128,53 @@ impl<'a> Subscribe<'a> {
     /// # Errors
     /// As [`encode_subscribe`].
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        encode_subscribe(version, self.packet_id, self.filters(), out)
+        encode_subscribe(version, (self.packet_id, self.properties), self.filters(), out)
     }
 
     pub(super) fn decode(version: Version, body: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let packet_id = body.packet_id()?;
+        let properties = Properties::read(version, PacketType::Subscribe, body)?;
         let filters = body.rest();
         if filters.is_empty() {
             return Err(DecodeError::NoFilters);
         }
         while !body.is_empty() {
-            topic::validate_filter(body.text()?)?;
-            match version {
-                Version::V311 => QoS::try_from(body.u8()?)?, // reserved bits: [MQTT-3-8.3-4]
-            };
+            let filter = body.text()?;
+            topic::validate_filter(filter)?;
+            let byte = body.u8()?;
+            let options = SubscriptionOptions::read(version, byte)?;
+            if options.no_local && topic::shared(filter).is_some() {
+                return Err(DecodeError::BadSubscriptionOptions(byte)); // [MQTT5-3.8.3-4]
+            }
         }
-        Ok(Self { packet_id, filters })
+        Ok(Self { packet_id, properties, filters })
     }
 }
 
 impl<'a> Iterator for SubscribeFilters<'a> {
-    type Item = (&'a str, QoS);
+    type Item = (&'a str, SubscriptionOptions);
 
-    /// The bytes were checked by `decode`, so the end is the only reason to stop.
+    /// Returns `None` only at the end, because `decode` has checked the bytes.
     fn next(&mut self) -> Option<Self::Item> {
         let filter = self.rest.utf8().ok()?;
-        let qos = QoS::try_from(self.rest.u8().ok()?).ok()?;
-        Some((filter, qos))
+        // Older versions have the same QoS, and no other bits.
+        let options = SubscriptionOptions::read(Version::V5, self.rest.u8().ok()?).ok()?;
+        Some((filter, options))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::assert_rejected;
-    use super::super::{Decoded, Packet, decode};
+    use super::super::tests::{assert_rejected, assert_rejected_5};
+    use super::super::{Decoded, Packet, Property, PropertyList, Value, decode};
     use super::*;
     use crate::topic::TopicError;
 
     #[test]
     fn several_filters_go_into_one_packet() {
-        let filters = [("a/+", QoS::AtLeastOnce), ("#", QoS::ExactlyOnce)];
+        let filters = [("a/+", QoS::AtLeastOnce.into()), ("#", QoS::ExactlyOnce.into())];
         let mut out = Vec::new();
-        encode_subscribe(Version::V311, 10, filters, &mut out).unwrap();
+        encode_subscribe(Version::V311, (10, Properties::NONE), filters, &mut out).unwrap();
         assert_eq!(out, b"\x82\x0c\0\x0a\0\x03a/+\x01\0\x01#\x02");
         let Ok(Decoded::Packet { packet: Packet::Subscribe(found), len: 14 }) =
             decode(Version::V311, &out)
@@ -109,7 +187,7 @@ mod tests {
 
     #[test]
     fn no_filter_is_an_error() {
-        let encoded = encode_subscribe(Version::V311, 10, [], &mut Vec::new());
+        let encoded = encode_subscribe(Version::V311, (10, Properties::NONE), [], &mut Vec::new());
         assert_eq!(encoded, Err(EncodeError::NoFilters));
     }
 
@@ -127,5 +205,40 @@ mod tests {
         for (bytes, error) in cases {
             assert_rejected(bytes, error);
         }
+    }
+
+    #[test]
+    fn mqtt_5_has_options_and_an_identifier() {
+        let mut list = PropertyList::new();
+        list.push(Property::SubscriptionIdentifier, Value::Number(300)).unwrap();
+        let options = SubscriptionOptions {
+            qos: QoS::AtLeastOnce,
+            no_local: true,
+            retain_as_published: true,
+            retain_handling: RetainHandling::Never,
+        };
+        let filters = [("a", options), ("b", QoS::AtMostOnce.into())];
+        let mut out = Vec::new();
+        encode_subscribe(Version::V5, (10, list.properties()), filters, &mut out).unwrap();
+        assert_eq!(out, b"\x82\x0e\0\x0a\x03\x0b\xac\x02\0\x01a\x2d\0\x01b\0");
+        let Ok(Decoded::Packet { packet: Packet::Subscribe(found), len: 16 }) =
+            decode(Version::V5, &out)
+        else {
+            panic!("{:?}", decode(Version::V5, &out));
+        };
+        assert_eq!(found.properties.number(Property::SubscriptionIdentifier), Some(300));
+        assert!(found.filters().eq(filters));
+    }
+
+    #[test]
+    fn malformed_options_and_identifiers_are_rejected() {
+        for options in [0b0000_0011, 0b0011_0000, 0b0100_0000, 0b1000_0000] {
+            let bytes = [0x82, 7, 0, 10, 0, 0, 1, b'a', options];
+            assert_rejected_5(&bytes, DecodeError::BadSubscriptionOptions(options));
+        }
+        let shared = b"\x82\x10\0\x0a\0\0\x0a$share/g/a\x04";
+        assert_rejected_5(shared, DecodeError::BadSubscriptionOptions(4));
+        let twice = b"\x82\x0b\0\x0a\x04\x0b\x01\x0b\x02\0\x01a\0";
+        assert_rejected_5(twice, DecodeError::RepeatedProperty(Property::SubscriptionIdentifier));
     }
 }

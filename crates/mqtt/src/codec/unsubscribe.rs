@@ -1,14 +1,16 @@
 //! UNSUBSCRIBE (3.10): topic filters to leave.
 
 use super::wire::{Reader, write_field, write_packet, write_packet_id};
-use super::{DecodeError, EncodeError, PacketId, PacketType, Version};
+use super::{DecodeError, EncodeError, PacketId, PacketType, Properties, Version};
 use crate::topic;
 
-/// A decoded UNSUBSCRIBE. To send one, see [`encode_unsubscribe`].
+/// A decoded UNSUBSCRIBE. [`encode_unsubscribe`] writes an UNSUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsubscribe<'a> {
     /// Packet identifier, returned in the UNSUBACK `[MQTT-3.10.4-4]`.
     pub packet_id: PacketId,
+    /// Properties; not written before MQTT 5.
+    pub properties: Properties<'a>,
     filters: &'a [u8],
 }
 
@@ -21,18 +23,17 @@ pub struct UnsubscribeFilters<'a> {
 /// Appends one UNSUBSCRIBE with all `filters`.
 ///
 /// # Errors
-/// [`EncodeError`] without a filter `[MQTT-3.10.3-2]`, without a packet identifier, or if
-/// something is too long; `out` is then as it was.
+/// [`EncodeError`] without a filter `[MQTT-3.10.3-2]`, without a packet identifier, or if a field
+/// or the packet is too long. `out` is then unchanged.
 pub fn encode_unsubscribe<'s>(
     version: Version,
-    packet_id: PacketId,
+    (packet_id, properties): (PacketId, Properties<'_>),
     filters: impl IntoIterator<Item = &'s str>,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     write_packet(PacketType::Unsubscribe, out, |out| {
-        match version {
-            Version::V311 => write_packet_id(out, packet_id)?,
-        }
+        write_packet_id(out, packet_id)?;
+        properties.write(version, out)?;
         let filters_start = out.len();
         for filter in filters {
             write_field(out, filter.as_bytes())?;
@@ -53,13 +54,12 @@ impl<'a> Unsubscribe<'a> {
     /// # Errors
     /// As [`encode_unsubscribe`].
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        encode_unsubscribe(version, self.packet_id, self.filters(), out)
+        encode_unsubscribe(version, (self.packet_id, self.properties), self.filters(), out)
     }
 
     pub(super) fn decode(version: Version, body: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let packet_id = match version {
-            Version::V311 => body.packet_id()?,
-        };
+        let packet_id = body.packet_id()?;
+        let properties = Properties::read(version, PacketType::Unsubscribe, body)?;
         let filters = body.rest();
         if filters.is_empty() {
             return Err(DecodeError::NoFilters);
@@ -67,14 +67,14 @@ impl<'a> Unsubscribe<'a> {
         while !body.is_empty() {
             topic::validate_filter(body.text()?)?;
         }
-        Ok(Self { packet_id, filters })
+        Ok(Self { packet_id, properties, filters })
     }
 }
 
 impl<'a> Iterator for UnsubscribeFilters<'a> {
     type Item = &'a str;
 
-    /// The bytes were checked by `decode`, so the end is the only reason to stop.
+    /// Returns `None` only at the end, because `decode` has checked the bytes.
     fn next(&mut self) -> Option<&'a str> {
         self.rest.utf8().ok()
     }
@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn several_filters_go_into_one_packet() {
         let mut out = Vec::new();
-        encode_unsubscribe(Version::V311, 10, ["a/+", "#"], &mut out).unwrap();
+        let id = (10, Properties::NONE);
+        encode_unsubscribe(Version::V311, id, ["a/+", "#"], &mut out).unwrap();
         assert_eq!(out, b"\xa2\x0a\0\x0a\0\x03a/+\0\x01#");
         let Ok(Decoded::Packet { packet: Packet::Unsubscribe(found), len: 12 }) =
             decode(Version::V311, &out)
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn no_filter_is_an_error() {
-        let encoded = encode_unsubscribe(Version::V311, 10, [], &mut Vec::new());
+        let encoded =
+            encode_unsubscribe(Version::V311, (10, Properties::NONE), [], &mut Vec::new());
         assert_eq!(encoded, Err(EncodeError::NoFilters));
     }
 

@@ -1,5 +1,4 @@
-//! The data representations of the standard (1.5), in both directions: integers, strings and the
-//! remaining length.
+//! Data representations of the standard (1.5), in both directions: integers, strings and lengths.
 
 use super::{DecodeError, EncodeError, PacketId, PacketType};
 
@@ -7,7 +6,7 @@ use super::{DecodeError, EncodeError, PacketId, PacketType};
 pub const LEN_MAX: usize = 268_435_455;
 
 /// The body of one packet, read from front to back.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -18,13 +17,13 @@ impl<'a> Reader<'a> {
         Self { rest: body }
     }
 
-    /// All that has not been read.
+    /// Bytes that have not been read.
     #[inline]
     pub(super) const fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// All that has not been read, as the last field.
+    /// Takes all bytes that have not been read, as the last field.
     #[inline]
     pub(super) const fn take_rest(&mut self) -> &'a [u8] {
         let rest = self.rest;
@@ -50,6 +49,35 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes(value))
     }
 
+    pub(super) fn u32(&mut self) -> Result<u32, DecodeError> {
+        let (&value, rest) = self.rest.split_first_chunk().ok_or(DecodeError::TooShort)?;
+        self.rest = rest;
+        Ok(u32::from_be_bytes(value))
+    }
+
+    /// A variable byte integer of MQTT 5, in as few bytes as possible `[MQTT5-1.5.5-1]`.
+    #[inline]
+    pub(super) fn variable(&mut self) -> Result<u32, DecodeError> {
+        let mut value = 0;
+        for index in 0..4 {
+            let byte = self.u8()?;
+            value |= u32::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                let is_shortest = index == 0 || byte != 0;
+                return if is_shortest { Ok(value) } else { Err(DecodeError::BadVariableInteger) };
+            }
+        }
+        Err(DecodeError::BadVariableInteger)
+    }
+
+    /// The next `len` bytes.
+    #[inline]
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::TooShort)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
     #[inline]
     pub(super) fn packet_id(&mut self) -> Result<PacketId, DecodeError> {
         match self.u16()? {
@@ -62,12 +90,11 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(super) fn field(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = usize::from(self.u16()?);
-        let (field, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::TooShort)?;
-        self.rest = rest;
-        Ok(field)
+        self.take(len)
     }
 
-    /// A UTF-8 field that may still contain U+0000: for those who scan it anyway.
+    /// Reads a UTF-8 field that may contain U+0000, for callers that check the characters
+    /// themselves.
     #[inline]
     pub(super) fn utf8(&mut self) -> Result<&'a str, DecodeError> {
         std::str::from_utf8(self.field()?).map_err(|_| DecodeError::NotUtf8)
@@ -79,7 +106,7 @@ impl<'a> Reader<'a> {
         if text.as_bytes().contains(&0) { Err(DecodeError::NulInString) } else { Ok(text) }
     }
 
-    /// Nothing may be left.
+    /// Checks that no bytes are left.
     #[inline]
     pub(super) fn finish(self) -> Result<(), DecodeError> {
         match u32::try_from(self.rest.len()) {
@@ -105,9 +132,9 @@ pub(super) fn write_packet_id(out: &mut Vec<u8>, packet_id: PacketId) -> Result<
     Ok(())
 }
 
-/// Appends a packet whose length is not known before its body is written. The body is moved by
-/// the one to four bytes of its length afterwards, so this is not for the hot path. On an error
-/// `out` is as it was.
+/// Appends a packet whose length is unknown until its body is written. The function then moves the
+/// body by the 1 to 4 bytes of its length, so the hot path does not use this function. An error
+/// leaves `out` unchanged.
 pub(super) fn write_packet(
     packet_type: PacketType,
     out: &mut Vec<u8>,
@@ -130,7 +157,16 @@ fn insert_len(out: &mut Vec<u8>, body_start: usize) -> Result<(), EncodeError> {
     Ok(())
 }
 
-/// Writes a remaining length and returns how many bytes it took.
+/// Appends a variable byte integer.
+#[inline]
+pub(super) fn write_variable(out: &mut Vec<u8>, value: usize) -> Result<(), EncodeError> {
+    let mut bytes = [0; 4];
+    let len = write_len(&mut bytes, value)?;
+    out.extend_from_slice(&bytes[..len]);
+    Ok(())
+}
+
+/// Writes a remaining length and returns the number of bytes written.
 #[inline]
 pub(super) fn write_len(bytes: &mut [u8; 4], len: usize) -> Result<usize, EncodeError> {
     if len > LEN_MAX {

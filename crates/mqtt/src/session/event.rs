@@ -1,64 +1,78 @@
-//! What a packet from the server meant ([`Event`]), and what can go wrong: the server's fault
-//! ([`ProtocolError`]) or a request that cannot be made ([`RequestError`]).
+//! Meaning of a packet from the server ([`Event`]), violations by the server ([`ProtocolError`])
+//! and requests that cannot be sent ([`RequestError`]).
 
-use crate::codec::{EncodeError, PacketId, PacketType, Publish};
+use crate::codec::{EncodeError, PacketId, PacketType, Publish, ReasonCode, Reasoned};
 
-/// What a packet from the server meant to the session.
+/// Meaning of a packet from the server for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a, T> {
     /// CONNACK with code 0.
     Connected {
-        /// The server kept state of an earlier connection.
+        /// True if the server kept state of an earlier connection.
         session_present: bool,
+        /// Messages in flight that the session has dropped, because a server of MQTT 5 has no state
+        /// of an earlier connection `[MQTT5-3.2.2-5]`.
+        dropped: usize,
     },
     /// CONNACK with another code; the server closes the connection `[MQTT-3.2.2-5]`.
     Refused {
-        /// The return code; [`crate::ConnAck::reason`] names it.
+        /// Return code, or reason code of MQTT 5.
         code: u8,
     },
-    /// SUBACK of an outstanding SUBSCRIBE.
+    /// SUBACK of an unanswered SUBSCRIBE.
     Subscribed {
-        /// What [`Session::subscribe`](crate::Session::subscribe) returned.
+        /// Packet id that [`Session::subscribe`](crate::Session::subscribe) returned.
         packet_id: PacketId,
-        /// One code per filter, in its order: the granted QoS, or
-        /// [`SubAck::FAILURE`](crate::SubAck::FAILURE).
+        /// One code per filter, in the order of the filters: the granted QoS, or
+        /// [`SubAck::FAILURE`](crate::SubAck::FAILURE) and above.
         codes: &'a [u8],
     },
-    /// UNSUBACK of an outstanding UNSUBSCRIBE.
+    /// UNSUBACK of an unanswered UNSUBSCRIBE.
     Unsubscribed {
-        /// What [`Session::unsubscribe`](crate::Session::unsubscribe) returned.
+        /// Packet id that [`Session::unsubscribe`](crate::Session::unsubscribe) returned.
         packet_id: PacketId,
     },
-    /// A message. With QoS 1 possibly a duplicate; with QoS 2 never.
+    /// A message. QoS 1 allows duplicates; the session suppresses duplicates of QoS 2. If the topic
+    /// is empty, [`Session::topic`](crate::Session::topic) returns the topic of the alias.
     Delivered(Publish<'a>),
-    /// A QoS 2 message that was delivered before and is not released yet; suppressed.
+    /// A QoS 2 message that was delivered before and is not yet released; suppressed.
     Redelivered,
-    /// An own message is done: PUBACK, or PUBCOMP.
+    /// PUBACK or PUBCOMP: the exchange of an own message is complete.
     Acknowledged(T),
-    /// PUBREC: the server has an own QoS 2 message, PUBREL was appended.
+    /// PUBACK or PUBREC of MQTT 5 with an error: the server has refused an own message.
+    Rejected {
+        /// Token of the message.
+        token: T,
+        /// Reason of the server.
+        code: ReasonCode,
+    },
+    /// DISCONNECT of MQTT 5: the server closes the connection.
+    Disconnected(Reasoned<'a>),
+    /// PUBREC: the server has an own QoS 2 message. The session has appended PUBREL.
     Received,
-    /// PUBREL: the server has let go of a QoS 2 message, PUBCOMP was appended.
+    /// PUBREL: the server has released a QoS 2 message. The session has appended PUBCOMP.
     Released,
     /// PINGRESP.
     Pong,
-    /// An acknowledgement that fits nothing in flight, such as a PUBACK for a QoS 2 message. Not
-    /// fatal: count it.
+    /// An acknowledgement that matches no message in flight, such as a PUBACK for a QoS 2 message.
+    /// The caller counts the acknowledgement and continues.
     UnknownAck,
 }
 
-/// What a server must not do. The connection is to be closed `[MQTT-4.8.0-1]`.
+/// Packet that the protocol forbids the server to send. The caller must close the connection
+/// `[MQTT-4.8.0-1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// Another packet before CONNACK `[MQTT-3.2.0-1]`.
     #[error("{0} before CONNACK [MQTT-3.2.0-1]")]
     BeforeConnAck(PacketType),
-    /// CONNACK although no CONNECT was sent, or after DISCONNECT.
+    /// CONNACK without a CONNECT, or after DISCONNECT.
     #[error("CONNACK without CONNECT")]
     ConnAckWithoutConnect,
     /// CONNACK twice on one connection.
     #[error("second CONNACK on one connection")]
     SecondConnAck,
-    /// Session present although a clean session was asked for `[MQTT-3.2.2-1]`.
+    /// Session present although CONNECT requested a clean session `[MQTT-3.2.2-1]`.
     #[error("session present on a clean session [MQTT-3.2.2-1]")]
     SessionPresentOnCleanSession,
     /// SUBACK with more or fewer codes than its SUBSCRIBE has filters `[MQTT-3.9.3-1]`.
@@ -72,9 +86,24 @@ pub enum ProtocolError {
     /// A packet that only clients send.
     #[error("{0} from a server")]
     FromClient(PacketType),
+    /// AUTH to a client that has named no authentication method `[MQTT5-4.12.0-6]`.
+    #[error("AUTH without an authentication method [MQTT5-4.12.0-6]")]
+    UnexpectedAuth,
+    /// A topic alias above the client's maximum `[MQTT5-3.3.2-11]`, or without a topic before.
+    #[error("topic alias {0} is unknown or too large [MQTT5-3.3.2-11]")]
+    TopicAlias(u32),
 }
 
-/// Why a SUBSCRIBE or UNSUBSCRIBE cannot be made.
+/// Reason why a message must wait for an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// All 65 535 packet identifiers are in flight.
+    NoPacketId,
+    /// As many messages are in flight as the server of MQTT 5 accepts `[MQTT5-3.3.4-7]`.
+    ReceiveMaximum,
+}
+
+/// Reason why a SUBSCRIBE or UNSUBSCRIBE cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// All 65 535 packet identifiers are in flight.

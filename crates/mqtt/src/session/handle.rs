@@ -1,14 +1,14 @@
-//! The receiving side of a session: what a packet from the server changes, and the answer to it.
+//! The receiving side of a session: applies a packet from the server and appends the answer.
 
-use super::{Awaits, Connection, Event, ProtocolError, Request, Session};
-use crate::codec::{self, Packet, PacketId, PacketType, Publish, QoS, SubAck, Version};
+use super::{Awaits, Connection, Event, ProtocolError, Request, Server, Session, server};
+use crate::codec::{self, Ack, Packet, PacketId, PacketType, Publish, QoS, SubAck, Version};
 
 impl<T: Copy> Session<T> {
-    /// Takes in one packet from the server and appends the answer that the protocol asks for.
+    /// Applies one packet from the server and appends the answer that the protocol requires.
     ///
     /// # Errors
-    /// [`ProtocolError`] if the server must not send this; the connection is then to be closed
-    /// `[MQTT-4.8.0-1]`.
+    /// [`ProtocolError`] if the protocol forbids the packet. The caller must then close the
+    /// connection `[MQTT-4.8.0-1]`.
     #[inline]
     pub fn handle<'a>(
         &mut self,
@@ -17,20 +17,26 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
     ) -> Result<Event<'a, T>, ProtocolError> {
         if self.connection != Connection::Up {
-            return self.handle_first(packet);
+            return self.handle_first(version, packet);
         }
         let mut reply = |packet_type, packet_id| {
-            codec::encode_ack(version, packet_type, packet_id, out);
+            codec::encode_ack(packet_type, packet_id, out);
         };
         Ok(match *packet {
-            Packet::Publish(publish) => self.handle_publish(publish, reply),
-            Packet::PubAck { packet_id } => self.settle(packet_id, Awaits::Ack),
-            Packet::PubComp { packet_id } => self.settle(packet_id, Awaits::Comp),
-            Packet::PubRec { packet_id } => {
+            Packet::Publish(publish) => {
+                if !publish.properties.is_empty() {
+                    self.note_alias(&publish)?;
+                }
+                self.handle_publish(publish, reply)
+            }
+            Packet::PubAck(ack) => self.settle(&ack, Awaits::Ack),
+            Packet::PubComp(ack) => self.settle(&Ack::of(ack.packet_id), Awaits::Comp),
+            Packet::PubRec(ack) if ack.code.is_error() => self.settle(&ack, Awaits::Rec),
+            Packet::PubRec(Ack { packet_id, .. }) => {
                 reply(PacketType::PubRel, packet_id);
                 self.handle_pubrec(packet_id)
             }
-            Packet::PubRel { packet_id } => {
+            Packet::PubRel(Ack { packet_id, .. }) => {
                 if let Some(windows) = &mut self.windows {
                     windows.received.remove(packet_id);
                 }
@@ -38,26 +44,37 @@ impl<T: Copy> Session<T> {
                 Event::Released
             }
             Packet::SubAck(suback) => self.handle_suback(suback)?,
-            Packet::UnsubAck { packet_id } => match self.end_request(packet_id, false) {
-                Some(_) => Event::Unsubscribed { packet_id },
-                None => Event::UnknownAck,
-            },
+            Packet::UnsubAck(SubAck { packet_id, .. }) => {
+                match self.end_request(packet_id, false) {
+                    Some(_) => Event::Unsubscribed { packet_id },
+                    None => Event::UnknownAck,
+                }
+            }
             Packet::PingResp => {
                 self.awaiting_pong = false;
                 Event::Pong
             }
+            Packet::Disconnect(reasoned) if version == Version::V5 => {
+                self.connection = Connection::Lost;
+                Event::Disconnected(reasoned)
+            }
             Packet::ConnAck(_) => return Err(ProtocolError::SecondConnAck),
+            Packet::Auth(_) => return Err(ProtocolError::UnexpectedAuth),
             Packet::Connect(_)
             | Packet::Subscribe(_)
             | Packet::Unsubscribe(_)
             | Packet::PingReq
-            | Packet::Disconnect => return Err(ProtocolError::FromClient(packet.packet_type())),
+            | Packet::Disconnect(_) => return Err(ProtocolError::FromClient(packet.packet_type())),
         })
     }
 
-    /// The first packet from a server is CONNACK `[MQTT-3.2.0-1]`.
+    /// Applies the first packet of a server, which must be CONNACK `[MQTT-3.2.0-1]`.
     #[cold]
-    fn handle_first<'a>(&mut self, packet: &Packet<'a>) -> Result<Event<'a, T>, ProtocolError> {
+    fn handle_first<'a>(
+        &mut self,
+        version: Version,
+        packet: &Packet<'a>,
+    ) -> Result<Event<'a, T>, ProtocolError> {
         let Packet::ConnAck(connack) = *packet else {
             return Err(ProtocolError::BeforeConnAck(packet.packet_type()));
         };
@@ -72,12 +89,34 @@ impl<T: Copy> Session<T> {
         if session_present && self.clean_session {
             return Err(ProtocolError::SessionPresentOnCleanSession);
         }
+        let mut dropped = 0;
         if !session_present && let Some(windows) = &mut self.windows {
-            // The server starts its packet ids anew: an old id would hide a new message.
+            // The server numbers its messages anew: an old id would hide a new message.
             windows.received.clear();
+            if version == Version::V5 {
+                dropped = windows.sent.len();
+                windows.sent.clear();
+            }
         }
+        Server::note_limits(&mut self.server, connack.properties);
         self.connection = Connection::Up;
-        Ok(Event::Connected { session_present })
+        Ok(Event::Connected { session_present, dropped })
+    }
+
+    /// Stores the topic of an alias, or checks that the topic is known.
+    fn note_alias(&mut self, publish: &Publish<'_>) -> Result<(), ProtocolError> {
+        let Some(alias) = server::alias_of(publish) else { return Ok(()) };
+        if alias > self.aliases_max {
+            return Err(ProtocolError::TopicAlias(alias.into()));
+        }
+        if publish.topic.is_empty() {
+            return match self.topic(publish) {
+                Some(_) => Ok(()),
+                None => Err(ProtocolError::TopicAlias(alias.into())),
+            };
+        }
+        self.server.get_or_insert_default().note_topic(alias, publish.topic);
+        Ok(())
     }
 
     #[inline]
@@ -103,15 +142,21 @@ impl<T: Copy> Session<T> {
     }
 
     #[inline]
-    fn settle<'a>(&mut self, packet_id: PacketId, awaits: Awaits) -> Event<'a, T> {
+    fn settle<'a>(&mut self, ack: &Ack<'_>, awaits: Awaits) -> Event<'a, T> {
         let removed = self.windows.as_mut().and_then(|windows| {
-            windows.sent.remove_if(packet_id, |message| message.awaits == awaits)
+            windows.sent.remove_if(ack.packet_id, |message| message.awaits == awaits)
         });
-        removed.map_or(Event::UnknownAck, |message| Event::Acknowledged(message.token))
+        match removed {
+            None => Event::UnknownAck,
+            Some(message) if ack.code.is_error() => {
+                Event::Rejected { token: message.token, code: ack.code }
+            }
+            Some(message) => Event::Acknowledged(message.token),
+        }
     }
 
-    /// PUBREL is the answer in every case: for an id that is not known here it ends a message of
-    /// an earlier run of the same client, which the server would otherwise hold for ever.
+    /// Answers PUBREC with PUBREL in every case. An unknown id belongs to a message of an earlier
+    /// run of the same client. Without PUBREL the server would keep that message for ever.
     fn handle_pubrec<'a>(&mut self, packet_id: PacketId) -> Event<'a, T> {
         let message = self.windows.as_mut().and_then(|windows| windows.sent.find_mut(packet_id));
         match message {
@@ -123,9 +168,9 @@ impl<T: Copy> Session<T> {
         }
     }
 
-    /// A SUBACK has one code for each filter of its SUBSCRIBE `[MQTT-3.9.3-1]`.
+    /// Checks that a SUBACK has one code for each filter of its SUBSCRIBE `[MQTT-3.9.3-1]`.
     fn handle_suback<'a>(&mut self, suback: SubAck<'a>) -> Result<Event<'a, T>, ProtocolError> {
-        let SubAck { packet_id, codes } = suback;
+        let SubAck { packet_id, codes, .. } = suback;
         match self.end_request(packet_id, true) {
             None => Ok(Event::UnknownAck),
             Some(filters) if filters as usize == codes.len() => {
@@ -135,8 +180,8 @@ impl<T: Copy> Session<T> {
         }
     }
 
-    /// The filters of the SUBSCRIBE or UNSUBSCRIBE that is answered; `None` if it is not
-    /// outstanding. The heap is given back if only requests were on it.
+    /// Removes an answered SUBSCRIBE or UNSUBSCRIBE and returns its number of filters; `None` if no
+    /// such request is outstanding. Frees the heap memory if only requests were stored there.
     fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<u32> {
         let windows = self.windows.as_mut()?;
         let is_answered = |request: &Request| {

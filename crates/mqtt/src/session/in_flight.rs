@@ -1,29 +1,31 @@
-//! Values by packet id, in the order in which they came.
+//! Values by packet id, in the order of insertion.
 //!
-//! Packet ids are handed out in rising order and acknowledged nearly in that order. So the store is
-//! a queue: the front is found at once, others by binary search on the distance of their id from
-//! the front's. A value taken from the middle leaves a gap, which goes when the front reaches it or
-//! the queue is tidied. `push`, `remove_if` and `contains` cost O(1) for ids in order and O(log n)
-//! for others, amortised. If ids wrap around while an old one is still in flight (or if a server
-//! numbers its messages in no order), the queue is not ascending and a search costs O(n), until
-//! tidying finds it ascending again.
+//! The client assigns packet ids in rising order, and servers acknowledge nearly in that order. So
+//! the store is a queue with the front found at once. Binary search on the distance of an id from
+//! the front's id finds other values. A value removed from the middle leaves a gap. The gap
+//! disappears when the front reaches the gap or when `tidy` runs.
+//!
+//! `push`, `remove_if` and `contains` cost O(1) for ids in order and O(log n) for other ids,
+//! amortised. The queue is not ascending if ids wrap around while an old id is in flight. The same
+//! follows if a server numbers its messages in no order. A search then costs O(n), until `tidy`
+//! finds the queue ascending again.
 
 use std::collections::VecDeque;
 
 use crate::codec::PacketId;
 
-/// Gaps that are tolerated in any case, so that short queues are not tidied all the time.
+/// Gaps that are always tolerated, so that short queues are not tidied after every removal.
 const GAPS_MIN: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct InFlight<V> {
-    /// The front is never a gap.
+    /// Slots in the order of insertion; the front is never a gap.
     slots: VecDeque<Slot<V>>,
-    /// Slots that are not gaps.
+    /// Number of slots that are not gaps.
     len: usize,
-    /// The distance of the id from the front's rises strictly from slot to slot.
+    /// True if the distance of the id from the front's id rises strictly from slot to slot.
     ascending: bool,
-    /// Values taken since the last tidying.
+    /// Values removed since the last run of `tidy`.
     taken: usize,
 }
 
@@ -43,12 +45,12 @@ impl<V> InFlight<V> {
         self.len
     }
 
-    /// Whether it never held anything, and so has nothing on the heap.
+    /// Returns true if the store never contained a value, and so uses no heap memory.
     pub(super) fn is_unused(&self) -> bool {
         self.slots.capacity() == 0
     }
 
-    /// Appends a value; `packet_id` must not be there.
+    /// Appends a value; the store must not contain `packet_id`.
     #[inline]
     pub(super) fn push(&mut self, packet_id: PacketId, value: V) {
         debug_assert!(!self.contains(packet_id), "[MQTT-2.3.1-2]");
@@ -75,7 +77,7 @@ impl<V> InFlight<V> {
         self.remove_if(packet_id, |_| true)
     }
 
-    /// Takes the value of `packet_id` if there is one and it satisfies `condition`.
+    /// Removes and returns the value of `packet_id` if the value satisfies `condition`.
     #[inline]
     pub(super) fn remove_if(
         &mut self,
@@ -102,7 +104,7 @@ impl<V> InFlight<V> {
         self.taken = 0;
     }
 
-    /// The values in the order in which they came.
+    /// Values in the order of insertion.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PacketId, &V)> {
         self.slots.iter().filter_map(|slot| Some((slot.packet_id, slot.value.as_ref()?)))
     }
@@ -138,7 +140,7 @@ impl<V> InFlight<V> {
         }
     }
 
-    /// Costs O(n), and comes at most once in n / 2 removals.
+    /// Removes the gaps in O(n), at most once in n / 2 removals.
     fn tidy(&mut self) {
         self.taken = 0;
         if self.len < self.slots.len() {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::{ConnAck, Packet, Publish, SubAck};
+use crate::codec::{Ack, ConnAck, Packet, PropertyList, Publish, SubAck, Value};
 
 const V: Version = Version::V311;
 const S: u64 = 1_000_000_000;
@@ -15,6 +15,7 @@ const CLEAN: Connect<'static> = Connect {
     keep_alive_s: 60,
     clean_session: true,
     bridge: false,
+    properties: Properties::NONE,
 };
 const PERSISTENT: Connect<'static> = Connect { clean_session: false, ..CLEAN };
 
@@ -26,26 +27,41 @@ fn connected(connect: &Connect<'_>) -> Session<u32> {
 
 fn reconnect(session: &mut Session<u32>, connect: &Connect<'_>, session_present: bool) {
     session.connect(V, connect, &mut Vec::new()).unwrap();
-    let connack = Packet::ConnAck(ConnAck { session_present, code: 0 });
+    let connack = Packet::ConnAck(ConnAck { session_present, code: 0, ..ConnAck::default() });
     let event = session.handle(V, &connack, &mut Vec::new());
-    assert_eq!(event, Ok(Event::Connected { session_present }));
+    assert_eq!(event, Ok(Event::Connected { session_present, dropped: 0 }));
     assert!(session.is_connected());
 }
 
-/// The event and the bytes of the answer.
+/// Handles a packet and returns the event and the bytes of the answer.
 fn handle<'a>(session: &mut Session<u32>, packet: Packet<'a>) -> (Event<'a, u32>, Vec<u8>) {
     let mut out = Vec::new();
     (session.handle(V, &packet, &mut out).unwrap(), out)
+}
+
+/// Handles a packet of MQTT 5 and returns the outcome and the bytes of the answer.
+pub(super) fn handle_5<'a>(
+    session: &mut Session<u32>,
+    packet: &Packet<'a>,
+) -> (Result<Event<'a, u32>, ProtocolError>, Vec<u8>) {
+    let mut out = Vec::new();
+    (session.handle(Version::V5, packet, &mut out), out)
+}
+
+pub(super) fn list(properties: &[(Property, Value<'_>)]) -> PropertyList {
+    let mut list = PropertyList::new();
+    properties.iter().for_each(|&(property, value)| list.push(property, value).unwrap());
+    list
 }
 
 fn message(qos: QoS, packet_id: PacketId) -> Publish<'static> {
     Publish { qos, packet_id, topic: "t", payload: b"p", ..Publish::default() }
 }
 
-/// What `retransmit` sends: (DUP PUBLISH of token, id) as `Some`, PUBREL as `None`.
+/// Packets that `retransmit` sends: (DUP PUBLISH of token, id) as `Some`, PUBREL as `None`.
 fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
     let mut out = Vec::new();
-    let mut sent = session.retransmit(V, &mut out, |token, id, out| {
+    let mut sent = session.retransmit(&mut out, |token, id, out| {
         let [high, low] = id.to_be_bytes();
         out.extend_from_slice(&[0xff, u8::try_from(token).unwrap(), high, low]);
     });
@@ -57,7 +73,7 @@ fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
             ((bytes[0] == 0xff).then_some(u32::from(bytes[1])), id)
         })
         .collect();
-    assert_eq!(sent, 0, "the number returned is the number sent");
+    assert_eq!(sent, 0, "returns the number of messages sent");
     list
 }
 
@@ -65,13 +81,14 @@ fn retransmitted(session: &mut Session<u32>) -> Vec<(Option<u32>, PacketId)> {
 fn a_refusal_names_its_code_and_leaves_the_session_disconnected() {
     let mut session = Session::<u32>::new();
     session.connect(V, &CLEAN, &mut Vec::new()).unwrap();
-    let connack = Packet::ConnAck(ConnAck { session_present: false, code: 5 });
+    let connack =
+        Packet::ConnAck(ConnAck { session_present: false, code: 5, ..ConnAck::default() });
     assert_eq!(handle(&mut session, connack).0, Event::Refused { code: 5 });
     assert!(!session.is_connected());
 }
 
 #[test]
-fn what_a_server_must_not_send_is_a_protocol_error() {
+fn a_packet_that_a_server_must_not_send_is_a_protocol_error() {
     let connack = Packet::ConnAck(ConnAck::default());
     let mut session = Session::<u32>::new();
     let handle = |session: &mut Session<u32>, packet: Packet<'_>| {
@@ -81,11 +98,12 @@ fn what_a_server_must_not_send_is_a_protocol_error() {
     session.connect(V, &CLEAN, &mut Vec::new()).unwrap();
     let publish = Packet::Publish(message(QoS::AtMostOnce, 0));
     assert_eq!(handle(&mut session, publish), ProtocolError::BeforeConnAck(PacketType::Publish));
-    let present = Packet::ConnAck(ConnAck { session_present: true, code: 0 });
+    let present = Packet::ConnAck(ConnAck { session_present: true, code: 0, ..ConnAck::default() });
     assert_eq!(handle(&mut session, present), ProtocolError::SessionPresentOnCleanSession);
     session.handle(V, &connack, &mut Vec::new()).unwrap();
     assert_eq!(handle(&mut session, connack), ProtocolError::SecondConnAck);
-    for packet in [Packet::Connect(CLEAN), Packet::PingReq, Packet::Disconnect] {
+    for packet in [Packet::Connect(CLEAN), Packet::PingReq, Packet::Disconnect(Reasoned::default())]
+    {
         let error = ProtocolError::FromClient(packet.packet_type());
         assert_eq!(handle(&mut session, packet), error);
     }
@@ -93,24 +111,25 @@ fn what_a_server_must_not_send_is_a_protocol_error() {
 
 #[test]
 fn a_suback_has_one_code_for_each_filter() {
-    let filters = [("a", QoS::AtMostOnce), ("b", QoS::ExactlyOnce)];
+    let filters = [("a", QoS::AtMostOnce.into()), ("b", QoS::ExactlyOnce.into())];
     for codes in [&[0][..], &[0, 0, 0]] {
         let mut session = connected(&CLEAN);
-        let id = session.subscribe(V, filters.into_iter(), &mut Vec::new()).unwrap();
-        let suback = Packet::SubAck(SubAck { packet_id: id, codes });
+        let id =
+            session.subscribe(V, Properties::NONE, filters.into_iter(), &mut Vec::new()).unwrap();
+        let suback = Packet::SubAck(SubAck { packet_id: id, codes, ..SubAck::default() });
         let error = session.handle(V, &suback, &mut Vec::new()).unwrap_err();
         assert_eq!(error, ProtocolError::SubAckCodes { codes: codes.len(), filters: 2 });
     }
 }
 
 #[test]
-fn a_request_is_answered_by_its_own_kind_of_packet() {
+fn only_an_answer_of_the_matching_type_ends_a_request() {
     let mut session = connected(&CLEAN);
-    let filters = [("a", QoS::AtMostOnce)].into_iter();
-    let subscribe = session.subscribe(V, filters, &mut Vec::new()).unwrap();
+    let filters = [("a", QoS::AtMostOnce.into())].into_iter();
+    let subscribe = session.subscribe(V, Properties::NONE, filters, &mut Vec::new()).unwrap();
     let unsubscribe = session.unsubscribe(V, ["b"].into_iter(), &mut Vec::new()).unwrap();
-    let suback = |packet_id| Packet::SubAck(SubAck { packet_id, codes: &[0] });
-    let unsuback = |packet_id| Packet::UnsubAck { packet_id };
+    let suback = |packet_id| Packet::SubAck(SubAck { packet_id, codes: &[0], ..SubAck::default() });
+    let unsuback = |packet_id| Packet::UnsubAck(SubAck { packet_id, ..SubAck::default() });
     assert_eq!(handle(&mut session, suback(unsubscribe)).0, Event::UnknownAck);
     assert_eq!(handle(&mut session, unsuback(subscribe)).0, Event::UnknownAck);
     let subscribed = Event::Subscribed { packet_id: subscribe, codes: &[0] };
@@ -122,16 +141,16 @@ fn a_request_is_answered_by_its_own_kind_of_packet() {
 #[test]
 fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
     let mut session = connected(&CLEAN);
-    assert_eq!(session.publish(QoS::AtMostOnce, 1), Some(0));
+    assert_eq!(session.publish(QoS::AtMostOnce, 1), Ok(0));
     let mut out = Vec::new();
-    let filters = [("a", QoS::AtMostOnce), ("b", QoS::ExactlyOnce)];
-    let id = session.subscribe(V, filters.into_iter(), &mut out).unwrap();
+    let filters = [("a", QoS::AtMostOnce.into()), ("b", QoS::ExactlyOnce.into())];
+    let id = session.subscribe(V, Properties::NONE, filters.into_iter(), &mut out).unwrap();
     assert_eq!(out, b"\x82\x0a\0\x01\0\x01a\0\0\x01b\x02");
-    let suback = Packet::SubAck(SubAck { packet_id: id, codes: &[0, 2] });
+    let suback = Packet::SubAck(SubAck { packet_id: id, codes: &[0, 2], ..SubAck::default() });
     assert_eq!(handle(&mut session, suback).0, Event::Subscribed { packet_id: id, codes: &[0, 2] });
     assert_eq!(handle(&mut session, suback).0, Event::UnknownAck);
     let id = session.unsubscribe(V, ["a"].into_iter(), &mut Vec::new()).unwrap();
-    let unsuback = Packet::UnsubAck { packet_id: id };
+    let unsuback = Packet::UnsubAck(SubAck { packet_id: id, ..SubAck::default() });
     assert_eq!(handle(&mut session, unsuback).0, Event::Unsubscribed { packet_id: id });
     assert!(session.windows.is_none());
     let (event, out) = handle(&mut session, Packet::Publish(message(QoS::AtLeastOnce, 9)));
@@ -143,10 +162,10 @@ fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
 #[test]
 fn a_request_that_cannot_be_encoded_uses_no_packet_id() {
     let mut session = connected(&CLEAN);
-    let error = session.subscribe(V, [].into_iter(), &mut Vec::new());
+    let error = session.subscribe(V, Properties::NONE, [].into_iter(), &mut Vec::new());
     assert_eq!(error, Err(RequestError::Encode(codec::EncodeError::NoFilters)));
     assert!(session.windows.is_none());
-    assert_eq!(session.publish(QoS::AtLeastOnce, 1), Some(1));
+    assert_eq!(session.publish(QoS::AtLeastOnce, 1), Ok(1));
 }
 
 #[test]
@@ -158,10 +177,10 @@ fn own_messages_are_acknowledged_with_their_token_in_any_order() {
     for token in [2, 0, 3, 1] {
         let packet_id = ids[token as usize];
         assert_eq!(
-            handle(&mut session, Packet::PubAck { packet_id }).0,
+            handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0,
             Event::Acknowledged(token)
         );
-        assert_eq!(handle(&mut session, Packet::PubAck { packet_id }).0, Event::UnknownAck);
+        assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0, Event::UnknownAck);
     }
     assert_eq!(session.in_flight(), 0);
 }
@@ -170,15 +189,18 @@ fn own_messages_are_acknowledged_with_their_token_in_any_order() {
 fn a_qos_2_message_goes_through_its_four_packets() {
     let mut session = connected(&CLEAN);
     let packet_id = session.publish(QoS::ExactlyOnce, 7).unwrap();
-    assert_eq!(handle(&mut session, Packet::PubAck { packet_id }).0, Event::UnknownAck);
-    assert_eq!(handle(&mut session, Packet::PubComp { packet_id }).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0, Event::UnknownAck);
+    assert_eq!(handle(&mut session, Packet::PubComp(Ack::of(packet_id))).0, Event::UnknownAck);
     let pubrel = vec![0x62, 2, 0, 1];
     let received = (Event::Received, pubrel.clone());
-    assert_eq!(handle(&mut session, Packet::PubRec { packet_id }), received);
-    assert_eq!(handle(&mut session, Packet::PubRec { packet_id }), received);
+    assert_eq!(handle(&mut session, Packet::PubRec(Ack::of(packet_id))), received);
+    assert_eq!(handle(&mut session, Packet::PubRec(Ack::of(packet_id))), received);
     assert_eq!(session.in_flight(), 1);
-    assert_eq!(handle(&mut session, Packet::PubComp { packet_id }).0, Event::Acknowledged(7));
-    assert_eq!(handle(&mut session, Packet::PubRec { packet_id }), (Event::UnknownAck, pubrel));
+    assert_eq!(handle(&mut session, Packet::PubComp(Ack::of(packet_id))).0, Event::Acknowledged(7));
+    assert_eq!(
+        handle(&mut session, Packet::PubRec(Ack::of(packet_id))),
+        (Event::UnknownAck, pubrel)
+    );
     assert_eq!(session.in_flight(), 0);
 }
 
@@ -194,7 +216,7 @@ fn a_qos_2_message_is_delivered_once_until_it_is_released() {
     );
     assert_eq!(handle(&mut session, Packet::Publish(again)), (Event::Redelivered, pubrec));
     for _ in 0..2 {
-        let released = handle(&mut session, Packet::PubRel { packet_id: 5 });
+        let released = handle(&mut session, Packet::PubRel(Ack::of(5)));
         assert_eq!(released, (Event::Released, vec![0x70, 2, 0, 5]));
     }
     assert_eq!(handle(&mut session, Packet::Publish(first)).0, Event::Delivered(first));
@@ -207,19 +229,19 @@ fn a_persistent_session_sends_again_in_the_original_order() {
         let qos = if token % 2 == 0 { QoS::ExactlyOnce } else { QoS::AtLeastOnce };
         session.publish(qos, token).unwrap();
     }
-    handle(&mut session, Packet::PubRec { packet_id: 3 });
-    handle(&mut session, Packet::PubAck { packet_id: 2 });
+    handle(&mut session, Packet::PubRec(Ack::of(3)));
+    handle(&mut session, Packet::PubAck(Ack::of(2)));
     assert_eq!(session.connection_lost(true), 0);
     assert!(!session.is_connected());
     assert_eq!(session.in_flight(), 4);
     reconnect(&mut session, &PERSISTENT, true);
     let expected = [(Some(0), 1), (None, 3), (Some(3), 4), (Some(4), 5)];
     assert_eq!(retransmitted(&mut session), expected);
-    assert_eq!(session.publish(QoS::AtLeastOnce, 9), Some(6));
+    assert_eq!(session.publish(QoS::AtLeastOnce, 9), Ok(6));
 }
 
 #[test]
-fn a_clean_session_drops_what_was_in_flight_and_says_how_much() {
+fn a_clean_session_drops_messages_in_flight_and_returns_their_number() {
     let mut session = connected(&PERSISTENT);
     for token in 0..3 {
         session.publish(QoS::AtLeastOnce, token).unwrap();
@@ -248,33 +270,41 @@ fn a_server_that_lost_its_session_may_use_old_packet_ids_for_new_messages() {
 }
 
 #[test]
-fn packet_ids_wrap_around_and_pass_over_those_in_flight() {
+fn packet_ids_wrap_around_and_skip_ids_in_flight() {
     let mut session = connected(&CLEAN);
     session.publish(QoS::AtLeastOnce, 1).unwrap();
-    let id = session.subscribe(V, [("a", QoS::AtMostOnce)].into_iter(), &mut Vec::new());
+    let id = session.subscribe(
+        V,
+        Properties::NONE,
+        [("a", QoS::AtMostOnce.into())].into_iter(),
+        &mut Vec::new(),
+    );
     assert_eq!(id, Ok(2));
     for expected in (3..=u16::MAX).chain(3..=10) {
         let packet_id = session.publish(QoS::AtLeastOnce, 2).unwrap();
         assert_eq!(packet_id, expected);
-        assert_eq!(handle(&mut session, Packet::PubAck { packet_id }).0, Event::Acknowledged(2));
+        assert_eq!(
+            handle(&mut session, Packet::PubAck(Ack::of(packet_id))).0,
+            Event::Acknowledged(2)
+        );
     }
-    assert_eq!(handle(&mut session, Packet::PubAck { packet_id: 1 }).0, Event::Acknowledged(1));
+    assert_eq!(handle(&mut session, Packet::PubAck(Ack::of(1))).0, Event::Acknowledged(1));
 }
 
 #[test]
-fn when_all_packet_ids_are_in_flight_there_is_none() {
+fn no_packet_id_is_free_if_all_are_in_flight() {
     let mut session = connected(&CLEAN);
     for token in 0..65_535 {
-        assert!(session.publish(QoS::AtLeastOnce, token).is_some());
+        assert!(session.publish(QoS::AtLeastOnce, token).is_ok());
     }
     assert_eq!(session.in_flight(), 65_535);
-    assert_eq!(session.publish(QoS::AtLeastOnce, 0), None);
-    let filters = [("a", QoS::AtMostOnce)];
-    let error = session.subscribe(V, filters.into_iter(), &mut Vec::new());
+    assert_eq!(session.publish(QoS::AtLeastOnce, 0), Err(Blocked::NoPacketId));
+    let filters = [("a", QoS::AtMostOnce.into())];
+    let error = session.subscribe(V, Properties::NONE, filters.into_iter(), &mut Vec::new());
     assert_eq!(error, Err(RequestError::NoPacketId));
-    assert_eq!(session.publish(QoS::AtMostOnce, 0), Some(0));
-    handle(&mut session, Packet::PubAck { packet_id: 777 });
-    assert_eq!(session.publish(QoS::AtLeastOnce, 0), Some(777));
+    assert_eq!(session.publish(QoS::AtMostOnce, 0), Ok(0));
+    handle(&mut session, Packet::PubAck(Ack::of(777)));
+    assert_eq!(session.publish(QoS::AtLeastOnce, 0), Ok(777));
 }
 
 #[test]
@@ -282,7 +312,7 @@ fn a_silent_client_pings_and_an_unanswered_ping_means_dead() {
     let mut session = connected(&CLEAN);
     let mut out = Vec::new();
     let mut at =
-        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, V, &mut out);
+        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, &mut out);
     session.note_sent(5 * S);
     assert_eq!(session.keep_alive_deadline(10), Some(15 * S));
     assert_eq!(session.keep_alive_deadline(0), None);
@@ -293,7 +323,11 @@ fn a_silent_client_pings_and_an_unanswered_ping_means_dead() {
     assert_eq!(handle(&mut session, Packet::PingResp).0, Event::Pong);
     assert_eq!(at(&mut session, 26 * S), KeepAlive::Pinged);
     session.note_sent(30 * S);
-    assert_eq!(session.keep_alive_deadline(10), Some(36 * S), "traffic does not put off the end");
+    assert_eq!(
+        session.keep_alive_deadline(10),
+        Some(36 * S),
+        "traffic does not postpone the deadline"
+    );
     assert_eq!(at(&mut session, 35 * S), KeepAlive::NotDue);
     assert_eq!(at(&mut session, 36 * S), KeepAlive::Dead);
     assert_eq!(out, [0xc0, 0, 0xc0, 0]);
@@ -308,18 +342,18 @@ fn a_silent_client_pings_and_an_unanswered_ping_means_dead() {
 fn a_server_that_gives_another_sign_of_life_is_pinged_again() {
     let (mut session, mut out) = (connected(&CLEAN), Vec::new());
     let mut at =
-        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, V, &mut out);
+        |session: &mut Session<u32>, now_ns| session.handle_keep_alive(now_ns, 10, &mut out);
     session.note_sent(0);
     assert_eq!(at(&mut session, 10 * S), KeepAlive::Pinged);
-    session.note_heard();
+    session.note_receipt();
     assert_eq!(at(&mut session, 20 * S), KeepAlive::Pinged);
-    session.note_heard();
+    session.note_receipt();
     assert_eq!(at(&mut session, 30 * S), KeepAlive::Pinged);
     assert_eq!(at(&mut session, 40 * S), KeepAlive::Dead);
 }
 
 #[test]
-fn after_disconnect_nothing_is_expected_and_what_is_in_flight_is_still_counted() {
+fn after_disconnect_no_packet_is_expected_and_messages_stay_in_flight() {
     let mut session = connected(&CLEAN);
     session.publish(QoS::AtLeastOnce, 1).unwrap();
     let mut out = Vec::new();
@@ -330,17 +364,17 @@ fn after_disconnect_nothing_is_expected_and_what_is_in_flight_is_still_counted()
     assert_eq!(session.connection_lost(false), 1);
 }
 
-/// A packet as any server, also a mad one, may send it; few packet ids, so that they meet.
+/// A packet that a faulty server may send too; few packet ids, so that ids collide.
 fn any_server_packet() -> impl Strategy<Value = Packet<'static>> {
     let qos = prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)];
     (0..11_u8, 1..12_u16, qos).prop_map(|(kind, packet_id, qos)| match kind {
         0 => Packet::ConnAck(ConnAck::default()),
-        1 => Packet::PubAck { packet_id },
-        2 | 3 => Packet::PubRec { packet_id },
-        4 | 5 => Packet::PubComp { packet_id },
-        6 => Packet::PubRel { packet_id },
-        7 => Packet::SubAck(SubAck { packet_id, codes: &[0] }),
-        8 => Packet::UnsubAck { packet_id },
+        1 => Packet::PubAck(Ack::of(packet_id)),
+        2 | 3 => Packet::PubRec(Ack::of(packet_id)),
+        4 | 5 => Packet::PubComp(Ack::of(packet_id)),
+        6 => Packet::PubRel(Ack::of(packet_id)),
+        7 => Packet::SubAck(SubAck { packet_id, codes: &[0], ..SubAck::default() }),
+        8 => Packet::UnsubAck(SubAck { packet_id, ..SubAck::default() }),
         9 => Packet::PingResp,
         _ => Packet::Publish(message(qos, if qos == QoS::AtMostOnce { 0 } else { packet_id })),
     })
@@ -348,7 +382,7 @@ fn any_server_packet() -> impl Strategy<Value = Packet<'static>> {
 
 proptest! {
     #[test]
-    fn whatever_a_server_sends_every_token_comes_back_at_most_once(
+    fn any_packets_of_a_server_return_every_token_at_most_once(
         packets in proptest::collection::vec(any_server_packet(), 0..200),
     ) {
         let mut session = connected(&PERSISTENT);

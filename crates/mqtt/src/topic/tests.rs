@@ -1,4 +1,4 @@
-//! The examples of section 4.7 as tables, and matching against a plain recursive model.
+//! The examples of section 4.7 as tables, and a comparison of matching with a recursive model.
 
 use proptest::prelude::*;
 
@@ -112,7 +112,7 @@ fn a_shared_filter_has_a_group_and_a_filter() {
     assert_eq!(shared("share/g/a"), None);
 }
 
-/// The words of section 4.7.1, level by level.
+/// Matching as section 4.7.1 defines it, level by level.
 fn model(filter: &[&str], topic: &[&str]) -> bool {
     match (filter, topic) {
         (["#"], _) | ([], []) => true,

@@ -50,7 +50,7 @@ const FILTERS: [&str; 20] = [
     "b/{n}/x",
 ];
 
-/// Wildcards at the beginning of a filter match a part of its messages.
+/// Filters with a wildcard at the start match only some of its messages.
 const HALF_HIDDEN: &str = "{x|$s}/{n}";
 
 fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {
@@ -74,16 +74,16 @@ fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {
     Population { publications, ..population(clients, first, &[]) }
 }
 
-/// Messages a period that are due to a client of population 1 from population 0.
+/// Messages a period that a client of population 1 should receive from population 0.
 fn due(plan: &Plan, client: u32) -> f64 {
     let clients = plan.populations[0].clients;
     let publishers = |p| Publishers { clients: [clients, 0][p], schedule_ns: 100.0 };
     Arrivals::new(plan).due(1, client, publishers)
 }
 
-/// The same by trying every topic of every publisher against every filter.
+/// The same number, computed by matching every topic of every publisher with every filter.
 fn tried(plan: &Plan, client: u32) -> f64 {
-    let [from, to] = plan.populations.as_slice() else { panic!("there are two") };
+    let [from, to] = plan.populations.as_slice() else { panic!("the plan has two populations") };
     let target = |p: usize, c| plan.populations[p].at.target(plan.seed, p, c);
     let here = |c: &u32| plan.targets_joined || target(0, *c) == target(1, client);
     let n = to.first + u64::from(client);
@@ -92,14 +92,14 @@ fn tried(plan: &Plan, client: u32) -> f64 {
         .iter()
         .flat_map(|s| (0..s.filter.variants()).map(move |v| s.filter.text(n, v)))
         .collect();
-    let hears = |topic: &str| filters.iter().any(|filter| matches(filter, topic));
+    let receives = |topic: &str| filters.iter().any(|filter| matches(filter, topic));
     let mut found = 0.0;
     for publication in &from.publications {
         for publisher in (0..from.clients).filter(here) {
             let all = publication.topic.variants();
             let topic = |v| publication.topic.text(from.first + u64::from(publisher), v);
-            let heard = (0..all).filter(|&v| hears(&topic(v))).count();
-            found += heard as f64 / f64::from(all);
+            let received = (0..all).filter(|&v| receives(&topic(v))).count();
+            found += received as f64 / f64::from(all);
         }
     }
     found
@@ -132,7 +132,8 @@ fn one_topic_and_one_filter_are_counted_exactly_or_not_at_all() {
                 let populations =
                     vec![publisher(30, first, &[topic]), population(20, 2, &[filter])];
                 let plan = plan(populations, 1, true);
-                // Several remainders of the publisher's number are no set that can be counted.
+                // Several remainders of the publisher's number are no set that arithmetic can
+                // count.
                 let unsaid = matches!((topic, filter), ("a/{n%3}", "a/{1..4}"))
                     || topic == "b/x{n%6}y/{n/2}" && filter == "b/x{1..2}y/#"
                     || topic == HALF_HIDDEN && filter.starts_with(['+', '#']);
@@ -148,7 +149,7 @@ fn one_topic_and_one_filter_are_counted_exactly_or_not_at_all() {
 
 proptest! {
     #[test]
-    fn never_more_is_said_to_be_due_than_is(
+    fn the_result_is_a_lower_bound(
         topics in prop::sample::subsequence(TOPICS.to_vec(), 1..4),
         filters in prop::sample::subsequence(FILTERS.to_vec(), 1..4),
         (publishers, first, client) in (1u32..40, 0u64..9, 0u32..20),
@@ -172,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn it_is_the_fan_out_turned_round(
+    fn arrivals_are_the_fan_out_turned_round(
         topic in prop::sample::select(&TOPICS[..4]),
         filter in prop::sample::select(&FILTERS[..9]),
         (publishers, subscribers) in (1u32..30, 1u32..30),
@@ -186,27 +187,27 @@ proptest! {
         prop_assume!((topic, filter) != ("a/{n%3}", "a/{1..4}"));
         let plan = plan(populations, 5, false);
         let fan_out = FanOut::new(&plan);
-        let owed = |c: u32| {
+        let expected = |c: u32| {
             let text = plan.populations[0].publications[0].topic.text(3 + u64::from(c), 0);
             let mut counts = Vec::new();
             fan_out.deliveries(&text, plan.populations[0].at.target(1, 0, c), None, &mut counts);
             counts[1]
         };
-        let owed: u64 = (0..publishers).map(owed).sum();
+        let expected: u64 = (0..publishers).map(expected).sum();
         let all_due: f64 = (0..subscribers).map(|client| due(&plan, client)).sum();
-        prop_assert!(close(all_due, owed as f64), "{all_due} due, {owed} owed");
+        prop_assert!(close(all_due, expected as f64), "{all_due} arrivals, {expected} expected");
     }
 }
 
 #[test]
-fn only_what_goes_on_counts() {
+fn only_streams_that_continue_count() {
     let all = |change: &dyn Fn(&mut Plan)| {
         let populations = vec![publisher(10, 0, &["a/{n}"]), population(1, 0, &["a/#"])];
         let mut plan = plan(populations, 2, true);
         change(&mut plan);
         due(&plan, 0)
     };
-    let lifetime = Some(Lifetime { min_ns: 1, max_ns: 2, again_ns: None });
+    let lifetime = Some(Lifetime { min_ns: 1, max_ns: 2, offline_ns: None });
     let at = |choice| Attachment { first: 0, count: 2, choice, shift: 0 };
     assert!(close(all(&|_| ()), 10.0));
     assert!(close(all(&|plan| plan.populations[0].lifetime = lifetime), 0.0));
@@ -236,12 +237,15 @@ fn only_what_goes_on_counts() {
 }
 
 #[test]
-fn a_client_that_sets_the_bridge_bit_is_not_owed_its_own() {
-    let both =
-        Population { bridge: true, subscriptions: Vec::new(), ..publisher(10, 0, &["a/{n}"]) };
+fn a_client_that_sets_the_bridge_bit_does_not_expect_its_own() {
+    let both = Population { subscriptions: Vec::new(), ..publisher(10, 0, &["a/{n}"]) };
     let subscriptions = population(1, 0, &["a/#"]).subscriptions;
     for (bridge, expected) in [(true, 9.0), (false, 10.0)] {
-        let both = Population { bridge, subscriptions: subscriptions.clone(), ..both.clone() };
+        let mut both = Population { subscriptions: subscriptions.clone(), ..both.clone() };
+        let crate::Protocol::Mqtt(mqtt) = &mut both.protocol else {
+            unreachable!("they speak MQTT")
+        };
+        mqtt.bridge = bridge;
         let arrivals = Arrivals::new(&plan(vec![both], 1, true));
         let publishers = |_| Publishers { clients: 10, schedule_ns: 100.0 };
         assert!(close(arrivals.due(0, 3, publishers), expected));
@@ -249,7 +253,7 @@ fn a_client_that_sets_the_bridge_bit_is_not_owed_its_own() {
 }
 
 #[test]
-fn only_publishers_that_are_there_count() {
+fn only_active_publishers_count() {
     let populations = vec![publisher(30, 5, &["a/{n}"]), population(30, 5, &["a/{n}"])];
     let arrivals = Arrivals::new(&plan(populations, 1, true));
     let publishers = |p| Publishers { clients: [7, 0][p], schedule_ns: 250.0 };
@@ -259,7 +263,7 @@ fn only_publishers_that_are_there_count() {
 }
 
 #[test]
-fn rows_that_are_each_a_clients_own_are_counted() {
+fn rows_of_single_clients_are_counted() {
     let of_rows = |values: &[&str]| {
         let rows = Rows { file: "f".into(), first: 5, repeat: true };
         let mut column = Column::new(&rows);
@@ -276,5 +280,9 @@ fn rows_that_are_each_a_clients_own_are_counted() {
     };
     assert_eq!(of_rows(&["a", "b", "c", "d", "e", "f"]), [1.0; 3]);
     assert_eq!(of_rows(&["a", "b", "c"]), [2.0; 3], "each has two clients");
-    assert_eq!(of_rows(&["a", "b", "a", "d", "e", "f"]), [0.0, 1.0, 1.0], "not to be said of a");
+    assert_eq!(
+        of_rows(&["a", "b", "a", "d", "e", "f"]),
+        [0.0, 1.0, 1.0],
+        "the number for a is not computable"
+    );
 }

@@ -1,4 +1,5 @@
-//! The fan-out over bridges, against small brokers that carry every message from one to the next.
+//! The fan-out over bridges, compared with simulated brokers that carry every message from broker
+//! to broker.
 
 use std::collections::HashSet;
 
@@ -50,22 +51,22 @@ fn a_thousand_boxes_are_counted_in_both_directions() {
 }
 
 #[test]
-fn a_bridge_is_not_sent_what_it_published() {
+fn a_bridge_does_not_receive_its_own_messages() {
     let at_cloud = at(population(5, 10, &["all/#", "box/{n}/up"]), 0, 1, Choice::Turn);
     let mut plan = plan(vec![at_cloud], 3, false);
     let routes = vec![route("all/#", Direction::Both, "", "")];
     plan.bridges = vec![Bridges { main: 0, first: 1, count: 2, routes }];
     let mut fan_out = FanOut::new(&plan);
     let mut found = Vec::new();
-    let mut owed = |fan_out: &FanOut, topic, client| {
+    let mut expected = |fan_out: &FanOut, topic, client| {
         fan_out.deliveries(topic, 0, Some((0, client)), &mut found);
         found[0]
     };
-    assert_eq!(owed(&fan_out, "all/x", 3), 4);
-    assert_eq!(owed(&fan_out, "box/13/up", 3), 0);
-    assert_eq!(owed(&fan_out, "box/13/up", 4), 1);
+    assert_eq!(expected(&fan_out, "all/x", 3), 4);
+    assert_eq!(expected(&fan_out, "box/13/up", 3), 0);
+    assert_eq!(expected(&fan_out, "box/13/up", 4), 1);
     fan_out.set_receivers(0, 3);
-    assert_eq!(owed(&fan_out, "all/x", 3), 3);
+    assert_eq!(expected(&fan_out, "all/x", 3), 3);
 }
 
 const FILTERS: [&str; 5] = ["#", "a/#", "a/+", "{n}/#", "a/{n}"];
@@ -74,7 +75,7 @@ const SUBSCRIPTIONS: [&str; 9] =
     ["#", "a/#", "+/a/#", "box/{n}/#", "box/+/a/x", "l/#", "+/+/a/{n%2}", "r1/#", "$share/g/#"];
 const TOPICS: [&str; 5] = ["a/x", "a/1", "0/y", "1/y", "$a/x"];
 
-/// Chance in the order of its use.
+/// Random numbers in the order of use.
 struct Draws(Random, u64);
 
 impl Draws {
@@ -134,13 +135,13 @@ fn matches(filter: &str, topic: &str) -> bool {
         && filter[..fixed].iter().zip(&names).all(|(level, name)| *level == "+" || level == name)
 }
 
-/// What a message has crossed: bridges, number of the small broker, whether inwards.
+/// Bridges that a message has crossed: bridges, number of the small broker, true if inwards.
 type Path = Vec<(usize, usize, bool)>;
 
-/// Carries a message from broker to broker, and asks every client of each.
+/// Carries a message from broker to broker, and checks every client of each broker.
 struct Simulation<'a> {
     plan: &'a Plan,
-    /// Clients of each population that are there.
+    /// Active clients of each population.
     there: Vec<u32>,
     counts: Vec<u64>,
 }
@@ -217,7 +218,7 @@ impl Simulation<'_> {
     }
 }
 
-/// What becomes of a topic on one bridge, and the place of the route that says so.
+/// Topic of a message behind one bridge, and the place of the route that applies.
 fn crossed(
     bridges: &Bridges,
     n: u64,
@@ -237,7 +238,7 @@ fn crossed(
 }
 
 #[test]
-fn any_brokers_and_bridges_deliver_as_many_as_are_owed() {
+fn any_brokers_and_bridges_deliver_the_expected_number() {
     let (mut crossed, mut bulk) = (0, 0);
     for seed in 0..4000 {
         let draws = &mut Draws(Random::new(seed, 0), 0);

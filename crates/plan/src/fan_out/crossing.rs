@@ -1,13 +1,13 @@
-//! Where a message goes over bridges: from a target and a topic to every target that it reaches,
-//! and the topic that it has there. It knows no population.
+//! Paths of a message over bridges: from a target and a topic to every target that the message
+//! reaches, with its topic there.
 //!
-//! The rules are mosquitto's, as two of them (2.0.11) were seen to behave:
+//! The rules follow mosquitto 2.0.11, as observed with two brokers:
 //!
-//! - A message crosses a bridge once where several routes match it, and is renamed by the first of
-//!   these that has a prefix. (A bridge that speaks MQTT 5 sends one copy for each route that
-//!   matches, all under that same name: more than the one that is owed are duplicates.)
-//! - It never goes back over the bridge by which it came, whatever its name is now, also where
-//!   another route would take it. To other bridges it goes on.
+//! - A message that several routes match crosses a bridge once. The first matching route with a
+//!   prefix renames the message. (A bridge with MQTT 5 sends one copy for each matching route, all
+//!   with the same name; further copies are duplicates.)
+//! - A message never returns over the bridge by which it came. Neither a new name nor another route
+//!   changes that rule. The message crosses all other bridges.
 
 use std::ops::Range;
 
@@ -22,11 +22,11 @@ pub struct Crossings(Vec<Crossing>);
 #[derive(Clone, Debug)]
 struct Crossing {
     main: usize,
-    /// The small brokers' targets.
+    /// Targets of the small brokers.
     small: Range<usize>,
-    /// Those that rename first.
+    /// Routes of the bridge; routes that rename come first.
     routes: Vec<CompiledRoute>,
-    /// No other bridge touches its small brokers: what reaches these ends there.
+    /// True if no other bridge touches its small brokers, so that messages end there.
     is_last: bool,
 }
 
@@ -39,25 +39,25 @@ struct CompiledRoute {
     remote_prefix: Template,
 }
 
-/// Targets at which a message arrives under one topic.
+/// Targets at which a message arrives with one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub targets: Targets,
     pub topic: String,
-    /// How it came; `None`: it was published here.
+    /// Bridge over which the message came; `None` at the target of the publisher.
     came: Option<Came>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Came {
-    /// Index of the place that it came from.
+    /// Index of the previous place.
     from: usize,
-    /// Index of the bridges, and the number of the small broker.
+    /// Index of the bridges, and number of the small broker.
     bridge: (usize, usize),
     inward: bool,
 }
 
-/// Targets from `from` to `to`, both with them, without `except`.
+/// Targets from `from` to `to`, both included, without `except`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Targets {
     pub from: usize,
@@ -83,23 +83,23 @@ impl Crossings {
         Self(plan.bridges.iter().enumerate().map(crossing).collect())
     }
 
-    /// Everywhere that a message published at `target` arrives, beginning there. It arrives once at
-    /// each target under each topic, and crosses the bridges of one name once each way, so that
-    /// rings end, also those that lengthen the topic at every turn.
+    /// Places that a message published at `target` reaches, beginning with `target`. The message
+    /// arrives once at each target with each topic. The message crosses the bridges of one name
+    /// once in each direction, so that rings end, even rings that lengthen the topic.
     pub fn reached(&self, target: usize, topic: &str) -> Vec<Place> {
         let mut places = vec![Place::one(target, topic.to_owned(), None)];
         let mut next = 0;
         while next < places.len() {
             if places[next].targets.from == places[next].targets.to {
-                self.go_on(next, &mut places);
+                self.add_next(next, &mut places);
             }
             next += 1;
         }
         places
     }
 
-    /// Adds where the message goes from the place with this index.
-    fn go_on(&self, from: usize, places: &mut Vec<Place>) {
+    /// Adds the places that the message reaches directly from the place with this index.
+    fn add_next(&self, from: usize, places: &mut Vec<Place>) {
         let target = places[from].targets.from;
         for (b, crossing) in self.0.iter().enumerate() {
             let inward = target == crossing.main;
@@ -121,7 +121,7 @@ impl Crossings {
     }
 }
 
-/// Whether the message has crossed these bridges this way before it came to a place.
+/// Returns true if the message has crossed these bridges in this direction before a place.
 fn has_crossed(places: &[Place], mut place: usize, bridges: usize, inward: bool) -> bool {
     while let Some(came) = places[place].came {
         if (came.bridge.0, came.inward) == (bridges, inward) {
@@ -137,7 +137,7 @@ impl Crossing {
         self.small.contains(&target).then(|| target - self.small.start)
     }
 
-    /// The topic at the main broker of what a small one sends it; `None`: it sends nothing.
+    /// Topic at the main broker of a message from a small broker; `None` if no route matches.
     fn outward(&self, number: usize, topic: &str) -> Option<String> {
         let sends = |route: &&CompiledRoute| {
             route.direction != Direction::In
@@ -147,8 +147,8 @@ impl Crossing {
         route.renamed(&route.local_prefix, &route.remote_prefix, number, topic)
     }
 
-    /// Adds where the message goes from the main broker, the place with this index, except to the
-    /// small one that it came from.
+    /// Adds the small brokers that the message reaches from the main broker, the place with this
+    /// index. The small broker from which the message came is excluded.
     fn inward(&self, b: usize, from: usize, places: &mut Vec<Place>) {
         let (known, topic) = (places.len(), places[from].topic.clone());
         let came = places[from].came.filter(|came| came.bridge.0 == b).map(|came| came.bridge.1);
@@ -201,7 +201,7 @@ impl CompiledRoute {
         !(self.local_prefix.source().is_empty() && self.remote_prefix.source().is_empty())
     }
 
-    /// Whether its names are the same for all small brokers.
+    /// Returns true if its topics are the same for all small brokers.
     fn is_fixed(&self) -> bool {
         self.local_prefix.is_fixed() && self.remote_prefix.is_fixed()
     }
@@ -234,12 +234,12 @@ impl Place {
         Self { targets: Targets::one(target), topic, came }
     }
 
-    /// Whether the message has arrived here already, under this topic.
+    /// Returns true if the message has already arrived at this target with this topic.
     fn has(&self, one: &Self) -> bool {
         self.targets.has(one.targets.from) && self.topic == one.topic
     }
 
-    /// Whether some of `bulk` has arrived here already.
+    /// Returns true if the message has already arrived at some target of `bulk`.
     fn meets(&self, bulk: &Self) -> bool {
         let (ours, theirs) = (&self.targets, &bulk.targets);
         let apart = if ours.from == ours.to {

@@ -1,5 +1,5 @@
-//! A set of numbers as conditions on them, such as those of the clients whose filter matches a
-//! topic: counted without being walked. It knows neither clients nor brokers.
+//! A set of numbers defined by conditions, such as the numbers of the clients whose filter matches
+//! a topic. Arithmetic counts the set without a walk.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::template::{Level, Variable, canonical_decimal};
 pub struct Numbers {
     pub from: u64,
     pub to: u64,
-    /// `n % step == remainder`.
+    /// Condition `n % step == remainder`.
     step: u64,
     remainder: u64,
-    /// Values that their rows have.
+    /// Values required of the rows of the numbers.
     listed: Vec<Listed>,
 }
 
@@ -39,8 +39,8 @@ impl Numbers {
         Self { from: first, to: first + (count - 1), step: 1, remainder: 0, listed: Vec::new() }
     }
 
-    /// The `count` numbers from `first` on for which a filter matches `topic`; `None`: there is
-    /// none.
+    /// Numbers among `count` from `first` on for which a filter matches `topic`; `None` if there
+    /// are none.
     pub fn matching(filter: &[Level], topic: &str, first: u64, count: u64) -> Option<Self> {
         let wild = matches!(filter.first(), Some(Level::Any | Level::Rest));
         if count == 0 || wild && topic.starts_with('$') {
@@ -57,13 +57,14 @@ impl Numbers {
         if levels.next().is_some() { None } else { set.some() }
     }
 
-    /// Whether a filter matches `topic` for the number `n`.
+    /// Returns true if a filter matches `topic` for the number `n`.
     pub fn has_match(filter: &[Level], topic: &str, n: u64) -> bool {
         Self::matching(filter, topic, n, 1).is_some_and(|set| set.contains(n))
     }
 
-    /// Adds the condition `n % k == r`, where `r` is below `k`. With the one that is there it makes
-    /// one again, or none is left (the Chinese remainder theorem: Knuth, TAOCP 2, 4.3.2).
+    /// Adds the condition `n % k == r`, where `r` is below `k`. Combined with the present condition
+    /// this gives one condition, or no number is left (the Chinese remainder theorem: Knuth, TAOCP
+    /// 2, 4.3.2).
     pub fn keep_remainder(&mut self, k: u64, r: u64) {
         if self.step == 1 {
             (self.step, self.remainder) = (k, r);
@@ -81,7 +82,7 @@ impl Numbers {
         let step = u128::from(self.step) * u128::from(k / common);
         match (u64::try_from(step), u64::try_from(remainder)) {
             (Ok(step), Ok(remainder)) => (self.step, self.remainder) = (step, remainder),
-            // Of all 64-bit numbers only this one is left.
+            // Among all 64-bit numbers only this number is left.
             (Err(_), Ok(remainder)) => {
                 (self.step, self.remainder) = (1, 0);
                 self.limit(remainder, remainder);
@@ -90,13 +91,13 @@ impl Numbers {
         }
     }
 
-    /// Whether it holds all of the `count` numbers from `first` on.
+    /// Returns true if the set contains all of the `count` numbers from `first` on.
     pub fn is_range(&self, first: u64, count: u64) -> bool {
         let unconditional = self.step == 1 && self.listed.is_empty();
         unconditional && self.from == first && self.count() == count
     }
 
-    /// Returns `true` if both sets hold a number.
+    /// Returns true if both sets have a number in common.
     pub fn meets(&self, other: &Self) -> bool {
         let mut both = self.clone();
         both.limit(other.from, other.to);
@@ -107,14 +108,14 @@ impl Numbers {
         both.from <= both.to && both.count() > 0
     }
 
-    /// Whether it holds `n`.
+    /// Returns true if the set contains `n`.
     pub fn contains(&self, n: u64) -> bool {
         (self.from..=self.to).contains(&n)
             && n % self.step == self.remainder
             && self.listed.iter().all(|listed| listed.column.value(n) == &*listed.value)
     }
 
-    /// How many it holds.
+    /// Number of elements.
     pub fn count(&self) -> u64 {
         if !self.listed.is_empty() {
             return self.iter().count() as u64;
@@ -123,12 +124,12 @@ impl Numbers {
         first.map_or(0, |first| (self.to - first) / self.step + 1)
     }
 
-    /// Whether they have to be walked to be counted.
+    /// Returns true if counting the set needs a walk.
     pub const fn is_listed(&self) -> bool {
         !self.listed.is_empty()
     }
 
-    /// The numbers themselves; where they are listed by a value, in no order.
+    /// Elements of the set; in no order if the set is listed by a value.
     pub fn iter(&self) -> Box<dyn Iterator<Item = u64> + '_> {
         if let [Listed { column, value }, ..] = self.listed.as_slice() {
             let numbers = |&row: &u32| column.numbers_of(row, self.from..self.to.saturating_add(1));
@@ -139,7 +140,7 @@ impl Numbers {
         Box::new(self.first().into_iter().flat_map(move |first| (first..=self.to).step_by(step)))
     }
 
-    /// The first number from `from` on that has the remainder.
+    /// First number from `from` on that has the remainder.
     fn first(&self) -> Option<u64> {
         let over = self.from % self.step;
         let below = self.step - over;
@@ -148,18 +149,18 @@ impl Numbers {
         self.from.checked_add(ahead)
     }
 
-    /// Itself, unless it is empty.
+    /// Returns the set, or `None` if the set is empty.
     fn some(self) -> Option<Self> {
         (self.from <= self.to).then_some(self)
     }
 
-    /// Keeps those from `from` to `to`.
+    /// Keeps the numbers from `from` to `to`.
     pub fn limit(&mut self, from: u64, to: u64) {
         self.from = self.from.max(from);
         self.to = self.to.min(to);
     }
 
-    /// Adds the condition under which `level` matches `text`; `None`: it never does.
+    /// Adds the condition under which `level` matches `text`; `None` if `level` never matches.
     pub fn narrow(&mut self, level: &Level, text: &str) -> Option<()> {
         match level {
             Level::Any | Level::Rest => Some(()),
@@ -190,8 +191,8 @@ impl Numbers {
         Some(())
     }
 
-    /// Adds the condition that the row of a number has this value. The row of the number `n` is a
-    /// remainder too, so one row alone needs no list.
+    /// Adds the condition that the row of a number has this value. A single row needs no list,
+    /// since the row of the number `n` is a remainder too.
     fn require_row(&mut self, column: &Arc<Column>, value: &str) -> Option<()> {
         match column.rows_with(value) {
             [] => return None,
@@ -206,7 +207,7 @@ impl Numbers {
     }
 }
 
-/// How many numbers at least one of the sets holds.
+/// Number of elements in at least one of the sets.
 pub fn count_union(sets: &[Numbers]) -> u64 {
     match sets {
         [] => 0,
@@ -220,8 +221,8 @@ pub fn count_union(sets: &[Numbers]) -> u64 {
     }
 }
 
-/// The greatest common divisor of two numbers, and what times the first of them leaves it modulo
-/// the second (Euclid's algorithm, extended: Knuth, TAOCP 2, 4.5.2).
+/// Greatest common divisor of two numbers, and the factor of the first number that leaves the
+/// divisor modulo the second (Euclid's algorithm, extended: Knuth, TAOCP 2, 4.5.2).
 fn inverse(a: u64, b: u64) -> (u64, i128) {
     let (mut divisor, mut rest) = (i128::from(a), i128::from(b));
     let (mut times, mut next) = (1, 0);
@@ -240,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn conditions_together_keep_what_each_keeps(
+        fn combined_conditions_keep_the_numbers_that_meet_each(
             first in 0u64..1000,
             count in 1u64..3000,
             conditions in prop::collection::vec((1u64..60, 0u64..60), 0..4),
@@ -255,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn sets_meet_that_hold_a_number_both(
+        fn sets_meet_if_both_contain_the_same_number(
             of in prop::array::uniform2((0u64..500, 1u64..400, 1u64..40, 0u64..40)),
         ) {
             let [one, other] = of.map(|(first, count, k, r)| {

@@ -1,11 +1,11 @@
-//! Prefixes of ZeroMQ as conditions on numbers: for which of them a template reads what a text
-//! begins with. It knows neither clients nor sockets.
+//! Prefixes of ZeroMQ as conditions on numbers: the numbers for which a template renders a prefix
+//! of a text.
 
 use super::numbers::Numbers;
 use crate::template::{Level, Part, Variable};
 
-/// Adds to `sets` those of `numbers` for which these parts of a prefix read the front of `text`:
-/// one set for each way to read it.
+/// Adds to `sets` those of `numbers` for which these parts render the front of `text`: one set for
+/// each way to parse the text.
 pub fn matching(parts: &[Part], text: &str, numbers: &Numbers, sets: &mut Vec<Numbers>) {
     match parts {
         [] => sets.push(numbers.clone()),
@@ -28,7 +28,7 @@ pub fn matching(parts: &[Part], text: &str, numbers: &Numbers, sets: &mut Vec<Nu
     }
 }
 
-/// Where a value of the variable at the front of a text may end.
+/// Positions at which a value of the variable at the front of a text may end.
 fn ends(variable: &Variable, text: &str) -> Vec<usize> {
     let is_text = matches!(variable, Variable::Choice(_) | Variable::Row(_));
     let longest =

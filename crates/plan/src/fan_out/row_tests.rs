@@ -1,4 +1,4 @@
-//! Filters with values of rows and choices, against every client's rendered filters.
+//! Filters with values of rows and choices, compared with the rendered filters of every client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn matches(filter: &str, topic: &str) -> bool {
     rest || names.next().is_none()
 }
 
-/// Deliveries to the clients at one target, by asking each.
+/// Deliveries to the clients at one target, computed client by client.
 fn asked(plan: &Plan, topic: &str, target: usize) -> u64 {
     let population = &plan.populations[0];
     let (mut own, mut shared, mut apart) = (0, false, true);
@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn a_row_of_many_is_found_without_walking_them() {
+fn a_row_is_found_without_walking_all_rows() {
     let rows = Rows { file: "f".into(), first: 0, repeat: false };
     let mut column = Column::new(&rows);
     (0..100_000u32).for_each(|row| column.push(&format!("s{}", row ^ 0x5a5a)));

@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::{Attachment, Choice, Population, Subscription, Target, Version};
+use crate::model::{Attachment, Choice, Population, Subscription, Target};
+use crate::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::template::Template;
 
 pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
@@ -7,20 +8,21 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
     Population {
         whole: None,
         name: "p".into(),
-        version: Version::Mqtt311,
-        player: crate::model::Player::Engine,
-        zmq: None,
+        protocol: Protocol::Mqtt(Mqtt {
+            version: MqttVersion::V311,
+            client_id: Template::new("{n}").unwrap(),
+            clean_session: true,
+            bridge: false,
+            will: None,
+        }),
         clients,
         first,
         at: Attachment { first: 0, count: 1, choice: Choice::Turn, shift: 0 },
-        bridge: false,
-        client_id: Template::new("{n}").unwrap(),
         username: None,
         password: None,
         tls: None,
+        headers: Vec::new(),
         keep_alive_s: 60,
-        clean_session: true,
-        will: None,
         end: crate::End::Disconnect,
         connect_timeout_ns: 1,
         reconnect: None,
@@ -42,7 +44,7 @@ pub(crate) fn plan(populations: Vec<Population>, targets: u16, targets_joined: b
         run_tag: 1,
         seed: 1,
         targets: (0..targets)
-            .map(|port| Target { host: "localhost".into(), port, tls: false })
+            .map(|port| Target { host: "localhost".into(), port, tls: false, websocket: None })
             .collect(),
         targets_joined,
         bridges: Vec::new(),
@@ -148,7 +150,7 @@ fn a_shared_group_receives_one_copy() {
 }
 
 #[test]
-fn clients_that_are_not_there_receive_nothing() {
+fn inactive_clients_receive_nothing() {
     let plan = plan(vec![population(100, 10, &["dev/{n}", "all"])], 1, true);
     let mut fan_out = FanOut::new(&plan);
     for (clients, of_all, of_one) in [(100, 100, 1), (20, 20, 0), (0, 0, 0), (100, 100, 1)] {

@@ -1,10 +1,11 @@
-//! Shared groups (`$share/GROUP/FILTER`), and the ways in which one client may get one message.
+//! Shared groups (`$share/GROUP/FILTER`), and the subscriptions over which one client may receive
+//! one message.
 //!
-//! A group gets each message once, through one of its members. A broker chooses the member, and
-//! what happens to a client that has the message already by a filter of its own, or as a member
-//! of another group, depends on the broker: one copy for each subscription (the embedded broker;
-//! mosquitto with `allow_duplicate_messages`), or one copy in all (mosquitto 2.0.11). Both are
-//! allowed [MQTT-3.3.5-1], so deliveries of such groups are expected as received.
+//! A group receives each message once, through one of its members. The broker chooses the member.
+//! Some clients match a message by a filter of their own too, or as members of another group. Their
+//! copies depend on the broker: one for each subscription (the embedded broker; mosquitto with
+//! `allow_duplicate_messages`), or one in all (mosquitto 2.0.11). Both are allowed [MQTT-3.3.5-1],
+//! so for such groups the ledger expects the deliveries that it has received.
 
 use std::slice;
 
@@ -12,17 +13,19 @@ use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
 use crate::template::Level;
 
-/// A shared group: its name and its filter, which make one subscription (MQTT 5, 4.8.2).
+/// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2).
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group {
     pub name: Level,
     pub filter: Vec<Level>,
-    /// The group has one name for all its clients, and no client of another population at the same
-    /// targets is a member of a group with that name.
+    /// True if all clients render one name for the group, and the name has no members in other
+    /// populations at the same targets.
     pub alone: bool,
+    /// Every topic counts one delivery for the group, for estimates.
+    pub always: bool,
 }
 
-/// Ends the arithmetic for groups that have members in other populations too.
+/// Marks groups that have members in other populations too, whose deliveries are not computable.
 pub(super) fn mark_groups(populations: &mut [PopulationFilters]) {
     for p in 0..populations.len() {
         for g in 0..populations[p].groups.len() {
@@ -36,14 +39,14 @@ pub(super) fn mark_groups(populations: &mut [PopulationFilters]) {
     }
 }
 
-/// In how many ways a client may get one message.
+/// Subscriptions over which a client may receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ways {
-    /// The client gets every message of the stream.
+    /// True if the client receives every message of the stream.
     pub every: bool,
-    /// [`FanOut::deliveries`] counts one delivery, if this client gets one.
+    /// True if [`FanOut::deliveries`] counts one delivery for this client.
     pub expected: bool,
-    /// Deliveries beyond that which are expected as received.
+    /// Further deliveries, which are expected as received.
     pub more: u8,
 }
 
@@ -59,7 +62,7 @@ impl FanOut {
         !self.populations[population].groups.is_empty()
     }
 
-    /// The ways in which a client may get a message on `topic`.
+    /// Ways in which a client may receive a message on `topic`.
     #[must_use]
     pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
         let filters = &self.populations[population];
@@ -96,9 +99,12 @@ impl PopulationFilters {
         self.groups.iter().any(makes)
     }
 
-    /// Returns `true` if exactly one client gets each message on `topic` for a group: no member has
-    /// another way to get it.
+    /// Returns `true` if exactly one client receives each message on `topic` for a group, because
+    /// no member has another matching subscription.
     pub(super) fn is_apart(&self, group: &Group, topic: &str) -> bool {
+        if group.always {
+            return true;
+        }
         let matching = |filter: &[Level]| Numbers::matching(filter, topic, self.first, self.all);
         let Some(members) = matching(&group.filter) else { return true };
         let mut plain = Vec::new();

@@ -1,4 +1,5 @@
-//! Shared groups, against brokers that treat clients with several ways differently.
+//! Shared groups, compared with brokers that treat clients with several matching subscriptions
+//! differently.
 
 use super::tests::{counts, plan, population};
 use super::*;
@@ -29,8 +30,8 @@ fn matches(filter: &str, topic: &str) -> bool {
     alike && (topic.len() == fixed || rest && topic.len() >= fixed)
 }
 
-/// Copies of one message for each client, from a broker that sends one for each subscription, or
-/// one for each client. `turn` chooses the members of groups.
+/// Copies of one message for each client, from a broker that sends one copy for each subscription,
+/// or one for each client. `turn` chooses the members of groups.
 fn copies(population: &Population, topic: &str, for_each: bool, turn: usize) -> Vec<u64> {
     let mut copies = vec![0; population.clients as usize];
     let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
@@ -55,10 +56,9 @@ fn copies(population: &Population, topic: &str, for_each: bool, turn: usize) -> 
 }
 
 proptest! {
-    /// Whatever a broker does with a client that it can reach in several ways: what it delivers is
-    /// expected, and no copy is a duplicate.
+    /// With every kind of broker, all deliveries are expected and no copy is a duplicate.
     #[test]
-    fn neither_kind_of_broker_loses_or_doubles_anything(
+    fn no_kind_of_broker_has_lost_or_duplicate_messages(
         filters in prop::sample::subsequence(&FILTERS[..], 1..5),
         first in 0u64..5,
         topic in prop::sample::select(vec!["a/1", "a/2", "a/x", "b/3", "b/5/x", "c"]),
@@ -79,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn a_group_is_expected_by_arithmetic_where_its_members_have_no_other_way() {
+fn a_group_is_expected_by_arithmetic_if_its_members_have_no_other_filter() {
     let deliveries = |filters: &[&str]| {
         let population = population(10, 0, filters);
         counts(&FanOut::new(&plan(vec![population], 1, true)), "a/4", 0)[0]

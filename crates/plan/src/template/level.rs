@@ -12,7 +12,7 @@ pub(crate) enum Level {
 }
 
 impl Template {
-    /// The filter's levels.
+    /// Levels of the filter.
     pub(crate) fn levels(&self) -> Result<Vec<Level>, TemplateError> {
         let mut levels = vec![Vec::new()];
         for part in &self.parts {

@@ -1,13 +1,13 @@
-//! From source text to parts: braces, and the words between them.
+//! Parser of templates: from source text to parts.
 
 use std::sync::OnceLock;
 
 use super::variable::{Decimals, Row, Variable};
 use super::{Part, TemplateError};
 
-/// Values of a range at most.
+/// Largest number of values of a range.
 const RANGE_VALUES_MAX: u64 = 65_536;
-/// Digits of a drawn number at most, before and behind the point together.
+/// Largest number of digits of a drawn number, before and behind the point together.
 const DRAWN_DIGITS_MAX: usize = 18;
 const HEX_DIGITS_MAX: u32 = 4096;
 
@@ -94,7 +94,7 @@ fn random(ends: &str) -> Option<Variable> {
     Some(Variable::Random(decimals))
 }
 
-/// A decimal in units of one at its last of `places`.
+/// A decimal number as an integer in units of its last of `places`.
 fn scaled(text: &str, places: usize) -> Option<i64> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
     let (before, behind) = digits.split_once('.').unwrap_or((digits, ""));
@@ -105,7 +105,7 @@ fn scaled(text: &str, places: usize) -> Option<i64> {
     whole(&format!("{before}{behind:0<places$}")).map(|value| sign * value.cast_signed())
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// A number of digits only: `parse` alone would accept a sign.
 fn whole(text: &str) -> Option<u64> {
     let digits = text.len() <= 20 && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok() } else { None }

@@ -1,20 +1,20 @@
-//! Where a template may stand, which variables have a value there, and how they are written in
-//! what is said of them.
+//! Places of templates, the variables allowed at each place, and the names of variables in
+//! messages.
 
 use std::fmt;
 
 use super::{Part, Template, TemplateError, Variable};
 
-/// Where a template stands.
+/// Place of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// What belongs to a client: its identity, its will.
+    /// Text of a client, such as its client identifier or its will.
     Client,
-    /// A topic that is published to.
+    /// Topic of a publication.
     Topic,
     /// A topic filter.
     Filter,
-    /// The first frame of a message of ZeroMQ, or a prefix of it: any text, of any length.
+    /// First frame of a message of ZeroMQ, or a prefix: any text, of any length.
     Frame,
     /// The text of a payload.
     Payload,
@@ -23,11 +23,11 @@ pub enum Place {
 }
 
 impl Template {
-    /// Checks that every variable has a value in this place; of a filter also that its receivers
-    /// can be counted exactly.
+    /// Checks that every variable has a value at this place. For a filter the function also checks
+    /// that its receivers can be counted exactly.
     ///
     /// # Errors
-    /// [`TemplateError`] says what was found and what is allowed.
+    /// [`TemplateError`] with the text found and the text allowed.
     pub fn check(&self, place: Place) -> Result<(), TemplateError> {
         let (name, allowed) = match place {
             Place::Payload | Place::Json => return Ok(()),
@@ -48,7 +48,7 @@ impl Template {
         if place == Place::Filter { self.levels().map(drop) } else { Ok(()) }
     }
 
-    /// Values that stand in a topic are each within one level.
+    /// Checks that values in a topic stay within one level.
     fn check_values(&self) -> Result<(), TemplateError> {
         let splits = |value: &&str| value.is_empty() || value.contains(['/', '+', '#']);
         for variable in self.variables() {

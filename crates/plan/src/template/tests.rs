@@ -43,7 +43,7 @@ fn variables_are_replaced() {
 }
 
 #[test]
-fn rows_are_bound_to_numbers_and_begin_again() {
+fn rows_are_bound_to_numbers_and_repeat() {
     let template = Template::new("{row.x}-{n}").unwrap();
     template.bind(&columns(&["a", "", "üß"])).unwrap();
     for (n, expected) in [(10, "a-10"), (11, "-11"), (12, "üß-12"), (13, "a-13")] {
@@ -57,7 +57,7 @@ fn rows_are_bound_to_numbers_and_begin_again() {
 }
 
 #[test]
-fn a_message_says_its_number_time_and_stamp() {
+fn a_message_renders_its_number_time_and_stamp() {
     let facts = facts(17, 1);
     assert_eq!(message("{seq} {time} {n}", 5, 0, &facts), "17 1700000000123 5");
     let text = message("{{\"s\": \"{stamp}\"}}", 5, 0, &facts);
@@ -66,14 +66,14 @@ fn a_message_says_its_number_time_and_stamp() {
 }
 
 #[test]
-fn a_range_of_a_payload_is_its_topics_or_goes_by_the_number() {
+fn a_range_of_a_payload_follows_its_topic_or_the_message_number() {
     assert_eq!(message("{1..20}", 0, 4, &facts(31, 20)), "5");
     assert_eq!(message("{1..20}", 0, 4, &facts(31, 19)), "12");
     assert_eq!(message("{1..20} {0..1}", 0, 0, &facts(31, 1)), "12 1");
 }
 
 #[test]
-fn what_is_drawn_lies_between_both_ends_and_reaches_them() {
+fn drawn_values_lie_between_both_ends_and_reach_them() {
     let draws = |source: &str| -> std::collections::BTreeSet<String> {
         (0..400).map(|number| message(source, 0, 0, &facts(number, 1))).collect()
     };
@@ -92,7 +92,7 @@ fn what_is_drawn_lies_between_both_ends_and_reaches_them() {
 }
 
 #[test]
-fn each_place_of_a_template_draws_by_itself() {
+fn each_place_of_a_template_draws_its_own_value() {
     let text = message("{hex 16} {hex 16}", 0, 0, &facts(0, 1));
     let (one, other) = text.split_once(' ').unwrap();
     assert_ne!(one, other);
@@ -117,7 +117,7 @@ fn a_template_without_variables_is_fixed() {
 }
 
 #[test]
-fn wrong_templates_are_named() {
+fn errors_name_the_wrong_part_of_a_template() {
     use TemplateError::{Brace, Variable};
     for (source, brace) in [("{", '{'), ("a}", '}'), ("{n", '{'), ("}}}", '}')] {
         assert_eq!(Template::new(source).unwrap_err(), Brace(brace), "{source}");
@@ -158,7 +158,7 @@ fn wrong_templates_are_named() {
 }
 
 #[test]
-fn variables_without_a_value_where_they_stand_are_refused() {
+fn variables_without_a_value_at_their_place_are_refused() {
     let check = |source: &str, place| Template::new(source).unwrap().check(place);
     for source in ["{n}{n%2}{n/2}", "{row.x}"] {
         for place in [Place::Client, Place::Topic, Place::Payload] {
@@ -207,7 +207,7 @@ fn a_filter_level_holds_one_variable() {
 
 proptest! {
     #[test]
-    fn renderings_are_as_long_as_is_said(
+    fn renderings_have_the_computed_length(
         source in "[a{}n%/.0-9|ü]{0,12}|\\{random [0-9.]{1,6}\\.\\.9\\}|\\{hex [0-9]{1,2}\\}",
         n: u64,
         number: u32,

@@ -1,5 +1,4 @@
-//! What may stand between braces: its value for a client and a message, as bytes appended to a
-//! text.
+//! Variables of templates: the value for a client and a message, as bytes appended to a text.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +6,7 @@ use super::{Context, Part};
 use crate::rows::Column;
 use crate::stamp::STAMP_TEXT_BYTES;
 
-/// What stands between braces.
+/// Content of a pair of braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Variable {
     Number,
@@ -27,11 +26,11 @@ pub(crate) enum Variable {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub name: Box<str>,
-    /// Set when the file is read.
+    /// Values of the column, set when the file is read.
     pub column: OnceLock<Arc<Column>>,
 }
 
-/// Decimals from `low` on, in steps of one at the last of `places` behind the point.
+/// Decimal numbers from `low` on, in steps of one at the last of `places` behind the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decimals {
     pub low: i64,
@@ -52,7 +51,7 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 impl Row {
-    /// The value in the row of client number `n`.
+    /// Value in the row of client number `n`.
     pub fn value(&self, n: u64) -> &str {
         self.column().map_or("", |column| column.value(n))
     }
@@ -63,14 +62,14 @@ impl Row {
 }
 
 impl Variable {
-    /// Its value for client number `n`: the first of those that it goes through.
+    /// First value for client number `n`.
     pub(crate) fn text(&self, n: u64) -> String {
         let mut out = Vec::new();
         self.append(Context { n, variant: 0, message: None }, 0, &mut out);
         String::from_utf8(out).expect("values are UTF-8 and numbers are ASCII")
     }
 
-    /// How many values it goes through; `None`: it is neither range nor choice.
+    /// Number of values; `None` unless the variable is a range or choice.
     pub(crate) fn variants(&self) -> Option<u32> {
         match self {
             Self::Range { from, to } => Some((to - from + 1).try_into().unwrap_or(u32::MAX)),
@@ -79,7 +78,7 @@ impl Variable {
         }
     }
 
-    /// Whether one of its values may begin with this character.
+    /// Returns true if a value may begin with this character.
     pub(crate) fn may_begin_with(&self, character: char) -> bool {
         match self {
             Self::Row(row) => row
@@ -90,7 +89,7 @@ impl Variable {
         }
     }
 
-    /// Whether `text` is one of the values that it goes through.
+    /// Returns true if `text` is one of the values of the range or choice.
     pub(crate) fn goes_through(&self, text: &str) -> bool {
         match self {
             Self::Range { from, to } => {
@@ -101,7 +100,7 @@ impl Variable {
         }
     }
 
-    /// Appends its value; `place` is its own among the variables of the template.
+    /// Appends the value; `place` is the index of the variable in the template.
     #[inline]
     pub(super) fn append(&self, context: Context<'_>, place: u64, out: &mut Vec<u8>) {
         if let Some(value) = self.whole_number(context) {
@@ -134,7 +133,7 @@ impl Variable {
         }
     }
 
-    /// Bytes of its value in a text that is not a message's.
+    /// Length of the value in a text without a message, in bytes.
     #[inline]
     pub(super) fn bytes(&self, context: Context<'_>) -> usize {
         match self {
@@ -144,7 +143,7 @@ impl Variable {
         }
     }
 
-    /// Bytes of its longest value.
+    /// Length of the longest value, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
             Self::Row(row) => row.column().map_or(0, Column::bytes_max),
@@ -155,7 +154,7 @@ impl Variable {
         }
     }
 
-    /// Its value where that is a whole number, not drawn.
+    /// Value as an integer; `None` for drawn values and other texts.
     #[inline]
     fn whole_number(&self, Context { n, variant, message }: Context<'_>) -> Option<u64> {
         match (self, message) {
@@ -176,7 +175,7 @@ impl Variable {
     }
 }
 
-/// Whether some rendering of these parts can be `text`.
+/// Returns true if these parts can render `text`.
 pub(super) fn rendered_by(parts: &[Part], text: &str) -> bool {
     match parts {
         [] => text.is_empty(),
@@ -215,14 +214,14 @@ fn append_decimal(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&buffer[at..]);
 }
 
-/// The value of a decimal as a template writes it: digits only, no leading zero.
+/// Parses a decimal as a template writes it: digits only, no leading zero.
 pub(crate) fn canonical_decimal(text: &str) -> Option<u64> {
     let canonical =
         text.bytes().all(|b| b.is_ascii_digit()) && (text.len() == 1 || !text.starts_with('0'));
     if canonical { text.parse().ok() } else { None }
 }
 
-/// Appends `value` with its last digits behind a point; a zero has no sign.
+/// Appends `value` with its last `places` digits behind a point; a zero has no sign.
 fn append_scaled(value: i64, places: u32, out: &mut Vec<u8>) {
     if value < 0 {
         out.push(b'-');

@@ -2,15 +2,15 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 
-use super::{Flow, TURN_READS, Turn};
+use super::{Flow, Pumped, SLICE_READS};
 
 const MS: u64 = 1_000_000;
 
-/// A stream to read from: what each read gives; no bytes are the end.
+/// A source: the bytes of each read; no bytes are the end.
 #[derive(Default)]
 struct Source(VecDeque<Vec<u8>>);
 
-/// A stream to write to: how much it still takes, and what it has taken.
+/// A target: its room in bytes, and the bytes written.
 struct Target {
     room: usize,
     taken: Vec<u8>,
@@ -58,79 +58,79 @@ impl Bench {
         }
     }
 
-    fn pump(&mut self, delay_ns: u64) -> Turn {
+    fn pump(&mut self, delay_ns: u64) -> Pumped {
         let ends = (&mut self.source, &mut self.target);
         self.flow.pump(ends, delay_ns, || self.clock_ns.get(), &mut [0; 4]).unwrap()
     }
 }
 
 #[test]
-fn what_comes_is_handed_on_and_the_end_after_it() {
+fn bytes_are_forwarded_and_the_end_after_them() {
     let mut bench = Bench::new(&[b"four", b"two", b""], 100);
-    assert_eq!(bench.pump(0), Turn::Waits, "a short read has emptied the source");
+    assert_eq!(bench.pump(0), Pumped::Waits, "a short read has emptied the source");
     assert_eq!(bench.target.taken, b"fourtwo");
-    assert_eq!(bench.pump(0), Turn::Ends);
+    assert_eq!(bench.pump(0), Pumped::Ended);
     bench.flow.ended();
-    assert_eq!(bench.pump(0), Turn::Waits);
+    assert_eq!(bench.pump(0), Pumped::Waits);
     assert_eq!((bench.flow.bytes_total, bench.flow.next_ns()), (7, None));
 }
 
 #[test]
-fn an_announced_end_is_found_behind_the_last_bytes() {
+fn an_announced_end_follows_the_last_bytes() {
     let mut bench = Bench::new(&[b"two", b""], 100);
     bench.flow.closing();
-    assert_eq!(bench.pump(0), Turn::Ends);
+    assert_eq!(bench.pump(0), Pumped::Ended);
 }
 
 #[test]
 fn nothing_more_is_read_while_the_target_takes_nothing() {
     let mut bench = Bench::new(&[b"four", b"five"], 1);
-    assert_eq!(bench.pump(0), Turn::Waits);
+    assert_eq!(bench.pump(0), Pumped::Waits);
     assert!(bench.flow.holds());
     assert_eq!(bench.source.0.len(), 1);
     bench.target.room = 100;
-    assert_eq!(bench.pump(0), Turn::Waits);
+    assert_eq!(bench.pump(0), Pumped::Waits);
     assert_eq!(bench.target.taken, b"fourfive");
     assert!(!bench.flow.holds());
 }
 
 #[test]
-fn a_delayed_chunk_goes_after_its_time_and_the_end_too() {
+fn a_delayed_chunk_leaves_after_its_time_and_the_end_too() {
     let mut bench = Bench::new(&[b"two", b""], 100);
     bench.flow.closing();
-    assert_eq!(bench.pump(5 * MS), Turn::Waits);
+    assert_eq!(bench.pump(5 * MS), Pumped::Waits);
     assert_eq!(bench.flow.next_ns(), Some(6 * MS));
     bench.clock_ns.set(6 * MS - 1);
-    assert_eq!(bench.pump(5 * MS), Turn::Waits);
+    assert_eq!(bench.pump(5 * MS), Pumped::Waits);
     assert_eq!(bench.target.taken, b"");
     bench.clock_ns.set(6 * MS);
-    assert_eq!(bench.pump(5 * MS), Turn::Ends);
+    assert_eq!(bench.pump(5 * MS), Pumped::Ended);
     assert_eq!(bench.target.taken, b"two");
 }
 
 #[test]
-fn what_comes_without_delay_waits_for_what_was_delayed() {
+fn bytes_without_delay_wait_for_delayed_bytes() {
     let mut bench = Bench::new(&[b"slow", b"now"], 100);
     bench.source.0.truncate(1);
-    assert_eq!(bench.pump(5 * MS), Turn::Waits);
+    assert_eq!(bench.pump(5 * MS), Pumped::Waits);
     bench.source.0.push_back(b"now".to_vec());
-    assert_eq!(bench.pump(0), Turn::Waits);
+    assert_eq!(bench.pump(0), Pumped::Waits);
     bench.clock_ns.set(9 * MS);
-    assert_eq!(bench.pump(0), Turn::Waits);
+    assert_eq!(bench.pump(0), Pumped::Waits);
     assert_eq!(bench.target.taken, b"slownow");
 }
 
 #[test]
 fn a_source_without_end_does_not_keep_the_others_waiting() {
-    let reads = vec![&b"full"[..]; TURN_READS + 1];
+    let reads = vec![&b"full"[..]; SLICE_READS + 1];
     let mut bench = Bench::new(&reads, 1000);
-    assert_eq!(bench.pump(0), Turn::More);
+    assert_eq!(bench.pump(0), Pumped::More);
     assert_eq!(bench.source.0.len(), 1);
-    assert_eq!(bench.pump(0), Turn::Waits);
+    assert_eq!(bench.pump(0), Pumped::Waits);
 }
 
 #[test]
-fn a_stream_that_breaks_ends_the_flow() {
+fn a_broken_stream_ends_the_flow() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! A proxy to talk to, and sockets on both of its sides.
+//! A proxy process, and sockets on both sides.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,12 +20,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// One with as many descriptors as there are.
+    /// Starts a proxy with all descriptors.
     pub fn start() -> Self {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_pubstorm-proxy")))
     }
 
-    /// One with few descriptors.
+    /// Starts a proxy with `count` descriptors.
     pub fn with_descriptors(count: usize) -> Self {
         let mut command = Command::new("sh");
         let program = env!("CARGO_BIN_EXE_pubstorm-proxy");
@@ -40,7 +40,7 @@ impl Proxy {
         Self { process, stdin, stdout }
     }
 
-    /// The answer to a command.
+    /// Sends a command; returns the answer.
     pub fn ask(&mut self, command: &Value) -> Value {
         writeln!(self.stdin.as_mut().unwrap(), "{command}").unwrap();
         let mut line = String::new();
@@ -68,12 +68,12 @@ impl Proxy {
         assert_eq!(self.ask(&set), json!({"kind": "set", "name": "up"}));
     }
 
-    /// What the links have counted.
+    /// Returns the counts of the first links.
     pub fn counts(&mut self) -> Value {
         self.ask(&json!({"command": "count"}))["links"][0].clone()
     }
 
-    /// What they have counted once that is so.
+    /// Returns the counts once `is_so` accepts them.
     pub fn counts_once(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
         let mut counts = self.counts();
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
@@ -102,13 +102,13 @@ impl Drop for Proxy {
     }
 }
 
-/// The command that opens links of the name `up`.
+/// Returns the command that opens links of the name `up`.
 pub fn open_command(target: &TcpListener, count: usize) -> Value {
     let to = target.local_addr().unwrap().to_string();
     json!({"command": "open", "name": "up", "to": to, "count": count, "listen": "127.0.0.1"})
 }
 
-/// A target on a free port.
+/// Returns a target on a free port.
 pub fn listen() -> TcpListener {
     TcpListener::bind(("127.0.0.1", 0)).unwrap()
 }
@@ -128,14 +128,14 @@ pub fn pattern(count: usize) -> Vec<u8> {
     (0..count).map(|n| (n % 251) as u8).collect()
 }
 
-/// So many bytes.
+/// Reads `count` bytes.
 pub fn read(stream: &mut TcpStream, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     stream.read_exact(&mut bytes).unwrap();
     bytes
 }
 
-/// Whether nothing comes for a while, neither bytes nor an end.
+/// Returns `true` if neither bytes nor an end arrive for 50 ms.
 pub fn waits(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let waited = stream.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);

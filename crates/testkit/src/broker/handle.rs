@@ -1,7 +1,7 @@
-//! What the broker does with each packet of a client.
+//! Handling of each packet of a client.
 
 use mqtt::topic;
-use mqtt::{ConnAck, Connect, Packet, PacketId, Publish, QoS, SubAck, Subscribe, Unsubscribe};
+use mqtt::{Ack, ConnAck, Connect, Packet, PacketId, Publish, QoS, SubAck, Subscribe, Unsubscribe};
 
 use super::session::ClientState;
 use super::{Broker, BrokerError, LinkId, Message};
@@ -15,30 +15,34 @@ impl Broker {
         match *packet {
             Packet::Connect(connect) => self.handle_connect(id, &connect),
             Packet::Publish(publish) => self.handle_publish(id, &publish),
-            Packet::PubAck { packet_id } => self.handle_settled(id, packet_id, QoS::AtLeastOnce),
-            Packet::PubComp { packet_id } => self.handle_settled(id, packet_id, QoS::ExactlyOnce),
-            Packet::PubRec { packet_id } => {
+            Packet::PubAck(ack) => self.handle_settled(id, ack.packet_id, QoS::AtLeastOnce),
+            Packet::PubComp(ack) => self.handle_settled(id, ack.packet_id, QoS::ExactlyOnce),
+            Packet::PubRec(Ack { packet_id, .. }) => {
                 if let Some(client) = self.client(id) {
                     client.note_received(packet_id);
                 }
-                self.send_ack(id, &Packet::PubRel { packet_id });
+                self.send_ack(id, &Packet::PubRel(Ack::of(packet_id)));
             }
-            Packet::PubRel { packet_id } => {
+            Packet::PubRel(Ack { packet_id, .. }) => {
                 if let Some(client) = self.client(id) {
                     client.received.remove(&packet_id);
                 }
-                self.send_ack(id, &Packet::PubComp { packet_id });
+                self.send_ack(id, &Packet::PubComp(Ack::of(packet_id)));
             }
             Packet::Subscribe(subscribe) => self.handle_subscribe(id, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, &unsubscribe),
             Packet::PingReq => self.send(id, &Packet::PingResp),
-            Packet::Disconnect => {
+            Packet::Disconnect(_) => {
                 if let Some(link) = self.links.get_mut(&id) {
                     link.will = None; // [MQTT-3.14.4-3]
                 }
                 self.close(id);
             }
-            Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck { .. } | Packet::PingResp => {
+            Packet::ConnAck(_)
+            | Packet::SubAck(_)
+            | Packet::UnsubAck(_)
+            | Packet::PingResp
+            | Packet::Auth(_) => {
                 return Err(BrokerError::Unexpected(packet.packet_type()));
             }
         }
@@ -74,7 +78,7 @@ impl Broker {
         });
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
-        let connack = ConnAck { session_present, code: 0 };
+        let connack = ConnAck { session_present, code: 0, ..ConnAck::default() };
         super::write(&Packet::ConnAck(connack), &mut link.output);
         let client = self.clients.entry(client_id).or_default();
         client.link = Some(id);
@@ -97,8 +101,8 @@ impl Broker {
         }
         match publish.qos {
             QoS::AtMostOnce => {}
-            QoS::AtLeastOnce => self.send_ack(id, &Packet::PubAck { packet_id }),
-            QoS::ExactlyOnce => self.send_ack(id, &Packet::PubRec { packet_id }),
+            QoS::AtLeastOnce => self.send_ack(id, &Packet::PubAck(Ack::of(packet_id))),
+            QoS::ExactlyOnce => self.send_ack(id, &Packet::PubRec(Ack::of(packet_id))),
         }
     }
 
@@ -115,9 +119,13 @@ impl Broker {
 
     fn handle_subscribe(&mut self, id: LinkId, subscribe: &Subscribe<'_>) {
         let packet_id = subscribe.packet_id;
-        let codes: Vec<u8> = subscribe.filters().map(|(_, qos)| qos as u8).collect();
-        self.send_ack(id, &Packet::SubAck(SubAck { packet_id, codes: &codes }));
-        for (filter, granted) in subscribe.filters() {
+        let codes: Vec<u8> = subscribe.filters().map(|(_, options)| options.qos as u8).collect();
+        self.send_ack(
+            id,
+            &Packet::SubAck(SubAck { packet_id, codes: &codes, ..SubAck::default() }),
+        );
+        for (filter, options) in subscribe.filters() {
+            let granted = options.qos;
             if let Some(client) = self.client(id) {
                 client.subscribe(filter, granted);
             }
@@ -125,7 +133,8 @@ impl Broker {
         }
     }
 
-    /// Retained messages go out with RETAIN set `[MQTT-3.3.1-8]`; not to shared subscriptions.
+    /// Delivers retained messages with RETAIN set `[MQTT-3.3.1-8]`; shared subscriptions receive
+    /// none.
     fn deliver_retained(&mut self, id: LinkId, filter: &str, granted: QoS) {
         let matching = |name: &str| topic::shared(filter).is_none() && topic::matches(filter, name);
         let (window, links) = (self.script.window, &mut self.links);
@@ -143,7 +152,7 @@ impl Broker {
             unsubscribe.filters().for_each(|filter| client.unsubscribe(filter));
         }
         let packet_id = unsubscribe.packet_id;
-        self.send_ack(id, &Packet::UnsubAck { packet_id });
+        self.send_ack(id, &Packet::UnsubAck(SubAck { packet_id, ..SubAck::default() }));
     }
 
     fn client(&mut self, id: LinkId) -> Option<&mut ClientState> {

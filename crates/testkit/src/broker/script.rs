@@ -1,42 +1,42 @@
-//! How the broker misbehaves.
+//! Scripted faults of the broker.
 
 use std::fmt;
 
 use mqtt::PacketType;
 
-/// What happens to one acknowledgement that the broker is about to send.
+/// Treatment of one acknowledgement that the broker would send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is sent.
+    /// Sent once.
     Send,
-    /// It is never sent.
+    /// Never sent.
     Drop,
-    /// It is sent twice.
+    /// Sent twice.
     Duplicate,
-    /// It is sent after the answers to the client's next bytes, out of order.
+    /// Sent after the answers to the client's next bytes, out of order.
     Delay,
 }
 
-/// What the broker does that a plain one would not.
+/// Deviations of the broker from a plain broker.
 pub struct Script {
-    /// The code of every CONNACK; other than 0 refuses.
+    /// Code of every CONNACK; codes other than 0 refuse.
     pub connack_code: u8,
-    /// Most QoS 1 and 2 messages in flight to one client.
+    /// Largest number of QoS 1 and 2 messages in flight to one client.
     pub window: usize,
-    /// Identifiers of clients to which nothing is delivered.
+    /// Identifiers of clients that receive no messages.
     pub muted: Vec<String>,
-    /// Decides on PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
+    /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
 
 impl Script {
-    /// A broker that does all it should.
+    /// A broker without faults.
     #[must_use]
     pub fn reliable() -> Self {
         Self::with_fates(|_| Fate::Send)
     }
 
-    /// A broker whose acknowledgements fare as `fate` says.
+    /// A broker whose acknowledgements have the fate that `fate` returns.
     #[must_use]
     pub fn with_fates(fate: impl FnMut(PacketType) -> Fate + 'static) -> Self {
         Self { connack_code: 0, window: 20, muted: Vec::new(), fate: Box::new(fate) }

@@ -1,9 +1,10 @@
-//! What the broker keeps per client: subscriptions, and messages on their way in both directions.
-//! Written apart from `mqtt::Session` and in the plainest way, so as not to share its faults.
+//! State of the broker for each client: subscriptions, and messages in transit in both directions.
+//! The code shares nothing with `mqtt::Session` and is as simple as possible, so that both have
+//! different faults.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use mqtt::{Packet, PacketId, Publish, QoS, topic};
+use mqtt::{Ack, Packet, PacketId, Publish, QoS, topic};
 
 use super::{LinkId, Message};
 
@@ -14,7 +15,7 @@ pub(super) struct ClientState {
     pub(super) subscriptions: Vec<(String, QoS)>,
     /// QoS 2 messages from the client that are not released.
     pub(super) received: BTreeSet<PacketId>,
-    /// QoS 1 and 2 messages that wait for the window, or for the client to come back.
+    /// QoS 1 and 2 messages that wait for the window, or for a connection of the client.
     queue: VecDeque<Message>,
     in_flight: Vec<InFlight>,
     last_packet_id: PacketId,
@@ -24,23 +25,23 @@ pub(super) struct ClientState {
 struct InFlight {
     packet_id: PacketId,
     message: Message,
-    /// PUBREC has come, PUBREL was sent.
+    /// True after PUBREC has arrived and PUBREL was sent.
     released: bool,
 }
 
 impl ClientState {
-    /// QoS 1 and 2 messages that the client has not fully acknowledged.
+    /// Number of QoS 1 and 2 messages that the client has not fully acknowledged.
     pub(super) fn pending(&self) -> usize {
         self.queue.len() + self.in_flight.len()
     }
 
-    /// The highest QoS granted on `name` to a client alone `[MQTT-3.3.5-1]`.
+    /// Highest QoS granted on `name` without shared subscriptions `[MQTT-3.3.5-1]`.
     pub(super) fn granted(&self, name: &str) -> Option<QoS> {
         let own = self.matching(name).filter(|(filter, _)| topic::shared(filter).is_none());
         own.map(|&(_, qos)| qos).max()
     }
 
-    /// Shared subscriptions that match `name`, and the QoS granted on them.
+    /// Shared subscriptions that match `name`, with the QoS granted.
     pub(super) fn shared(&self, name: &str) -> impl Iterator<Item = &(String, QoS)> {
         self.matching(name).filter(|(filter, _)| topic::shared(filter).is_some())
     }
@@ -49,7 +50,7 @@ impl ClientState {
         self.subscriptions.iter().filter(move |(filter, _)| topic::matches(filter, name))
     }
 
-    /// An equal filter is replaced `[MQTT-3.8.4-3]`.
+    /// Adds a subscription, or replaces a subscription with an equal filter `[MQTT-3.8.4-3]`.
     pub(super) fn subscribe(&mut self, filter: &str, qos: QoS) {
         self.unsubscribe(filter);
         self.subscriptions.push((filter.to_owned(), qos));
@@ -59,7 +60,7 @@ impl ClientState {
         self.subscriptions.retain(|(known, _)| known != filter);
     }
 
-    /// Sends, or keeps for later; QoS 0 is not kept.
+    /// Sends a message, or queues a QoS 1 or 2 message.
     pub(super) fn deliver(&mut self, message: Message, window: usize, out: &mut Vec<u8>) {
         if message.qos != QoS::AtMostOnce {
             self.queue.push_back(message);
@@ -78,18 +79,18 @@ impl ClientState {
         }
     }
 
-    /// After a reconnect: all that is in flight once more, in order `[MQTT-4.4.0-1]`.
+    /// Sends all messages in flight again after a reconnect, in order `[MQTT-4.4.0-1]`.
     pub(super) fn resend(&self, out: &mut Vec<u8>) {
         for InFlight { packet_id, message, released } in &self.in_flight {
             if *released {
-                write(&Packet::PubRel { packet_id: *packet_id }, out);
+                write(&Packet::PubRel(Ack::of(*packet_id)), out);
             } else {
                 write_message(message, *packet_id, true, out);
             }
         }
     }
 
-    /// PUBACK or PUBCOMP. Returns whether it ended a message.
+    /// Handles PUBACK or PUBCOMP, and returns true if the packet ended a message.
     pub(super) fn settle(&mut self, packet_id: PacketId, qos: QoS) -> bool {
         let before = self.in_flight.len();
         self.in_flight.retain(|entry| {
@@ -99,7 +100,7 @@ impl ClientState {
         self.in_flight.len() < before
     }
 
-    /// PUBREC.
+    /// Handles PUBREC.
     pub(super) fn note_received(&mut self, packet_id: PacketId) {
         let found = self.in_flight.iter_mut().find(|entry| entry.packet_id == packet_id);
         if let Some(entry) = found
@@ -121,7 +122,8 @@ impl ClientState {
 
 fn write_message(message: &Message, packet_id: PacketId, dup: bool, out: &mut Vec<u8>) {
     let Message { topic, payload, qos, retain } = message;
-    let publish = Publish { dup, qos: *qos, retain: *retain, topic, packet_id, payload };
+    let flags = Publish { dup, qos: *qos, retain: *retain, ..Publish::default() };
+    let publish = Publish { topic, packet_id, payload, ..flags };
     write(&Packet::Publish(publish), out);
 }
 

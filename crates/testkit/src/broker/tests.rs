@@ -1,6 +1,6 @@
-//! The broker by itself, driven with packets.
+//! The broker alone, driven with packets.
 
-use mqtt::{Connect, Will, encode_subscribe};
+use mqtt::{Connect, Properties, Reasoned, Will, encode_subscribe};
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn bytes(packet: &Packet<'_>) -> Vec<u8> {
     out
 }
 
-/// A link on which `connect` was accepted.
+/// Opens a link and connects a client.
 fn link(broker: &mut Broker, connect: &Connect<'_>) -> LinkId {
     let id = broker.open();
     broker.receive(id, &bytes(&Packet::Connect(*connect))).unwrap();
@@ -24,7 +24,7 @@ fn link(broker: &mut Broker, connect: &Connect<'_>) -> LinkId {
 
 fn subscribe(broker: &mut Broker, id: LinkId, filter: &str, qos: QoS) {
     let mut out = Vec::new();
-    encode_subscribe(V, 1, [(filter, qos)], &mut out).unwrap();
+    encode_subscribe(V, (1, Properties::NONE), [(filter, qos.into())], &mut out).unwrap();
     broker.receive(id, &out).unwrap();
 }
 
@@ -33,7 +33,7 @@ fn message(topic: &str, qos: QoS, retain: bool) -> Message {
 }
 
 #[test]
-fn a_message_goes_to_those_who_subscribed_with_the_lower_qos() {
+fn a_message_reaches_its_subscribers_with_the_lower_qos() {
     let mut broker = Broker::new(Script::reliable());
     let a = link(&mut broker, &connect("a"));
     let b = link(&mut broker, &connect("b"));
@@ -50,7 +50,7 @@ fn a_message_goes_to_those_who_subscribed_with_the_lower_qos() {
 }
 
 #[test]
-fn a_retained_message_comes_with_the_subscription_until_it_is_cleared() {
+fn a_retained_message_follows_a_subscription_until_it_is_cleared() {
     let mut broker = Broker::new(Script::reliable());
     broker.publish(&message("t", QoS::AtMostOnce, true));
     let a = link(&mut broker, &connect("a"));
@@ -63,12 +63,12 @@ fn a_retained_message_comes_with_the_subscription_until_it_is_cleared() {
 }
 
 #[test]
-fn a_will_is_published_unless_the_client_says_goodbye() {
+fn a_will_is_published_unless_the_client_sends_disconnect() {
     let mut broker = Broker::new(Script::reliable());
     let will = Will { topic: "w", payload: b"p", ..Will::default() };
     let with_will = Connect { will: Some(will), ..connect("a") };
     let a = link(&mut broker, &with_will);
-    broker.receive(a, &bytes(&Packet::Disconnect)).unwrap();
+    broker.receive(a, &bytes(&Packet::Disconnect(Reasoned::default()))).unwrap();
     assert!(!broker.is_open(a) && broker.accepted().is_empty());
     let a = link(&mut broker, &with_will);
     broker.cut(a);
@@ -76,7 +76,7 @@ fn a_will_is_published_unless_the_client_says_goodbye() {
 }
 
 #[test]
-fn a_persistent_session_waits_for_its_client() {
+fn a_persistent_session_queues_messages_while_its_client_is_offline() {
     let mut broker = Broker::new(Script::reliable());
     let persistent = Connect { clean_session: false, ..connect("a") };
     let a = link(&mut broker, &persistent);
@@ -89,7 +89,7 @@ fn a_persistent_session_waits_for_its_client() {
     assert_eq!(broker.take_output(a), b"\x20\x02\x01\0\x34\x06\0\x01t\0\x01p");
     broker.cut(a);
     link(&mut broker, &connect("a"));
-    assert_eq!(broker.pending("a"), 0, "a clean session forgets");
+    assert_eq!(broker.pending("a"), 0, "a clean session drops messages");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn clients_that_break_the_protocol_lose_their_link() {
 }
 
 #[test]
-fn acknowledgements_fare_as_the_script_says() {
+fn acknowledgements_have_the_fate_of_the_script() {
     let mut fates = [Fate::Drop, Fate::Duplicate, Fate::Delay, Fate::Send].into_iter();
     let script = Script::with_fates(move |_| fates.next().unwrap());
     let mut broker = Broker::new(script);

@@ -14,28 +14,28 @@ use zmq::{Context, Socket};
 
 pub use agent::{Agent, Totals};
 
-/// A port where nobody listens.
+/// Returns a free port.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// A plan whose populations speak to one target.
+/// Returns a plan with one target.
 pub fn plan(port: u16, populations: &[Value], stages: &[Value]) -> Value {
     agent::plan(port, populations, stages)
 }
 
-/// A population that libzmq plays; `fields` replaces what is given.
+/// Returns a population for libzmq; `fields` replaces fields of it.
 pub fn population(name: &str, clients: u32, fields: Value) -> Value {
-    let mut of_libzmq = json!({
-        "version": "zmtp-3.1", "player": "libzmq", "keep_alive_s": 0,
-        "zmq": {"high_water_mark": 0, "io_threads": 1, "security": "null"},
+    let protocol = json!({
+        "kind": "zmtp", "player": "libzmq", "high_water_mark": 0, "io_threads": 1,
+        "security": "null",
     });
-    let Value::Object(fields) = fields else { panic!("fields are an object") };
-    of_libzmq.as_object_mut().unwrap().extend(fields);
-    agent::population(name, clients, of_libzmq)
+    let mut population = agent::population_of(name, clients, protocol, fields);
+    population["keep_alive_s"] = json!(0);
+    population
 }
 
-/// A publisher of 32-byte messages, `burst` at once, each burst as many periods after the last.
+/// Returns a publisher of 32-byte messages, `burst` at once, with the average period.
 pub fn publisher(topic: &str, period_us: u64, burst: u32) -> Value {
     let pace = json!({
         "kind": "open", "period_ns": period_us * 1000, "spread": 0.0, "jitter": 0.0,
@@ -44,7 +44,7 @@ pub fn publisher(topic: &str, period_us: u64, burst: u32) -> Value {
     population("feed", 1, json!({"publications": [publication(topic, &pace)]}))
 }
 
-/// A publication of 32-byte messages.
+/// Returns a publication of 32-byte messages.
 pub fn publication(topic: &str, pace: &Value) -> Value {
     json!({
         "topic": topic, "order": "turn", "qos": 0, "retain": false, "window": 1, "pace": pace,
@@ -52,20 +52,20 @@ pub fn publication(topic: &str, pace: &Value) -> Value {
     })
 }
 
-/// A stage in which the first population publishes.
+/// Returns a stage in which the first population publishes.
 pub fn publish(ms: u64, changes: &Value) -> Value {
     let action = json!({"kind": "publish", "duration_ns": ms * 1_000_000, "changes": changes});
     json!({"name": "publish", "action": action, "populations": [0]})
 }
 
-/// A stage in which these populations connect or disconnect.
+/// Returns a stage in which these populations connect or disconnect.
 pub fn connect(populations: &[usize]) -> Value {
     let action = json!({"kind": "connect", "rate_per_s": null, "parallelism": null,
                         "timeout_ns": 1});
     json!({"name": "connect", "action": action, "populations": populations})
 }
 
-/// A SUB socket of libzmq that keeps all it gets.
+/// Returns a SUB socket of libzmq that keeps all messages.
 pub fn subscriber(context: &Context, port: u16, prefixes: &[&str]) -> Socket {
     let socket = context.socket(zmq::SUB).unwrap();
     socket.set_rcvhwm(0).unwrap();
@@ -76,7 +76,7 @@ pub fn subscriber(context: &Context, port: u16, prefixes: &[&str]) -> Socket {
     socket
 }
 
-/// The exit code of an agent that hears nothing after its plan.
+/// Returns the exit code of an agent that receives nothing after its plan.
 pub fn left_alone(plan: &Value, arguments: &str) -> Option<i32> {
     let mut process = spawn(arguments);
     // Waiting for a process closes its stdin, unless that is kept.

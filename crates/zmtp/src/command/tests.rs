@@ -21,14 +21,14 @@ fn body(bytes: &[u8]) -> &[u8] {
     body
 }
 
-/// The frame is exactly this command, in both directions.
+/// Asserts that the frame decodes to this command and that the command encodes to this frame.
 fn assert_command(bytes: &[u8], command: Command<'_>) {
     assert_eq!(encoded(&command), bytes);
     assert_eq!(Command::decode(body(bytes)), Ok(command));
 }
 
 #[test]
-fn every_command_is_that_of_the_rfc() {
+fn every_command_has_the_bytes_of_the_rfc() {
     assert_command(b"\x04\x0f\x09SUBSCRIBEprice", Command::Subscribe(b"price"));
     assert_command(b"\x04\x0a\x09SUBSCRIBE", Command::Subscribe(b""));
     assert_command(b"\x04\x08\x06CANCELA", Command::Cancel(b"A"));
@@ -59,14 +59,14 @@ fn the_metadata_of_the_worked_example_is_read() {
     let bytes = b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0";
     let Ok(Command::Ready(metadata)) = Command::decode(body(bytes)) else { panic!("no READY") };
     assert_eq!(metadata.socket_type(), Some(&b"DEALER"[..]));
-    assert_eq!(metadata.property("IDENTITY"), Some(&b""[..]), "case does not matter");
+    assert_eq!(metadata.property("IDENTITY"), Some(&b""[..]), "names ignore case");
     assert_eq!(metadata.property("Resource"), None);
     let names: Vec<_> = metadata.properties().map(|(name, _)| name).collect();
     assert_eq!(names, [&b"Socket-Type"[..], b"Identity"]);
 }
 
 #[test]
-fn what_breaks_the_grammar_is_named() {
+fn a_command_that_breaks_the_grammar_is_malformed() {
     for (body, named) in [
         (&b""[..], "nameless"),
         (b"\x00", "nameless"),
@@ -101,7 +101,7 @@ fn the_error_of_libzmq_with_plain_is_understood() {
 }
 
 #[test]
-fn unknown_commands_are_told_apart_and_never_written() {
+fn unknown_commands_are_recognised_and_never_written() {
     for body in [&b"\x04JOINgroup"[..], b"\x01x", b"\x04ping\0\0"] {
         assert_eq!(Command::decode(body), Ok(Command::Other));
     }
@@ -109,7 +109,7 @@ fn unknown_commands_are_told_apart_and_never_written() {
 }
 
 #[test]
-fn a_field_that_does_not_fit_leaves_the_output_as_it_was() {
+fn a_field_that_is_too_long_leaves_the_output_unchanged() {
     let long = [b'x'; 256];
     let too_long = |allowed, found| Err(ZmtpError::FieldTooLong { found, allowed });
     let mut out = vec![1, 2, 3];
@@ -122,7 +122,7 @@ fn a_field_that_does_not_fit_leaves_the_output_as_it_was() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(
+    fn an_encoded_command_decodes_to_the_same_command(
         long in vec(any::<u8>(), 0..600),
         short in vec(any::<u8>(), 0..=CONTEXT_MAX),
         ttl_ds in any::<u16>(),
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn any_body_is_a_command_or_a_reason(
+    fn any_body_decodes_to_a_command_or_an_error(
         name in "[A-Z]{0,9}|READY|ERROR|PING|PONG|HELLO|WELCOME|INITIATE|SUBSCRIBE|CANCEL",
         data in vec(any::<u8>(), 0..60),
     ) {

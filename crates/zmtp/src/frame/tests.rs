@@ -10,7 +10,7 @@ fn encoded(kind: Kind, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The bytes are exactly this frame, in both directions.
+/// Asserts that the bytes decode to this frame and that the frame encodes to these bytes.
 fn assert_frame(bytes: &[u8], kind: Kind, body: &[u8]) {
     let frame = Frame { kind, body };
     assert_eq!(decode(bytes), Ok(Decoded::Frame { frame, len: bytes.len() }));
@@ -43,7 +43,7 @@ fn a_long_frame_with_a_body_that_a_short_one_could_hold_is_accepted() {
 }
 
 #[test]
-fn flags_that_must_not_be_are_rejected_at_the_first_byte() {
+fn reserved_flags_are_rejected_at_the_first_byte() {
     for flags in 0..=255 {
         let expected = match flags {
             0 | 1 | 4 => Ok(Decoded::Incomplete { needed: 2 }),
@@ -66,7 +66,7 @@ fn a_frame_that_is_too_long_is_rejected_at_its_size() {
 }
 
 #[test]
-fn nothing_is_asked_of_the_caller_beyond_the_first_frame() {
+fn decode_ignores_the_bytes_after_the_first_frame() {
     let bytes = [0x00, 1, b'x', 0xff, 0xff];
     let frame = Frame { kind: Kind::Last, body: b"x" };
     assert_eq!(decode(&bytes), Ok(Decoded::Frame { frame, len: 3 }));
@@ -79,14 +79,14 @@ fn kinds() -> impl Strategy<Value = Kind> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(kind in kinds(), body in vec(any::<u8>(), 0..600)) {
+    fn an_encoded_frame_decodes_to_itself(kind in kinds(), body in vec(any::<u8>(), 0..600)) {
         let bytes = encoded(kind, &body);
         let frame = Frame { kind, body: &body };
         prop_assert_eq!(decode(&bytes), Ok(Decoded::Frame { frame, len: bytes.len() }));
     }
 
     #[test]
-    fn a_part_of_a_frame_asks_for_more_than_there_is_and_no_more_than_the_frame(
+    fn a_part_of_a_frame_needs_more_bytes_and_at_most_the_frame(
         kind in kinds(),
         body in vec(any::<u8>(), 0..600),
         part in 0.0..1.0,
@@ -94,13 +94,13 @@ proptest! {
         let bytes = encoded(kind, &body);
         let end = (bytes.len() as f64 * part) as usize;
         let Ok(Decoded::Incomplete { needed }) = decode(&bytes[..end]) else {
-            panic!("a part of a frame is no frame")
+            panic!("a part of a frame must be incomplete")
         };
         prop_assert!(needed > end && needed <= bytes.len());
     }
 
     #[test]
-    fn any_bytes_are_a_frame_within_them_or_a_reason(bytes in vec(any::<u8>(), 0..64)) {
+    fn any_bytes_decode_to_a_frame_within_them_or_an_error(bytes in vec(any::<u8>(), 0..64)) {
         match decode(&bytes) {
             Ok(Decoded::Frame { frame, len }) => {
                 prop_assert!(frame.body.len() < len && len <= bytes.len());

@@ -1,4 +1,4 @@
-//! The greeting of [37/ZMTP, Worked Example], and those of other peers.
+//! The greeting of [37/ZMTP, Worked Example], and greetings of other peers.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -16,7 +16,7 @@ const CURVE: &[u8; 20] = b"CURVE\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 const GSSAPI: &[u8; 20] = b"GSSAPI\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 #[test]
-fn the_greetings_of_this_side_are_those_of_the_rfc() {
+fn the_greetings_of_this_side_have_the_bytes_of_the_rfc() {
     for (mechanism, padded) in [(Name::Null, NULL), (Name::Plain, PLAIN), (Name::Curve, CURVE)] {
         for as_server in [false, true] {
             let greeting = Greeting::new(mechanism, as_server);
@@ -29,7 +29,7 @@ fn the_greetings_of_this_side_are_those_of_the_rfc() {
 }
 
 #[test]
-fn later_versions_are_taken_as_ours_and_3_0_is_told_apart() {
+fn later_versions_count_as_3_1_and_3_0_does_not() {
     for (version, is_3_1) in [([3, 0], false), ([3, 1], true), ([3, 2], true), ([4, 0], true)] {
         let greeting = Greeting::decode(&bytes(version, NULL, 0)).unwrap().unwrap();
         assert_eq!([greeting.major, greeting.minor], version);
@@ -38,7 +38,7 @@ fn later_versions_are_taken_as_ours_and_3_0_is_told_apart() {
 }
 
 #[test]
-fn a_mechanism_is_its_whole_field() {
+fn a_mechanism_fills_its_whole_field() {
     for (field, name) in [
         (GSSAPI, Name::Gssapi),
         (b"NULLS\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Name::Other),
@@ -53,8 +53,8 @@ fn a_mechanism_is_its_whole_field() {
 }
 
 #[test]
-fn the_padding_of_the_signature_means_nothing() {
-    // What libzmq writes there, and anything else.
+fn the_padding_of_the_signature_is_ignored() {
+    // The padding of libzmq, and any other padding.
     for padding in [[0, 0, 0, 0, 0, 0, 0, 1], [0xff; 8]] {
         let mut greeting = bytes([3, 1], NULL, 0);
         greeting[1..9].copy_from_slice(&padding);
@@ -63,8 +63,9 @@ fn the_padding_of_the_signature_means_nothing() {
 }
 
 #[test]
-fn an_old_peer_is_named_as_soon_as_its_revision_is_there() {
-    // ZMTP 2.0 says 1 or 2 [37/ZMTP, Detecting ZMTP 2.0 Peers], ZMTP 1.0 of libzmq 2.x says 0.
+fn an_old_peer_is_rejected_as_soon_as_its_revision_arrives() {
+    // The revision is 1 or 2 in ZMTP 2.0 [37/ZMTP, Detecting ZMTP 2.0 Peers], and 0 in ZMTP 1.0 of
+    // libzmq 2.x.
     for revision in 0..3 {
         let greeting = bytes([revision, 0], NULL, 0);
         assert_eq!(Greeting::decode(&greeting[..10]), Ok(None));
@@ -73,7 +74,7 @@ fn an_old_peer_is_named_as_soon_as_its_revision_is_there() {
 }
 
 #[test]
-fn a_peer_of_another_protocol_is_noticed_by_its_first_byte_or_its_tenth() {
+fn a_peer_of_another_protocol_is_rejected_at_its_first_or_tenth_byte() {
     for other in [&b"H"[..], b"\x20\x02\0\0", b"SSH-2.0", b"\xff\0\0\0\0\0\0\0\x01\0"] {
         assert_eq!(Greeting::decode(other), Err(ZmtpError::NotZmtp), "{other:02x?}");
     }
@@ -81,12 +82,12 @@ fn a_peer_of_another_protocol_is_noticed_by_its_first_byte_or_its_tenth() {
 
 proptest! {
     #[test]
-    fn a_part_of_a_greeting_is_none(len in 0..LEN) {
+    fn a_part_of_a_greeting_decodes_to_none(len in 0..LEN) {
         prop_assert_eq!(Greeting::decode(&bytes([3, 1], PLAIN, 1)[..len]), Ok(None));
     }
 
     #[test]
-    fn any_bytes_are_a_greeting_none_or_a_reason(bytes in vec(any::<u8>(), 0..80)) {
+    fn any_bytes_decode_to_a_greeting_none_or_an_error(bytes in vec(any::<u8>(), 0..80)) {
         if let Ok(Some(greeting)) = Greeting::decode(&bytes) {
             prop_assert!(bytes.len() >= LEN && greeting.major >= 3);
         }

@@ -1,12 +1,12 @@
 //! One accepted connection, command by command. Whole exchanges with a subscriber are in
-//! `tests/exchange.rs`, those with libzmq in `tests/libzmq.rs`.
+//! `tests/exchange.rs`, exchanges with libzmq in `tests/libzmq.rs`.
 
 use super::*;
 
 const NULL: Mechanism<'_> = Mechanism::Null;
 const PLAIN: Mechanism<'_> = Mechanism::Plain { username: b"ann", password: b"pw" };
 
-/// The events of all that is whole in `bytes`, and the answers.
+/// Handles all complete frames of `bytes` and returns the events and the answers.
 fn handle<'a>(
     publisher: &mut Publisher,
     mechanism: &Mechanism<'_>,
@@ -42,7 +42,7 @@ fn connected() -> Publisher {
 }
 
 #[test]
-fn the_server_of_plain_says_so_in_its_greeting() {
+fn the_greeting_of_a_plain_server_sets_as_server() {
     for (mechanism, as_server) in [(NULL, 0), (PLAIN, 1)] {
         let mut out = Vec::new();
         Publisher::new().accept(&mechanism, &mut out);
@@ -73,7 +73,7 @@ fn an_unknown_user_gets_error_and_nothing_more() {
 }
 
 #[test]
-fn subscriptions_add_up_and_each_takes_its_own_cancel() {
+fn subscriptions_add_up_and_each_needs_its_own_cancel() {
     let mut publisher = connected();
     let twice = b"\x04\x0b\x09SUBSCRIBEA\x04\x0b\x09SUBSCRIBEA\x04\x08\x06CANCELA";
     let (events, _) = handle(&mut publisher, &NULL, twice);
@@ -101,7 +101,7 @@ fn a_ping_is_answered_with_its_context() {
 }
 
 #[test]
-fn what_is_out_of_place_is_named() {
+fn a_frame_out_of_place_is_an_error() {
     let mut publisher = accepted(&NULL);
     handle(&mut publisher, &NULL, &greeting(&NULL));
     let mut error = |bytes: &[u8]| publisher.handle(bytes, &NULL, &mut Vec::new()).unwrap_err();

@@ -1,4 +1,4 @@
-//! The receiving side of a session: what the bytes of a publisher mean, and the answer to them.
+//! The receiving side of a session: interprets the bytes of a publisher and appends the answer.
 
 use super::{
     Session, State,
@@ -11,48 +11,48 @@ use crate::{
     greeting::{self, Greeting},
 };
 
-/// Sockets that a SUB socket may talk to [37/ZMTP, The Socket-Type Property].
+/// Socket types that a SUB socket may connect to [37/ZMTP, The Socket-Type Property].
 const PUBLISHERS: [&[u8]; 2] = [b"PUB", b"XPUB"];
 
-/// What one step of [`Session::handle`] did.
+/// Outcome of one step of [`Session::handle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handled<'a> {
-    /// Bytes at the front that are done with. 0 for [`Event::Incomplete`], and for a command that
-    /// lies between the frames of a message, whose bytes go with the message.
+    /// Bytes at the front that the step has consumed. 0 for [`Event::Incomplete`], and for a
+    /// command between the frames of a message: its bytes are consumed with the message.
     pub len: usize,
-    /// What they meant.
+    /// Meaning of the consumed bytes.
     pub event: Event<'a>,
 }
 
-/// What bytes of a publisher meant to the session.
+/// Meaning of the bytes of a publisher for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Nothing whole is there: show the same bytes again with more behind them.
+    /// No complete frame: pass the same bytes again, followed by more.
     Incomplete,
-    /// The publisher's greeting; the first command of the handshake was appended.
+    /// Greeting of the publisher; the session has appended the first command of the handshake.
     Greeted,
-    /// The handshake is over: subscribe now.
+    /// The handshake is complete: the caller may subscribe.
     Connected,
     /// A message.
     Message(Message<'a>),
     /// The answer to [`Session::ping`], or to the PING of a keep-alive.
     Pong,
-    /// A command that means nothing to the caller; what it asks for was appended.
+    /// A command without a meaning for the caller; the session has appended the answer.
     Replied,
-    /// The publisher refuses this client, for this reason: a status code of ZAP if it is libzmq.
-    /// The connection is to be closed (libzmq leaves it open), and the same credentials will not
-    /// do [37/ZMTP, Error Handling].
+    /// The publisher refuses this client; libzmq sends a status code of ZAP as the reason. The
+    /// caller must close the connection, because libzmq leaves it open. The same credentials will
+    /// fail again [37/ZMTP, Error Handling].
     Refused(&'a str),
 }
 
 impl Session {
-    /// Takes in at most one greeting, message or command at the front of `bytes`, and appends the
-    /// answer that the protocol asks for. To be called again with what is behind it until
+    /// Handles at most one greeting, message or command at the front of `bytes`, and appends the
+    /// answer that the protocol requires. Call this function with the remaining bytes until
     /// [`Event::Incomplete`].
     ///
     /// # Errors
-    /// [`ZmtpError`] if the publisher must not send this, or if the credentials of `mechanism` fit
-    /// no HELLO; the connection is then to be closed.
+    /// [`ZmtpError`] if the protocol forbids the bytes, or if the credentials of `mechanism` are
+    /// too long for HELLO. The caller must then close the connection.
     #[inline]
     pub fn handle<'a>(
         &mut self,
@@ -60,7 +60,7 @@ impl Session {
         mechanism: &Mechanism<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Handled<'a>, ZmtpError> {
-        // The hot path: a message of one short frame. The flags are all 0 then.
+        // The hot path: a message of one short frame, with all flags 0.
         if self.state == State::Up
             && let [0, size, ..] = *bytes
             && let Some(whole) = bytes.get(..2 + usize::from(size))
@@ -75,7 +75,7 @@ impl Session {
         }
     }
 
-    /// Anything of an established connection.
+    /// Handles bytes of an established connection.
     #[inline(never)]
     fn handle_traffic<'a>(
         &mut self,
@@ -127,7 +127,7 @@ impl Session {
         Ok(Handled { len: greeting::LEN, event: Event::Greeted })
     }
 
-    /// The handshake consists of commands only.
+    /// Handles bytes of the handshake, which consists of commands only.
     #[cold]
     fn handle_handshake<'a>(
         &mut self,
@@ -143,7 +143,7 @@ impl Session {
         self.handle_command(bytes, out)
     }
 
-    /// The frame in front is a command, or is not all there.
+    /// Handles the frame in front, which must be a command.
     fn handle_command<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -163,7 +163,7 @@ impl Session {
         match (self.state, command) {
             (_, Command::Error { reason }) => {
                 self.connection_lost();
-                Ok(Event::Refused(str::from_utf8(reason).unwrap_or("a reason that is not text")))
+                Ok(Event::Refused(str::from_utf8(reason).unwrap_or("the reason is not UTF-8")))
             }
             (State::AwaitingWelcome, Command::Welcome) => {
                 self.state = State::AwaitingReady;

@@ -1,36 +1,36 @@
-//! Heartbeats [37/ZMTP, Connection Heartbeating]: PING after a silence of the client, and a peer
-//! from which nothing comes afterwards. The caller owns the clock and the timers; one timestamp is
-//! kept per session.
+//! Heartbeats [37/ZMTP, Connection Heartbeating]: PING after a silence of the client, and detection
+//! of a silent peer. The caller owns the clock and the timers; a session stores one timestamp.
 
 use super::Session;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What [`Session::handle_keep_alive`] did.
+/// Outcome of [`Session::handle_keep_alive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// It is not yet time, or there is no keep-alive: ask for the deadline again.
+    /// The deadline is in the future or keep-alive is off: request the deadline again.
     NotDue,
-    /// PING was appended.
+    /// The session has appended PING.
     Pinged,
-    /// Nothing came within the keep-alive interval after a PING: the connection is to be closed.
+    /// The peer sent nothing within the keep-alive interval after PING. The caller must close the
+    /// connection.
     Dead,
 }
 
 impl Session {
-    /// Something was sent at `now_ns`, which puts off the next PING. Any clock will do that does
-    /// not run backwards.
+    /// Records that bytes were sent at `now_ns`, which postpones the next PING. Any clock works
+    /// that never runs backwards.
     #[inline]
     pub const fn note_sent(&mut self, now_ns: u64) {
-        // While a PING waits, its own time is kept: traffic must not put off `Dead`.
+        // While a PING is unanswered, its time is kept: traffic must not postpone `Dead`.
         if !self.awaiting_pong {
             self.timer_ns = now_ns;
         }
     }
 
-    /// When to call [`Session::handle_keep_alive`], in ns on the caller's clock. `None` while not
-    /// connected, with `keep_alive_s` 0, or with a peer that knows no PING. It may move later, so a
-    /// timer may find nothing due.
+    /// Time to call [`Session::handle_keep_alive`], in ns on the caller's clock. `None` while not
+    /// connected, with `keep_alive_s` 0, or with a peer that has no PING. The deadline may move
+    /// later, so a timer may fire too early.
     #[must_use]
     #[inline]
     pub fn keep_alive_deadline(&self, keep_alive_s: u16) -> Option<u64> {
@@ -40,9 +40,9 @@ impl Session {
         Some(self.timer_ns.saturating_add(u64::from(keep_alive_s) * NS_PER_S))
     }
 
-    /// Appends PING if the client was silent for `keep_alive_s` seconds; reports a peer from which
-    /// nothing came for as long after the last one: any traffic is a sign of life, since a PONG may
-    /// wait behind it. The PING counts as sent at `now_ns`.
+    /// Appends PING if the client was silent for `keep_alive_s` seconds. The PING counts as sent at
+    /// `now_ns`. Reports a peer that has sent nothing for `keep_alive_s` seconds after the last
+    /// PING. Any bytes keep the connection, because a PONG may wait behind other traffic.
     pub fn handle_keep_alive(
         &mut self,
         now_ns: u64,

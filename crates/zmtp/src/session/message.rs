@@ -1,62 +1,63 @@
-//! A message as it lies in the read buffer: one frame or more, and possibly commands between them.
+//! A message as it lies in the read buffer: one or more frames, and possibly commands between the
+//! frames.
 //!
-//! By the grammar a command is not part of a message [37/ZMTP, Formal Grammar], yet libzmq writes
-//! PING and PONG between any two frames. So they are accepted there, and are not frames of the
-//! message.
+//! By the grammar a command is not part of a message [37/ZMTP, Formal Grammar]. Yet libzmq writes
+//! PING and PONG between any two frames. So the crate accepts commands there and does not count
+//! them as frames of the message.
 
 use crate::{
     ZmtpError,
     frame::{self, Decoded, Frame, Kind},
 };
 
-/// The longest message that is accepted, in bytes with all headers: 64 MiB.
+/// Longest message that the crate accepts, in bytes with all headers: 64 MiB.
 pub const MESSAGE_MAX: usize = 64 << 20;
 
-/// The most frames of a message, counted with the commands between them. It bounds the work of
-/// looking again at a message that comes in pieces.
+/// Largest number of frames of a message, commands between the frames included. The limit bounds
+/// the work of parsing again a message that arrives in pieces.
 pub const FRAMES_MAX: usize = 1024;
 
-/// A whole message, borrowed.
+/// A complete message, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// All its frames with their headers.
+    /// All frames of the message with their headers.
     bytes: &'a [u8],
-    /// Where the body of the last frame begins.
+    /// Index at which the body of the last frame begins.
     payload_start: usize,
 }
 
-/// What lies at the front of some bytes that begin with a frame of a message.
+/// Content of bytes that begin with a frame of a message.
 pub(super) enum Found<'a> {
     /// All frames of a message.
     Message(Message<'a>),
-    /// Some frames of a message, and the next is not all there.
+    /// Some frames of a message; the next frame is incomplete.
     Incomplete,
-    /// A command between two frames that was not dealt with yet.
+    /// A command between two frames that was not handled yet.
     Command(&'a [u8]),
 }
 
 impl<'a> Message<'a> {
-    /// The message of one short frame that is `bytes`, header and body.
+    /// The message of one short frame; `bytes` are header and body.
     #[inline]
     pub(super) const fn short(bytes: &'a [u8]) -> Self {
         Self { bytes, payload_start: 2 }
     }
 
-    /// The body of the first frame: what subscriptions are compared with.
+    /// Body of the first frame, which publishers compare with subscriptions.
     #[must_use]
     #[inline]
     pub fn topic(&self) -> &'a [u8] {
         self.frames().next().unwrap_or_default()
     }
 
-    /// The body of the last frame; the first, if there is one only.
+    /// Body of the last frame, which is the first of a message of one frame.
     #[must_use]
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.payload_start..]
     }
 
-    /// The bodies of all frames, in their order.
+    /// Bodies of all frames, in their order.
     #[inline]
     pub fn frames(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.bytes;
@@ -68,7 +69,7 @@ impl<'a> Message<'a> {
         next.filter(|frame| frame.kind != Kind::Command).map(|frame| frame.body)
     }
 
-    /// Bytes that it takes, with all headers and commands between its frames.
+    /// Bytes of the message, with all headers and commands between its frames.
     #[must_use]
     #[inline]
     pub const fn encoded_len(&self) -> usize {
@@ -76,7 +77,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Looks at the message in front; `commands_handled` of the commands in it were dealt with.
+/// Parses the message in front; the caller has handled the first `commands_handled` commands.
 pub(super) fn find(bytes: &[u8], commands_handled: u16) -> Result<Found<'_>, ZmtpError> {
     let (mut end, mut commands) = (0, 0);
     for _ in 0..FRAMES_MAX {

@@ -1,5 +1,5 @@
-//! One session, command by command, against a publisher that is a table of bytes. Whole exchanges
-//! are in `tests/exchange.rs`, those with libzmq in `tests/libzmq.rs`.
+//! One session, command by command, against a table of bytes. Whole exchanges are in
+//! `tests/exchange.rs`, exchanges with libzmq in `tests/libzmq.rs`.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -22,7 +22,7 @@ fn greeting(version: [u8; 2], mechanism: &Mechanism<'_>) -> Vec<u8> {
     out
 }
 
-/// A session that has sent its greeting and had the publisher's, and what it answered.
+/// Returns a session after the exchange of greetings, and the answer of the session.
 fn greeted(version: [u8; 2], mechanism: &Mechanism<'_>) -> (Session, Vec<u8>) {
     let (mut session, mut out) = (Session::new(), Vec::new());
     session.connect(mechanism, &mut out);
@@ -45,7 +45,7 @@ fn connected() -> Session {
     connected_to([3, 1])
 }
 
-/// The length, the event and the answer.
+/// Handles `bytes` and returns the length, the event and the answer.
 fn handle<'a>(session: &mut Session, bytes: &'a [u8]) -> (usize, Event<'a>, Vec<u8>) {
     let mut out = Vec::new();
     let Handled { len, event } = session.handle(bytes, &NULL, &mut out).unwrap();
@@ -56,7 +56,7 @@ fn error(session: &mut Session, bytes: &[u8]) -> ZmtpError {
     session.handle(bytes, &NULL, &mut Vec::new()).unwrap_err()
 }
 
-/// The one message that `bytes` are.
+/// The one message that `bytes` encode.
 fn message(bytes: &[u8]) -> Message<'_> {
     let (len, event, _) = handle(&mut connected(), bytes);
     let Event::Message(message) = event else { panic!("{event:?}") };
@@ -83,18 +83,18 @@ fn plain_goes_through_hello_welcome_initiate_and_ready() {
 }
 
 #[test]
-fn a_refusal_has_its_reason_and_ends_the_connection() {
+fn a_refusal_has_a_reason_and_ends_the_connection() {
     let (mut session, _) = greeted([3, 1], &PLAIN);
     let (_, event, _) = handle(&mut session, b"\x04\x0e\x05ERROR\x07no such");
     assert_eq!(event, Event::Refused("no such"));
     assert_eq!(error(&mut session, PONG), ZmtpError::NotOpen);
     let (mut session, _) = greeted([3, 1], &PLAIN);
     let (_, event, _) = handle(&mut session, b"\x04\x08\x05ERROR\x01\xff");
-    assert_eq!(event, Event::Refused("a reason that is not text"));
+    assert_eq!(event, Event::Refused("the reason is not UTF-8"));
 }
 
 #[test]
-fn credentials_that_fit_no_hello_are_an_error() {
+fn credentials_that_are_too_long_for_hello_are_an_error() {
     let long = Mechanism::Plain { username: &[b'x'; 256], password: b"" };
     let mut session = Session::new();
     session.connect(&long, &mut Vec::new());
@@ -104,11 +104,14 @@ fn credentials_that_fit_no_hello_are_an_error() {
 }
 
 #[test]
-fn a_peer_with_another_mechanism_is_named() {
+fn a_peer_with_another_mechanism_is_an_error() {
     let mut session = Session::new();
     session.connect(&NULL, &mut Vec::new());
     let found = error(&mut session, &greeting([3, 1], &PLAIN));
-    assert_eq!(found.to_string(), "the peer wants the mechanism PLAIN, this side has NULL");
+    assert_eq!(
+        found.to_string(),
+        "the peer announces the mechanism PLAIN, this side announces NULL"
+    );
 }
 
 #[test]
@@ -128,11 +131,11 @@ fn sockets_that_do_not_publish_are_refused() {
     }
     let (mut session, _) = greeted([3, 1], &NULL);
     let silent = handle(&mut session, b"\x04\x06\x05READY");
-    assert_eq!(silent.1, Event::Connected, "the type SHOULD be given, it need not");
+    assert_eq!(silent.1, Event::Connected, "the RFC makes the type optional");
 }
 
 #[test]
-fn what_is_out_of_place_is_named() {
+fn a_frame_out_of_place_is_an_error() {
     assert_eq!(error(&mut Session::new(), READY), ZmtpError::NotOpen);
     let (mut session, _) = greeted([3, 1], &NULL);
     assert_eq!(error(&mut session, b"\0\x01x"), ZmtpError::EarlyMessage);
@@ -144,7 +147,7 @@ fn what_is_out_of_place_is_named() {
 }
 
 #[test]
-fn commands_of_other_sockets_are_let_pass() {
+fn commands_of_other_sockets_are_ignored() {
     let (len, event, out) = handle(&mut connected(), b"\x04\x06\x04JOINg");
     assert_eq!((len, event, out), (8, Event::Replied, vec![]));
 }
@@ -162,7 +165,7 @@ fn a_subscription_is_a_command_or_a_message_for_an_old_peer() {
     }
     let mut out = Vec::new();
     connected_to([3, 0]).subscribe(&[b'x'; 255], &mut out);
-    assert_eq!(out[..10], *b"\x02\0\0\0\0\0\0\x01\x00\x01", "256 bytes take a long frame");
+    assert_eq!(out[..10], *b"\x02\0\0\0\0\0\0\x01\x00\x01", "256 bytes need a long frame");
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn messages_have_a_topic_and_a_payload() {
 }
 
 #[test]
-fn a_message_is_incomplete_until_its_last_frame_is_there() {
+fn a_message_is_incomplete_until_its_last_frame_has_arrived() {
     let bytes = b"\x01\x05topic\x01\x02ab\0\x04load";
     let mut session = connected();
     for end in 0..bytes.len() {
@@ -199,10 +202,10 @@ fn a_ping_is_answered_with_its_context() {
 }
 
 #[test]
-fn commands_between_frames_are_dealt_with_first_and_once() {
+fn commands_between_frames_are_handled_first_and_once() {
     let mut session = connected();
     let bytes = [b"\x01\x01a", PONG, PING, b"\0\x01b", b"\0\x01c"].concat();
-    // Also while the message is not all there.
+    // The same applies to an incomplete message.
     let part = &bytes[..bytes.len() - 5];
     assert_eq!(handle(&mut session, &part[..5]), (0, Event::Incomplete, vec![]));
     assert_eq!(handle(&mut session, part), (0, Event::Pong, vec![]));
@@ -214,11 +217,15 @@ fn commands_between_frames_are_dealt_with_first_and_once() {
     assert_eq!(message.frames().collect::<Vec<_>>(), [b"a", b"b"]);
     assert_eq!((message.topic(), message.payload()), (&b"a"[..], &b"b"[..]));
     let next = [b"\x01\x01a", PONG, b"\0\x01b"].concat();
-    assert_eq!(handle(&mut session, &next).1, Event::Pong, "counted anew for the next message");
+    assert_eq!(
+        handle(&mut session, &next).1,
+        Event::Pong,
+        "the count restarts with the next message"
+    );
 }
 
 #[test]
-fn messages_without_end_are_refused_before_they_are_there() {
+fn endless_messages_are_refused_before_they_are_complete() {
     let frames = b"\x01\0".repeat(FRAMES_MAX);
     assert_eq!(handle(&mut connected(), &frames[2..]).1, Event::Incomplete);
     assert_eq!(error(&mut connected(), &frames), ZmtpError::TooManyFrames);
@@ -236,7 +243,7 @@ fn messages_without_end_are_refused_before_they_are_there() {
 }
 
 #[test]
-fn a_ping_is_sent_only_to_a_peer_that_knows_it() {
+fn a_ping_is_sent_only_to_a_peer_that_supports_it() {
     let mut out = Vec::new();
     assert!(connected().ping(1, &mut out));
     assert_eq!(out, PING);
@@ -248,7 +255,7 @@ fn a_ping_is_sent_only_to_a_peer_that_knows_it() {
 }
 
 #[test]
-fn a_publisher_has_taken_in_what_was_sent_when_a_second_ping_is_answered() {
+fn a_second_pong_confirms_that_the_publisher_has_processed_all_bytes() {
     let mut session = connected();
     assert!(session.ping(1, &mut Vec::new()));
     assert_eq!(handle(&mut session, PONG), (PONG.len(), Event::Replied, PING.to_vec()));
@@ -265,7 +272,11 @@ fn a_silent_client_pings_and_a_silent_publisher_is_dead() {
     assert_eq!(session.handle_keep_alive(15 * S, 10, &mut out), KeepAlive::Pinged);
     assert_eq!(out, PING);
     session.note_sent(20 * S);
-    assert_eq!(session.keep_alive_deadline(10), Some(25 * S), "what is sent puts off no death");
+    assert_eq!(
+        session.keep_alive_deadline(10),
+        Some(25 * S),
+        "sending does not postpone the deadline"
+    );
     assert_eq!(session.handle_keep_alive(25 * S, 10, &mut out), KeepAlive::Dead);
 }
 
@@ -282,7 +293,7 @@ fn any_traffic_is_a_sign_of_life() {
 }
 
 #[test]
-fn a_lost_connection_leaves_nothing_behind() {
+fn a_lost_connection_resets_the_session() {
     let mut session = connected();
     handle(&mut session, &[b"\x01\x01a", PONG].concat());
     session.ping(7, &mut Vec::new());
@@ -295,7 +306,7 @@ fn a_lost_connection_leaves_nothing_behind() {
 
 proptest! {
     #[test]
-    fn messages_are_what_was_encoded(
+    fn messages_decode_to_the_encoded_frames(
         topic in vec(any::<u8>(), 0..300),
         payload in vec(any::<u8>(), 0..600),
     ) {
@@ -307,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_in_any_state_are_events_within_them_or_a_reason(
+    fn any_bytes_in_any_state_give_events_within_them_or_an_error(
         bytes in vec(prop_oneof![0..10_u8, any::<u8>()], 0..200),
         state in 0..3,
     ) {

@@ -1,9 +1,29 @@
-"""Agents on the hosts of a Ray cluster: the only part of Pubstorm that knows Ray. `site` is what
-the run sees; `cluster` is joined and left, its `head` watched; `choice` says which host; `slot` is
-one agent there, `runner` what goes there with it; `words` are for what Ray raises; `security` is
-what a cluster must have."""
+"""Agents and servers on the hosts of a Ray cluster. `site` is the interface to the run, and watches
+the head of the cluster; `hosts` has the servers; `cluster` is joined and left; `choice` chooses
+hosts; `slot` is one agent, `runner` the code that goes with it; `words` explain Ray's errors;
+`security` lists requirements of a cluster."""
 
-from pubstorm.fleet.ray import settings  # Before any other: it is for the import of Ray.
+import os
+
+# Ray reads its settings as it is imported, by any part of this package.
+os.environ.update(
+    {
+        # Nothing goes to the makers of Ray, and there is no warning of graphics cards.
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # No cluster is started by a call that comes after the end.
+        "RAY_ENABLE_AUTO_CONNECT": "0",
+        # Attempts to join, one a second: what is refused stays so.
+        "RAY_gcs_server_port_wait_time_s": "2",
+        # How long a node is looked for on this host, shorter than the time for joining.
+        "RAY_GCS_SERVER_REQUEST_TIMEOUT_SECONDS": "20",
+        # What the user has set stays so.
+        **os.environ,
+    }
+)
+
+from pubstorm.fleet.ray.choice import Labels
+from pubstorm.fleet.ray.hosts import RayHosts
 from pubstorm.fleet.ray.site import RaySite
 
-__all__ = ["RaySite", "settings"]
+__all__ = ["Labels", "RayHosts", "RaySite"]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from pubstorm.errors import FleetError
 
+LABEL = "pubstorm"
+"""Ray's label of hosts that a scenario names: ray start --labels pubstorm=NAME."""
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -17,16 +20,60 @@ class Host:
     address: str
     """Its address in the cluster."""
     is_here: bool
-    """Whether the conductor is on it."""
+    """True if the controller is on it."""
     cores: int
     """Processors that it gives to the cluster."""
     free: int
-    """Those of them that nobody has reserved."""
+    """Processors that are not reserved."""
+    label: str = ""
+    """Name that scenarios have for it and its like; empty: none."""
+    is_for_agents: bool = True
+    """False if only other hosts are marked to play agents."""
+
+    def has(self, label: str) -> bool:
+        """Returns True if a scenario means it by a name: its label or its address."""
+        return label in {self.label, self.address}
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels that a scenario gives to hosts."""
+
+    fleet: str | None = None
+    """That of hosts to play on; None: hosts without one of the others, if there are such."""
+    engines: frozenset[str] = frozenset()
+    """Those of hosts for some populations."""
+    servers: frozenset[str] = frozenset()
+    """Those of hosts with servers."""
+
+
+def labelled(hosts: Sequence[Host], label: str) -> tuple[Host, ...]:
+    """Returns the hosts that a scenario means by a name; FleetError lists the labels of all."""
+    found = tuple(host for host in hosts if host.has(label))
+    if found:
+        return found
+    each = ", ".join(f"{host.address} has {host.label or 'none'}" for host in hosts)
+    raise FleetError(
+        f"found no host of the Ray cluster with the label {label}: {each}",
+        f"ray start --labels {LABEL}={label} on such hosts, or name an address",
+    )
+
+
+def for_agents(
+    hosts: Sequence[Host], label: str | None, of_servers: Collection[str]
+) -> tuple[Host, ...]:
+    """Returns the hosts that play agents: those of a label; without one, hosts that are marked for
+    it and have none of the labels of servers, if there are any."""
+    if label is not None:
+        return tuple(host for host in labelled(hosts, label) if host.cores)
+    found = [host for host in hosts if host.is_for_agents and host.cores]
+    apart = [host for host in found if not any(host.has(each) for each in of_servers)]
+    return tuple(apart or found)
 
 
 def chosen(hosts: Sequence[Host], agents: int, spread: str) -> tuple[Host, ...]:
-    """A host for each agent, in the order of the hosts: each its own where `spread` is strict, else
-    as many on one as it has free processors. FleetError says what each has free."""
+    """Returns a host for each agent, in the order of the hosts: each its own if `spread` is strict,
+    else as many on one as it has free processors. FleetError lists the free processors of each."""
     room = {host: min(1, host.free) if spread == "strict" else host.free for host in hosts}
     places = [host for host, agents_max in room.items() for _ in range(agents_max)]
     if len(places) < agents:
@@ -46,7 +93,7 @@ def spare(
 
 
 def shortage(hosts: Sequence[Host], places: int, agents: int, spread: str) -> str:
-    """How many agents there is room for, and what each host has free."""
+    """Returns the number of agents with room, and the free processors of each host."""
     each = ", ".join(f"{host.address} has {host.free} of {host.cores}" for host in hosts)
     kind = "hosts with a free processor" if spread == "strict" else "free processors"
     return f"{places} {kind} for {agents} agents: {each}"

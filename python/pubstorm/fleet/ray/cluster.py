@@ -1,5 +1,5 @@
 """The Ray cluster that this host is a part of: joined, its hosts, room on them, left. Every call
-has a limit, since a cluster that is cut in two answers nothing. It knows no agent and no plan."""
+has a limit, since a cluster that is cut in two answers nothing."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ray.util.scheduling_strategies import (
 
 from pubstorm.errors import FleetError
 from pubstorm.fleet.ray import runner
-from pubstorm.fleet.ray.choice import Host
+from pubstorm.fleet.ray.choice import LABEL, Host
 from pubstorm.fleet.ray.security import demand_security
 from pubstorm.fleet.ray.words import joining_in_words, loss_in_words
-from pubstorm.fleet.site import AgentHost
+from pubstorm.host.preflight.cluster import AgentHost
 
 MARK = "pubstorm_agent"
 """The custom resource of hosts that are to play agents; where none has it, all do."""
@@ -42,6 +42,8 @@ CALLS = 32
 _MEMBERSHIP = threading.Lock()
 """Held while this process joins or leaves a cluster. Ray cannot do both at once, and leaving may
 last longer than the run that asked for it: the next run of a series waits."""
+_members = 0
+"""Parts of this process that have joined: agents, and servers that outlive a run."""
 
 T = TypeVar("T")
 
@@ -51,7 +53,8 @@ class Room:
     """Room for one agent: a reserved part of a host."""
 
     host: Host
-    group: PlacementGroup
+    group: PlacementGroup | None
+    """None: nothing is reserved."""
     index: int
     """Which part of the group."""
 
@@ -91,11 +94,11 @@ class Cluster:
             port = address.rpartition(":")[2]
             demand_security(f"{self.here}:{port}", os.environ)
 
-    async def hosts(self) -> tuple[Host, ...]:
-        """Hosts that may play agents and what each has free now; the conductor's own last."""
+    async def all_hosts(self) -> tuple[Host, ...]:
+        """All hosts and what each has free now; the controller's own last."""
         nodes, free = await in_thread(_nodes, CALL_S)
         nodes = [node for node in nodes if node["Alive"]]
-        marked = [node for node in nodes if MARK in node["Resources"]]
+        marked = {node["NodeID"] for node in nodes if MARK in node["Resources"]}
         found = [
             Host(
                 node=node["NodeID"],
@@ -103,17 +106,15 @@ class Cluster:
                 is_here=node["NodeManagerAddress"] == self.here,
                 cores=int(node["Resources"].get("CPU", 0)),
                 free=int(free.get(node["NodeID"], {}).get("CPU", 0)),
+                label=node.get("Labels", {}).get(LABEL, ""),
+                is_for_agents=not marked or node["NodeID"] in marked,
             )
-            for node in marked or nodes
+            for node in nodes
         ]
-        found = [host for host in found if host.cores]
-        if not found:
-            message = "found no host with processors for agents in the Ray cluster"
-            raise FleetError(message, "ray start --address HEAD:PORT on each host")
         return tuple(sorted(found, key=lambda host: (host.is_here, host.address, host.node)))
 
     async def facts(self, hosts: Sequence[Host]) -> dict[str, AgentHost]:
-        """What these hosts are, by their node; without those that did not answer."""
+        """Returns the state of hosts, by node, without those that did not answer."""
         ask: Any = ray.remote(runner.facts)
 
         def asked() -> list[Any]:
@@ -153,8 +154,20 @@ class Cluster:
         options = {"max_restarts": 0, "max_concurrency": CALLS, "num_cpus": 1}
 
         def started() -> list[Any]:
-            places = (PlacementGroupSchedulingStrategy(room.group, room.index) for room in rooms)
+            kept = ((room.group, room.index) for room in rooms if room.group is not None)
+            places = (PlacementGroupSchedulingStrategy(*each) for each in kept)
             return [kind.options(scheduling_strategy=each, **options).remote() for each in places]
+
+        return await in_thread(started, CALL_S)
+
+    async def pinned(self, hosts: Sequence[Host]) -> list[Any]:
+        """Starts a worker on each of these hosts, which takes no processor from agents."""
+        kind: Any = ray.remote(runner.AgentRunner)
+        options = {"max_restarts": 0, "max_concurrency": CALLS, "num_cpus": 0}
+
+        def started() -> list[Any]:
+            pins = [NodeAffinitySchedulingStrategy(host.node, soft=False) for host in hosts]
+            return [kind.options(scheduling_strategy=pin, **options).remote() for pin in pins]
 
         return await in_thread(started, CALL_S)
 
@@ -177,14 +190,14 @@ class Cluster:
 
 
 async def answer(call: Any, limit_s: float) -> Any:
-    """What a call to another host brings, or TimeoutError; or what Ray raises."""
+    """Returns the result of a call to another host. Raises TimeoutError, or Ray's error."""
     return await asyncio.wait_for(asyncio.wrap_future(call.future()), limit_s)
 
 
 async def in_thread(work: Callable[[], T], limit_s: float) -> T:
-    """Calls what blocks in a thread that nobody waits for at the end of the process. In the main
-    thread Ray would take SIGTERM for itself. Raises FleetError where Ray does not answer in time,
-    or fails."""
+    """Makes a blocking call in a thread that does not delay the end of the process. In the main
+    thread Ray would take SIGTERM for itself. Raises FleetError if Ray does not answer in time, or
+    fails."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
     outcome.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -219,19 +232,25 @@ async def in_thread(work: Callable[[], T], limit_s: float) -> T:
 
 def _join(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    # What goes on in the cluster would go to stdout, whatever `log_to_driver` says.
+    # Ray would write events of the cluster to stdout, whatever `log_to_driver` says.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    global _members
     try:
         with _MEMBERSHIP:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+            if not _members:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+            _members += 1
     except Exception as error:  # Ray raises whatever its parts raise.
         raise joining_in_words(address, error) from error
     ray.cloudpickle.register_pickle_by_value(runner)
 
 
 def _depart() -> None:
+    global _members
     with _MEMBERSHIP:
-        ray.shutdown()
+        _members -= 1
+        if not _members:
+            ray.shutdown()
 
 
 def _take_signals_back() -> None:
@@ -244,7 +263,8 @@ def _take_signals_back() -> None:
 
 
 def _address_here() -> str:
-    """The cluster that this host is a part of, as the environment or `ray start` says."""
+    """Returns the address of the cluster that this host is a part of, from the environment or `ray
+    start`."""
     if (named := os.environ.get("RAY_ADDRESS", "auto")) != "auto":
         return named
     try:
@@ -258,7 +278,7 @@ def _address_here() -> str:
 
 
 async def _reach(address: str) -> None:
-    """Looks whether anything listens there: Ray itself would try for a minute."""
+    """Checks that something listens there: Ray itself would try for a minute."""
     host, _, port = address.rpartition(":")
     opening: Awaitable[Any] = asyncio.open_connection(host.strip("[]"), int(port))
     try:
@@ -266,7 +286,7 @@ async def _reach(address: str) -> None:
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or f"no answer for {REACH_S:.0f} s"
         text = f"cannot reach the Ray cluster {address}: {reason}"
-        hint = "is it the address of its head (GCS), and is Ray started there? ray status tells"
+        hint = "is it the address of its head (GCS), and is Ray started there? ray status shows it"
         raise FleetError(text, hint) from error
     writer.close()
 

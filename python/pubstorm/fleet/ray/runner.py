@@ -1,6 +1,6 @@
-"""What runs on a host of a Ray cluster, beside the agent: its class goes there by value, so that
-hosts need Ray and nothing else. It installs the program and its files in a folder of their own,
-starts it with pipes, carries bytes both ways and counts nothing. It imports nothing of Pubstorm."""
+"""Code that runs on a host of a Ray cluster, beside the agent. Its class goes there by value, so
+that hosts need only Ray; it imports nothing of Pubstorm. It installs the program and its files in a
+folder of their own, starts the program with pipes, and carries bytes both ways."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import shutil
+import sys
 import tempfile
 import zlib
 from asyncio.subprocess import PIPE, Process
@@ -24,18 +25,17 @@ answer itself, above it goes through the object store, which takes longer."""
 OUT, LOG, EXIT = b"o", b"l", b"x"
 """First byte of a frame: output and log of the agent, compressed; its exit code, as text."""
 FRAMES = 16
-"""Frames that wait for the reader at most. Then the pipe fills up, and the agent waits: nothing of
-what it says is dropped. If the reader never comes back, neither do its beats, and the lease ends
-the agent."""
+"""Frames that wait for the reader at most. Then the pipe fills up and the agent waits, so that no
+output is dropped. Without a reader the beats stop too, and the lease ends the agent."""
 NOT_INHERITED = ("RAY_", "OMP_", "CUDA_", "PYTHON")
-"""How variables begin that are Ray's or its workers' own, among them the cluster's token."""
+"""Prefixes of variables of Ray or its workers, among them the cluster's token."""
 JANITOR = 'exec 3<&0; (cat <&3; rm -rf -- "$1") >/dev/null 2>&1 &'
 """Removes a folder once its stdin has come to an end, however the worker ended. The shell itself
 ends at once: what is left is no child of the worker, whose children Ray kills."""
 
 
 def facts() -> dict[str, int | str]:
-    """What the host is and has."""
+    """State of the host."""
     return {
         "machine": platform.machine(),
         "descriptors": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
@@ -65,8 +65,8 @@ class AgentRunner:
         self._early: dict[int, bytes] = {}
 
     async def install(self, name: str, digest: str, program: bytes) -> tuple[str, str]:
-        """Puts a program there, which comes compressed, unless it is there already; the id of the
-        node, and what went wrong."""
+        """Installs a program, which comes compressed, unless the host has it. Returns the id of the
+        node, and the problem if there is one."""
         node = str(ray.get_runtime_context().get_node_id())
         try:
             path = await self._home() / name
@@ -85,7 +85,8 @@ class AgentRunner:
         return node, ""
 
     async def store(self, files: Mapping[str, bytes]) -> str:
-        """Puts files there, by their paths in the agent's folder; what went wrong."""
+        """Writes files by their paths in the agent's folder. Returns the problem if there is
+        one."""
         try:
             home = await self._home()
             for name, content in files.items():
@@ -103,12 +104,14 @@ class AgentRunner:
         """Starts the program; its process id, and what went wrong. The files that it reads before
         its first line are removed after that."""
         home = await self._home()
+        program = str(home / words[0])
+        command = (sys.executable, "-I", program) if program.endswith(".pyz") else (program,)
         own = {k: v for k, v in os.environ.items() if not k.startswith(NOT_INHERITED)}
         self._read_early = (*read_early, words[0])
         try:
             # It stays in the worker's process group, with which Ray ends it, whatever it does.
             self._process = await asyncio.create_subprocess_exec(
-                str(home / words[0]),
+                *command,
                 *words[1:],
                 stdin=PIPE,
                 stdout=PIPE,
@@ -137,7 +140,7 @@ class AgentRunner:
                 return
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """What the agent says, to its end; the last one is its exit code."""
+        """Yields the agent's output to its end; the last frame is its exit code."""
         process = self._process
         assert process and process.stdout and process.stderr, "it is started with pipes"
         pumps = [self._pump(OUT, process.stdout), self._pump(LOG, process.stderr)]
@@ -172,7 +175,7 @@ class AgentRunner:
             await self._frames.put(kind + zlib.compress(data, 1))
 
     async def _finish(self, process: Process) -> None:
-        """Says how the agent ended, once all that it said is on its way."""
+        """Sends the exit code, after all output."""
         await asyncio.gather(*self._pumps[:2], return_exceptions=True)
         code = await process.wait()
         if process.stdin:

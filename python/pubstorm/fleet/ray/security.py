@@ -1,5 +1,5 @@
-"""What a Ray cluster must have before Pubstorm joins it: whoever reaches an open one runs what they
-like on its hosts. It reads an environment and the files that this names, and knows no Ray."""
+"""Requirements of a Ray cluster before Pubstorm joins it: anyone who reaches an open cluster can
+run programs on its hosts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from pubstorm.contract.target import Target
 from pubstorm.errors import FleetError, KeysError
-from pubstorm.keys.certificates import check_authorities, check_credential, check_issued
-from pubstorm.keys.files import read_file
-from pubstorm.scenario.target import Target
+from pubstorm.host.keys.certificates import check_authorities, check_credential, check_issued
+from pubstorm.host.keys.files import read_file
 
 Environment = Mapping[str, str]
 
 CERTIFICATE, KEY, CA = "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"
 DEFAULT_TOKEN = Path(".ray", "auth_token")
-"""Where Ray looks for a token that no variable names, in the user's home."""
+"""Ray's default file for the token, in the user's home."""
 YES = ("1", "true")
 HINT = (
     "pubstorm ray-keys --node ADDRESS makes a token and certificates for every node; on each: "
@@ -36,7 +36,7 @@ def demand_security(address: str, environment: Environment) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether `HOST:PORT` is reached from this host only."""
+    """True if `HOST:PORT` can be reached from this host only."""
     return Target(host=address.rpartition(":")[0].strip("[]"), port=0).is_loopback
 
 

@@ -1,5 +1,5 @@
 """The engines of a run on a Ray cluster: a host for each, program and files there, the reference
-clock for those on other hosts, another host for one that is lost. It knows no stage."""
+clock for other hosts, another host for a failed agent, and a watch on the head."""
 
 from __future__ import annotations
 
@@ -7,37 +7,50 @@ import asyncio
 import hashlib
 import time
 import zlib
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from pubstorm.binaries import engine_path
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import FleetError
 from pubstorm.fleet.files import PlanFiles
 from pubstorm.fleet.local import log_name
-from pubstorm.fleet.ray.choice import Host, chosen, shortage, spare
+from pubstorm.fleet.ray.choice import (
+    Host,
+    Labels,
+    chosen,
+    for_agents,
+    labelled,
+    shortage,
+    spare,
+)
 from pubstorm.fleet.ray.cluster import LOOK, Cluster, Room, in_thread
-from pubstorm.fleet.ray.head import HeadWatch
 from pubstorm.fleet.ray.slot import Cargo, RaySlot
 from pubstorm.fleet.reference import ReferenceClock
-from pubstorm.fleet.site import AgentCommand, AgentHost
+from pubstorm.fleet.site import AgentCommand
 from pubstorm.fleet.slot import Slot
-from pubstorm.plan import Plan
+from pubstorm.host.binaries import engine_path
+from pubstorm.host.preflight.cluster import AgentHost
 from pubstorm.scenario.fleet import Spread
 
 LEASE_S = 4
-"""An agent that hears nothing for so long stops."""
+"""Time without a line from the controller after which an agent stops."""
 LEAVING_S = 2.0
-"""How long its clients may take to leave then."""
+"""Longest time for its clients to leave then."""
 PLACE_S = 60.0
-"""How long all agents together may wait for their room."""
+"""Longest wait of all agents together for their room."""
 SPARE_S = 5.0
-"""How long a lost one may wait for room on one host."""
+"""Longest wait of a replacement for room on one host."""
 SHIP_S = 60.0
-"""How long program and files may take into the object store."""
+"""Longest time to put program and files into the object store."""
+LOOK_S = 1.0
+"""Interval of checks of the head, and longest time to take a connection."""
+GONE_S = 10.0
+"""Time without a connection after which the head counts as gone."""
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 """Architectures, by the number in the head of an ELF file."""
 
@@ -45,8 +58,16 @@ MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 class RaySite:
     """The hosts of a Ray cluster of which this host is one."""
 
-    def __init__(self, address: str | None, spread: Spread, logs: Path) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        spread: Spread,
+        logs: Path,
+        labels: Labels | None = None,
+    ) -> None:
         """`address`: `HOST:PORT` of the cluster's head; None: the cluster that this host is in."""
+        self._labels = labels or Labels()
+        self._nodes: dict[str | None, Sequence[str]] = {}
         self._cluster = Cluster(address)
         self._spread: Spread = spread
         self._logs = logs
@@ -55,56 +76,94 @@ class RaySite:
         self._commands: list[AgentCommand] = []
         self._slots: dict[int, RaySlot] = {}
         self._former: list[RaySlot] = []
+        self._programs: list[RaySlot] = []
         self._reference: ReferenceClock | None = None
         self._head: HeadWatch | None = None
 
-    @property
-    def hosts(self) -> Sequence[AgentHost]:
-        """The hosts that have answered."""
-        return tuple(self._facts.values())
+    def hosts(self, label: str | None) -> Sequence[AgentHost]:
+        """Returns the hosts of a label, or of the fleet, that have answered."""
+        return tuple(self._facts[node] for node in self._nodes[label] if node in self._facts)
 
     async def open(self) -> None:
         """Joins the cluster and asks its hosts what they are."""
         await self._cluster.join()
         self._head = HeadWatch(self._cluster.address, self._give_up)
-        hosts = await self._cluster.hosts()
-        self._facts = await self._cluster.facts(hosts)
-        if not self._facts:
-            names = ", ".join(host.address for host in hosts)
-            raise FleetError(f"no host of the Ray cluster answers: {names}", LOOK)
+        by_label = {label: await self._hosts(label) for label in (None, *self._labels.engines)}
+        self._nodes = {label: [h.node for h in found] for label, found in by_label.items()}
+        every = {host.node: host for found in by_label.values() for host in found}
+        self._facts = await self._cluster.facts(tuple(every.values()))
+        for label, found in by_label.items():
+            if not self.hosts(label):
+                names = ", ".join(host.address for host in found)
+                raise FleetError(f"no host of the Ray cluster answers: {names}", LOOK)
 
     def localised(self, plan: Plan) -> Plan:
         """The plan with the paths that files have in an agent's folder."""
-        away = [host.address for host in self.hosts if host.address]
+        away = [host.address for host in self._facts.values() if host.address]
         for target in plan.targets:
             if away and target.is_loopback:
                 raise FleetError(
                     f"agents on {', '.join(away[:3])} do not reach {target.host}:{target.port} of "
                     "this host",
-                    "name a target that they reach; brokers that the run starts listen on "
-                    "127.0.0.1 only",
+                    "name a target that they reach, or let the run start the broker",
                 )
         self._files = PlanFiles(plan)
         return self._files.plan
 
     async def place(self, commands: Sequence[AgentCommand]) -> Sequence[Slot]:
-        """A place for each agent, with program and files there."""
+        """Returns a place for each agent, with program and files there."""
         self._commands = list(commands)
-        where = chosen(await self._answering(), len(commands), self._spread)
-        for host, command in zip(where, commands, strict=True):
-            self._check_machine(host, Path(command.words[0]))
-        try:
-            rooms = await self._cluster.reserve(where, self._spread, PLACE_S)
-        except TimeoutError:
-            found = shortage(await self._answering(), len(where), len(commands), self._spread)
-            text = f"got no room on the Ray cluster within {PLACE_S:.0f} s: {found}"
-            raise FleetError(text, LOOK) from None
-        await self._settle(dict(enumerate(rooms)))
+        rooms: dict[int, Room] = {}
+        for label in dict.fromkeys(command.hosts for command in commands):
+            agents = [agent for agent, each in enumerate(commands) if each.hosts == label]
+            own = [commands[agent] for agent in agents]
+            rooms |= zip(agents, await self._reserved(own, label), strict=True)
+        await self._settle(rooms)
         return tuple(self._slots[agent] for agent in range(len(commands)))
 
+    async def _reserved(
+        self, commands: Sequence[AgentCommand], label: str | None
+    ) -> Sequence[Room]:
+        """Returns room for each agent on the hosts of a label."""
+        where = chosen(await self._answering(label), len(commands), self._spread)
+        for host, command in zip(where, commands, strict=True):
+            _check_machine(self._facts[host.node], Path(command.words[0]))
+        try:
+            return await self._cluster.reserve(where, self._spread, PLACE_S)
+        except TimeoutError:
+            there = await self._answering(label)
+            found = shortage(there, len(where), len(commands), self._spread)
+            text = f"got no room on the Ray cluster within {PLACE_S:.0f} s: {found}"
+            raise FleetError(text, LOOK) from None
+
+    async def place_programs(
+        self, commands: Sequence[AgentCommand], addresses: Sequence[str]
+    ) -> Sequence[Slot]:
+        """Returns a place on the host with its address for each program that is no engine. It takes
+        no processor from engines."""
+        hosts = await self._cluster.all_hosts()
+        where = [labelled(hosts, address)[0] for address in addresses]
+        facts = await self._cluster.facts(tuple({host.node: host for host in where}.values()))
+        for host, command in zip(where, commands, strict=True):
+            if host.node not in facts:
+                raise FleetError(f"no answer from {host.address} of the Ray cluster", LOOK)
+            _check_machine(facts[host.node], Path(command.words[0]))
+        await self._follow_reference(where)
+        slots = []
+        for worker, host, command in zip(
+            await self._cluster.pinned(where), where, commands, strict=True
+        ):
+            log = self._logs / log_name(command.title)
+            room = Room(host, None, 0)
+            slots.append(RaySlot(worker, room, self._with_options(command, host), log))
+        self._programs += slots
+        files = self._files.shared if self._files else {}
+        await self._load([(slot, files) for slot in slots])
+        return slots
+
     async def replace(self, agent: int) -> Slot:
-        """Another place for an agent, on another host if there is one. It returns when the lost one
-        surely plays no client."""
+        """Returns another place for an agent, on another host if there is one, once the failed
+        agent certainly plays no client."""
         if agent not in self._slots:
             raise FleetError(f"agent {agent} is no engine, and no other program can replace it")
         old = self._slots[agent]
@@ -121,22 +180,35 @@ class RaySite:
         """Ends every agent, gives the room back, leaves the cluster."""
         if self._head is not None:
             await self._head.close()
-        await asyncio.gather(*(slot.gone() for slot in (*self._slots.values(), *self._former)))
+        slots = (*self._slots.values(), *self._former, *self._programs)
+        await asyncio.gather(*(slot.gone() for slot in slots))
         if self._reference is not None:
             await self._reference.close()
         await self._cluster.leave()
 
     def _give_up(self, why: str) -> None:
-        for slot in self._slots.values():
+        for slot in (*self._slots.values(), *self._programs):
             slot.give_up(why)
 
-    async def _answering(self) -> tuple[Host, ...]:
+    async def _hosts(self, label: str | None) -> tuple[Host, ...]:
+        """The hosts of a label, or of the fleet, that may play agents, and what each has free
+        now."""
+        apart = self._labels.engines | self._labels.servers
+        every = await self._cluster.all_hosts()
+        hosts = for_agents(every, label or self._labels.fleet, apart)
+        if not hosts:
+            message = "found no host with processors for agents in the Ray cluster"
+            raise FleetError(message, "ray start --address HEAD:PORT on each host")
+        return hosts
+
+    async def _answering(self, label: str | None) -> tuple[Host, ...]:
         """The hosts as they are now, of those that answered at first."""
-        return tuple(host for host in await self._cluster.hosts() if host.node in self._facts)
+        return tuple(host for host in await self._hosts(label) if host.node in self._facts)
 
     async def _other_room(self, old: RaySlot) -> Room:
         taken = {slot.room.host.node for slot in self._slots.values() if slot is not old}
-        hosts = spare(await self._answering(), old.room.host.node, taken, self._spread)
+        there = await self._answering(old.command.hosts)
+        hosts = spare(there, old.room.host.node, taken, self._spread)
         for host in hosts:
             try:
                 (room,) = await self._cluster.reserve([host], self._spread, SPARE_S)
@@ -150,19 +222,28 @@ class RaySite:
 
     async def _settle(self, rooms: Mapping[int, Room]) -> None:
         """Agents with workers, program and files in their rooms."""
-        if self._reference is None and not all(room.host.is_here for room in rooms.values()):
-            self._reference = ReferenceClock(engine_path(), self._logs / "reference.log")
-            await self._reference.start(self._cluster.here)
+        await self._follow_reference([room.host for room in rooms.values()])
         workers = await self._cluster.workers(list(rooms.values()))
         for worker, (agent, room) in zip(workers, rooms.items(), strict=True):
             command = self._commands[agent]
             suffix = f" {command.incarnation}" if command.incarnation else ""
             log = self._logs / log_name(command.title + suffix)
-            self._slots[agent] = RaySlot(worker, room, self._told(command, room.host), log)
-        await self._load(list(rooms))
+            self._slots[agent] = RaySlot(worker, room, self._with_options(command, room.host), log)
+        await self._load([(self._slots[agent], self._files_of(agent)) for agent in rooms])
 
-    def _told(self, command: AgentCommand, host: Host) -> AgentCommand:
-        """With what agents of a cluster are told besides."""
+    def _files_of(self, agent: int) -> Mapping[str, Path]:
+        command = self._commands[agent]
+        share = command.share or (agent, len(self._commands))
+        return self._files.of(*share, command.populations) if self._files else {}
+
+    async def _follow_reference(self, hosts: Sequence[Host]) -> None:
+        """Starts the reference clock, if one of the hosts needs it and it is not started."""
+        if self._reference is None and not all(host.is_here for host in hosts):
+            self._reference = ReferenceClock(engine_path(), self._logs / "reference.log")
+            await self._reference.start(self._cluster.here)
+
+    def _with_options(self, command: AgentCommand, host: Host) -> AgentCommand:
+        """Returns the further options of agents on a cluster."""
         words, environment = command.words, dict(command.environment)
         if "--lease" not in words:
             words = (*words, "--lease", str(LEASE_S))
@@ -171,33 +252,67 @@ class RaySite:
             environment |= self._reference.environment
         return replace(command, words=words, environment=environment)
 
-    async def _load(self, agents: Sequence[int]) -> None:
-        """Brings program and files to agents, all at once. What is put into the object store is put
-        there anew for each that comes later: a copy on a host that died would be waited for."""
-        cargo = await in_thread(lambda: self._shipped(agents), SHIP_S)
-        loading = [self._slots[agent].load(each) for agent, each in zip(agents, cargo, strict=True)]
-        await _all(loading)
+    async def _load(self, slots: Sequence[tuple[RaySlot, Mapping[str, Path]]]) -> None:
+        """Brings programs and files to slots, all at once. Each later slot gets new copies in the
+        object store: it would wait for a copy on a host that died."""
+        cargo = await in_thread(lambda: self._shipped(slots), SHIP_S)
+        await _all([slot.load(each) for (slot, _), each in zip(slots, cargo, strict=True)])
 
-    def _shipped(self, agents: Sequence[int]) -> list[Cargo]:
+    def _shipped(self, slots: Sequence[tuple[RaySlot, Mapping[str, Path]]]) -> list[Cargo]:
         programs: dict[str, tuple[str, str, Any]] = {}
         cargo = []
-        for agent in agents:
-            path = self._commands[agent].words[0]
+        for slot, paths in slots:
+            path = slot.command.words[0]
             if path not in programs:
                 program = Path(path).read_bytes()
                 digest = hashlib.sha256(program).hexdigest()
                 programs[path] = Path(path).name, digest, ray.put(zlib.compress(program, 1))
-            paths = self._files.of(agent, len(self._commands)) if self._files else {}
             files = {there: here.read_bytes() for there, here in paths.items()}
             early = self._files.read_early if self._files else ()
             cargo.append(Cargo(*programs[path], files=ray.put(files), read_early=early))
         return cargo
 
-    def _check_machine(self, host: Host, program: Path) -> None:
-        there, here = self._facts[host.node].machine, machine_of(program)
-        if here and there != here:
-            text = f"{host.address} is {there}, and {program.name} is built for {here}"
-            raise FleetError(text, "use hosts of one kind, and a conductor of the same")
+
+class HeadWatch:
+    """Looks whether the head of the cluster still takes connections. Without its head Ray continues
+    for a minute and then ends the program that called it, with all measurements."""
+
+    def __init__(self, address: str, gone: Callable[[str], None]) -> None:
+        """`address` is `HOST:PORT` of its GCS. `gone` is called once, with words."""
+        host, _, port = address.rpartition(":")
+        self._place = host.strip("[]"), int(port)
+        self._gone = gone
+        self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Looks no longer."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _watch(self) -> None:
+        there_s = time.monotonic()
+        while time.monotonic() - there_s < GONE_S:
+            if await self._is_there():
+                there_s = time.monotonic()
+            await asyncio.sleep(LOOK_S)
+        host, port = self._place
+        self._gone(f"the head of the Ray cluster, {host}:{port}, is gone")
+
+    async def _is_there(self) -> bool:
+        with suppress(OSError, TimeoutError):
+            _, writer = await asyncio.wait_for(asyncio.open_connection(*self._place), LOOK_S)
+            writer.close()
+            return True
+        return False
+
+
+def _check_machine(host: AgentHost, program: Path) -> None:
+    """Raises FleetError if a program is not built for a host."""
+    there, here = host.machine, machine_of(program)
+    if here and there != here:
+        where = host.address or "this host"
+        text = f"{where} is {there}, and {program.name} is built for {here}"
+        raise FleetError(text, "use hosts of one kind, and a controller of the same")
 
 
 def machine_of(program: Path) -> str:

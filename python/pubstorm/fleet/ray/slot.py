@@ -1,6 +1,5 @@
-"""An agent on a host of a Ray cluster: an actor holds its process there, and what it says comes
-back as a stream of frames. Nothing here waits for ever by itself; whoever waits for a line sets a
-limit."""
+"""An agent on a host of a Ray cluster: an actor holds its process there, and its output returns as
+a stream of frames. Callers set limits to waits."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from pubstorm.fleet.ray.runner import EXIT, LOG
 from pubstorm.fleet.ray.words import is_worker_lost, loss_in_words
 from pubstorm.fleet.site import AgentCommand
 from pubstorm.fleet.slot import SlotLostError
-from pubstorm.log_tail import last_lines, open_log
+from pubstorm.host.log_tail import last_lines, open_log
 
 INSTALL_S = 60.0
 SPAWN_S = 20.0
@@ -36,7 +35,7 @@ UNREAD_FRAMES = 64
 
 @dataclass(frozen=True)
 class Cargo:
-    """What goes to a host before an agent starts there."""
+    """Program and files for a host."""
 
     name: str
     """The program's name."""
@@ -45,19 +44,19 @@ class Cargo:
     program: Any
     """Its bytes, compressed, in the object store."""
     files: Any
-    """Its files by their paths there, in the object store."""
+    """The agent's files by their paths there, in the object store."""
     read_early: Sequence[str]
     """Those of them that it has read when it greets."""
 
 
 class RaySlot:
-    """One agent there."""
+    """One agent on another host."""
 
     def __init__(self, actor: Any, room: Room, command: AgentCommand, log: Path) -> None:
         self.room = room
         self.command = command
         self.sent_s = time.monotonic()
-        """When something was last sent that may have reached it."""
+        """Instant of the last line that may have reached it."""
         self._actor = actor
         self._log = log
         self._pid = 0
@@ -74,7 +73,7 @@ class RaySlot:
 
     @property
     def name(self) -> str:
-        """What it is called, where it is, and its process id."""
+        """Its name in messages, with host and process id."""
         where = f" on {self.host}" if self.host else ""
         return f"{self.command.title}{where}" + (f" (pid {self._pid})" if self._pid else "")
 
@@ -85,17 +84,17 @@ class RaySlot:
 
     @property
     def agents(self) -> int:
-        """Of how many agents its hello tells."""
+        """Number of agents in its hello."""
         return self.command.agents
 
     @property
     def is_surely_gone(self) -> bool:
-        """Whether its process is known to have ended."""
+        """True if its process is known to have ended."""
         return self._over.done() and self._over.exception() is None
 
     @property
     def left_its_room(self) -> bool:
-        """Whether its host is there and the room on it is free again."""
+        """True if its host answers and the room on it is free again."""
         return self.is_surely_gone or self._worker_died
 
     async def load(self, cargo: Cargo) -> None:
@@ -110,7 +109,7 @@ class RaySlot:
         self._program, self._read_early = cargo.name, cargo.read_early
 
     async def spawn(self) -> None:
-        """Starts the agent, and begins to read what it says."""
+        """Starts the agent, and begins to read its output."""
         words = (self._program, *self.command.words[1:])
         variables = dict(self.command.environment)
         call = self._actor.spawn.remote(words, variables, self._read_early)
@@ -169,7 +168,7 @@ class RaySlot:
             raise SlotLostError(f"{self.name}: {loss_in_words(error)}") from error
 
     async def _follow(self) -> None:
-        """Takes what it says, to its end or its loss."""
+        """Takes its output, to its end or its failure."""
         try:
             frames = self._actor.frames.options(
                 num_returns="streaming", _generator_backpressure_num_objects=UNREAD_FRAMES

@@ -1,5 +1,4 @@
-"""What Ray raises, in words for users: its own texts are many lines of addresses and ids. It calls
-nothing of Ray."""
+"""Explains Ray's errors to users: Ray's own texts are many lines of addresses and ids."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def loss_in_words(error: RayError) -> str:
 
 
 def is_worker_lost(error: RayError) -> bool:
-    """Whether it says that a worker is gone from a host that is still there."""
+    """True if a worker is gone from a host that still answers."""
     if isinstance(error, ActorDiedError):
         return any(words in str(error) for words in ("worker process has died", "`ray.kill`"))
     return isinstance(error, OutOfMemoryError | WorkerCrashedError)
@@ -55,12 +54,12 @@ def joining_in_words(address: str, error: Exception) -> FleetError:
     if "No node info found" in text:
         hint = f"ray start --address {address} on this host; --num-cpus 0 keeps agents off it"
         return FleetError(f"{message}this host is no part of it", hint)
-    hint = "is it the address of its head (GCS), with the same RAY_USE_TLS? ray status tells"
+    hint = "is it the address of its head (GCS), with the same RAY_USE_TLS? ray status shows it"
     return FleetError(message + _first_line(text), hint)
 
 
 def _with_causes(error: BaseException) -> str:
-    """What an error says, then what those say that it came from."""
+    """Yields the text of an error, then those of its causes."""
     cause = error.__cause__
     return str(error) if cause is None else f"{error}\n{_with_causes(cause)}"
 

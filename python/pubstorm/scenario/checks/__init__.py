@@ -1,33 +1,29 @@
-"""What the keys of a scenario ask of one another: names that exist, keys that exclude each other,
-clients that can be told apart, stages that follow each other. Only `check_rows` reads a file.
+"""Checks the keys of a scenario against one another: names that exist, keys that exclude each
+other, client ids, stages that follow each other. Only `check_rows` reads a file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from itertools import combinations
 
-from pubstorm.scenario.at import At, Finding
+from pubstorm.contract.template import Kind, Template
+from pubstorm.quantities import describe
 from pubstorm.scenario.checks.bridges import check_bridges
 from pubstorm.scenario.checks.brokers import check_brokers
 from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.fleet import check_fleet
 from pubstorm.scenario.checks.networks import check_networks
-from pubstorm.scenario.checks.ports import check_ports
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
-from pubstorm.scenario.checks.search import check_search
+from pubstorm.scenario.checks.series import check_search, check_series
 from pubstorm.scenario.checks.services import check_services
 from pubstorm.scenario.checks.shares import check_named, check_shares
-from pubstorm.scenario.checks.tables import check_tables
 from pubstorm.scenario.checks.tls import check_tls
-from pubstorm.scenario.checks.topics import check_topics
-from pubstorm.scenario.checks.variants import check_variants
+from pubstorm.scenario.checks.websocket import check_websocket
 from pubstorm.scenario.checks.zeromq import check_zeromq
-from pubstorm.scenario.divisions import divisions_of, meant_by
-from pubstorm.scenario.document import Path
+from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.expressions import (
     check_expressions,
     check_spans,
@@ -36,23 +32,32 @@ from pubstorm.scenario.expressions import (
     unknown,
 )
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population
-from pubstorm.scenario.roles import is_zeromq, publishers_of
+from pubstorm.scenario.populations import TARGET, MqttClients
+from pubstorm.scenario.shares import PlannedClients, meant_by, shares_of
 from pubstorm.scenario.stages import Connect, Disconnect, Publish
-from pubstorm.scenario.sweep import Sweep, Variation
-from pubstorm.scenario.turnout import Turnout
-from pubstorm.template import Kind, Template
-from pubstorm.units import describe
 
 __all__ = ["check_keys", "check_rows", "check_values"]
 
+IDS_CHECKED = 70_000
+PUBLICATIONS_MAX = 65_536
+PORTS_END = 65_536
+FREE_HINT = "leave port out: then free ones are taken"
+
 
 def check_keys(data: object) -> Iterator[Finding]:
-    """What can be said of the file as it stands, even where values in it are wrong."""
+    """Yields the problems of the file as it stands, also if values in it are wrong."""
     root = At(data)
     names = population_names(root)
     yield from _check_target(root)
+    places = _places(root)
     for population in root["populations"].entries():
+        at = (
+            population["at"]["brokers"]
+            if isinstance(population["at"].data, dict)
+            else population["at"]
+        )
+        if isinstance(at.data, str) and at.data not in places:
+            yield at.path, *unknown("broker", at.data, places)
         for publication in population["publications"].entries():
             yield from _check_publication(publication)
     for stage in root["stages"].entries():
@@ -69,7 +74,6 @@ def check_keys(data: object) -> Iterator[Finding]:
                     yield from _check_population(population.path, str(population.data), names)
             for fault in verb["faults"].entries():
                 yield from check_fault_keys(fault.path, fault.data)
-    yield from check_topics(root)
     yield from check_subject_names(root)
     yield from check_expressions(root)
     if root["tables"].data and "sweep" not in root:
@@ -78,7 +82,7 @@ def check_keys(data: object) -> Iterator[Finding]:
 
 
 def check_values(scenario: Scenario) -> Iterator[Finding]:
-    """What can be said once every value is right by itself."""
+    """Yields the problems of values that are right by themselves."""
     shares = [*check_shares(scenario)]
     shares = shares or [*check_named(scenario)]
     yield from shares
@@ -88,6 +92,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_payloads(scenario)
     yield from check_services(scenario)
     yield from check_tls(scenario)
+    yield from check_websocket(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_zeromq(scenario)
@@ -95,21 +100,20 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_fleet(scenario)
     yield from _check_sources(scenario)
     yield from _check_profile(scenario)
-    yield from check_ports(scenario)
+    yield from _check_ports(scenario)
     if scenario.sweep is not None:
-        yield from _check_sweep(scenario.sweep)
-        yield from check_tables(scenario.tables, scenario.sweep)
+        yield from check_series(scenario.sweep, scenario.tables)
     yield from check_search(scenario)
 
 
 def _check_played(scenario: Scenario) -> Iterator[Finding]:
-    """What asks who is played: populations and shares, with clients in each."""
+    """Yields the problems that depend on the shares that have clients."""
     yield from _check_stages(scenario)
     yield from check_brokers(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
-    divisions = divisions_of(scenario).values()
-    streams = sum(len(division.population.publications) for division in divisions)
+    shares = shares_of(scenario).values()
+    streams = sum(len(played.population.flows) for played in shares)
     if streams > PUBLICATIONS_MAX:
         message = f"found {streams} publications, allowed are {PUBLICATIONS_MAX} in all"
         yield ("populations",), message, None
@@ -125,6 +129,13 @@ def _check_target(root: At) -> Iterator[Finding]:
     if "target" not in root and not brokers and not publishers:
         hint = "write target: mqtt://localhost:1883, or start a broker with topology.brokers"
         yield (), "found neither target nor topology.brokers, needed is one of them", hint
+
+
+def _places(root: At) -> list[str]:
+    """Returns the names that populations can connect to."""
+    brokers = [str(each.path[-1]) for each in root["topology"]["brokers"].named()]
+    publishers = [str(p.path[-1]) for p in root["populations"].named() if "publisher" in p]
+    return [*((TARGET,) if TARGET in root else ()), *brokers, *publishers]
 
 
 def _check_publication(publication: At) -> Iterator[Finding]:
@@ -149,50 +160,16 @@ def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[F
         yield path, *unknown("population", name, names)
 
 
-def _check_sweep(sweep: Sweep) -> Iterator[Finding]:
-    path: Path = ("sweep",)
-    if sweep.vary and sweep.steps:
-        yield path, "found vary and steps, needed is one of them", None
-        return
-    if not (sweep.vary or sweep.steps or sweep.variants):
-        yield path, "found neither vary nor steps, needed is one of them, or variants", None
-        return
-    wrong = [*check_variants(sweep)]
-    yield from wrong
-    if wrong:
-        return
-    steps = sweep.size * sweep.repeat
-    if steps > STEPS_MAX:
-        yield path, f"found {steps} steps with repeats, allowed are {STEPS_MAX}", None
-        return
-    variations = sweep.variations()
-    places = {name: place for v in variations for name, place in v.places.items()}
-    for name, place in places.items():
-        if name.partition(".")[0] in FIXED_IN_SWEEP:
-            message = f"found {describe(name)}, allowed are the other keys of a scenario"
-            yield place, message, f"{', '.join(FIXED_IN_SWEEP)} belong to the whole series"
-    allowed = [v.label for v in variations] + [str(n) for n in range(1, len(variations) + 1)]
-    for note in sweep.notes:
-        if note not in allowed:
-            close = get_close_matches(note, allowed, n=1)
-            message = f"found {describe(note)}, allowed are labels and numbers of the steps"
-            hint = f"did you mean {describe(close[0])}?" if close else _first_label(variations)
-            yield (*path, "notes", note), message, hint
-
-
-def _first_label(variations: Sequence[Variation]) -> str:
-    label = variations[0].label
-    return f"the first step is {describe(label)}; --set sweep.notes={{}} leaves the notes out"
-
-
 def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
-    for name, population in scenario.populations.items():
+    named = scenario.populations.items()
+    clients = {name: each for name, each in named if isinstance(each, MqttClients)}
+    for name, population in clients.items():
         twice = _shared_id(population)
         if twice is not None:
             path = ("populations", name, "client_id")
             message = f"found the client id {describe(twice)} more than once, allowed is one each"
             yield path, message, "a broker disconnects the first when the second comes: use {n}"
-    for (name, one), (other_name, other) in combinations(scenario.populations.items(), 2):
+    for (name, one), (other_name, other) in combinations(clients.items(), 2):
         overlap = one.first < other.first + other.clients and other.first < one.first + one.clients
         if one.client_id is not None and one.client_id == other.client_id and overlap:
             path = ("populations", other_name, "client_id")
@@ -200,8 +177,8 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
             yield path, message, f"set first to {one.first + one.clients}, or another client_id"
 
 
-def _shared_id(population: Population) -> str | None:
-    """A client id that two clients of the population have, as far as the first ones tell; where
+def _shared_id(population: MqttClients) -> str | None:
+    """A client id that two clients of the population have, as far as the first clients show; where
     it depends on rows, `check_rows` does."""
     if population.client_id is None:
         return None
@@ -218,50 +195,59 @@ def _shared_id(population: Population) -> str | None:
 
 
 def _check_stages(scenario: Scenario) -> Iterator[Finding]:
-    turnout = Turnout(scenario)
+    planned = PlannedClients(scenario)
     connected: set[str] = set()
     for n, stage in enumerate(scenario.stages):
         path = ("stages", n)
-        chosen = turnout.chosen(stage)
+        chosen = planned.chosen(stage)
         if isinstance(stage.step, Connect):
             connected.update(chosen)
             continue
         if isinstance(stage.step, Publish):
             joining = (c.population for c in stage.step.changes if c.add is not None)
-            connected.update(each for name in joining for each in meant_by(turnout.divisions, name))
+            connected.update(each for name in joining for each in meant_by(planned.shares, name))
         there = connected.intersection(chosen)
         if not there:
             message = f"found {stage.verb} where none of its populations is connected"
             yield path, f"{message}, needed is a connect stage before it", None
         elif isinstance(stage.step, Publish) and not any(
-            turnout.divisions[name].population.publications for name in there
+            planned.shares[name].population.flows for name in there
         ):
             message = "found publish where no connected population has publications"
-            hint = "write hold: 60s to count what arrives" if is_zeromq(scenario) else None
+            hint = "write hold: 60s to count what arrives" if scenario.has_zeromq_targets else None
             yield path, message, hint
         if isinstance(stage.step, Disconnect):
             connected.difference_update(chosen)
 
 
 def _check_sources(scenario: Scenario) -> Iterator[Finding]:
-    """Names that a broker, a publisher or an engine has by its number."""
-    publishers = publishers_of(scenario).items()
+    """Names that a broker, a publisher or an engine has by its number. A source can have the name
+    of a target whose own monitors are off."""
+    publishers = scenario.publishers.items()
+    targets = _targets_here(scenario) if scenario.monitors.brokers else []
     taken = [
-        *_brokers_here(scenario),
+        *targets,
+        *_started(scenario),
         *(f"{n}-{k}" for n, p in publishers for k in range(p.clients)),
     ]
     for name in scenario.monitors.sources:
         if name in taken or re.fullmatch(r"agent-\d+", name):
             message = f"found the name {describe(name)}, allowed is one that nothing else has"
-            yield ("monitors", "sources", name), message, "its figures would be mixed with others"
+            hint = "its figures would be mixed with others"
+            if name in targets:
+                hint += ": write monitors.brokers: false to monitor this target by the source alone"
+            yield ("monitors", "sources", name), message, hint
 
 
-def _brokers_here(scenario: Scenario) -> list[str]:
-    """What the brokers that are watched by default are called."""
-    started = [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
+def _targets_here(scenario: Scenario) -> list[str]:
+    """Returns the names of the targets that are watched by default."""
     targets = enumerate(scenario.target)
-    given = [f"broker-{number}" for number, target in targets if target.is_loopback]
-    return [*given, *started]
+    return [f"broker-{number}" for number, target in targets if target.is_loopback]
+
+
+def _started(scenario: Scenario) -> list[str]:
+    """Returns the names of the brokers that the run starts."""
+    return [f"{n}-{i}" for n, b in scenario.topology.brokers.items() for i in range(b.count)]
 
 
 def _check_profile(scenario: Scenario) -> Iterator[Finding]:
@@ -275,17 +261,47 @@ def _check_profile(scenario: Scenario) -> Iterator[Finding]:
     if profile.stage is not None and profile.stage not in stages:
         found = f"found the unknown stage {describe(profile.stage)}"
         yield ("profile", "stage"), f"{found}, allowed are {', '.join(stages)}", None
-    names = _brokers_here(scenario)
-    names += [name for name, source in monitors.sources.items() if source.process]
+    names = [*_targets_here(scenario), *_started(scenario)]
+    names += [
+        name
+        for name, source in monitors.sources.items()
+        if source.process or (source.remote and source.remote.process)
+    ]
     if not names:
-        hint = "name its process under monitors.sources, on the machine that pubstorm runs on"
-        yield ("profile",), "found no broker of this machine, needed is one to profile", hint
+        hint = "name its process under monitors.sources, on another host with remote"
+        yield ("profile",), "found no process of a broker, needed is one to profile", hint
     elif profile.broker and not {profile.broker, f"{profile.broker}-0"} & {*names}:
         found = f"found the unknown broker {describe(profile.broker)}"
         yield ("profile", "broker"), f"{found}, allowed are {', '.join(names)}", None
 
 
-IDS_CHECKED = 70_000
-STEPS_MAX = 1000
-FIXED_IN_SWEEP = ("sweep", "table", "tables")
-PUBLICATIONS_MAX = 65_536
+def _check_ports(scenario: Scenario) -> Iterator[Finding]:
+    """Yields the problems of the ports of brokers, services and publishers: there are enough, and
+    none is used twice."""
+    ranges = {
+        path: range(port, port + count)
+        for path, port, count in _ports(scenario)
+        if port is not None
+    }
+    for path, ports in ranges.items():
+        if ports.stop > PORTS_END:
+            noun = path[1] if path[0] == "topology" else "publishers"
+            message = f"found {ports.start} for {len(ports)} {noun}"
+            yield path, f"{message}, allowed is at most {PORTS_END - len(ports)}", FREE_HINT
+    for (one, ports), (path, other) in combinations(ranges.items(), 2):
+        both = range(max(ports.start, other.start), min(ports.stop, other.stop))
+        if both:
+            name = one[2] if one[0] == "topology" else one[1]
+            message = f"found port {both.start} also for {name}, allowed is one for each"
+            yield path, message, FREE_HINT
+
+
+def _ports(scenario: Scenario) -> Iterator[tuple[Path, int | None, int]]:
+    """Yields the place of each first port, the port, and the number of ports from it on."""
+    for name, broker in scenario.topology.brokers.items():
+        yield ("topology", "brokers", name, "port"), broker.port, broker.count
+    for name, service in scenario.topology.services.items():
+        yield ("topology", "services", name, "port"), service.port, 1
+    for name, population in scenario.publishers.items():
+        place: Path = ("populations", name, "publisher", "port")
+        yield place, population.publisher.port, population.clients

@@ -1,5 +1,5 @@
-"""What bridges ask of the brokers, of one another and of the populations. It reads no file: whether
-keys are there is asked of the host.
+"""Checks bridges against the brokers, one another and the populations. The host checks that keys
+exist.
 """
 
 from __future__ import annotations
@@ -7,19 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from pubstorm.scenario.at import Finding
+from pubstorm.contract.template import Kind, Template
+from pubstorm.quantities import SECOND_NS, describe, write_duration
 from pubstorm.scenario.checks.tls import check_credentials
-from pubstorm.scenario.document import Path
+from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Attachment
-from pubstorm.scenario.roles import publishers_of
-from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker
-from pubstorm.template import Kind, Template
-from pubstorm.units import describe, write_duration
+from pubstorm.scenario.populations import TARGET, Attachment, ZmqPublisher
+from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Mosquitto
 
-TARGET = "target"
-SECOND_NS = 10**9
 KEEP_ALIVE_MIN_NS = 5 * SECOND_NS
 """mosquitto's own bound."""
 KEYS_OF_SETTINGS = {
@@ -40,7 +36,7 @@ NOT_OF_BRIDGES = ("server_name", "ciphers")
 
 
 def check_bridges(scenario: Scenario) -> Iterator[Finding]:
-    """What does not fit together."""
+    """Yields what does not fit together."""
     bridges = scenario.topology.bridges
     for name, bridge in bridges.items():
         path: Path = ("topology", "bridges", name)
@@ -55,7 +51,7 @@ def check_bridges(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_ids_of_two(scenario)
     yield from _check_populations(scenario)
     for name, broker in scenario.topology.brokers.items():
-        if broker.kind == "mosquitto" and broker.acl and not broker.passwords:
+        if isinstance(broker, Mosquitto) and broker.acl and not broker.passwords:
             path = ("topology", "brokers", name, "acl")
             hint = "without passwords everybody can be anybody"
             yield path, "found acl without passwords, needed is passwords: true", hint
@@ -69,7 +65,7 @@ def _check_ends(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Find
     small = brokers.get(bridge.from_)
     if small is None:
         yield (*path, "from"), *unknown("broker", bridge.from_, list(brokers))
-    elif small.kind != "mosquitto":
+    elif not isinstance(small, Mosquitto):
         message = f"found bridges from {bridge.from_} of kind {small.kind}, allowed is mosquitto"
         yield (*path, "from"), message, "the main broker may be of any kind"
     if bridge.to == TARGET:
@@ -90,7 +86,7 @@ def _check_ends(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Find
 
 
 def _check_client_id(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
-    small = scenario.topology.brokers.get(bridge.from_, Broker(kind="mosquitto"))
+    small = scenario.topology.brokers.get(bridge.from_, Mosquitto(kind="mosquitto"))
     if bridge.client_id is not None:
         template = Template.parse(bridge.client_id)
         if len({template.text(number) for number in range(small.count)}) < small.count:
@@ -103,9 +99,9 @@ def _check_client_id(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator
 
 
 def _wants(bridge: Bridge, scenario: Scenario) -> bool:
-    """Whether the main broker wants a password."""
+    """Returns True if the main broker wants a password."""
     main = scenario.topology.brokers.get(bridge.to)
-    return main is not None and main.passwords
+    return main is not None and main.has_passwords
 
 
 def _check_times(path: Path, bridge: Bridge) -> Iterator[Finding]:
@@ -137,7 +133,7 @@ def _check_topics(path: Path, bridge: Bridge) -> Iterator[Finding]:
 
 
 def _check_loops(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
-    """That a main broker of another kind gets nothing that it would send back."""
+    """Yields topics that a main broker of another kind would send back."""
     main = scenario.topology.brokers.get(bridge.to)
     if main is None or main.kind in KNOW_BRIDGES:
         return
@@ -161,6 +157,9 @@ def _check_words(path: Path, bridge: Bridge) -> Iterator[Finding]:
 
 
 def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Finding]:
+    if bridge.to == TARGET and scenario.target and scenario.target[0].websocket is not None:
+        message = "found a bridge to a target over WebSocket, allowed is one over TCP"
+        yield (*path, "to"), message, "write mqtt:// or mqtts://: mosquitto's bridges use TCP"
     if bridge.tls is None:
         return
     place = (*path, "tls")
@@ -172,7 +171,7 @@ def _check_tls(path: Path, bridge: Bridge, scenario: Scenario) -> Iterator[Findi
         yield place, "found tls, and a target that is not under TLS", "write mqtts://"
     for key in NOT_OF_BRIDGES:
         if getattr(bridge.tls, key) is not None:
-            message = f"found {key}, which mosquitto's bridges cannot be told"
+            message = f"found {key}, which mosquitto's bridges have no setting for"
             yield (*place, key), message, "leave it out"
     yield from check_credentials(place, bridge.tls)
 
@@ -187,7 +186,7 @@ def _check_chains(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _check_ids_of_two(scenario: Scenario) -> Iterator[Finding]:
-    """That two bridges to one main broker have client identifiers of their own."""
+    """Yields bridges to one main broker that have the same client identifier."""
     brokers = scenario.topology.brokers
 
     def ids(name: str, bridge: Bridge) -> set[str]:
@@ -208,12 +207,12 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
     sizes = {name: broker.count for name, broker in topology.brokers.items()}
     if scenario.target:
         sizes = {TARGET: len(scenario.target), **sizes}
-    sizes |= {name: each.clients for name, each in publishers_of(scenario).items()}
+    sizes |= {name: each.clients for name, each in scenario.publishers.items()}
     for name, population in scenario.populations.items():
         path = ("populations", name)
-        if population.at is not None:
-            yield from _check_attachment((*path, "at"), population.at, sizes)
-        elif topology.bridges and population.publisher is None:
+        if population.attached_to is not None:
+            yield from _check_attachment((*path, "at"), population.attached_to, sizes)
+        elif topology.bridges and not isinstance(population, ZmqPublisher):
             message = "found no at, needed with bridges is where the clients connect"
             yield path, message, f"write at: and one of {', '.join(sizes)}"
 
@@ -221,8 +220,8 @@ def _check_populations(scenario: Scenario) -> Iterator[Finding]:
 def _check_attachment(path: Path, at: Attachment, sizes: dict[str, int]) -> Iterator[Finding]:
     size = sizes.get(at.brokers)
     if size is None:
-        yield (*path, "brokers"), *unknown("broker", at.brokers, list(sizes))
-    elif at.first >= size:
+        return
+    if at.first >= size:
         message = f"found first {at.first}, allowed are 0 to {size - 1}"
         yield (*path, "first"), message, f"there are {size} of {at.brokers}"
     elif at.count is not None and at.first + at.count > size:

@@ -1,51 +1,25 @@
-"""What the keys of a broker ask of its kind, and what a kind asks of the clients. It knows no
-program and starts nothing.
-"""
+"""Checks the keys of brokers, and the clients against the kinds of their brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
+from pubstorm.quantities import describe
 from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
-from pubstorm.scenario.document import Path
+from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Population, PopulationShare
-from pubstorm.scenario.topology import KNOW_BRIDGES, REFUSE_BRIDGES, Broker
-from pubstorm.units import describe
-
-if TYPE_CHECKING:
-    from pubstorm.scenario.at import Finding
+from pubstorm.scenario.populations import MqttClients, MqttDifference
+from pubstorm.scenario.topology import (
+    KNOW_BRIDGES,
+    REFUSE_BRIDGES,
+    Command,
+    Embedded,
+    Nats,
+    Rabbitmq,
+)
 
 CLUSTER_MIN, CLUSTER_MAX = 2, 32
-ONLY_FOR: Mapping[str, tuple[str, ...]] = {
-    "tls": ("mosquitto",),
-    "passwords": ("mosquitto", "rabbitmq"),
-    "acl": ("mosquitto",),
-    "auth": ("embedded",),
-    "plugins": ("rabbitmq",),
-    "federation": ("rabbitmq",),
-    "cluster": ("rabbitmq",),
-    "command": ("command",),
-    "binary": ("embedded", "mosquitto", "rabbitmq", "nats"),
-    "settings": ("embedded", "mosquitto", "rabbitmq", "nats"),
-}
-"""Keys that only some kinds know."""
-HINTS: Mapping[str, str] = {
-    "tls": "the run makes keys for mosquitto only: use kind: mosquitto",
-    "passwords": "the run makes passwords for mosquitto and rabbitmq only",
-    "acl": "these are lines of mosquitto's ACL file: use kind: mosquitto",
-    "auth": "mosquitto has passwords and acl; other brokers are told in settings",
-    "plugins": "plugins are RabbitMQ's: use kind: rabbitmq",
-    "federation": "virtual hosts and federation are RabbitMQ's: use kind: rabbitmq",
-    "cluster": "RabbitMQ makes clusters; mosquitto is connected with topology.bridges",
-    "command": "binary names another program of this kind",
-    "binary": "the program is the first word of command",
-    "settings": "what the program is told stands in command",
-}
-
-
 EMBEDDED_OPTIONS = (
     "max-connections",
     "max-queued",
@@ -58,28 +32,27 @@ EMBEDDED_OPTIONS = (
 
 
 def check_brokers(scenario: Scenario) -> Iterator[Finding]:
-    """What does not fit together."""
+    """Yields what does not fit together."""
     for name, broker in scenario.topology.brokers.items():
         path: Path = ("topology", "brokers", name)
-        yield from _check_kind(path, broker)
-        if broker.passwords and broker.federation is not None:
-            message = "found federation with passwords, allowed is one of them"
-            yield (*path, "passwords"), message, "customers log in as guest"
-        if broker.cluster:
-            yield from _check_cluster(path, broker, scenario)
-        if broker.kind == "command":
-            yield from _check_command((*path, "command"), broker)
-        if broker.kind == "embedded":
-            yield from _check_options((*path, "settings"), broker.settings)
-        if broker.kind == "nats":
-            yield from _check_blocks((*path, "settings"), broker.settings)
+        match broker:
+            case Rabbitmq():
+                yield from _check_rabbitmq(path, broker, scenario)
+            case Command():
+                yield from _check_command((*path, "command"), broker)
+            case Embedded():
+                yield from _check_options((*path, "settings"), broker.settings)
+            case Nats():
+                yield from _check_blocks((*path, "settings"), broker.settings)
     for name, population in scenario.populations.items():
         path = ("populations", name)
-        at = population.at
+        at = population.attached_to
         if at is not None and at.shift and at.choice == "random":
             message = "found shift with choice random, allowed is shift with choice turn"
-            yield (*path, "at", "shift"), message, "at random nobody is next to another"
+            yield (*path, "at", "shift"), message, "clients at random targets have no neighbours"
         kinds = {scenario.topology.brokers[group].kind for group in _at(scenario, name)}
+        if not isinstance(population, MqttClients):
+            continue
         if "nats" in kinds:
             yield from _check_qos(path, population)
             for share, each in population.shares.items():
@@ -90,7 +63,7 @@ def check_brokers(scenario: Scenario) -> Iterator[Finding]:
             yield (*path, "bridge"), message, "other brokers refuse a client that says it is one"
     for name, bridge in scenario.topology.bridges.items():
         main = scenario.topology.brokers.get(bridge.to)
-        if main is not None and main.kind == "nats":
+        if isinstance(main, Nats):
             path = ("topology", "bridges", name, "topics")
             yield from _no_qos_2(((*path, n), each.qos) for n, each in enumerate(bridge.topics))
 
@@ -105,17 +78,15 @@ def _check_options(path: Path, settings: Mapping[str, object]) -> Iterator[Findi
             yield (*path, key), f"found the unknown setting {key!r}, allowed are {allowed}", hint
 
 
-def _check_kind(path: Path, broker: Broker) -> Iterator[Finding]:
-    for key, kinds in ONLY_FOR.items():
-        value = getattr(broker, key)
-        default = Broker.model_fields[key].get_default(call_default_factory=True)
-        if broker.kind not in kinds and value != default:
-            allowed = ", ".join(kinds) + (" alone" if len(kinds) == 1 else "")
-            message = f"found {key} with kind {broker.kind}, allowed with {allowed}"
-            yield (*path, key), message, HINTS[key]
+def _check_rabbitmq(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator[Finding]:
+    if broker.passwords and broker.federation is not None:
+        message = "found federation with passwords, allowed is one of them"
+        yield (*path, "passwords"), message, "customers log in as guest"
+    if broker.cluster:
+        yield from _check_cluster(path, broker, scenario)
 
 
-def _check_cluster(path: Path, broker: Broker, scenario: Scenario) -> Iterator[Finding]:
+def _check_cluster(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator[Finding]:
     if not CLUSTER_MIN <= broker.count <= CLUSTER_MAX:
         message = f"found a cluster of {broker.count}"
         yield (
@@ -135,29 +106,30 @@ def _check_cluster(path: Path, broker: Broker, scenario: Scenario) -> Iterator[F
         yield (*path, "cluster"), message, hint
 
 
-def _check_command(path: Path, broker: Broker) -> Iterator[Finding]:
-    if not broker.command:
+def _check_command(path: Path, broker: Command) -> Iterator[Finding]:
+    wrong = [*check_command(path, broker.command, COMMAND_VALUES)]
+    yield from wrong
+    values = set[str]() if wrong else {each for word in broker.command for each in asked_for(word)}
+    if not wrong and "port" not in values and (broker.port is None or broker.count > 1):
+        message = "found a command without {port}, needed is {port}, or port and a count of 1"
+        yield path, message, "the program has to listen on the port that the run chooses"
+
+
+def check_command(path: Path, command: Sequence[str], allowed: Sequence[str]) -> Iterator[Finding]:
+    """Yields the first word of a command that is wrong, by the values that it may ask for."""
+    if not command:
         hint = 'write command: [PROGRAM, --port, "{port}"]'
         yield path[:-1], "found kind command without command, needed is the program", hint
-        return
-    values: set[str] = set()
-    for number, word in enumerate(broker.command):
+    values = [f"{{{value}}}" for value in allowed]
+    for number, word in enumerate(command):
         try:
-            asked = asked_for(word)
+            wrong = [f"{{{value}}}" for value in asked_for(word) if value not in allowed]
         except ValueError:
-            message = f"found {describe(word)}, allowed are {{port}} and {{folder}}"
-            yield (*path, number), message, "write {{ and }} for braces"
+            wrong = [word]
+        if wrong:
+            message = f"found {describe(wrong[0])}, allowed are {', '.join(values[:-1])}"
+            yield (*path, number), f"{message} and {values[-1]}", "write {{ and }} for braces"
             return
-        values |= {*asked}
-        for value in asked:
-            if value not in COMMAND_VALUES:
-                found = describe("{" + value + "}")
-                message = f"found {found}, allowed are {{port}} and {{folder}}"
-                yield (*path, number), message, "write {{ and }} for braces"
-                return
-    if "port" not in values and (broker.port is None or broker.count > 1):
-        message = "found a command without {port}, needed is {port}, or port and a count of 1"
-        yield path, message, "it has to listen on the port that it is told"
 
 
 def _check_blocks(path: Path, settings: Mapping[str, object]) -> Iterator[Finding]:
@@ -170,14 +142,14 @@ def _check_blocks(path: Path, settings: Mapping[str, object]) -> Iterator[Findin
 
 def _at(scenario: Scenario, name: str) -> Iterator[str]:
     """Groups of brokers that clients of a population may connect to."""
-    at = scenario.populations[name].at
+    at = scenario.populations[name].attached_to
     for group in scenario.topology.brokers:
         if at is None or at.brokers == group:
             yield group
 
 
-def _check_qos(path: Path, population: Population | PopulationShare) -> Iterator[Finding]:
-    if isinstance(population, PopulationShare) and population.qos is not None:
+def _check_qos(path: Path, population: MqttClients | MqttDifference) -> Iterator[Finding]:
+    if isinstance(population, MqttDifference) and population.qos is not None:
         yield from _no_qos_2([(path, population.qos)])
     for key, entries in (
         ("subscriptions", [entry.qos for entry in population.subscriptions or ()]),

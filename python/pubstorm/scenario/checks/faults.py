@@ -1,5 +1,5 @@
-"""What the faults of stages ask of the rest of a scenario: one kind of fault each, victims that the
-run owns, within the stage's time, and not two at once on the same. It reads no file.
+"""Checks faults: one kind each, on brokers and bridges of the run, within the stage's time, and not
+two at once on the same broker or bridge.
 """
 
 from __future__ import annotations
@@ -8,18 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
-from pubstorm.scenario.at import Finding
-from pubstorm.scenario.document import Path
+from pubstorm.quantities import write_duration
+from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.faults import BROKER_FAULTS, FAULT_KINDS, Fault
+from pubstorm.scenario.faults import BROKER_FAULTS, FAULT_KINDS, Fault, group_sizes, victims_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.stages import Hold, Publish, Stage
-from pubstorm.scenario.victims import group_sizes, victims_of
-from pubstorm.units import write_duration
 
 
 def check_fault_keys(path: Path, fault: object) -> Iterator[Finding]:
-    """What can be said of a fault as it stands in the file."""
+    """Yields the problems of a fault as the file has it."""
     if not isinstance(fault, dict):
         return
     kinds = [kind for kind in FAULT_KINDS if kind in fault]
@@ -37,7 +35,7 @@ def check_fault_keys(path: Path, fault: object) -> Iterator[Finding]:
 
 
 def check_faults(scenario: Scenario) -> Iterator[Finding]:
-    """What can be said once every value is right by itself."""
+    """Yields the problems of values that are right by themselves."""
     spans: list[_Span] = []
     for n, stage in enumerate(scenario.stages):
         for m, fault in enumerate(stage.faults):
@@ -53,7 +51,7 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """When a fault goes on, and what it may hit."""
+    """The time of a fault, and the brokers or bridges that it may hit."""
 
     path: Path
     stage: int
@@ -62,13 +60,13 @@ class _Span:
     numbers: frozenset[int]
 
     def goes_on_at_start_of(self, later: _Span) -> bool:
-        """Whether it is not mended when a later one begins."""
+        """Returns True if the fault is not repaired when a later one begins."""
         if self.fault.lasts is None:
             return True
         return self.stage == later.stage and self.fault.at + self.fault.lasts > later.fault.at
 
     def meets(self, other: _Span) -> bool:
-        """Whether both may hit the same brokers, or the same bridges."""
+        """Returns True if both faults may hit the same brokers, or the same bridges."""
         kinds = {self.fault.kind, other.fault.kind}
         same_noun = kinds <= BROKER_FAULTS or not kinds & BROKER_FAULTS
         return same_noun and self.group == other.group and bool(self.numbers & other.numbers)
@@ -84,7 +82,7 @@ def _check_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Finding]:
     elif fault.lasts is not None and fault.at + fault.lasts > duration:
         until = write_duration(fault.at + fault.lasts)
         message = f"found a fault until {until}, allowed is until the end of the stage at {end}"
-        hint = "make the stage longer, or write for: ever where it is not to be mended"
+        hint = "make the stage longer, or write for: ever where it is not to be repaired"
         yield (*path, "for"), message, hint
 
 
@@ -111,7 +109,7 @@ _OWN_ONLY = "a run breaks brokers that it starts itself, under topology.brokers"
 
 
 def _check_overlaps(spans: list[_Span]) -> Iterator[Finding]:
-    """Two faults at once on the same: nobody could say which of them is mended."""
+    """Finds two faults at once on the same subject: a repair could belong to either of them."""
     in_time = sorted(spans, key=lambda span: (span.stage, span.fault.at))
     for one, other in combinations(in_time, 2):
         if one.meets(other) and one.goes_on_at_start_of(other):
@@ -120,7 +118,7 @@ def _check_overlaps(spans: list[_Span]) -> Iterator[Finding]:
                 until = f"until {write_duration(one.fault.at + one.fault.lasts)}"
             message = (
                 f"found {other.fault.phase} at {write_duration(other.fault.at)} while "
-                f"{one.fault.phase} goes on {until}, allowed is one fault at a time on the same "
+                f"{one.fault.phase} lasts {until}, allowed is one fault at a time on the same "
                 f"{'brokers' if one.fault.kind in BROKER_FAULTS else 'bridges'}"
             )
             yield (*other.path, "at"), message, "begin it later, or choose others"

@@ -1,25 +1,20 @@
-"""What the networks of bridges ask of brokers, of each other and of faults. That this host can make
-them is asked of the host, in `pubstorm.preflight.network`.
+"""Checks the networks of bridges against brokers, one another and faults.
+`pubstorm.host.preflight.network` checks that this host can make them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from pubstorm.scenario.document import Path
-from pubstorm.scenario.faults import BROKER_FAULTS, Fault
+from pubstorm.quantities import describe, write_duration
+from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.faults import BROKER_FAULTS, Fault, victims_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.topology import Topology
-from pubstorm.scenario.victims import victims_of
-from pubstorm.units import describe, write_duration
-
-if TYPE_CHECKING:
-    from pubstorm.scenario.at import Finding
 
 
 def check_networks(scenario: Scenario) -> Iterator[Finding]:
-    """What does not fit together."""
+    """Yields what does not fit together."""
     for name, bridge in scenario.topology.bridges.items():
         if bridge.network is None:
             continue

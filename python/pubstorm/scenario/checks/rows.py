@@ -1,19 +1,27 @@
-"""What templates ask of the rows of their population: the columns that they name, a row for every
-client, values that can stand where they are to. The one check that reads a file.
+"""Checks templates against the rows of their population: the columns that they name, a row for
+every client, values that fit their place. This check reads a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pubstorm.rows import RowFile, RowsError, Table, read_rows
-from pubstorm.scenario.at import Finding
-from pubstorm.scenario.document import Path
+from pubstorm.contract.rows import RowFile, RowsError, Table, read_rows
+from pubstorm.contract.template import Template, TemplateError, splits_levels
+from pubstorm.quantities import describe
+from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.fields import payload_texts
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.payloads import payload_texts
-from pubstorm.scenario.populations import Population, PopulationShare, Rows
-from pubstorm.template import Template, TemplateError, splits_levels
-from pubstorm.units import describe
+from pubstorm.scenario.populations import (
+    Connecting,
+    Difference,
+    MqttClients,
+    MqttDifference,
+    Population,
+    Rows,
+    ZmqPublisher,
+)
+from pubstorm.scenario.tls import Tls
 
 
 def check_payloads(scenario: Scenario) -> Iterator[Finding]:
@@ -34,7 +42,7 @@ def check_rows(scenario: Scenario) -> Iterator[Finding]:
     yield from _check_bridges(scenario)
     for name, population in scenario.populations.items():
         within: Path = ("populations", name)
-        if population.rows is None:
+        if not isinstance(population, Connecting) or population.rows is None:
             yield from _without_rows(name, population)
             continue
         try:
@@ -50,33 +58,36 @@ def texts_of(population: Population) -> Iterator[tuple[Path, str]]:
     """The templates of a population and its shares, each with its path."""
     yield from _client_texts(population)
     yield from _shared_texts(population)
-    for name, share in population.shares.items():
+    for name, share in population.differing.items():
         yield from ((("shares", name, *path), text) for path, text in _shared_texts(share))
 
 
-def _shared_texts(part: Population | PopulationShare) -> Iterator[tuple[Path, str]]:
-    """Those that a share may have of its own."""
-    if part.will is not None:
+def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
+    """Yields the templates that a share may have of its own."""
+    if isinstance(part, MqttClients | MqttDifference) and part.will is not None:
         yield ("will", "topic"), part.will.topic
         yield ("will", "payload"), part.will.payload
-    for n, subscription in enumerate(part.subscriptions or ()):
-        yield ("subscriptions", n, "topic"), subscription.topic
-    for n, publication in enumerate(part.publications or ()):
+    if isinstance(part, Connecting | Difference):
+        for n, subscription in enumerate(part.subscriptions or ()):
+            yield ("subscriptions", n, "topic"), subscription.topic
+    own = part.publications if isinstance(part, MqttDifference | MqttClients | ZmqPublisher) else ()
+    for n, publication in enumerate(own or ()):
         yield ("publications", n, "topic"), publication.topic
         for path, source in payload_texts(publication.payload):
             yield ("publications", n, "payload", *path), source
 
 
 def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
-    tls = population.tls
     texts: dict[Path, str | None] = {
-        ("client_id",): population.client_id,
         ("username",): population.username,
         ("password",): population.password,
     }
-    if tls is not None:
+    if isinstance(population, MqttClients):
+        texts[("client_id",)] = population.client_id
+        tls = population.tls or Tls()
         texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
         texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
+        texts |= {("headers", header): value for header, value in population.headers.items()}
     yield from ((path, text) for path, text in texts.items() if text is not None)
 
 
@@ -89,7 +100,7 @@ def _without_rows(name: str, population: Population) -> Iterator[Finding]:
 
 
 def _check_count(
-    within: Path, population: Population, rows: Rows, file: RowFile
+    within: Path, population: Connecting, rows: Rows, file: RowFile
 ) -> Iterator[Finding]:
     clients, count = population.clients, len(file.rows)
     if clients > count and not rows.repeat:
@@ -98,7 +109,7 @@ def _check_count(
         yield (*within, "rows"), message, hint
 
 
-def _check_columns(within: Path, population: Population, file: RowFile) -> Iterator[Finding]:
+def _check_columns(within: Path, population: Connecting, file: RowFile) -> Iterator[Finding]:
     table = Table(file, population.first)
     known = True
     for path, source in texts_of(population):
@@ -113,12 +124,13 @@ def _check_columns(within: Path, population: Population, file: RowFile) -> Itera
                     found = f"found {describe(wrong)} in the column {column} of the rows"
                     message = f"{found}, allowed in a topic are values without /, + and #"
                     yield (*within, *path), message, None
-    template = Template.parse(population.client_id or "{n}", table)
+    client_id = population.client_id if isinstance(population, MqttClients) else None
+    template = Template.parse(client_id or "{n}", table)
     if known and template.columns:
         yield from _check_ids(within, population, template)
 
 
-def _check_ids(within: Path, population: Population, template: Template) -> Iterator[Finding]:
+def _check_ids(within: Path, population: Connecting, template: Template) -> Iterator[Finding]:
     seen: set[str] = set()
     for n in range(population.first, population.first + population.clients):
         client_id = template.text(n)

@@ -1,23 +1,22 @@
-"""What services ask of the brokers and the populations: names that are there, users with passwords
-where they are to be written. It starts nothing."""
+"""Checks services against brokers and populations: names that exist, and passwords for users that
+are written."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from pubstorm.scenario.at import Finding
-from pubstorm.scenario.document import Path
+from pubstorm.quantities import describe
+from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.topology import Broker
-from pubstorm.units import describe
 
 REDIS = "redis://"
 
 
 def check_services(scenario: Scenario) -> Iterator[Finding]:
-    """What does not fit together."""
+    """Yields what does not fit together."""
     topology = scenario.topology
     for name, broker in topology.brokers.items():
         yield from _check_auth(("topology", "brokers", name, "auth"), broker, scenario)
@@ -36,7 +35,7 @@ def check_services(scenario: Scenario) -> Iterator[Finding]:
 
 
 def _check_auth(path: Path, broker: Broker, scenario: Scenario) -> Iterator[Finding]:
-    auth, services = broker.auth, list(scenario.topology.services)
+    auth, services = broker.user_store, list(scenario.topology.services)
     if auth is None or auth in services or _URL.match(auth):
         return
     known = ", ".join(services) or "none, since there are no services"

@@ -1,39 +1,34 @@
-"""What the shares and lives of populations ask: parts that fit into the whole, with clients in
-each, and names that mean some of them. It reads no file."""
+"""Checks shares and session lifetimes: parts that fit into the population, with clients in each,
+and names that exist."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
 
-from pubstorm.scenario.at import Finding
-from pubstorm.scenario.divisions import REST, divisions_of, meant_by, share_sizes
-from pubstorm.scenario.document import Path
+from pubstorm.quantities import write_count, write_duration, write_share
+from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
-from pubstorm.scenario.fields import CLIENTS_MAX
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import Lifetime, Population
+from pubstorm.scenario.shares import REST, meant_by, share_sizes, shares_of
 from pubstorm.scenario.stages import EVERY
-from pubstorm.units import write_count, write_duration, write_share
 
 
 def check_shares(scenario: Scenario) -> Iterator[Finding]:
-    """What has to hold before anything can be said of single shares."""
+    """Yields the problems that make single shares unknown."""
     for name, population in scenario.populations.items():
         path = ("populations", name)
-        if population.clients > CLIENTS_MAX:
-            found = f"found a scale that makes {write_count(population.clients)} clients of {name}"
-            yield ("scale",), f"{found}, allowed are {write_count(CLIENTS_MAX)}", None
-        yield from _check_lifetime((*path, "lifetime"), population.lifetime)
+        yield from _check_lifetime((*path, "lifetime"), population.stay)
         yield from _check_parts((*path, "shares"), population)
-        for share, each in population.shares.items():
+        for share, each in population.differing.items():
             yield from _check_lifetime((*path, "shares", share, "lifetime"), each.lifetime)
 
 
 def check_named(scenario: Scenario) -> Iterator[Finding]:
-    """That what stages name has clients: there may be no rest."""
-    divisions = divisions_of(scenario)
-    names = tuple(dict.fromkeys((*scenario.populations, *divisions)))
+    """Yields names in stages that have no clients, such as an empty rest."""
+    shares = shares_of(scenario)
+    names = tuple(dict.fromkeys((*scenario.populations, *shares)))
     for n, stage in enumerate(scenario.stages):
         path: Path = ("stages", n, stage.verb)
         given = [
@@ -46,22 +41,22 @@ def check_named(scenario: Scenario) -> Iterator[Finding]:
             keys = (name for name in stage.connect.clients if name != EVERY)
             given += [((*path, "clients", name), name) for name in keys]
         for where, name in given:
-            if not meant_by(divisions, name):
+            if not meant_by(shares, name):
                 yield where, *unknown("population", name, names)
 
 
 def _check_parts(path: Path, population: Population) -> Iterator[Finding]:
-    if REST in population.shares:
+    if REST in population.differing:
         message = f"found a share called {REST}, allowed is another name"
         yield (*path, REST), message, "the clients that are in no share are called so"
         return
-    together = sum(share.part for share in population.shares.values())
+    together = sum(share.part for share in population.differing.values())
     if together > 1 + ROUNDING:
         message = f"found shares of {write_share(together)} together, allowed is up to 100%"
         yield path, message, "each client is in one share at most"
         return
     sizes = share_sizes(population)
-    for name, share in population.shares.items():
+    for name, share in population.differing.items():
         if sizes[name]:
             continue
         clients = write_count(population.clients)

@@ -1,4 +1,4 @@
-"""Any other broker: a command that listens on the port it is told. Nothing else is known of it."""
+"""Any other broker: a command that listens on the port of its arguments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from pubstorm.scenario.command_words import filled
 from pubstorm.topology.broker import BrokerProcess
-from pubstorm.topology.family import Family
-from pubstorm.topology.ports import free_port
 
 FORCED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT})
 
@@ -28,19 +26,19 @@ class CommandBroker(BrokerProcess):
         """No program is asked that may not know the question."""
         return ""
 
-    def configure(self, program: str) -> Sequence[str]:  # noqa: ARG002
+    async def configure(self, program: str) -> Sequence[str]:  # noqa: ARG002
         """Everything is on the command line."""
-        self.port = self.observer_port = self.place.port or free_port()
+        self.port = self.observer_port = self.place.port or await self.place.machine.free_port()
         return self._words(self.port)
 
     def send(self, number: signal.Signals) -> None:
         """Sends it a signal; those that leave it no choice go to all that it has started too, for
         it may be a script."""
         if number in FORCED and self._process is not None and not self.gone():
-            Family(self.pid).send(number)
+            self._process.signal_tree(number)
         else:
             super().send(number)
 
     def _words(self, port: int) -> list[str]:
-        values = {"port": str(port), "folder": str(self.folder.absolute())}
+        values = {"host": self.host, "port": str(port), "folder": str(self.folder.absolute())}
         return [filled(word, values) for word in self.place.command]

@@ -1,6 +1,6 @@
 """The broker that comes with Pubstorm. It takes free ports itself, says which, and ends with its
-stdin, so that it never outlives a run. What is secret it is told in variables, which nobody sees in
-the list of processes and no file keeps."""
+stdin, so that it never outlives a run. It receives secrets in environment variables, which neither
+the list of processes nor a file shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from pubstorm.binaries import broker_path
+from pubstorm.host.binaries import broker_path
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.topology.broker import BrokerProcess, Place
 
 AUTH, TRUSTED = "PUBSTORM_BROKER_AUTH", "PUBSTORM_BROKER_TRUSTED"
@@ -31,13 +32,18 @@ class EmbeddedBroker(BrokerProcess):
         return self.place.binary or str(broker_path())
 
     async def version_of(self, program: str) -> str:  # noqa: ARG002
-        """It is said with the port."""
+        """Returns nothing: the broker reports its version with the port."""
         return ""
 
-    def configure(self, program: str) -> Sequence[str]:
+    async def configure(self, program: str) -> Sequence[str]:
         """Everything else is an option; port 0 is any free one."""
-        ports = ("--port", str(self.port), "--metrics-port", str(self._metrics_port))
-        return (program, *ports, "--follow-stdin", *options(self.place.settings))
+        ports: tuple[str, ...] = ("--port", str(self.port))
+        ports += ("--metrics-port", str(self._metrics_port))
+        if self.place.serves_websocket:
+            ports += ("--websocket-port", str(self.websocket_port))
+        listen = () if self.host == LOOPBACK else ("--listen", self.host)
+        own = options(self.place.settings)
+        return (program, *ports, *listen, "--follow-stdin", *own)
 
     def environment(self) -> Mapping[str, str]:
         """Both variables, so that those of the user's own shell say nothing here."""
@@ -47,24 +53,26 @@ class EmbeddedBroker(BrokerProcess):
 
     @property
     def metrics_url(self) -> str | None:
-        """What it counts; None before the start."""
+        """Address of its counters; None before the start."""
         port = self._metrics_port
         return f"http://{self.host}:{port}/metrics" if port else None
 
     async def ready(self) -> bool:
         """Waits until the broker says that it is ready, and on which ports."""
-        assert self._process is not None and self._process.stdout is not None, "it is started"
-        stdout = self._process.stdout
+        assert self._process is not None, "it is started"
         try:
-            line = await asyncio.wait_for(stdout.readline(), self.ready_timeout_s)
+            line = await asyncio.wait_for(self._process.line(), self.ready_timeout_s)
             said = json.loads(line)
             self.port = self.observer_port = int(said["port"])
             self.version = str(said["version"])
             self._metrics_port = int(said.get("metrics_port", 0))
+            self.websocket_port = int(said.get("websocket_port", 0))
             # When it is started again, it is on the same ports.
-            self._command = (*self.place.prefix, *self.configure(self.program()))
-        except (TimeoutError, ValueError, KeyError, TypeError):
-            if stdout.at_eof():
+            self._command = (*self.place.prefix, *await self.configure(self.program()))
+        except TimeoutError:
+            return False
+        except (ValueError, KeyError, TypeError):
+            if not line:
                 await self._process.wait()
             return False
         return True

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from pubstorm.host.machine import HERE, Machine
 from pubstorm.topology.adapters.program import installed, stated_version
 from pubstorm.topology.broker import BrokerProcess
-from pubstorm.topology.ports import free_port
 
 OF_A_LISTENER = {
     *("cafile", "capath", "certfile", "keyfile", "crlfile", "dhparamfile", "psk_hint"),
@@ -29,37 +27,53 @@ class MosquittoBroker(BrokerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        found = self.place.binary or find_mosquitto()
-        return installed(found, self.name, "mosquitto", instead="embedded")
+        found = self.place.binary or find_mosquitto(self.place.machine)
+        return installed(found, self, "mosquitto", instead="embedded")
 
     async def version_of(self, program: str) -> str:
         """The version that the program states."""
-        return await stated_version(program, "-h", r"version (\S+)")
+        return await stated_version(self.place.machine, program, "-h", r"version (\S+)")
 
-    def configure(self, program: str) -> Sequence[str]:
+    async def configure(self, program: str) -> Sequence[str]:
         """Writes mosquitto.conf. Under TLS, observers of this machine get a plain listener."""
-        self.port = self.observer_port = self.place.port or free_port()
-        text = configuration(self.place.settings, f"{self.port} {self.host}", self.folder)
+        machine = self.place.machine
+        self.port = self.observer_port = self.place.port or await machine.free_port()
+        text = configuration(
+            self.place.settings,
+            f"{self.port} {self.host}",
+            self.folder,
+            is_root=machine.is_root,
+        )
         if self.place.is_under_tls:
-            self.observer_port = free_port()
+            self.observer_port = await machine.free_port()
             text += lines_of({"listener": f"{self.observer_port} {self.host}"})
-        own = {word: self.place.settings[word] for word in OF_A_LISTENER & {*self.place.settings}}
+        settings = self.place.settings
+        own = {word: settings[word] for word in sorted(OF_A_LISTENER & {*settings})}
         for address in self.place.also_on:
-            text += lines_of({"listener": f"{self.port} {address}", **dict(sorted(own.items()))})
+            text += lines_of({"listener": f"{self.port} {address}", **own})
+        if self.place.serves_websocket:
+            self.websocket_port = await machine.free_port()
+            listener = f"{self.websocket_port} {self.host}"
+            text += lines_of({"listener": listener, "protocol": "websockets", **own})
         text += self.place.more
         return (program, "-c", str(self.write("mosquitto.conf", text)))
 
     async def ready(self) -> bool:
-        """It opens the listener of observers last."""
-        return await super().ready() and await self.accepts(self.observer_port)
+        """Returns True once all listeners accept, in the order in which they open."""
+        for port in dict.fromkeys((self.port, self.observer_port, self.client_port)):
+            if not await self.accepts(port):
+                return False
+        return True
 
 
-def find_mosquitto() -> str | None:
-    """The binary; Debian keeps it outside a user's PATH."""
-    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+def find_mosquitto(machine: Machine = HERE) -> str | None:
+    """The binary on a machine."""
+    return machine.find("mosquitto")
 
 
-def configuration(settings: Mapping[str, object], listener: str, folder: Path) -> str:
+def configuration(
+    settings: Mapping[str, object], listener: str, folder: Path, *, is_root: bool = HERE.is_root
+) -> str:
     """The text of mosquitto.conf: the user's settings win over our defaults."""
     defaults: dict[str, object] = {
         "listener": listener,
@@ -71,7 +85,7 @@ def configuration(settings: Mapping[str, object], listener: str, folder: Path) -
         "log_type": ["error", "warning", "notice"],
         "sys_interval": 1,
     }
-    if os.geteuid() == 0:
+    if is_root:
         # A change of user would clear the parent-death signal.
         defaults["user"] = "root"
     return lines_of({**defaults, **settings, "listener": defaults["listener"]})

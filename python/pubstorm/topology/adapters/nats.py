@@ -4,13 +4,12 @@ folder. Clients of its own protocol find it on a free port."""
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
+from pubstorm.host.machine import HERE, Machine
 from pubstorm.topology.adapters.program import installed, stated_version
 from pubstorm.topology.broker import BrokerProcess
-from pubstorm.topology.ports import free_port
 
 
 class NatsBroker(BrokerProcess):
@@ -21,16 +20,16 @@ class NatsBroker(BrokerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        found = self.place.binary or find_nats()
-        return installed(found, self.name, "nats-server", instead="mosquitto")
+        found = self.place.binary or find_nats(self.place.machine)
+        return installed(found, self, "nats-server", instead="mosquitto")
 
     async def version_of(self, program: str) -> str:
         """The version that the program states."""
-        return await stated_version(program, "--version", r"v(\d\S*)")
+        return await stated_version(self.place.machine, program, "--version", r"v(\d\S*)")
 
-    def configure(self, program: str) -> Sequence[str]:
+    async def configure(self, program: str) -> Sequence[str]:
         """Writes nats.conf. Port -1 of its own protocol is any free one."""
-        self.port = self.observer_port = self.place.port or free_port()
+        self.port = self.observer_port = self.place.port or await self.place.machine.free_port()
         ours: dict[str, object] = {
             "server_name": json.dumps(self.name),
             "host": json.dumps(self.host),
@@ -43,9 +42,9 @@ class NatsBroker(BrokerProcess):
         return (program, "-c", str(path))
 
 
-def find_nats() -> str | None:
-    """The program; Debian keeps it outside a user's PATH."""
-    return shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
+def find_nats(machine: Machine = HERE) -> str | None:
+    """The program on a machine."""
+    return machine.find("nats-server")
 
 
 def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:

@@ -1,7 +1,8 @@
-"""RabbitMQ with its MQTT plugin. Everything of it is in its folder. The node is told the port of
-its distribution and looks for no port mapper, so that no `epmd` is started or left; on that port it
-is asked whether it is up, as the tools of RabbitMQ do. With federation it has a virtual host for
-each customer, and is ready when all links are running; in a cluster, when all nodes agree.
+"""RabbitMQ with its MQTT plugin. Everything of it is in its folder. Pubstorm
+sets the port of its distribution, so that it needs no port mapper: no `epmd` is started or left. On
+this port Pubstorm checks that the node is up, as the tools of RabbitMQ do. With
+federation it has a virtual host for each customer, and is ready when all links are running; in a
+cluster, when all nodes agree.
 """
 
 from __future__ import annotations
@@ -10,32 +11,27 @@ import asyncio
 import json
 import os
 import re
-import shutil
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote
 
-from pubstorm.children import close_stdin
+from pubstorm.host.machine import HERE, Machine
 from pubstorm.scenario.topology import Federation
-from pubstorm.shortage import CANNOT_START
+from pubstorm.topology.adapters.definitions import MAIN, users_file
 from pubstorm.topology.adapters.program import installed
 from pubstorm.topology.broker import BrokerProcess, Place
 from pubstorm.topology.cluster import Cluster
-from pubstorm.topology.credentials.definitions import MAIN, users_file
-from pubstorm.topology.ports import free_port
 
 USER = PASSWORD = "guest"
-"""Who may do everything, in every virtual host; as in a RabbitMQ that is newly installed."""
+"""The user that may do everything, in every virtual host, as in a RabbitMQ that is newly
+installed."""
 START_S = 60.0
 VHOST_START_S, USERS_B_PER_S = 1.0, 25_000
-"""How long it may take to start, more for each virtual host, and more for its file of users: ten
-times what two idle cores take."""
+"""Longest start, with more for each virtual host and for the file of users: ten times the duration
+on two idle cores."""
 ASK_EVERY_S = 0.1
 ANSWER_S = 10
-"""How long an answer of the node may take; whole seconds."""
-DEBIAN = "/usr/lib/rabbitmq/bin"
-"""Where Debian keeps the program; the one in the PATH is a wrapper that changes the user."""
+"""Longest wait for an answer of the node, in whole seconds."""
 ERROR, ERRORS = " [error] ", 4
 PROMETHEUS = "rabbitmq_prometheus"
 UP = re.compile(r'{ok, *{true, *"([^"]*)", *(\d+), *(\d+)}}')
@@ -74,10 +70,10 @@ class RabbitmqBroker(BrokerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        found = self.place.binary or find_rabbitmq()
+        found = self.place.binary or find_rabbitmq(self.place.machine)
         # Its node is asked with a program of Erlang's, which comes with it.
-        found = found if shutil.which("erl_call") else None
-        return installed(found, self.name, "rabbitmq-server", instead="mosquitto")
+        found = found if self.place.machine.find("erl_call") else None
+        return installed(found, self, "rabbitmq-server", instead="mosquitto")
 
     async def version_of(self, program: str) -> str:  # noqa: ARG002
         """The node says it when it is up."""
@@ -91,27 +87,27 @@ class RabbitmqBroker(BrokerProcess):
         async with self.place.cluster.turn(self.name):
             await super().start()
 
-    def configure(self, program: str) -> Sequence[str]:
+    async def configure(self, program: str) -> Sequence[str]:
         """Writes configuration, plugins and definitions."""
         self.ready_timeout_s = _longest_start_s(self.place)
-        self.port = self.observer_port = self.place.port or free_port([self.host])
+        self.port = self.observer_port = self.place.port or await self._free_port()
         ours: dict[str, object] = {"mqtt.listeners.tcp.1": f"{self.host}:{self.port}"}
         if self.place.cluster is None:
-            self._node_port = free_port()
+            self._node_port = await self._free_port()
         else:
-            ours |= self._joined(self.place.cluster)
+            ours |= await self._joined(self.place.cluster)
         if self.place.federation is not None:
             definitions = json.dumps(definitions_of(self.place.federation), indent=1)
             ours["load_definitions"] = self.write("definitions.json", definitions)
         if PROMETHEUS in self.place.plugins:
-            self._metrics_port = free_port([self.host])
+            self._metrics_port = await self._free_port()
             ours |= {"prometheus.tcp.ip": self.host, "prometheus.tcp.port": self._metrics_port}
         self.write("rabbitmq.conf", configuration(self.place.settings, ours))
         self.write("enabled_plugins", f"[{','.join(plugins_of(self.place))}].\n")
         return (program,)
 
     def environment(self) -> Mapping[str, str]:
-        """Where everything of it is, and that it is the Erlang machine that is started."""
+        """Returns the paths of its files, and the settings of the Erlang machine."""
         folder = self.folder.absolute()
         # For the helpers of the node too: one of them would start the port mapper each minute.
         no_port_mapper = f"-start_epmd false -erl_epmd_port {self._node_port}"
@@ -151,7 +147,7 @@ class RabbitmqBroker(BrokerProcess):
         return False
 
     def not_ready(self) -> str:
-        """How many links or nodes are missing."""
+        """Returns the links or nodes that are missing, in words."""
         if self.version and self._running < self._links:
             return f"had {self._running} of {self._links} federation links running"
         if self.version and self._agreed < self._nodes:
@@ -165,8 +161,11 @@ class RabbitmqBroker(BrokerProcess):
 
     @property
     def metrics_url(self) -> str | None:
-        """What the plugin shows."""
+        """Address of the plugin's figures."""
         return f"http://{self.host}:{self._metrics_port}/metrics" if self._metrics_port else None
+
+    async def _free_port(self) -> int:
+        return await self.place.machine.free_port(self.host)
 
     @property
     def _nodes(self) -> int:
@@ -174,15 +173,15 @@ class RabbitmqBroker(BrokerProcess):
         return 1 if self.place.cluster is None else self.place.cluster.there()
 
     def _node(self, name: str) -> str:
-        """What Erlang calls a node of its cluster."""
+        """Returns Erlang's name of a node of the cluster."""
         return f"{name}@{self.place.cluster.host(name)}" if self.place.cluster else name
 
-    def _joined(self, cluster: Cluster) -> Mapping[str, object]:
+    async def _joined(self, cluster: Cluster) -> Mapping[str, object]:
         """Chooses the nodes' port if it is the first; what its configuration says of the others."""
         self.write(".erlang.cookie", cluster.secret)
         if self.name == cluster.names[0]:
-            # It looks for nobody, and is there for the others to find.
-            cluster.choose_port()
+            # The first node looks for no other node; the others look for it.
+            await cluster.choose_port()
         self._node_port = cluster.node_port
         if self.name == cluster.names[0]:
             return {}
@@ -200,28 +199,18 @@ class RabbitmqBroker(BrokerProcess):
         return f"{first}case rabbit:is_running() of true -> {up}; false -> false end.\n"
 
     async def _ask(self, question: str) -> str:
-        """What the node answers; empty if it does not."""
-        erl_call = shutil.which("erl_call") or "erl_call"
+        """Returns the answer of the node; empty if there is none."""
+        machine = self.place.machine
+        erl_call = machine.find("erl_call") or "erl_call"
         node = f"{self.host}:{self._node_port}"
         words = (erl_call, "-address", node, "-R", "-timeout", str(ANSWER_S), "-e")
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(*self.place.prefix, *words),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                env={**os.environ, "HOME": str(self.folder.absolute())},
-            )
-        except CANNOT_START:
-            return ""
-        answer, _ = await process.communicate(question.encode())
-        await close_stdin(process)
-        return answer.decode(errors="replace")
+        home = {"HOME": str(self.folder.absolute())}
+        return await machine.output(*self.place.prefix, *words, text=question, environment=home)
 
 
-def find_rabbitmq() -> str | None:
-    """The program itself."""
-    return shutil.which("rabbitmq-server", path=DEBIAN) or shutil.which("rabbitmq-server")
+def find_rabbitmq(machine: Machine = HERE) -> str | None:
+    """The program itself on a machine."""
+    return machine.find("rabbitmq-server")
 
 
 def _longest_start_s(place: Place) -> float:

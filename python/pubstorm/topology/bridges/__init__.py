@@ -1,5 +1,5 @@
-"""The bridges of a run: what each small broker is told of them, and how many of them are up. It
-starts no broker; how a bridge is written in mosquitto's words is in `lines`."""
+"""The bridges of a run: the configuration of each small broker, and the number of bridges that are
+up."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pubstorm.contract.plan import Tls as PlanTls
+from pubstorm.contract.target import Target
 from pubstorm.errors import KeysError, TopologyError
-from pubstorm.keys.psk import read_psk
-from pubstorm.monitor import MonitorError
-from pubstorm.monitor.bridges import BridgeMonitor, BridgeStates, WatchedBridges
-from pubstorm.monitor.login import Login
-from pubstorm.plan import Tls as PlanTls
+from pubstorm.host.keys.psk import read_psk
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.plan import planned_tls
 from pubstorm.result import BridgeResult
-from pubstorm.scenario.target import Target
 from pubstorm.scenario.tls import Tls
-from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge
+from pubstorm.scenario.topology import KNOW_BRIDGES, Bridge, Broker, Mosquitto
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.bridges.lines import (
+from pubstorm.topology.bridge_lines import (
     Access,
     Words,
     bridge_lines,
@@ -32,22 +30,23 @@ from pubstorm.topology.bridges.lines import (
     tls_words,
 )
 from pubstorm.topology.bridges.links import Links
+from pubstorm.topology.bridges.states import BridgeStates, WatchedBridges
 from pubstorm.topology.credentials.keys import RunKeys
-from pubstorm.topology.ports import LOOPBACK
+from pubstorm.topology.observer import Login, ObserverError
 
 NOWHERE = Target(host="", port=0)
 TARGET = "target"
-"""What a main broker is called that the run does not start."""
+"""Name of a main broker that the run does not start."""
 LISTENING_S = 5.0
-"""How long the main broker may take to accept the observer."""
+"""Longest wait until the main broker accepts the observer."""
 POLL_S = 0.1
-"""How often it is looked how many are up."""
+"""Polling interval of the bridges that are up."""
 SETTLE_S = 0.5
 """A bridge says that it is up, and only then subscribes; both are sent in one go."""
 NAMED_MAX = 5
 """Bridges that are named where some are missing."""
 UNKNOWN_HINT = "; a target that is no mosquitto may need try_private: false in their settings"
-"""Why none may be up."""
+"""Hint if no bridge comes up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class BridgesOutside:
     target: Target
 
     def tls(self) -> PlanTls | None:
-        """How a client connects as they do; None without TLS."""
+        """Returns the TLS of a client that connects as the bridges do; None without TLS."""
         own_id = self.spec.client_id or f"{self.name}-{{n}}"
         return planned_tls(self.spec.tls or Tls(), own_id) if self.target.tls else None
 
@@ -73,7 +72,7 @@ class _Bridges:
     spec: Bridge
     count: int
     main: Target = NOWHERE
-    """Where the main broker is, once it is up."""
+    """Address of the main broker, once it is up."""
     main_host: str = ""
     """On which address bridges find it: their network's, if they live in one."""
     ports: Sequence[int] = ()
@@ -81,9 +80,9 @@ class _Bridges:
     psk_keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of an external target, by identity."""
     states: BridgeStates | None = None
-    """None: they do not tell whether they are up, or nobody can hear it."""
+    """None if the bridges do not report their state, or no observer can receive it."""
     uncounted: str | None = None
-    """Why nobody can hear it."""
+    """Reason why the bridges are not counted; None if they are."""
     up: int | None = None
     up_after_s: float | None = None
 
@@ -104,7 +103,9 @@ class Bridges:
         self._keys = keys
         self._cut = cut
         self.links = Links()
-        """What bridges go through that are cut or delayed."""
+        """The links of bridges that are cut or delayed."""
+        self.links_at = LOOPBACK
+        """Address of the links, which all small brokers reach."""
         self._targets = tuple(targets)
         self._opened_s = 0.0
         self._were_up = False
@@ -115,11 +116,11 @@ class Bridges:
         }
 
     def is_main(self, group: str) -> bool:
-        """Whether bridges lead to these brokers, so that they have to be up first."""
+        """Returns True if bridges lead to these brokers, which have to be up first."""
         return any(bridge.to == group for bridge in self._spec.bridges.values())
 
     def settings(self, group: str) -> Mapping[str, object]:
-        """What a broker's configuration says of passwords and rights."""
+        """Returns the lines of a broker's configuration about passwords and rights."""
         return self._keys.access_settings(group)
 
     async def open(
@@ -131,7 +132,7 @@ class Bridges:
         """The main brokers are up: begins to listen for their bridges. `ports` says where they are
         by name, `observers` where they are without TLS, if that is elsewhere, and `inside` on
         which address bridges in a network find theirs, by the name of the bridge. Raises
-        TopologyError where a bridge cannot be told what it needs."""
+        TopologyError where a bridge cannot receive its options."""
         self._opened_s = time.monotonic()
         for bridges in self._bridges.values():
             to = bridges.spec.to
@@ -145,7 +146,7 @@ class Bridges:
                 self._listen(bridges, bridges.main)
             else:
                 self._listen(bridges, Target(host=host, port=port))
-        for states in self._states():
+        for states in self.states():
             await asyncio.to_thread(states.wait_until_listening, LISTENING_S)
 
     def lines(self, group: str, number: int) -> str:
@@ -156,9 +157,9 @@ class Bridges:
             if bridges.spec.from_ == group
         )
 
-    async def up(self, timeout_s: float, tell: Callable[[str], None] = lambda _: None) -> None:
-        """Waits until all bridges that tell are up, or none came up for so long. `tell` hears how
-        many there are, each time that there are more."""
+    async def up(self, timeout_s: float, notify: Callable[[str], None] = lambda _: None) -> None:
+        """Waits until all bridges that report their state are up, or none came up for `timeout_s`.
+        `notify` receives their number, each time that there are more."""
         counted = [bridges for bridges in self._bridges.values() if bridges.states is not None]
         if not counted:
             return
@@ -167,10 +168,10 @@ class Bridges:
             bridges.up = None
         most, moved_s = -1, time.monotonic()
         while most < total and time.monotonic() - moved_s < timeout_s:
-            up = sum(states.up for states in self._states())
+            up = sum(states.up for states in self.states())
             if up > most:
                 most, moved_s = up, time.monotonic()
-                tell(f"{up} of {total} bridges up")
+                notify(f"{up} of {total} bridges up")
             for bridges in counted:
                 self._see(bridges)
             if up < total:
@@ -193,12 +194,12 @@ class Bridges:
             is_unknown = bridges.spec.to == TARGET and not bridges.up
             yield f"{of}: {named}{more}{UNKNOWN_HINT if is_unknown else ''}"
 
-    def monitors(self) -> list[BridgeMonitor]:
-        """What watches them in a run."""
-        return [BridgeMonitor(states) for states in self._states()]
+    def states(self) -> list[BridgeStates]:
+        """States of the bridges of each name that reports them."""
+        return [bridges.states for bridges in self._bridges.values() if bridges.states is not None]
 
     def results(self) -> tuple[BridgeResult, ...]:
-        """What the result says of them."""
+        """Returns the bridges for the result."""
         return tuple(
             BridgeResult(
                 name=bridges.name,
@@ -213,7 +214,7 @@ class Bridges:
 
     async def close(self) -> None:
         """Ends links and listening. May be called twice."""
-        await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self._states()))
+        await asyncio.gather(*(asyncio.to_thread(states.stop) for states in self.states()))
         await self.links.stop()
 
     def outside(self) -> list[BridgesOutside]:
@@ -229,16 +230,15 @@ class Bridges:
         """A link for each bridge, which leads to the main broker."""
         await self.links.start(self._folder)
         main = bridges.main
-        bridges.ports = await self.links.open(bridges.name, main.host, main.port, bridges.count)
+        bridges.ports = await self.links.open(
+            bridges.name, (main.host, main.port), bridges.count, self.links_at
+        )
 
     def _main(self, to: str, ports: Mapping[str, tuple[str, int]]) -> Target:
         if to == TARGET and self._targets:
             return self._targets[0]
         host, port = ports[to]
         return Target(host=host, port=port)
-
-    def _states(self) -> list[BridgeStates]:
-        return [bridges.states for bridges in self._bridges.values() if bridges.states is not None]
 
     def _see(self, bridges: _Bridges) -> None:
         assert bridges.states is not None, "these are counted"
@@ -249,7 +249,7 @@ class Bridges:
                 bridges.up_after_s = round(time.monotonic() - self._opened_s, 3)
 
     def _listen(self, bridges: _Bridges, target: Target) -> None:
-        """Begins to follow the states of bridges that tell them."""
+        """Begins to follow the states of bridges that report them."""
         if not bridges.spec.notifications or bridges.states is not None:
             return
         broker = self._spec.brokers.get(bridges.spec.to)
@@ -259,13 +259,13 @@ class Bridges:
             topic=state_topic(bridges.name, "+"),
             target=target,
             login=self._observer(bridges),
-            is_remembered=broker is not None and bool(broker.settings.get("persistence")),
+            is_remembered=_keeps_state(broker),
             is_own=broker is not None,
         )
         states = BridgeStates(watched)
         try:
             states.start()
-        except MonitorError as error:
+        except ObserverError as error:
             bridges.uncounted = str(error)
         else:
             bridges.states = states
@@ -276,14 +276,14 @@ class Bridges:
             return self._keys.observer(bridges.spec.to) or Login()
         username, password = self._keys.bridge_login(bridges.name, 0)
         outside = BridgesOutside(bridges.name, bridges.spec, bridges.count, bridges.main)
-        return Login(username, password, outside.tls())
+        return Login.numbered(username, password, outside.tls(), 0)
 
     def _access(self, bridges: _Bridges, number: int) -> Access:
         main = self._spec.brokers.get(bridges.spec.to)
         username, password = self._keys.bridge_login(bridges.name, number)
         host, port = bridges.main_host, bridges.main.port
         if bridges.ports:
-            host, port = LOOPBACK, bridges.ports[number]
+            host, port = self.links_at, bridges.ports[number]
         return Access(
             host=host,
             port=port,
@@ -321,3 +321,8 @@ def _psk_keys(tls: Tls | None) -> Mapping[str, str]:
         return read_psk(tls.psk.file)
     except KeysError as error:
         raise TopologyError(f"keys for bridges: {error.message}", error.hint) from error
+
+
+def _keeps_state(broker: Broker | None) -> bool:
+    """Returns True if the broker of the run keeps messages and sessions over a restart."""
+    return isinstance(broker, Mosquitto) and bool(broker.settings.get("persistence"))

@@ -1,5 +1,5 @@
 """Links between brokers that can be cut, stalled and delayed: `pubstorm-proxy` as a child process,
-and the lines that are spoken with it. It knows neither bridges nor faults."""
+and its commands and answers."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from pubstorm.binaries import proxy_path
-from pubstorm.children import close_stdin, signal_child
+from pubstorm.contract.snapshot import U64
+from pubstorm.contract.value import Value
 from pubstorm.errors import TopologyError
-from pubstorm.log_tail import last_lines, open_log
-from pubstorm.shortage import CANNOT_START, start_failure
-from pubstorm.snapshot import U64
-from pubstorm.topology.ports import LOOPBACK
-from pubstorm.value import Value
+from pubstorm.host.binaries import proxy_path
+from pubstorm.host.children import close_stdin, signal_child
+from pubstorm.host.log_tail import last_lines, open_log
+from pubstorm.host.ports import LOOPBACK
+from pubstorm.host.spawn_errors import CANNOT_START, start_failure
 
 LINE_BYTES_MAX = 4 << 20
 """Longest answer: room for the ports of half a million links."""
 STOP_GRACE_S = 5.0
-"""How long the program may take to end after its stdin."""
+"""Longest time that the program takes to end after its stdin closes."""
 
 
 @dataclass(frozen=True)
 class LinkState:
-    """What a link does with connections and bytes."""
+    """State of a link: `pass`, `close` or `stall`."""
 
     mode: Literal["pass", "close", "stall"] = "pass"
     """`pass`: bytes pass. `close`: connections are reset and new ones refused. `stall`: nothing
-    passes, and nobody is told."""
+    passes, and neither end learns of it."""
     delay_ns: int = 0
-    """How much later everything is handed on in each direction, in nanoseconds; for `pass`."""
+    """Delay in each direction, in nanoseconds; for `pass`."""
 
 
 class OpenLinks(Value):
@@ -47,9 +47,9 @@ class OpenLinks(Value):
     name: str
     """Name that they have together."""
     to: str
-    """Where they lead: host and port."""
+    """Host and port at the end of the links."""
     count: U64
-    """How many."""
+    """Number of links."""
     listen: str
     """Address that they listen on."""
 
@@ -65,7 +65,7 @@ class SetLinks(Value):
     state: Literal["pass", "close", "stall"]
     """Their state from now on."""
     delay_ns: U64
-    """How much later everything is handed on, in nanoseconds."""
+    """Delay in each direction, in nanoseconds."""
 
 
 class CountLinks(Value):
@@ -93,7 +93,7 @@ class LinksSet(Value):
 
 
 class LinkCounts(Value):
-    """What the links of one name have seen so far."""
+    """Counts of the links of one name so far."""
 
     name: str
     """Their name."""
@@ -110,7 +110,7 @@ class LinkCounts(Value):
 
 
 class LinksCounted(Value):
-    """What has been counted."""
+    """The counts."""
 
     kind: Literal["counts"] = "counts"
     links: tuple[LinkCounts, ...]
@@ -122,9 +122,9 @@ class LinksFailure(Value):
 
     kind: Literal["failure"] = "failure"
     message: str
-    """What was found."""
+    """Description of the failure."""
     hint: str
-    """What to do about it."""
+    """Hint for the user."""
 
 
 Command = OpenLinks | SetLinks | CountLinks
@@ -145,8 +145,8 @@ class Links:
         self._watcher: asyncio.Task[None] | None = None
         self._talk = asyncio.Lock()
 
-    def tell(self, died: Callable[[str], None]) -> None:
-        """From now on `died` hears, in words, that the program ended before it was told to."""
+    def notify(self, died: Callable[[str], None]) -> None:
+        """Calls `died` with a text if the program ends before it was stopped."""
         self._died = died
 
     @property
@@ -180,11 +180,14 @@ class Links:
                 raise TopologyError(f"links: {text}", hint) from error
         self._watcher = asyncio.create_task(self._watch(self._process))
 
-    async def open(self, name: str, host: str, port: int, count: int) -> list[int]:
-        """Opens links to an address; the port of each on the loopback address. Raises
+    async def open(
+        self, name: str, to: tuple[str, int], count: int, listen: str = LOOPBACK
+    ) -> list[int]:
+        """Opens links to a host and port; the port of each on the address `listen`. Raises
         TopologyError where that fails."""
-        to = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        answer = await self._ask(OpenLinks(name=name, to=to, count=count, listen=LOOPBACK))
+        host, port = to
+        end = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        answer = await self._ask(OpenLinks(name=name, to=end, count=count, listen=listen))
         assert isinstance(answer, LinksOpened), "each command has its answer"
         return list(answer.ports)
 
@@ -195,8 +198,8 @@ class Links:
         await self._ask(SetLinks(name=name, links=links, state=state.mode, delay_ns=delay_ns))
 
     async def counts(self) -> tuple[LinkCounts, ...]:
-        """What has been counted, by name in the order of their opening; raises TopologyError where
-        the program is gone."""
+        """Returns the counts by name, in the order of opening; raises TopologyError if the program
+        has ended."""
         answer = await self._ask(CountLinks())
         assert isinstance(answer, LinksCounted), "each command has its answer"
         return answer.links

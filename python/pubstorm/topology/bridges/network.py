@@ -23,8 +23,8 @@ from math import ceil
 from pathlib import Path
 
 from pubstorm.errors import TopologyError
-from pubstorm.scenario.network import Network as NetworkSpec
 from pubstorm.scenario.topology import Bridge as BridgeSpec
+from pubstorm.scenario.topology import Network as NetworkSpec
 from pubstorm.topology.broker import Place
 
 RANGE = IPv4Network("198.18.0.0/15")
@@ -36,17 +36,17 @@ ROUTE_BITS_MIN = 8
 NAMESPACES = Path("/run/netns")
 INTERFACES = Path("/sys/class/net")
 PROGRAM_TIMEOUT_S = 30.0
-"""How long iproute2 may take; it waits for a lock of the kernel only."""
+"""Longest run of a command of iproute2, which waits for a lock of the kernel only."""
 
 PACKET_BYTES = 1514
 SMALL_PACKET_BYTES = 64
 QUEUE_S = 0.25
-"""How much of what a link carries may queue for it, as time."""
+"""Length of a link's queue, as time at its rate."""
 QUEUE_PACKETS_MIN = 1000
 QUEUE_PACKETS = 100_000
 """Packets that may be on their way where no rate says how many can be."""
 BURST_S = 0.01
-"""How much may pass at once after a pause, as time at the rate."""
+"""Burst of a link after a pause, as time at its rate."""
 
 MODULE_HINT = (
     "modprobe sch_{name}; its package is linux-modules-extra-$(uname -r) on Ubuntu and "
@@ -64,14 +64,15 @@ class Network:
         self.name = f"pubstorm-{self._tag}-{bridge}"
         """The namespace; enough to remove everything by."""
         self.host = ""
-        """Where small brokers listen for clients and observers; known once it is started."""
+        """Address at which small brokers listen for clients and observers; known after the
+        start."""
         self.main_host = ""
-        """Where the main broker listens for bridges."""
+        """Address at which the main broker listens for bridges."""
 
     @property
     def prefix(self) -> Sequence[str]:
-        """What stands before a command that is to run inside. It ends in the command's own process,
-        so that signals, also that at a parent's death, reach it."""
+        """Words before a command that runs inside the network. They end in the command's own
+        process, so that signals reach it, also the one at a parent's death."""
         return (_program("ip"), "netns", "exec", self.name)
 
     async def start(self) -> None:
@@ -83,7 +84,7 @@ class Network:
             raise
 
     async def stop(self) -> None:
-        """It is gone when this returns. May be called twice, and without a start."""
+        """Removes the network. May be called twice, and without a start."""
         await _to_its_end(lambda: remove_namespace(self.name))
 
     async def unplug(self) -> None:
@@ -122,8 +123,8 @@ class Network:
             raise self._failure(str(error), hint) from error
 
     def _links(self, block: IPv4Network) -> str:
-        """Both links, and their ends outside. Neighbours are known for good: who is unplugged
-        hears nothing, not even that nobody answers."""
+        """Both links, and their ends outside. Neighbours are known for good: an unplugged
+        broker receives nothing, not even an error of address resolution."""
         clients, bridges = outer_ends(self._tag)
         there = f"address {INNER_MAC} netns {self.name}"
         # One segment a packet, so that delay and loss are those of packets.
@@ -172,7 +173,7 @@ class Networks:
         }
 
     async def start(self, note: Callable[[str], None]) -> None:
-        """Makes them, and tells `note` each name before there is anything of it; raises
+        """Makes them, and calls `note` with each name before anything of it exists; raises
         TopologyError, and leaves none, where that fails."""
         try:
             for network in self._networks.values():
@@ -251,7 +252,7 @@ def outer_ends(tag: str) -> tuple[str, str]:
 
 def remove_namespace(name: str) -> bool:
     """Removes the namespace of a run and its links; whether there was any of it. Processes in it
-    go on without a network. Raises TopologyError where something is left."""
+    stay without a network. Raises TopologyError where something is left."""
     tag = _NAME.fullmatch(name)
     if tag is None:
         raise TopologyError(f"{name} is not the name of a network of Pubstorm", exit_code=2)
@@ -283,7 +284,7 @@ async def _to_its_end(work: Callable[[], object]) -> None:
 
 
 def _is_unknown_discipline(text: str) -> bool:
-    """Whether `tc` complains of a queueing discipline that the kernel does not have; old kernels
+    """Returns True if `tc` reports a queueing discipline that the kernel does not have; old kernels
     have fewer words."""
     complaints = ("qdisc kind is unknown", "No such file or directory")
     return text.startswith("tc qdisc") and any(words in text for words in complaints)
@@ -306,7 +307,7 @@ def _of_routes() -> Iterator[IPv4Network]:
 
 
 class _ProgramError(Exception):
-    """What iproute2 says of its failure."""
+    """Returns the error message of iproute2."""
 
 
 def _program(name: str) -> str:
@@ -318,7 +319,7 @@ def _program(name: str) -> str:
 
 
 def _run(name: str, *words: str, text: str | None = None) -> str:
-    """What a program of iproute2 prints, given `text` on its stdin."""
+    """Returns the output of a program of iproute2, which gets `text` on its stdin."""
     command = [_program(name), *words]
     try:
         done = subprocess.run(

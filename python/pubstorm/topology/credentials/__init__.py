@@ -1,2 +1,2 @@
-"""What a run makes for its brokers, bridges and clients so that they know one another, and forgets
-at its end: keys and certificates, user names and passwords."""
+"""Credentials that a run makes for its brokers, bridges and clients, and deletes at its end: keys
+and certificates, user names and passwords."""

@@ -1,5 +1,5 @@
 """Keys and passwords that a run has left in the folder of its topology, deleted for good: those in
-files of their own, and those that stand in configurations of small brokers."""
+files of their own, and those in configurations of small brokers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 KEYS = "keys"
 """Folder of keys and passwords, in that of the topology."""
 SECRET_WORDS = ("bridge_psk", "remote_password")
-"""What stands before a secret in mosquitto.conf."""
+"""Words before a secret in mosquitto.conf."""
 DELETED = "# deleted at the end of the run"
 
 

@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
+from pubstorm.contract.plan import Plan, Population, Psk
 from pubstorm.errors import KeysError, TopologyError
-from pubstorm.keys.clients import names_of
-from pubstorm.keys.files import NewFile, write_files
-from pubstorm.keys.listener import (
+from pubstorm.host.keys.clients import names_of
+from pubstorm.host.keys.files import NewFile, write_files
+from pubstorm.host.keys.listener import (
     CA,
     CLIENTS,
     SERVER,
@@ -19,12 +20,11 @@ from pubstorm.keys.listener import (
     certificate_settings,
     psk_settings,
 )
-from pubstorm.keys.psk import new_keys, psk_text
-from pubstorm.monitor.login import Login
-from pubstorm.plan import Plan, Population, Psk
+from pubstorm.host.keys.psk import new_keys, psk_text
 from pubstorm.scenario.topology import Topology as TopologySpec
-from pubstorm.topology.bridges.lines import Words, client_id, psk_words
+from pubstorm.topology.bridge_lines import Words, client_id, psk_words
 from pubstorm.topology.credentials.passwords import RunPasswords
+from pubstorm.topology.observer import Login
 
 VALID_DAYS = 30
 """Longer than a run."""
@@ -37,9 +37,12 @@ class RunKeys:
     """The keys and passwords of a run, in a folder of their own. What a population or a bridge says
     of itself wins: it gets only what it lacks."""
 
-    def __init__(self, spec: TopologySpec, folder: Path) -> None:
+    def __init__(self, spec: TopologySpec, folder: Path, *, names_hosts: bool = True) -> None:
+        """`names_hosts`: certificates name the addresses of the brokers. They do not where brokers
+        get these after the keys: in a network of their own, or on other hosts."""
         self._spec = spec
-        self._modes = {broker.tls for broker in spec.brokers.values()} - {"none"}
+        self._names_hosts = names_hosts
+        self._modes = {broker.tls_mode for broker in spec.brokers.values()} - {"none"}
         self._folder = folder.absolute()
         self._passwords = RunPasswords(spec, self._folder)
         self._psk_keys: dict[str, str] = {}
@@ -60,7 +63,7 @@ class RunKeys:
         self._made = True
 
     def settings(self, mode: str) -> Mapping[str, object]:
-        """What mosquitto's configuration says of them."""
+        """Returns the lines of mosquitto's configuration about the keys."""
         match mode:
             case "none":
                 return {}
@@ -71,7 +74,7 @@ class RunKeys:
                 return certificate_settings(self._folder, require_client=mutual, as_username=False)
 
     def access_settings(self, group: str) -> Mapping[str, object]:
-        """What a broker's configuration says of passwords and rights."""
+        """Returns the lines of a broker's configuration about passwords and rights."""
         return self._passwords.settings(group)
 
     def equip(self, plan: Plan) -> Plan:
@@ -83,14 +86,17 @@ class RunKeys:
         return plan.model_copy(update={"populations": populations})
 
     def observer(self, group: str) -> Login | None:
-        """Who an observer of these brokers is; None where they ask for no password."""
-        asks = group in self._passwords.groups or self._spec.brokers[group].auth is not None
+        """Returns the login of an observer of these brokers; None if they ask for no password."""
+        asks = group in self._passwords.groups or self._spec.brokers[group].user_store is not None
         return self._passwords.observer if asks else None
 
     def observing(self, plan: Plan) -> Plan:
-        """The plan as whoever looks for residue plays it: as an observer where a broker looks up
-        its users, since clients of the plan may not look at each other's topics there."""
-        asking = {name for name, broker in self._spec.brokers.items() if broker.auth is not None}
+        """Returns the plan with the observer as user wherever a broker looks up its users.
+
+        Clients of the plan may not read each other's topics there."""
+        asking = {
+            name for name, broker in self._spec.brokers.items() if broker.user_store is not None
+        }
         observer = self._passwords.observer
         login = {"username": observer.username, "password": observer.password}
         populations = tuple(
@@ -104,11 +110,12 @@ class RunKeys:
         return self._passwords.bridge(name, number)
 
     def bridge_tls(self, name: str, number: int) -> Words:
-        """What mosquitto's configuration says of a bridge's keys for a broker of the run."""
+        """Returns the lines of mosquitto's configuration about a bridge's keys for a broker of the
+        run."""
         bridge = self._spec.bridges[name]
-        # Certificates are made before a network has its addresses, and do not name them.
-        anywhere = {} if bridge.network is None else {"bridge_insecure": True}
-        match self._spec.brokers[bridge.to].tls:
+        is_named = self._names_hosts and bridge.network is None
+        anywhere = {} if is_named else {"bridge_insecure": True}
+        match self._spec.brokers[bridge.to].tls_mode:
             case "none":
                 return {}
             case "psk":
@@ -130,11 +137,12 @@ class RunKeys:
             self._folder.with_name("keys-deleted.txt").write_text(NOTE)
 
     def _logs_in(self, plan: Plan, population: Population) -> bool:
-        """Whether clients of the population may meet a broker that asks for a password."""
+        """Returns True if clients of the population may connect to a broker that asks for a
+        password."""
         return self._meets(plan, population, self._passwords.groups)
 
     def _meets(self, plan: Plan, population: Population, groups: Set[str]) -> bool:
-        """Whether clients of the population may meet a broker of these groups."""
+        """Returns True if clients of the population may connect to a broker of these groups."""
         counts = [(name, broker.count) for name, broker in self._spec.brokers.items()]
         first = len(plan.targets) - sum(count for _, count in counts)
         for name, count in counts:
@@ -149,7 +157,7 @@ class RunKeys:
         """Names and numbers of bridges to brokers under this mode of TLS."""
         brokers = self._spec.brokers
         for name, bridge in self._spec.bridges.items():
-            if bridge.to in brokers and brokers[bridge.to].tls == mode:
+            if bridge.to in brokers and brokers[bridge.to].tls_mode == mode:
                 yield from ((name, number) for number in range(brokers[bridge.from_].count))
 
     @property
@@ -168,7 +176,7 @@ class RunKeys:
     def _certificates(self, populations: Sequence[Population]) -> Iterator[NewFile]:
         if not self._modes & {"server", "mutual"}:
             return
-        from pubstorm.keys.authority import SUBJECT_MAX, Authority, Validity
+        from pubstorm.host.keys.authority import SUBJECT_MAX, Authority, Validity
 
         validity = Validity.of_days(VALID_DAYS)
         authority = Authority.new("pubstorm run", validity)
@@ -199,7 +207,7 @@ class RunKeys:
         elif tls.psk is None:
             if tls.ca is None:
                 lacks["ca"] = str(self._folder / CA)
-                if tls.server_name is None and self._spec.networks:
+                if (tls.server_name is None and not self._names_hosts) or self._spec.networks:
                     lacks["server_name"] = NAME_OF_ALL
             if tls.certificate is None and "mutual" in self._modes:
                 folder = str(self._folder / CLIENTS).replace("{", "{{").replace("}", "}}")
@@ -213,5 +221,5 @@ def _stem(population: Population) -> str:
 
 
 def _bridge_stem(name: str, number: int) -> str:
-    """What the files of a bridge are called."""
+    """Returns the name of the files of a bridge."""
     return f"bridge-{name}-{number}"

@@ -1,5 +1,4 @@
-"""Passwords and rights on the brokers that a run starts: who may log in, and the files that say
-so. It knows nothing of TLS, and writes no file itself."""
+"""Passwords and rights on the brokers that a run starts, and the text of their files."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pubstorm.keys.clients import names_of
-from pubstorm.keys.files import NewFile
-from pubstorm.monitor.login import Login
-from pubstorm.plan import Population
-from pubstorm.scenario.topology import Topology
-from pubstorm.template import Template
-from pubstorm.topology.bridges.lines import client_id, state_topic
-from pubstorm.topology.credentials.definitions import definitions_settings, definitions_text
+from pubstorm.contract.plan import Population
+from pubstorm.contract.template import Template
+from pubstorm.host.keys.clients import names_of
+from pubstorm.host.keys.files import NewFile
+from pubstorm.scenario.topology import Mosquitto, Topology
+from pubstorm.topology.adapters.definitions import definitions_settings, definitions_text
+from pubstorm.topology.bridge_lines import client_id, state_topic
+from pubstorm.topology.observer import Login
 
 ITERATIONS = 101
 """mosquitto's own number: a made password is no word that could be guessed."""
@@ -34,11 +33,13 @@ class RunPasswords:
         self._spec = spec
         self._folder = folder
         self._secrets: dict[str, str] = {}
-        self.groups = frozenset(name for name, broker in spec.brokers.items() if broker.passwords)
+        self.groups = frozenset(
+            name for name, broker in spec.brokers.items() if broker.has_passwords
+        )
         """Names of the brokers that want a password."""
 
     def files(self, populations: Sequence[Population]) -> Iterator[NewFile]:
-        """What the brokers read: one file of passwords, and of rights where the scenario has
+        """Yields the files of the brokers: one of passwords, and one of rights if the scenario has
         any."""
         if not self.groups:
             return
@@ -54,19 +55,20 @@ class RunPasswords:
             else:
                 text = password_text({user: hashed(word) for user, word in known.items()})
             yield NewFile(self._passwords_of(group), text)
-            if broker.acl:
+            if isinstance(broker, Mosquitto) and broker.acl:
                 text = acl_text(broker.acl, users, self._notified(group))
                 yield NewFile(self._rights_of(group), text)
 
     def settings(self, group: str) -> Mapping[str, object]:
-        """What a broker's configuration says of them."""
+        """Returns the lines of a broker's configuration about passwords and rights."""
         if group not in self.groups:
             return {}
-        if self._spec.brokers[group].kind == "rabbitmq":
+        broker = self._spec.brokers[group]
+        if not isinstance(broker, Mosquitto):
             return definitions_settings(str(self._passwords_of(group)))
         settings = {"allow_anonymous": False, "password_file": str(self._passwords_of(group))}
         rights = {"acl_file": str(self._rights_of(group))}
-        return {**settings, **(rights if self._spec.brokers[group].acl else {})}
+        return {**settings, **(rights if broker.acl else {})}
 
     def equipped(self, population: Population) -> Population:
         """The population with the user name and the password that it lacks."""
@@ -79,7 +81,7 @@ class RunPasswords:
 
     @property
     def observer(self) -> Login:
-        """Who watches."""
+        """Login of the observer."""
         return Login(OBSERVER, self._secret(OBSERVER))
 
     def bridge(self, name: str, number: int) -> tuple[str | None, str | None]:
@@ -124,7 +126,7 @@ def hashed(password: str) -> str:
 
 
 def is_password(password: str, word: str) -> bool:
-    """Whether a password is the one behind what mosquitto keeps."""
+    """Returns True if a password belongs to a hash of mosquitto."""
     try:
         _, kind, iterations, salt, kept = word.split("$")
         octets = base64.b64decode(salt, validate=True)

@@ -1,23 +1,20 @@
-"""The services of a run: programs beside its brokers, up before them, filled with the users of its
-populations, and gone after them. It knows no broker."""
+"""The services of a run: programs beside its brokers. They start before the brokers, get the users
+of the populations, and end after the brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pubstorm.contract.plan import Plan
 from pubstorm.errors import PubstormError, TopologyError
-from pubstorm.identities.accounts import Accounts, accounts_of
-from pubstorm.monitor import Monitor
-from pubstorm.monitor.process import Families, ProcessMonitor
-from pubstorm.plan import Plan
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.result import ServiceResult
 from pubstorm.scenario.topology import Topology as TopologySpec
 from pubstorm.topology.broker import Place
-from pubstorm.topology.ports import LOOPBACK
+from pubstorm.topology.identities.accounts import Accounts, accounts_of
 from pubstorm.topology.services.redis import RedisService
-from pubstorm.topology.start import Tell
+from pubstorm.topology.start import Notify
 from pubstorm.topology.started import StartRecord
 from pubstorm.topology.supervision import Supervision
 
@@ -62,31 +59,24 @@ class Services:
                 if self._spec.is_seeded(name)
             }
 
-    async def start(self, tell: Tell) -> None:
+    async def start(self, notify: Notify) -> None:
         """Returns when every service accepts connections and has its users; raises TopologyError.
-        `tell` hears how far that is."""
+        `notify` receives the progress."""
         for server in self.servers:
             await server.start()
         for name, accounts in (self._accounts or {}).items():
-            await self._seed(name, accounts, tell)
+            await self._seed(name, accounts, notify)
 
     def url(self, name: str) -> str:
-        """Where clients find a service that is started, such as redis://127.0.0.1:16379/0."""
+        """Returns the address of a service that is started, such as redis://127.0.0.1:16379/0."""
         return self._by_name[name].url
 
     def resolved(self, auth: str | None) -> str | None:
         """The URL behind a broker's `auth`: that of a service, or one that is written out."""
         return self.url(auth) if auth in self._by_name else auth
 
-    def monitors(self) -> Iterator[Monitor]:
-        """What watches them, once they are started: process, and what they say of themselves."""
-        families = Families()
-        for server in self.servers:
-            yield ProcessMonitor(server.name, partial(_pid, server), families)
-            yield _redis_monitor(server)
-
     def results(self, supervision: Supervision) -> tuple[ServiceResult, ...]:
-        """What the result says of them."""
+        """Returns the services for the result."""
         return tuple(
             ServiceResult(
                 name=server.name,
@@ -101,23 +91,13 @@ class Services:
             for server in self.servers
         )
 
-    async def _seed(self, name: str, accounts: Sequence[Accounts], tell: Tell) -> None:
-        from pubstorm.identities.seeding import seed_all
+    async def _seed(self, name: str, accounts: Sequence[Accounts], notify: Notify) -> None:
+        from pubstorm.topology.identities.seeding import seed_all
 
-        def tell_of_it(text: str) -> None:
-            tell(f"seeding {name}: {text}")
+        def notify_of_rows(text: str) -> None:
+            notify(f"seeding {name}: {text}")
 
         try:
-            self._rows[name] = await seed_all(self.url(name), accounts, tell_of_it)
+            self._rows[name] = await seed_all(self.url(name), accounts, notify_of_rows)
         except PubstormError as error:
             raise TopologyError(f"service {name}: {error.message}", error.hint) from error
-
-
-def _redis_monitor(server: RedisService) -> Monitor:
-    from pubstorm.monitor.redis import RedisMonitor
-
-    return RedisMonitor(server.name, server.url, with_process=False)
-
-
-def _pid(server: RedisService) -> int:
-    return server.pid

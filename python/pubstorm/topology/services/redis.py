@@ -1,17 +1,16 @@
-"""Redis as a service of a run: on the loopback address, without a copy on the disk, gone with the
-run. It does not know what is kept in it."""
+"""Redis as a service of a run: on the loopback address, without a copy on the disk."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import quote
 
 from pubstorm.errors import TopologyError
+from pubstorm.host.machine import HERE, Machine
+from pubstorm.host.ports import LOOPBACK
 from pubstorm.topology.adapters.program import stated_version
 from pubstorm.topology.broker import ServerProcess
-from pubstorm.topology.ports import free_port
 
 
 class RedisService(ServerProcess):
@@ -22,19 +21,19 @@ class RedisService(ServerProcess):
 
     def program(self) -> str:
         """The one that is given, or that is installed."""
-        found = self.place.binary or find_redis()
+        found = self.place.binary or find_redis(self.place.machine)
         if found is None:
-            text = f"service {self.name}: redis-server is not installed"
+            text = f"service {self.name}: redis-server is not installed{self.where}"
             raise TopologyError(text, "apt-get install redis-server", exit_code=2)
         return found
 
     async def version_of(self, program: str) -> str:
         """The version that the program states."""
-        return await stated_version(program, "--version", r" v=(\S+)")
+        return await stated_version(self.place.machine, program, "--version", r" v=(\S+)")
 
-    def configure(self, program: str) -> Sequence[str]:
+    async def configure(self, program: str) -> Sequence[str]:
         """Writes redis.conf, and reads nothing else."""
-        self.port = self.place.port or free_port()
+        self.port = self.place.port or await self.place.machine.free_port()
         ours: dict[str, object] = {
             "bind": self.host,
             "port": self.port,
@@ -42,20 +41,23 @@ class RedisService(ServerProcess):
             "daemonize": False,
             "logfile": "",
         }
+        if self.host != LOOPBACK:
+            # Without it, Redis without a password answers loopback addresses only.
+            ours = {"protected-mode": False, **self.place.settings, **ours}
         path = self.write("redis.conf", configuration(self.place.settings, ours))
         return (program, str(path))
 
     @property
     def url(self) -> str:
-        """Where clients find it, once it is started."""
+        """Address for clients, after the start."""
         password = self.place.settings.get("requirepass")
         login = "" if password is None else f":{quote(str(password), safe='')}@"
         return f"redis://{login}{self.host}:{self.port}/0"
 
 
-def find_redis() -> str | None:
-    """The program."""
-    return shutil.which("redis-server") or shutil.which("redis-server", path="/usr/sbin:/usr/bin")
+def find_redis(machine: Machine = HERE) -> str | None:
+    """The program on a machine."""
+    return machine.find("redis-server")
 
 
 def configuration(settings: Mapping[str, object], ours: Mapping[str, object]) -> str:

@@ -6,7 +6,7 @@ use super::*;
 const MS: i64 = 1_000_000;
 const YEAR_NS: i64 = 365 * 86_400 * 1_000_000_000;
 
-/// What a reference clock does against the host's.
+/// Offset and rate of a reference clock against the host's clock.
 #[derive(Clone, Copy, Debug)]
 struct Truth {
     lead_ns: i64,
@@ -14,7 +14,7 @@ struct Truth {
     rate_ppb: i64,
 }
 
-/// How long things take, in nanoseconds.
+/// Durations of one exchange, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     pause_ns: i64,
@@ -113,7 +113,7 @@ proptest! {
         let mut estimator = Estimator::default();
         let mut now = (0, truths[0].lead_ns);
         for truth in &truths {
-            // The lead goes on from where it is, at another rate.
+            // The lead continues from its present value, at another rate.
             let lead_ns = now.1 - truth.lead_ns(now.0) + truth.lead_ns;
             let truth = Truth { lead_ns, ..*truth };
             for way in &ways {

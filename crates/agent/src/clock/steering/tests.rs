@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn its_bound_holds_at_every_instant_until_it_is_told(
+    fn its_bound_holds_at_every_instant_until_the_state_is_taken(
         lead_ns in -30 * YEAR_NS..30 * YEAR_NS,
         first in news(),
         second in news(),

@@ -1,11 +1,11 @@
-//! The store against a plain list, and its cost in the cases where it could be quadratic.
+//! Compares the store with a plain list, and checks its cost in the cases that could be quadratic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// A plain list with the same meaning.
+/// A plain list with the same meaning as the store.
 #[derive(Default)]
 struct Model(Vec<(PacketId, u32)>);
 
@@ -26,7 +26,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn it_does_what_a_plain_list_does(
+    fn the_store_behaves_like_a_plain_list(
         steps in vec((any::<bool>(), 1..40_u16, any::<u32>()), 0..400),
     ) {
         let (mut store, mut model) = (InFlight::new(), Model::default());
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn it_does_what_a_plain_list_does_with_rising_ids(
+    fn the_store_behaves_like_a_plain_list_with_rising_ids(
         start in 1..=u16::MAX,
         steps in vec((0..3_u8, any::<prop::sample::Index>()), 0..600),
     ) {
@@ -66,7 +66,7 @@ proptest! {
 }
 
 #[test]
-fn a_straggler_neither_hoards_gaps_nor_keeps_the_queue_out_of_order() {
+fn an_old_id_neither_accumulates_gaps_nor_keeps_the_queue_unsorted() {
     let mut store = InFlight::new();
     store.push(7, 0);
     let mut next = 8_u16;
@@ -83,7 +83,7 @@ fn a_straggler_neither_hoards_gaps_nor_keeps_the_queue_out_of_order() {
 }
 
 #[test]
-fn a_queue_out_of_order_finds_back_to_order_while_it_is_never_empty() {
+fn an_unsorted_queue_becomes_ascending_again_without_running_empty() {
     let mut store = InFlight::new();
     for id in [10, 20, 15] {
         store.push(id, ());

@@ -1,0 +1,115 @@
+//! State that the loop lends to each client while the loop handles that client: the setup, the
+//! counters, the ledger and the buffers. Only one client is handled at a time.
+
+use agent::ledger::Ledger;
+use agent::tally::Tally;
+use plan::{Population, Random};
+
+use crate::expectations::Expectations;
+use crate::expectations::stalls::Stalls;
+use crate::host::Host;
+use crate::schedule::lifetimes::Lifetimes;
+use crate::schedule::publishing::Publishing;
+use crate::setup::Setup;
+use crate::transport::Framing;
+
+/// Purpose of the random values in frames.
+const FRAMING: u64 = 0xf4a3;
+/// Bytes read from a socket at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// State of the loop that clients read and change.
+pub struct Context {
+    /// The plan prepared for this agent.
+    pub setup: Setup,
+    /// Counters since the last snapshot.
+    pub tally: Tally,
+    /// Messages that receivers have received.
+    pub ledger: Ledger,
+    /// The machine that the engine runs on.
+    pub host: Host,
+    /// The instant that is being handled, in nanoseconds.
+    pub now_ns: u64,
+    /// The current publish stage, if there is one.
+    pub publishing: Option<Publishing>,
+    /// Deliveries that subscribers must receive.
+    pub expectations: Expectations,
+    /// Session lifetimes.
+    pub lifetimes: Lifetimes,
+    /// Last deliveries, for stall detection.
+    pub stalls: Stalls,
+    /// Clients whose connection is under way.
+    pub underway: u32,
+    /// Clients whose DISCONNECT waits for room.
+    pub leaving: u32,
+    /// Clients that have another time slice for reading in the next turn of the loop.
+    pub again: Vec<u32>,
+    /// Clients of each population that have given up.
+    pub gave_up: Vec<u32>,
+    /// Bytes to write; empty between two clients.
+    pub out: Vec<u8>,
+    /// The text of a payload while its message is encoded.
+    pub text: Vec<u8>,
+    /// State of all WebSockets.
+    pub framing: Framing,
+    /// Buffer for bytes from sockets.
+    pub read_buffer: Vec<u8>,
+}
+
+impl Context {
+    /// State before the first stage.
+    pub fn new(setup: Setup, host: Host) -> Self {
+        let now_ns = host.now_ns();
+        let populations = setup.populations.len();
+        let mut tally = Tally::new(populations, setup.targets.len(), now_ns);
+        if setup.plan.populations.iter().any(Population::receives_alike) {
+            tally.count_deliveries_of(setup.clients());
+        }
+        let agent = u64::from(setup.shard.index());
+        let seed = Random::new(setup.plan.seed, FRAMING).of(agent).bits();
+        Self {
+            tally,
+            ledger: Ledger::default(),
+            host,
+            now_ns,
+            publishing: None,
+            expectations: Expectations::new(&setup.plan),
+            lifetimes: Lifetimes::new(&setup),
+            stalls: Stalls::new(&setup),
+            underway: 0,
+            leaving: 0,
+            again: Vec::new(),
+            gave_up: vec![0; populations],
+            out: Vec::new(),
+            text: Vec::new(),
+            framing: Framing::new(seed),
+            read_buffer: vec![0; READ_BYTES],
+            setup,
+        }
+    }
+
+    /// Counts the clients of each population by their deliveries in a publish stage that ends.
+    pub fn count_by_deliveries(&mut self) {
+        if self.publishing.is_none() {
+            return;
+        }
+        for (index, population) in self.setup.plan.populations.iter().enumerate() {
+            if population.receives_alike() && self.expectations.counts_loss(index) {
+                let first = self.setup.populations[index].first_client;
+                let clients = self.setup.share(index, self.expectations.receivers_of(index));
+                self.tally.count_by_deliveries(index, first..first + clients);
+            }
+        }
+    }
+
+    /// Begins a stage in which the populations `leaving` disconnect.
+    pub fn begin_stage(&mut self, leaving: &[usize]) {
+        self.expectations.begin_stage(&self.setup.plan, leaving, &mut self.tally);
+        self.stalls.begin_stage();
+    }
+
+    /// Sets expected = received for a population, up to the end of the stage.
+    pub fn exclude_from_loss(&mut self, population: usize) {
+        self.expectations.exclude_from_loss(population, &mut self.tally);
+    }
+}

@@ -1,0 +1,120 @@
+//! Expected deliveries: the messages that each population must receive. They follow from what was
+//! published, by the fan-out of the plan. A population whose members change in a stage is excluded
+//! from loss in that stage: its expected deliveries are those that it has received.
+
+mod balance;
+mod receivers;
+pub mod stalls;
+mod wills;
+
+use agent::tally::Tally;
+use plan::{FanOut, Plan, Ways};
+
+use crate::setup::Setup;
+
+use balance::Balance;
+pub use balance::Batch;
+use receivers::Receivers;
+pub use wills::Death;
+use wills::Wills;
+
+/// Expected deliveries of all populations.
+pub struct Expectations {
+    /// Active clients of each population over all agents: those with the lowest indices.
+    pub active: Vec<u32>,
+    /// `true` for a population whose expected deliveries follow from what was published; `false`
+    /// for one that is excluded from loss.
+    counts_loss: Vec<bool>,
+    receivers: Receivers,
+    wills: Wills,
+    balance: Balance,
+}
+
+impl Expectations {
+    /// Expectations before the first stage.
+    pub fn new(plan: &Plan) -> Self {
+        let populations = plan.populations.len();
+        Self {
+            active: vec![0; populations],
+            counts_loss: vec![true; populations],
+            receivers: Receivers::new(FanOut::new(plan)),
+            wills: Wills::default(),
+            balance: Balance::default(),
+        }
+    }
+
+    /// Begins a stage in which the populations `leaving` disconnect. A session that the broker
+    /// keeps receives messages while its client is offline. A population with session lifetimes is
+    /// excluded from loss.
+    pub fn begin_stage(&mut self, plan: &Plan, leaving: &[usize], tally: &mut Tally) {
+        self.wills.begin_stage(leaving);
+        self.receivers.begin_stage(plan, &self.active);
+        self.counts_loss.fill(true);
+        tally.begin_stage();
+        for (index, population) in plan.populations.iter().enumerate() {
+            if population.lifetime.is_some() {
+                self.exclude_from_loss(index, tally);
+            }
+        }
+    }
+
+    /// Sets expected = received for a population, up to the end of the stage.
+    pub fn exclude_from_loss(&mut self, population: usize, tally: &mut Tally) {
+        if std::mem::replace(&mut self.counts_loss[population], false) {
+            tally.exclude_from_loss(population);
+        }
+    }
+
+    /// Returns `true` if missing deliveries to a population are lost.
+    #[inline]
+    pub fn counts_loss(&self, population: usize) -> bool {
+        self.counts_loss[population]
+    }
+
+    /// Clients of a population, over all agents, to which the broker delivers in this stage.
+    pub fn receivers_of(&self, population: usize) -> u32 {
+        self.receivers.clients(population)
+    }
+
+    /// The ways in which a client may receive a message on `topic`.
+    pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
+        self.receivers.ways(population, client, topic)
+    }
+
+    /// Counts a delivery that carries no stamp of this run.
+    pub fn note_unstamped(&mut self, setup: &Setup, tally: &mut Tally, delivery: &Unstamped<'_>) {
+        let Unstamped { to, client, target, topic, now_ns } = *delivery;
+        let publisher = topic.and_then(|topic| setup.unstamped_publisher(to, target, topic));
+        let owner = || topic.and_then(|topic| setup.owner_of_will(to, topic));
+        let (Some(from), Some(topic)) = (publisher.or_else(owner), topic) else {
+            tally.populations[to].counters.foreign_total += 1;
+            return;
+        };
+        let is_expected = self.counts_loss[to]
+            && (publisher.is_some() || self.wills.are_expected_by(to))
+            && self.receivers.ways(to, client, topic).expected;
+        let flow = tally.flow(from, to);
+        flow.counters.received_total += 1;
+        flow.counters.expected_total += i64::from(!is_expected);
+        if let Some(ended_ns) = self.wills.ended_ns(topic) {
+            let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
+            flow.latency_intended.record(latency_ns);
+            flow.latency_actual.record(latency_ns);
+        }
+    }
+}
+
+/// A delivery that carries no stamp of this run.
+#[derive(Clone, Copy)]
+pub struct Unstamped<'a> {
+    /// Index of the receiving population.
+    pub to: usize,
+    /// Index of the receiver in its population, over all agents.
+    pub client: u32,
+    /// Index of the receiver's target.
+    pub target: usize,
+    /// Topic; `None` if it is no text.
+    pub topic: Option<&'a str>,
+    /// Instant of the delivery, in nanoseconds.
+    pub now_ns: u64,
+}

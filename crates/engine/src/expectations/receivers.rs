@@ -1,0 +1,85 @@
+//! The fan-out of the plan with its last answer: most clients publish to few topics.
+
+use plan::{FanOut, Plan, Population, Ways};
+
+/// The fan-out with its last answer.
+pub struct Receivers {
+    fan_out: FanOut,
+    /// Clients of each population that receive.
+    clients: Vec<u32>,
+    /// Question that `deliveries` answers.
+    topic: String,
+    asked: Option<Publisher>,
+    deliveries: Vec<u64>,
+}
+
+/// Origin of a message, as far as its deliveries depend on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Publisher {
+    target: usize,
+    /// Protocols do not deliver each other's messages.
+    speaks_zmtp: bool,
+    /// Population and client, if the client sets the bridge bit.
+    bridge: Option<(usize, u32)>,
+}
+
+impl Receivers {
+    pub fn new(fan_out: FanOut) -> Self {
+        let clients = vec![0; fan_out.populations()];
+        let mut receivers =
+            Self { fan_out, clients, topic: String::new(), asked: None, deliveries: Vec::new() };
+        (0..receivers.clients.len()).for_each(|p| receivers.set_clients(p, 0));
+        receivers
+    }
+
+    /// Begins a stage with the active clients; kept sessions of inactive clients receive too.
+    pub fn begin_stage(&mut self, plan: &Plan, active: &[u32]) {
+        for (p, population) in plan.populations.iter().enumerate() {
+            let kept = if population.keeps_session() { self.clients[p] } else { 0 };
+            self.set_clients(p, active[p].max(kept));
+        }
+    }
+
+    fn set_clients(&mut self, population: usize, clients: u32) {
+        self.clients[population] = clients;
+        self.fan_out.set_receivers(population, clients);
+        self.asked = None;
+    }
+
+    /// Clients of a population that receive.
+    pub fn clients(&self, population: usize) -> u32 {
+        self.clients[population]
+    }
+
+    /// Deliveries to each population of one message on `topic` that `client` of population `from`
+    /// publishes at `target`.
+    pub fn deliveries(
+        &mut self,
+        topic: &str,
+        target: usize,
+        (from, population): (usize, &Population),
+        client: u32,
+    ) -> &[u64] {
+        let publisher = Publisher {
+            target,
+            speaks_zmtp: population.speaks_zmtp(),
+            bridge: population.sets_bridge_bit().then_some((from, client)),
+        };
+        if self.asked != Some(publisher) || self.topic != topic {
+            topic.clone_into(&mut self.topic);
+            self.asked = Some(publisher);
+            if publisher.speaks_zmtp {
+                self.fan_out.frame_deliveries(topic, target, &mut self.deliveries);
+            } else {
+                self.fan_out.deliveries(topic, target, publisher.bridge, &mut self.deliveries);
+            }
+        }
+        &self.deliveries
+    }
+
+    /// The ways in which a client may receive a message on `topic`.
+    pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
+        let has_groups = self.fan_out.has_groups(population);
+        if has_groups { self.fan_out.ways(population, client, topic) } else { Ways::ONE }
+    }
+}

@@ -1,0 +1,368 @@
+//! Protocols that clients speak, behind one type: bytes in, neutral events out. Each file of this
+//! folder has the same parts: open, handle, subscribe, publish, retransmit, keep-alive, goodbye,
+//! lost. A protocol has no socket, no timer and no counter.
+
+mod mqtt;
+mod zmtp;
+
+use agent::publication::{self, PublicationSetup};
+use plan::{Population, Protocol, Publication, Reason};
+
+pub use ::mqtt::KeepAlive;
+
+/// Protocol state of a client.
+pub enum Session {
+    /// State of an MQTT client.
+    Mqtt(mqtt::Session),
+    /// State of a SUB socket of ZeroMQ.
+    Zmtp(::zmtp::Session),
+}
+
+/// A client as its protocol sees it.
+#[derive(Clone, Copy)]
+pub struct Identity<'a> {
+    /// Population of the client.
+    pub population: &'a Population,
+    /// Number of the client.
+    pub n: u64,
+}
+
+/// Settings for the packets of one read.
+pub struct Reading {
+    version: ::mqtt::Version,
+    /// Largest packet that the client accepts, in bytes.
+    packet_bytes_max: usize,
+    credentials: Option<zmtp::Credentials>,
+}
+
+/// Result of one step through received bytes.
+pub struct Step<'a> {
+    /// Bytes at the front that the step has handled.
+    pub len: usize,
+    /// `true` if the protocol has appended a reply.
+    pub replied: bool,
+    /// Meaning of the bytes.
+    pub event: Event<'a>,
+}
+
+/// Meaning of received bytes, in terms that all protocols have.
+pub enum Event<'a> {
+    /// The rest of a packet has not arrived.
+    Incomplete,
+    /// A packet that concerns the protocol only.
+    Handled,
+    /// The peer has accepted the client.
+    Connected {
+        /// `true` if the peer has kept the session of an earlier connection.
+        resumed: bool,
+    },
+    /// The peer refuses the client.
+    Refused(Reason),
+    /// The peer has answered the subscriptions.
+    Subscribed {
+        /// Filters that the peer has granted and that were not counted when they were sent.
+        granted: u64,
+        /// Filters that the peer has refused.
+        refused: u64,
+    },
+    /// A message.
+    Delivered(Message<'a>),
+    /// The peer has acknowledged a message of the client.
+    Acknowledged(Token),
+    /// The peer has acknowledged a message that is not in flight.
+    UnknownAcknowledgement,
+    /// The peer has broken the protocol: the connection ends.
+    Ended(Reason),
+}
+
+/// A received message. Its parts are computed only when they are asked for.
+#[derive(Clone, Copy)]
+pub enum Message<'a> {
+    /// A PUBLISH of MQTT.
+    Mqtt(::mqtt::Publish<'a>),
+    /// Frames of ZeroMQ. Messages of one stream follow each other, as a publisher sends them.
+    Zmtp(::zmtp::Message<'a>),
+}
+
+/// SUBSCRIBE packets that a protocol has appended.
+#[derive(Clone, Copy, Default)]
+pub struct Asked {
+    /// Number of packets.
+    pub packets: u64,
+    /// Filters that the peer grants without an answer.
+    pub granted: u64,
+    /// `true` if an answer will come.
+    pub awaits_answer: bool,
+}
+
+/// A message in flight: 24 bytes from which the protocol makes the same packet again.
+#[derive(Clone, Copy, Debug)]
+pub struct Token {
+    intended_ns: u64,
+    actual_ns: u64,
+    /// Index of the publication in its population, above [`NUMBER_BITS`] of the number.
+    place: u64,
+}
+
+/// Bits for the number of a message among those of its client and publication: 89 years at 100,000
+/// messages a second.
+const NUMBER_BITS: u32 = 48;
+
+const _: () = assert!(size_of::<Token>() == 24);
+
+/// A client and one of its publications, for the packets that the protocol makes of messages.
+#[derive(Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// Population of the client.
+    pub population: &'a Population,
+    /// The publication.
+    pub publication: &'a Publication,
+    /// The publication as prepared at the start.
+    pub ready: &'a PublicationSetup,
+    /// The client.
+    pub sender: &'a publication::Sender,
+}
+
+/// Bytes to write, and the text of a payload while a packet is made.
+pub type Buffers<'a> = (&'a mut Vec<u8>, &'a mut Vec<u8>);
+
+impl Session {
+    /// State of a client that has never connected.
+    pub const fn new(protocol: &Protocol) -> Self {
+        match protocol {
+            Protocol::Mqtt(_) => Self::Mqtt(mqtt::Session::new()),
+            Protocol::Zmtp(_) => Self::Zmtp(::zmtp::Session::new()),
+        }
+    }
+
+    /// Appends the first bytes of a connection.
+    ///
+    /// # Errors
+    /// A reason if no packet can hold the texts of the client.
+    pub fn open(&mut self, identity: &Identity<'_>, out: &mut Vec<u8>) -> Result<(), Reason> {
+        match self {
+            Self::Mqtt(session) => mqtt::open(session, identity, out),
+            Self::Zmtp(session) => {
+                zmtp::open(session, identity, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// Settings for the packets of one read.
+    #[inline]
+    pub fn reading(&self, identity: &Identity<'_>, packet_bytes_max: u32) -> Reading {
+        let credentials = match self {
+            Self::Zmtp(session) if !session.is_connected() => zmtp::credentials(identity),
+            _ => None,
+        };
+        let version = mqtt::version(identity.population);
+        Reading { version, packet_bytes_max: packet_bytes_max as usize, credentials }
+    }
+
+    /// Handles one packet at the front of `bytes` and appends the reply.
+    #[inline]
+    pub fn handle<'a>(
+        &mut self,
+        reading: &Reading,
+        bytes: &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> Step<'a> {
+        let before = out.len();
+        let (len, event) = match self {
+            Self::Mqtt(session) => mqtt::handle(session, reading, bytes, out),
+            Self::Zmtp(session) => zmtp::handle(session, reading, bytes, out),
+        };
+        Step { len, replied: out.len() > before, event }
+    }
+
+    /// Handles one packet like [`Session::handle`], and returns a message of ZeroMQ with its length
+    /// in registers: at high rates nothing else comes.
+    #[inline(always)]
+    pub fn handle_in_run<'a>(
+        &mut self,
+        reading: &Reading,
+        bytes: &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, ::zmtp::Message<'a>), Step<'a>> {
+        match self {
+            Self::Zmtp(session) => {
+                let before = out.len();
+                zmtp::message(session, reading, bytes, out).map_err(|(len, event)| Step {
+                    len,
+                    replied: out.len() > before,
+                    event,
+                })
+            }
+            Self::Mqtt(_) => Err(self.handle(reading, bytes, out)),
+        }
+    }
+
+    /// Appends the subscriptions of the client.
+    ///
+    /// # Errors
+    /// A reason if no packet can hold the filters.
+    pub fn subscribe(
+        &mut self,
+        identity: &Identity<'_>,
+        now_ns: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Asked, Reason> {
+        match self {
+            Self::Mqtt(session) => mqtt::subscribe(session, identity, out),
+            Self::Zmtp(session) => Ok(zmtp::subscribe(session, identity, now_ns, out)),
+        }
+    }
+
+    /// Appends a message. Returns `false` if no packet identifier is free.
+    #[inline]
+    pub fn publish(&mut self, outgoing: &Outgoing<'_>, token: Token, to: Buffers<'_>) -> bool {
+        match self {
+            Self::Mqtt(session) => mqtt::publish(session, outgoing, token, to),
+            // Engines play subscribers of ZeroMQ only.
+            Self::Zmtp(_) => false,
+        }
+    }
+
+    /// Appends the messages in flight once more, each as `outgoing` of its token. Returns their
+    /// number.
+    pub fn retransmit<'a>(
+        &mut self,
+        outgoing: impl Fn(Token) -> Outgoing<'a>,
+        to: Buffers<'_>,
+    ) -> u64 {
+        match self {
+            Self::Mqtt(session) => mqtt::retransmit(session, outgoing, to),
+            Self::Zmtp(_) => 0,
+        }
+    }
+
+    /// Notes that bytes were sent.
+    #[inline]
+    pub const fn note_sent(&mut self, now_ns: u64) {
+        match self {
+            Self::Mqtt(session) => session.note_sent(now_ns),
+            Self::Zmtp(session) => session.note_sent(now_ns),
+        }
+    }
+
+    /// Notes a sign of life: bytes were received, or wait unread.
+    #[inline]
+    pub const fn note_receipt(&mut self) {
+        if let Self::Mqtt(session) = self {
+            session.note_receipt();
+        }
+    }
+
+    /// Instant of the next keep-alive, in nanoseconds; `None` without keep-alive.
+    pub fn keep_alive_deadline(&self, keep_alive_s: u16) -> Option<u64> {
+        match self {
+            Self::Mqtt(session) => session.keep_alive_deadline(keep_alive_s),
+            Self::Zmtp(session) => session.keep_alive_deadline(keep_alive_s),
+        }
+    }
+
+    /// Appends a keep-alive if its instant has come, or reports that the peer is silent.
+    pub fn keep_alive(
+        &mut self,
+        population: &Population,
+        now_ns: u64,
+        out: &mut Vec<u8>,
+    ) -> KeepAlive {
+        let seconds = population.keep_alive_s;
+        match self {
+            Self::Mqtt(session) => session.handle_keep_alive(now_ns, seconds, out),
+            Self::Zmtp(session) => match session.handle_keep_alive(now_ns, seconds, out) {
+                ::zmtp::KeepAlive::NotDue => KeepAlive::NotDue,
+                ::zmtp::KeepAlive::Pinged => KeepAlive::Pinged,
+                ::zmtp::KeepAlive::Dead => KeepAlive::Dead,
+            },
+        }
+    }
+
+    /// Appends the last packet of a connection. Returns `false` if the protocol has none.
+    pub fn goodbye(&mut self, population: &Population, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Mqtt(session) if session.is_open() => {
+                session.disconnect(mqtt::version(population), out);
+                true
+            }
+            Self::Mqtt(_) | Self::Zmtp(_) => false,
+        }
+    }
+
+    /// Notes the end of the connection. Returns the number of messages in flight that are dropped.
+    pub fn lost(&mut self, population: &Population) -> usize {
+        match self {
+            Self::Mqtt(session) => session.connection_lost(population.keeps_session()),
+            Self::Zmtp(session) => {
+                session.connection_lost();
+                0
+            }
+        }
+    }
+}
+
+/// Offset of the packet that contains the byte at `offset`.
+pub fn boundary(population: &Population, packets: &[u8], offset: usize) -> usize {
+    match population.protocol {
+        Protocol::Mqtt(_) => mqtt::boundary(mqtt::version(population), packets, offset),
+        Protocol::Zmtp(_) => offset,
+    }
+}
+
+/// Messages in whole packets that no retransmission repeats.
+pub fn unrepeated(population: &Population, packets: &[u8]) -> u64 {
+    match population.protocol {
+        Protocol::Mqtt(_) => mqtt::unrepeated(mqtt::version(population), packets),
+        Protocol::Zmtp(_) => 0,
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Topic of the message; `None` if it is no text.
+    pub fn topic(&self) -> Option<&'a str> {
+        match self {
+            Self::Mqtt(publish) => Some(publish.topic),
+            Self::Zmtp(message) => zmtp::topic(message),
+        }
+    }
+
+    /// Payload of the message.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        match self {
+            Self::Mqtt(publish) => publish.payload,
+            Self::Zmtp(message) => message.payload(),
+        }
+    }
+
+    /// Returns `true` if the broker has kept the message for later subscribers.
+    #[inline]
+    pub const fn is_retained(&self) -> bool {
+        matches!(self, Self::Mqtt(publish) if publish.retain)
+    }
+}
+
+impl Token {
+    /// Token of a message: number among those of its client and publication, and instants in
+    /// nanoseconds.
+    #[inline]
+    pub const fn new(publication: usize, number: u64, intended_ns: u64, actual_ns: u64) -> Self {
+        Self { intended_ns, actual_ns, place: (publication as u64) << NUMBER_BITS | number }
+    }
+
+    /// Number and instants of the message.
+    #[inline]
+    pub const fn moment(&self) -> publication::Moment {
+        let Self { intended_ns, actual_ns, .. } = *self;
+        let number = self.place & ((1 << NUMBER_BITS) - 1);
+        publication::Moment { number, intended_ns, actual_ns }
+    }
+
+    /// Index of the publication in its population.
+    #[inline]
+    pub const fn publication(&self) -> usize {
+        (self.place >> NUMBER_BITS) as usize
+    }
+}

@@ -1,0 +1,107 @@
+//! ZMTP: greeting and subscriptions of a SUB socket, frames of the publisher as events.
+
+use plan::{Reason, Security, Template};
+use zmtp::{Handled, Mechanism, Session};
+
+use super::{Asked, Event, Identity, Message, Reading};
+
+/// User name and password.
+pub type Credentials = (String, String);
+
+/// Appends the greeting.
+pub fn open(session: &mut Session, identity: &Identity<'_>, out: &mut Vec<u8>) {
+    session.connect(&mechanism(credentials(identity).as_ref()), out);
+}
+
+/// Handles one greeting, command or message and appends the reply.
+pub fn handle<'a>(
+    session: &mut Session,
+    reading: &Reading,
+    bytes: &'a [u8],
+    out: &mut Vec<u8>,
+) -> (usize, Event<'a>) {
+    match message(session, reading, bytes, out) {
+        Ok((len, message)) => (len, Event::Delivered(Message::Zmtp(message))),
+        Err(other) => other,
+    }
+}
+
+/// Handles the same, and returns a message apart from the other events.
+#[inline(always)]
+pub fn message<'a>(
+    session: &mut Session,
+    reading: &Reading,
+    bytes: &'a [u8],
+    out: &mut Vec<u8>,
+) -> Result<(usize, zmtp::Message<'a>), (usize, Event<'a>)> {
+    let was_connected = session.is_connected();
+    let credentials = reading.credentials.as_ref();
+    match session.handle(bytes, &mechanism(credentials), out) {
+        Ok(Handled { len, event: zmtp::Event::Message(message) }) => Ok((len, message)),
+        Ok(Handled { len, event }) => Err((len, neutral(event, was_connected, credentials))),
+        Err(_) => Err((0, Event::Ended(Reason::ProtocolError))),
+    }
+}
+
+/// Events other than messages.
+#[cold]
+fn neutral<'a>(
+    event: zmtp::Event<'a>,
+    was_connected: bool,
+    credentials: Option<&Credentials>,
+) -> Event<'a> {
+    match event {
+        zmtp::Event::Message(message) => Event::Delivered(Message::Zmtp(message)),
+        zmtp::Event::Incomplete => Event::Incomplete,
+        zmtp::Event::Connected => Event::Connected { resumed: false },
+        // The publisher has taken in all prefixes.
+        zmtp::Event::Pong => Event::Subscribed { granted: 0, refused: 0 },
+        zmtp::Event::Refused(_) if was_connected => Event::Refused(Reason::ClosedByBroker),
+        zmtp::Event::Refused(_) if credentials.is_some() => Event::Refused(Reason::BadCredentials),
+        zmtp::Event::Refused(_) => Event::Refused(Reason::ConnectClosed),
+        zmtp::Event::Greeted | zmtp::Event::Replied => Event::Handled,
+    }
+}
+
+/// Appends all prefixes, and a PING that the publisher answers once it has read the prefixes. A
+/// publisher before ZMTP 3.1 knows no PING and sends no answer.
+pub fn subscribe(
+    session: &mut Session,
+    identity: &Identity<'_>,
+    now_ns: u64,
+    out: &mut Vec<u8>,
+) -> Asked {
+    let mut prefixes = 0;
+    for subscription in &identity.population.subscriptions {
+        let prefix = &subscription.filter;
+        for variant in 0..prefix.variants() {
+            session.subscribe(prefix.text(identity.n, variant).as_bytes(), out);
+            prefixes += 1;
+        }
+    }
+    let awaits_answer = session.ping(now_ns, out);
+    Asked { packets: prefixes + u64::from(awaits_answer), granted: prefixes, awaits_answer }
+}
+
+/// Topic of a message: its first frame. A message of one frame has the empty topic.
+pub fn topic<'a>(message: &zmtp::Message<'a>) -> Option<&'a str> {
+    let mut frames = message.frames();
+    let topic = frames.next().filter(|_| frames.next().is_some()).unwrap_or_default();
+    str::from_utf8(topic).ok()
+}
+
+/// User name and password for PLAIN; `None` without PLAIN.
+pub fn credentials(identity: &Identity<'_>) -> Option<Credentials> {
+    let population = identity.population;
+    let plain = population.zmtp().is_some_and(|zmtp| zmtp.security == Security::Plain);
+    let text = |template: &Option<Template>| template.as_ref().map(|t| t.text(identity.n, 0));
+    text(&population.username).zip(text(&population.password)).filter(|_| plain)
+}
+
+#[inline]
+fn mechanism(credentials: Option<&Credentials>) -> Mechanism<'_> {
+    credentials.map_or(Mechanism::Null, |(username, password)| Mechanism::Plain {
+        username: username.as_bytes(),
+        password: password.as_bytes(),
+    })
+}

@@ -1,0 +1,242 @@
+//! Changes of a publish stage: one queue over all populations, and for each change that has begun
+//! the walk through its clients. The active clients are always a prefix of their population over
+//! all agents, so that all agents agree without messages.
+
+use std::cmp::Reverse;
+
+use plan::{Action, ChangeAction, Shard};
+
+use crate::context::Context;
+use crate::schedule::publishing::Publishing;
+use crate::setup::Setup;
+
+/// Changes of a stage that are not complete.
+#[derive(Default)]
+pub struct Changes {
+    /// Changes that have not begun; the next one is last.
+    waiting: Vec<Waiting>,
+    /// Changes that have begun.
+    walks: Vec<Walk>,
+}
+
+/// A change and its instant.
+#[derive(Clone, Copy)]
+pub struct Waiting {
+    /// Instant, in nanoseconds.
+    pub at_ns: u64,
+    /// Index of the population.
+    pub population: usize,
+    /// The change.
+    pub action: ChangeAction,
+}
+
+/// Next action of the loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// A client joins.
+    Join {
+        /// Index of the client in this agent.
+        client: u32,
+        /// Scheduled instant, in nanoseconds.
+        at_ns: u64,
+    },
+    /// A client leaves.
+    Leave {
+        /// Index of the client in this agent.
+        client: u32,
+        /// Scheduled instant, in nanoseconds.
+        at_ns: u64,
+    },
+    /// A population publishes at another rate.
+    Rate {
+        /// Index of the population.
+        population: usize,
+        /// Instant of the change, in nanoseconds.
+        at_ns: u64,
+        /// Factor of the planned rate.
+        factor: f64,
+    },
+}
+
+/// The part of the loop's state that changes read and update.
+pub struct Crowd<'a> {
+    setup: &'a Setup,
+    active: &'a mut [u32],
+    publishing: Option<&'a mut Publishing>,
+    now_ns: u64,
+}
+
+/// Walk through the clients that join or leave, each with its instant on the schedule of all agents
+/// together.
+#[derive(Clone, Copy)]
+struct Walk {
+    population: usize,
+    joins: bool,
+    /// Only clients below this index join, and only the others leave: a later change has cancelled
+    /// the other slots.
+    limit: u32,
+    /// First client that joins or leaves, over all agents.
+    first: u32,
+    clients: u32,
+    /// Number of slots over all agents before this agent's next slot.
+    position: u32,
+    at_ns: u64,
+    over_ns: u64,
+}
+
+impl Changes {
+    /// The changes of a stage that begins at `start_ns`.
+    pub fn of(action: &Action, start_ns: u64) -> Self {
+        let mut changes = Self::default();
+        if let Action::Publish { changes: planned, .. } = action {
+            for change in planned {
+                let (population, action) = (change.population, change.action);
+                let at_ns = start_ns + change.after_ns;
+                changes.push(Waiting { at_ns, population, action });
+            }
+        }
+        changes
+    }
+
+    /// Begins all changes up to now before any client joins or leaves, so that a client that has
+    /// left by now does not connect first. Returns the changes of rates.
+    pub fn begin_due(&mut self, crowd: &mut Crowd<'_>) -> Vec<Step> {
+        let mut rates = Vec::new();
+        while self.waiting.last().is_some_and(|waiting| waiting.at_ns <= crowd.now_ns) {
+            rates.extend(self.begin(crowd));
+        }
+        rates
+    }
+
+    /// Adds a change, behind other changes at the same instant.
+    pub fn push(&mut self, change: Waiting) {
+        self.waiting.insert(0, change);
+        self.waiting.sort_by_key(|waiting| Reverse(waiting.at_ns));
+    }
+
+    /// Returns `true` if all changes are complete.
+    pub const fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.walks.is_empty()
+    }
+
+    /// Instant of the next action, in nanoseconds; `None` if there is none.
+    pub fn next_ns(&self) -> Option<u64> {
+        let waiting = self.waiting.last().map(|waiting| waiting.at_ns);
+        let walks = self.walks.iter().map(Walk::turn_ns).min();
+        waiting.into_iter().chain(walks).min()
+    }
+
+    /// The next action up to now. Skips slots that a later change has cancelled, such as the slot
+    /// of a client that must leave before it has joined.
+    ///
+    /// A client that had to leave and is kept by a later change has a slot to join too. A connected
+    /// client ignores that slot.
+    pub fn next(&mut self, crowd: &mut Crowd<'_>) -> Option<Step> {
+        loop {
+            self.next_ns().filter(|&next_ns| next_ns <= crowd.now_ns)?;
+            let turn = (0..self.walks.len()).min_by_key(|&walk| self.walks[walk].turn_ns());
+            let waiting_ns = self.waiting.last().map_or(u64::MAX, |waiting| waiting.at_ns);
+            let step = match turn.filter(|&walk| self.walks[walk].turn_ns() <= waiting_ns) {
+                Some(walk) => self.turn(walk, crowd.setup),
+                None => self.begin(crowd),
+            };
+            if step.is_some() {
+                return step;
+            }
+        }
+    }
+
+    /// Begins the next change.
+    fn begin(&mut self, crowd: &mut Crowd<'_>) -> Option<Step> {
+        let Waiting { at_ns, population, action } = self.waiting.pop()?;
+        let (joins, clients, over_ns) = match action {
+            ChangeAction::Rate { factor } => return Some(Step::Rate { population, at_ns, factor }),
+            ChangeAction::Add { clients, over_ns } => (true, clients, over_ns),
+            ChangeAction::Remove { clients, over_ns } => (false, clients, over_ns),
+        };
+        let (plan, shard) = (&crowd.setup.plan.populations[population], crowd.setup.shard);
+        let (all, active) = (plan.clients, &mut crowd.active[population]);
+        let (first, clients) = if joins {
+            (*active, clients.min(all - *active))
+        } else {
+            (active.saturating_sub(1), clients.min(*active))
+        };
+        *active = if joins { first + clients } else { *active - clients };
+        let limit = *active;
+        if let Some(publishing) = &mut crowd.publishing {
+            publishing.complete_ns[population] = at_ns.saturating_add(over_ns);
+        }
+        let earlier = self.walks.iter_mut().filter(|walk| walk.population == population);
+        earlier.for_each(|walk| walk.narrow(limit));
+        let walk = Walk { population, joins, limit, first, clients, position: 0, at_ns, over_ns };
+        if crowd.setup.populations[population].is_played {
+            self.walks.extend(walk.of_shard(shard));
+        }
+        None
+    }
+
+    /// Takes the next slot of a walk.
+    fn turn(&mut self, index: usize, setup: &Setup) -> Option<Step> {
+        let (walk, shard) = (self.walks[index], setup.shard);
+        match walk.after(shard) {
+            Some(next) => self.walks[index] = next,
+            None => drop(self.walks.swap_remove(index)),
+        }
+        let (global, at_ns) = (walk.client(), walk.turn_ns());
+        if walk.joins != (global < walk.limit) {
+            return None;
+        }
+        let client = setup.populations[walk.population].first_client + global / shard.count();
+        Some(if walk.joins { Step::Join { client, at_ns } } else { Step::Leave { client, at_ns } })
+    }
+}
+
+impl<'a> Crowd<'a> {
+    /// The part of `context` that changes read and update.
+    pub fn of(context: &'a mut Context) -> Self {
+        let Context { setup, expectations, publishing, now_ns, .. } = context;
+        let active = &mut expectations.active;
+        Self { setup, active, publishing: publishing.as_mut(), now_ns: *now_ns }
+    }
+}
+
+impl Walk {
+    /// The same walk at the first slot of this agent; `None` if it has none.
+    fn of_shard(self, shard: Shard) -> Option<Self> {
+        let (count, index) = (shard.count(), shard.index());
+        let first = self.first % count;
+        let ahead = if self.joins { count + index - first } else { count + first - index };
+        Some(Self { position: ahead % count, ..self }).filter(Self::goes_on)
+    }
+
+    /// The same walk at this agent's next slot.
+    fn after(self, shard: Shard) -> Option<Self> {
+        let position = self.position.saturating_add(shard.count());
+        Some(Self { position, ..self }).filter(Self::goes_on)
+    }
+
+    /// Applies a later change that keeps only the first `active` clients: slots against it are
+    /// cancelled, even if a further change restores these clients at its own instants.
+    fn narrow(&mut self, active: u32) {
+        let (joins, limit) = (self.joins, self.limit);
+        self.limit = if joins { limit.min(active) } else { limit.max(active) };
+    }
+
+    const fn goes_on(&self) -> bool {
+        self.position < self.clients
+    }
+
+    /// Client of the next slot, over all agents.
+    const fn client(&self) -> u32 {
+        if self.joins { self.first + self.position } else { self.first - self.position }
+    }
+
+    fn turn_ns(&self) -> u64 {
+        let after_ns =
+            u128::from(self.over_ns) * u128::from(self.position) / u128::from(self.clients);
+        self.at_ns + after_ns as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Session lifetimes: holds the next instant at which each client of a population with a lifetime
+//! disconnects or returns. The plan draws the lifetimes. This module decides; the event loop acts.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use plan::{Lifetime, Population, Shard};
+
+use crate::setup::{PopulationSetup, Setup};
+
+/// The lives of all clients of this agent.
+pub struct Lifetimes {
+    /// Lifetimes of each population; `None` if clients stay until a stage or a change ends them.
+    populations: Vec<Option<Lives>>,
+    /// Instants with population and local index. An instant that is not the client's own next event
+    /// is void.
+    turns: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    seed: u64,
+    shard: Shard,
+}
+
+/// The lives of a population's clients.
+struct Lives {
+    lifetime: Lifetime,
+    clients: Vec<Life>,
+    /// Clients with a session lifetime, connected or offline.
+    arrived: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Life {
+    /// Instant of the next event, in nanoseconds; 0: none.
+    turn_ns: u64,
+    /// Session lifetimes begun in the run.
+    begun: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The client has not been ready since it was started.
+    #[default]
+    None,
+    /// The client is connected, or reconnects.
+    On,
+    /// The client is offline, and may return.
+    Offline,
+}
+
+/// End of a session lifetime, or of the time offline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Index of the population.
+    pub population: usize,
+    /// Local index of the client in the population.
+    pub local: u32,
+    /// Scheduled instant, in nanoseconds.
+    pub at_ns: u64,
+    /// `true` if the client returns, `false` if it leaves.
+    pub returns: bool,
+}
+
+impl Lifetimes {
+    /// Lifetimes before the first connection.
+    pub fn new(setup: &Setup) -> Self {
+        let lives = |(population, own): (&Population, &PopulationSetup)| {
+            let clients = || vec![Life::default(); own.share as usize];
+            population.lifetime.map(|lifetime| Lives { lifetime, clients: clients(), arrived: 0 })
+        };
+        Self {
+            populations: setup.plan.populations.iter().zip(&setup.populations).map(lives).collect(),
+            turns: BinaryHeap::new(),
+            seed: setup.plan.seed,
+            shard: setup.shard,
+        }
+    }
+
+    /// Begins the lifetime of a ready client, or continues it after a reconnect.
+    pub fn arrive(&mut self, population: usize, local: u32, now_ns: u64) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        let life = &mut lives.clients[local as usize];
+        if life.state == State::On {
+            return;
+        }
+        lives.arrived += u32::from(life.state == State::None);
+        let client = self.shard.global(local);
+        let stay_ns = lives.lifetime.stay_ns(self.seed, population, client, life.begun);
+        life.state = State::On;
+        life.begun += 1;
+        life.turn_ns = now_ns.saturating_add(stay_ns);
+        self.turns.push(Reverse((life.turn_ns, population as u16, local)));
+    }
+
+    /// Ends the lifetime of a client at `at_ns`.
+    pub fn go(&mut self, population: usize, local: u32, at_ns: u64) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        let life = &mut lives.clients[local as usize];
+        lives.arrived += u32::from(life.state == State::None);
+        life.state = State::Offline;
+        if let Some(offline_ns) = lives.lifetime.offline_ns {
+            life.turn_ns = at_ns.saturating_add(offline_ns);
+            self.turns.push(Reverse((life.turn_ns, population as u16, local)));
+        }
+    }
+
+    /// Cancels the lifetime of a client that was stopped or has given up.
+    pub fn forget(&mut self, population: usize, local: u32) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        let life = &mut lives.clients[local as usize];
+        lives.arrived -= u32::from(life.state != State::None);
+        *life = Life { begun: life.begun, ..Life::default() };
+    }
+
+    /// Cancels all instants of a population whose clients are stopped one after the other.
+    pub fn end(&mut self, population: usize) {
+        let Some(lives) = &mut self.populations[population] else { return };
+        lives.clients.iter_mut().for_each(|life| life.turn_ns = 0);
+    }
+
+    /// Clients of a population that have a lifetime; `None` if the population has none.
+    pub fn arrived(&self, population: usize) -> Option<u32> {
+        self.populations[population].as_ref().map(|lives| lives.arrived)
+    }
+
+    /// Earliest instant that may have an event, in nanoseconds; `None` if there is none.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.turns.peek().map(|Reverse((at_ns, ..))| *at_ns)
+    }
+
+    /// The next event up to now.
+    pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
+        while self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
+            let Reverse((at_ns, population, local)) = self.turns.pop()?;
+            let population = usize::from(population);
+            let Some(lives) = &mut self.populations[population] else { continue };
+            let life = &mut lives.clients[local as usize];
+            if life.turn_ns == at_ns {
+                life.turn_ns = 0;
+                let returns = life.state == State::Offline;
+                return Some(Turn { population, local, at_ns, returns });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OFFLINE_NS: u64 = 7;
+
+    /// A step of the property below; instants move by the number.
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        Arrive(u32),
+        Forget(u32),
+        Go(u32),
+        End,
+        Wait(u64),
+    }
+
+    /// A life in the naive model: state, next instant, lives begun.
+    type Model = (State, Option<u64>, u32);
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            3 => (0u32..4).prop_map(Act::Arrive),
+            2 => (0u32..4).prop_map(Act::Forget),
+            1 => (0u32..4).prop_map(Act::Go),
+            1 => Just(Act::End),
+            3 => (0u64..400).prop_map(Act::Wait),
+        ]
+    }
+
+    /// The earliest instant of the model that has come, with its client.
+    fn earliest(model: &[Model], now_ns: u64) -> Option<(u64, u32)> {
+        let turns = (0u32..).zip(model).filter_map(|(local, life)| Some((life.1?, local)));
+        turns.min().filter(|&(at_ns, _)| at_ns <= now_ns)
+    }
+
+    proptest! {
+        /// Each client has at most one instant to come: the last that was set and not taken back.
+        #[test]
+        fn lives_are_those_of_a_list_of_instants(acts in prop::collection::vec(act(), 1..200)) {
+            let mut lifetimes = lifetimes(Shard::WHOLE, 4);
+            let lifetime = lifetimes.populations[1].as_ref().unwrap().lifetime;
+            let mut model: [Model; 4] = Default::default();
+            let mut now_ns = 1;
+            for act in acts {
+                match act {
+                    Act::Arrive(local) => {
+                        lifetimes.arrive(1, local, now_ns);
+                        let (state, at_ns, begun) = &mut model[local as usize];
+                        if *state != State::On {
+                            let stay_ns = lifetime.stay_ns(5, 1, local, *begun);
+                            (*state, *at_ns) = (State::On, Some(now_ns + stay_ns));
+                            *begun += 1;
+                        }
+                    }
+                    Act::Forget(local) => {
+                        lifetimes.forget(1, local);
+                        (model[local as usize].0, model[local as usize].1) = (State::None, None);
+                    }
+                    Act::Go(local) => {
+                        lifetimes.go(1, local, now_ns);
+                        let (state, at_ns, _) = &mut model[local as usize];
+                        (*state, *at_ns) = (State::Offline, Some(now_ns + OFFLINE_NS));
+                    }
+                    Act::End => {
+                        lifetimes.end(1);
+                        model.iter_mut().for_each(|life| life.1 = None);
+                    }
+                    Act::Wait(ns) => now_ns += ns,
+                }
+                while let Some((at_ns, local)) = earliest(&model, now_ns) {
+                    let life = &mut model[local as usize];
+                    let returns = life.0 == State::Offline;
+                    life.1 = None;
+                    let turn = Turn { population: 1, local, at_ns, returns };
+                    prop_assert_eq!(lifetimes.next(now_ns), Some(turn));
+                }
+                prop_assert_eq!(lifetimes.next(now_ns), None);
+                let arrived = model.iter().filter(|life| life.0 != State::None).count();
+                prop_assert_eq!(lifetimes.arrived(1), Some(arrived as u32));
+                if let Some((at_ns, _)) = earliest(&model, u64::MAX) {
+                    prop_assert!(lifetimes.next_ns().is_some_and(|next_ns| next_ns <= at_ns));
+                }
+            }
+        }
+    }
+
+    fn lifetimes(shard: Shard, clients: u32) -> Lifetimes {
+        let lifetime = Lifetime { min_ns: 100, max_ns: 900, offline_ns: Some(OFFLINE_NS) };
+        let clients = vec![Life::default(); shard.share(clients) as usize];
+        let lives = Some(Lives { lifetime, clients, arrived: 0 });
+        Lifetimes { populations: vec![None, lives], turns: BinaryHeap::new(), seed: 5, shard }
+    }
+
+    /// Plays clients that all connect at instant 0, and at once at each return. Returns instant and
+    /// global number of each client that disconnects (`false`) or returns (`true`).
+    fn played(shard: Shard, clients: u32, until_ns: u64) -> Vec<(u64, u32, bool)> {
+        let mut lifetimes = lifetimes(shard, clients);
+        (0..shard.share(clients)).for_each(|local| lifetimes.arrive(1, local, 0));
+        let mut seen = Vec::new();
+        while let Some(Turn { local, at_ns, returns, .. }) = lifetimes.next(until_ns) {
+            seen.push((at_ns, shard.global(local), returns));
+            if returns {
+                lifetimes.arrive(1, local, at_ns);
+            } else {
+                lifetimes.go(1, local, at_ns);
+            }
+        }
+        assert_eq!(lifetimes.arrived(1), Some(shard.share(clients)));
+        seen
+    }
+
+    #[test]
+    fn shards_play_together_exactly_the_lives_of_the_whole() {
+        let whole = played(Shard::WHOLE, 50, 10_000);
+        assert!(whole.len() > 50 * 2 * 10 && whole.is_sorted_by_key(|turn| turn.0));
+        for count in 2..5 {
+            let shards = (0..count).map(|index| Shard::new(index, count).unwrap());
+            let mut all: Vec<_> = shards.flat_map(|shard| played(shard, 50, 10_000)).collect();
+            all.sort_unstable();
+            let mut expected = whole.clone();
+            expected.sort_unstable();
+            assert_eq!(all, expected, "{count} shards");
+        }
+    }
+
+    #[test]
+    fn each_session_lasts_as_drawn_and_each_offline_time_as_configured() {
+        let mut came = [0; 50];
+        for (at_ns, client, returns) in played(Shard::WHOLE, 50, 10_000) {
+            let since_ns = std::mem::replace(&mut came[client as usize], at_ns);
+            let stay_ns = at_ns - since_ns;
+            assert!(if returns { stay_ns == OFFLINE_NS } else { (100..=900).contains(&stay_ns) });
+        }
+    }
+
+    #[test]
+    fn turns_of_clients_that_a_command_removed_are_void() {
+        let mut lifetimes = lifetimes(Shard::WHOLE, 4);
+        (0..4).for_each(|local| lifetimes.arrive(1, local, 0));
+        lifetimes.arrive(1, 3, 50);
+        lifetimes.forget(1, 0);
+        lifetimes.forget(1, 0);
+        lifetimes.go(1, 1, 0);
+        assert_eq!(lifetimes.arrived(1), Some(3));
+        let back = Turn { population: 1, local: 1, at_ns: OFFLINE_NS, returns: true };
+        assert_eq!(lifetimes.next(10), Some(back));
+        assert_eq!(lifetimes.next(10), None);
+        lifetimes.end(1);
+        assert_eq!((lifetimes.next(u64::MAX), lifetimes.arrived(1)), (None, Some(3)));
+        (0..4).for_each(|local| lifetimes.forget(1, local));
+        assert_eq!(lifetimes.arrived(1), Some(0));
+    }
+
+    #[test]
+    fn populations_without_a_lifetime_have_no_lives() {
+        let mut lifetimes = lifetimes(Shard::WHOLE, 1);
+        lifetimes.arrive(0, 0, 0);
+        lifetimes.forget(0, 0);
+        assert_eq!((lifetimes.arrived(0), lifetimes.next_ns()), (None, None));
+    }
+}

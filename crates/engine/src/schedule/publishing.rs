@@ -1,0 +1,41 @@
+//! A publish stage: its span, the populations that publish, and the progress of their schedules.
+
+use plan::Tempo;
+
+/// A publish stage.
+pub struct Publishing {
+    /// Instant at which the stage began, in nanoseconds.
+    pub start_ns: u64,
+    /// Messages are scheduled before this instant, in nanoseconds.
+    pub end_ns: u64,
+    /// Messages scheduled at or after this instant wait for a change that has not begun, in
+    /// nanoseconds; `u64::MAX` if there is none.
+    pub horizon_ns: u64,
+    /// `true` for each population that publishes.
+    pub populations: Vec<bool>,
+    /// Progress of the schedule of each population.
+    pub tempos: Vec<Tempo>,
+    /// Instant from which all active clients of each population are connected, in nanoseconds.
+    pub complete_ns: Vec<u64>,
+    /// `true` if messages are externally published too. The controller then closes the stage.
+    pub waits: bool,
+}
+
+impl Publishing {
+    /// The instants of a population's schedule before this one lie before `until_ns`.
+    pub fn schedule_before(&self, population: usize, until_ns: u64) -> u64 {
+        self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))
+    }
+
+    /// Progress of the schedule of a population from one instant to another, while its clients
+    /// were connected; all in nanoseconds.
+    pub fn passed_ns(&self, population: usize, since_ns: u64, until_ns: u64) -> u64 {
+        if !self.populations[population] {
+            return 0;
+        }
+        let since_ns = since_ns.max(self.complete_ns[population]);
+        let after = |ns: u64| ns.min(self.end_ns).saturating_sub(self.start_ns);
+        let passed = |ns| self.tempos[population].schedule_ns(after(ns));
+        passed(until_ns).saturating_sub(passed(since_ns))
+    }
+}

@@ -1,0 +1,268 @@
+//! WebSocket of clients over a channel: the upgrade from HTTP, then one frame and one write for
+//! each batch. The framing itself is in the crate `websocket`.
+
+use plan::{Population, Reason, Target};
+use websocket::upgrade::{self, Key, Request};
+use websocket::{End, Keys, Session, UpgradeError};
+
+use super::channel::{Channel, Halt};
+
+/// Memory of an idle client under WebSocket beyond TCP: this box, with the 8 bytes of the allocator
+/// 64 bytes. (As in `client.rs`.)
+#[cfg(not(any(debug_assertions, test)))]
+const _: () = assert!(size_of::<WebSocket>() <= 56);
+
+/// Bytes of an answer to an upgrade that are read at once.
+const ANSWER_BYTES: usize = 2048;
+
+/// A connection under WebSocket.
+pub struct WebSocket {
+    channel: Channel,
+    state: State,
+    /// A short read has emptied the socket, so that the next read needs no system call.
+    empty: bool,
+    /// The broker has closed its side: only reading on finds it.
+    ended: bool,
+}
+
+enum State {
+    Opening(Box<Opening>),
+    Open(Session<false>),
+}
+
+/// An upgrade that is under way.
+struct Opening {
+    key: Key,
+    /// Bytes of the request that have not gone.
+    request: Vec<u8>,
+    /// The front of the answer.
+    answer: Vec<u8>,
+}
+
+/// State that all connections under WebSocket use, one after the other.
+pub struct Framing {
+    keys: Keys,
+    /// The frame that is written.
+    frame: Vec<u8>,
+    /// Pings that have arrived since they were last counted.
+    pub pings: u64,
+    /// Pongs that have arrived since they were last counted.
+    pub pongs: u64,
+}
+
+impl Framing {
+    /// For the connections of an agent; the seed makes the masking keys.
+    pub const fn new(seed: u64) -> Self {
+        Self { keys: Keys::new(seed), frame: Vec::new(), pings: 0, pongs: 0 }
+    }
+
+    /// Moves the payload in received bytes to their front, and returns its length.
+    #[inline]
+    fn receive(&mut self, session: &mut Session<false>, bytes: &mut [u8]) -> usize {
+        let received = session.receive(bytes, &mut self.keys);
+        self.pings += u64::from(received.pings);
+        self.pongs += u64::from(received.pongs);
+        received.payload
+    }
+}
+
+impl WebSocket {
+    /// A WebSocket to a path of a target over a connected channel, of client `n` of a population.
+    /// Nothing is sent yet.
+    pub fn new(
+        channel: Channel,
+        (target, path): (&Target, &str),
+        (population, n): (&Population, u64),
+        framing: &mut Framing,
+    ) -> Self {
+        let headers = population.headers.iter();
+        let headers: Vec<_> = headers.map(|h| (&*h.name, h.value.text(n, 0))).collect();
+        let key = Key::new(framing.keys.nonce());
+        let mut request = Vec::new();
+        Request { host: &authority(target), path, headers: &headers }.write(&key, &mut request);
+        let opening = Opening { key, request, answer: Vec::new() };
+        Self { channel, state: State::Opening(opening.into()), empty: false, ended: false }
+    }
+
+    /// Continues the handshake of TLS, then the upgrade.
+    pub fn handshake(&mut self, framing: &mut Framing) -> Result<(), Halt> {
+        let State::Opening(opening) = &mut self.state else { return Ok(()) };
+        self.channel.handshake()?;
+        while !opening.request.is_empty() {
+            let count = self.channel.write(&opening.request, true)?;
+            opening.request.drain(..count);
+        }
+        let mut session = Session::default();
+        let mut rest = opening.read_answer(&mut self.channel)?;
+        let payload = framing.receive(&mut session, &mut rest);
+        // A broker of MQTT sends nothing of its own before CONNECT.
+        if payload > 0 {
+            return Err(Halt::Lost(Reason::ProtocolError));
+        }
+        self.state = State::Open(session);
+        self.write_own();
+        Ok(())
+    }
+
+    /// Notes that the socket has bytes again. `ended`: the peer has closed its side.
+    pub fn wake(&mut self, ended: bool) {
+        self.empty = false;
+        self.ended |= ended;
+        self.channel.wake(ended);
+    }
+
+    /// Reads once, and returns the number of bytes that were in frames of data.
+    #[inline]
+    pub fn read(
+        &mut self,
+        buffer: &mut [u8],
+        connecting: bool,
+        framing: &mut Framing,
+    ) -> Result<usize, Halt> {
+        let State::Open(session) = &mut self.state else { return Err(Halt::Later) };
+        if let Some(end) = session.end() {
+            // Not before: answers to the last packets are frames of data.
+            self.close(framing);
+            return Err(Halt::Lost(reason(end)));
+        }
+        if self.empty {
+            return Err(Halt::Later);
+        }
+        let count = self.channel.read(buffer, connecting)?;
+        self.empty = !self.ended && self.channel.is_empty_after(count, buffer.len());
+        let payload = framing.receive(session, &mut buffer[..count]);
+        self.write_own();
+        Ok(payload)
+    }
+
+    /// Writes a frame, or the rest of one, and returns the number of bytes of data that have gone.
+    #[inline]
+    pub fn write(
+        &mut self,
+        bytes: &[u8],
+        connecting: bool,
+        framing: &mut Framing,
+    ) -> Result<usize, Halt> {
+        let State::Open(session) = &mut self.state else { return Err(Halt::Later) };
+        write_replies(session, &mut self.channel, connecting)?;
+        framing.frame.clear();
+        session.frame(bytes, &mut framing.keys, &mut framing.frame);
+        let count = self.channel.write(&framing.frame, connecting)?;
+        let gone = session.note_written(count);
+        self.write_own();
+        Ok(gone)
+    }
+
+    /// Writes pongs and the answer to a close, as far as there is room.
+    pub fn write_own(&mut self) {
+        if let State::Open(session) = &mut self.state {
+            // What is left goes before the next frame, and a lost connection is found there too.
+            let _ = write_replies(session, &mut self.channel, false);
+        }
+    }
+
+    /// Ends the connection behind everything that was sent, as far as there is room.
+    pub fn close(&mut self, framing: &mut Framing) {
+        if let State::Open(session) = &mut self.state {
+            session.close(&mut framing.keys);
+        }
+        self.write_own();
+    }
+
+    /// The channel below.
+    pub const fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// The channel below.
+    pub const fn channel_mut(&mut self) -> &mut Channel {
+        &mut self.channel
+    }
+}
+
+impl Opening {
+    /// Reads the answer to its end, and returns the bytes behind it.
+    fn read_answer(&mut self, channel: &mut Channel) -> Result<Vec<u8>, Halt> {
+        let mut bytes = [0; ANSWER_BYTES];
+        loop {
+            let read = channel.read(&mut bytes, true);
+            let count = read.map_err(|halt| match halt {
+                // So does a listener of MQTT without WebSocket.
+                Halt::Lost(Reason::ConnectReset | Reason::ConnectClosed) => {
+                    Halt::Lost(Reason::UpgradeClosed)
+                }
+                other => other,
+            })?;
+            self.answer.extend_from_slice(&bytes[..count]);
+            let len = upgrade::read_answer(&self.answer, &self.key);
+            if let Some(len) = len.map_err(|error| Halt::Lost(refusal(error)))? {
+                return Ok(self.answer.split_off(len));
+            }
+        }
+    }
+}
+
+/// Writes control frames, unless a frame of data has gone in part.
+#[inline]
+fn write_replies(
+    session: &mut Session<false>,
+    channel: &mut Channel,
+    connecting: bool,
+) -> Result<(), Halt> {
+    while !session.replies().is_empty() {
+        let count = channel.write(session.replies(), connecting)?;
+        session.note_replied(count);
+    }
+    Ok(())
+}
+
+/// Host and port as the header `Host` has them: without the port that the scheme implies.
+fn authority(target: &Target) -> String {
+    let Target { host, port, tls, .. } = target;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let implied = if *tls { 443 } else { 80 };
+    if *port == implied { host } else { format!("{host}:{port}") }
+}
+
+/// The reason behind an answer that is no upgrade.
+const fn refusal(error: UpgradeError) -> Reason {
+    match error {
+        UpgradeError::Invalid => Reason::UpgradeInvalid,
+        UpgradeError::Ignored | UpgradeError::Status(200..300) => Reason::UpgradeIgnored,
+        UpgradeError::AcceptKey => Reason::WrongAcceptKey,
+        UpgradeError::Subprotocol => Reason::NoSubprotocol,
+        UpgradeError::Status(status) => match status {
+            300..400 => Reason::HttpRedirect,
+            400 => Reason::HttpBadRequest,
+            401 => Reason::HttpUnauthorized,
+            403 => Reason::HttpForbidden,
+            404 => Reason::HttpNotFound,
+            426 => Reason::HttpUpgradeRequired,
+            429 => Reason::HttpTooManyRequests,
+            502 => Reason::HttpBadGateway,
+            503 => Reason::HttpUnavailable,
+            500..600 => Reason::HttpServerError,
+            _ => Reason::HttpOther,
+        },
+    }
+}
+
+/// The reason behind the end of a connection [6455, 7.4.1].
+const fn reason(end: End) -> Reason {
+    match end {
+        End::Broken(_) => Reason::WebsocketInvalid,
+        End::Closed(None | Some(1000)) => Reason::WebsocketClosed,
+        End::Closed(Some(code)) => match code {
+            1001 => Reason::WebsocketGoingAway,
+            1002 => Reason::WebsocketProtocolError,
+            1003 => Reason::WebsocketUnsupportedData,
+            1007 => Reason::WebsocketInvalidData,
+            1008 => Reason::WebsocketPolicyViolation,
+            1009 => Reason::WebsocketTooBig,
+            1011 => Reason::WebsocketServerError,
+            1012 => Reason::WebsocketServiceRestart,
+            1013 => Reason::WebsocketTryAgainLater,
+            _ => Reason::WebsocketOtherCode,
+        },
+    }
+}

@@ -1,0 +1,431 @@
+//! Properties of MQTT 5 (2.2.2): one table of all properties, and the properties of one packet as
+//! the bytes on the wire. Packets of older versions have none.
+
+use super::wire::{Reader, write_field, write_variable};
+use super::{DecodeError, EncodeError, PacketType, Version};
+use crate::topic;
+
+/// Packets as bits: bit `PacketType as u8`; bit 0 stands for the will in CONNECT.
+type Packets = u16;
+
+const WILL: Packets = 1;
+const CONNECT: Packets = bit(PacketType::Connect);
+const CONNACK: Packets = bit(PacketType::ConnAck);
+const PUBLISH: Packets = bit(PacketType::Publish);
+const ACKS: Packets = bit(PacketType::PubAck)
+    | bit(PacketType::PubRec)
+    | bit(PacketType::PubRel)
+    | bit(PacketType::PubComp)
+    | bit(PacketType::SubAck)
+    | bit(PacketType::UnsubAck);
+const SUBSCRIBE: Packets = bit(PacketType::Subscribe);
+const UNSUBSCRIBE: Packets = bit(PacketType::Unsubscribe);
+const DISCONNECT: Packets = bit(PacketType::Disconnect);
+const AUTH: Packets = bit(PacketType::Auth);
+const ALL: Packets =
+    WILL | CONNECT | CONNACK | PUBLISH | ACKS | SUBSCRIBE | UNSUBSCRIBE | DISCONNECT | AUTH;
+
+/// Data type of a property, with the values that its section allows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One byte, 0 or 1.
+    Flag,
+    /// Two bytes.
+    Short,
+    /// Two bytes, not 0.
+    PositiveShort,
+    /// Four bytes.
+    Long,
+    /// Four bytes, not 0.
+    PositiveLong,
+    /// A variable byte integer, not 0.
+    PositiveVariable,
+    /// Binary data.
+    Binary,
+    /// A UTF-8 string.
+    Text,
+    /// A UTF-8 string that is a topic name.
+    Topic,
+    /// Two UTF-8 strings: name and value.
+    Pair,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy)]
+struct Row {
+    property: Property,
+    name: &'static str,
+    kind: Kind,
+    packets: Packets,
+    repeats: bool,
+}
+
+/// Declares [`Property`] and the table of its rows: identifier, name of the standard, data type,
+/// packets that may carry the property, and `many` if one packet may carry it more than once.
+macro_rules! properties {
+    ($($id:literal $variant:ident $name:literal $kind:ident $times:ident $packets:expr;)*) => {
+        /// A property, by its identifier (table 2-4).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the names are those of the standard")]
+        #[repr(u8)]
+        pub enum Property { $($variant = $id,)* }
+
+        const TABLE: &[Row] = &[$(Row {
+            property: Property::$variant,
+            name: $name,
+            kind: Kind::$kind,
+            packets: $packets,
+            repeats: is_many(stringify!($times)),
+        },)*];
+    };
+}
+
+properties! {
+    0x01 PayloadFormatIndicator "Payload Format Indicator" Flag once PUBLISH | WILL;
+    0x02 MessageExpiryInterval "Message Expiry Interval" Long once PUBLISH | WILL;
+    0x03 ContentType "Content Type" Text once PUBLISH | WILL;
+    0x08 ResponseTopic "Response Topic" Topic once PUBLISH | WILL;
+    0x09 CorrelationData "Correlation Data" Binary once PUBLISH | WILL;
+    0x0b SubscriptionIdentifier "Subscription Identifier" PositiveVariable many
+        PUBLISH | SUBSCRIBE;
+    0x11 SessionExpiryInterval "Session Expiry Interval" Long once
+        CONNECT | CONNACK | DISCONNECT;
+    0x12 AssignedClientIdentifier "Assigned Client Identifier" Text once CONNACK;
+    0x13 ServerKeepAlive "Server Keep Alive" Short once CONNACK;
+    0x15 AuthenticationMethod "Authentication Method" Text once CONNECT | CONNACK | AUTH;
+    0x16 AuthenticationData "Authentication Data" Binary once CONNECT | CONNACK | AUTH;
+    0x17 RequestProblemInformation "Request Problem Information" Flag once CONNECT;
+    0x18 WillDelayInterval "Will Delay Interval" Long once WILL;
+    0x19 RequestResponseInformation "Request Response Information" Flag once CONNECT;
+    0x1a ResponseInformation "Response Information" Text once CONNACK;
+    0x1c ServerReference "Server Reference" Text once CONNACK | DISCONNECT;
+    0x1f ReasonString "Reason String" Text once CONNACK | ACKS | DISCONNECT | AUTH;
+    0x21 ReceiveMaximum "Receive Maximum" PositiveShort once CONNECT | CONNACK;
+    0x22 TopicAliasMaximum "Topic Alias Maximum" Short once CONNECT | CONNACK;
+    0x23 TopicAlias "Topic Alias" PositiveShort once PUBLISH;
+    0x24 MaximumQoS "Maximum QoS" Flag once CONNACK;
+    0x25 RetainAvailable "Retain Available" Flag once CONNACK;
+    0x26 UserProperty "User Property" Pair many ALL;
+    0x27 MaximumPacketSize "Maximum Packet Size" PositiveLong once CONNECT | CONNACK;
+    0x28 WildcardSubscriptionAvailable "Wildcard Subscription Available" Flag once CONNACK;
+    0x29 SubscriptionIdentifierAvailable "Subscription Identifier Available" Flag once CONNACK;
+    0x2a SharedSubscriptionAvailable "Shared Subscription Available" Flag once CONNACK;
+}
+
+/// Rows by identifier.
+const ROWS: [Option<Row>; 0x2b] = {
+    let mut rows = [None; 0x2b];
+    let mut index = 0;
+    while index < TABLE.len() {
+        rows[TABLE[index].property as usize] = Some(TABLE[index]);
+        index += 1;
+    }
+    rows
+};
+
+const fn bit(packet: PacketType) -> Packets {
+    1 << packet as u8
+}
+
+const fn is_many(times: &str) -> bool {
+    matches!(times.as_bytes(), b"many")
+}
+
+/// Value of a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// One byte, two or four bytes, or a variable byte integer.
+    Number(u32),
+    /// Binary data.
+    Binary(&'a [u8]),
+    /// A string.
+    Text(&'a str),
+    /// Name and value of a user property.
+    Pair(&'a str, &'a str),
+}
+
+/// The properties of one packet, as the bytes behind their length. The bytes are valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties<'a> {
+    bytes: &'a [u8],
+}
+
+/// Properties in their order.
+#[derive(Clone, Debug)]
+pub struct PropertyIter<'a> {
+    rest: Reader<'a>,
+}
+
+/// Properties of a packet to send. The memory is kept from packet to packet.
+#[derive(Clone, Debug, Default)]
+pub struct PropertyList {
+    bytes: Vec<u8>,
+}
+
+impl Property {
+    /// Name in the standard.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    fn row(self) -> Row {
+        ROWS[usize::from(self as u8)].expect("the table has a row for each property")
+    }
+}
+
+impl std::fmt::Display for Property {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl<'a> Properties<'a> {
+    /// No properties.
+    pub const NONE: Self = Self { bytes: &[] };
+
+    /// Properties in their order.
+    #[must_use]
+    pub const fn iter(&self) -> PropertyIter<'a> {
+        PropertyIter { rest: Reader::new(self.bytes) }
+    }
+
+    /// Value of the first such property.
+    #[must_use]
+    pub fn find(&self, property: Property) -> Option<Value<'a>> {
+        self.iter().find(|(found, _)| *found == property).map(|(_, value)| value)
+    }
+
+    /// Value of the first such property, if it is a number.
+    #[must_use]
+    pub fn number(&self, property: Property) -> Option<u32> {
+        match self.find(property) {
+            Some(Value::Number(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Value of the first such property, if it is a string.
+    #[must_use]
+    pub fn text(&self, property: Property) -> Option<&'a str> {
+        match self.find(property) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the packet has no properties.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes on the wire, length included.
+    #[inline]
+    pub(super) const fn encoded_len(&self) -> usize {
+        let len = self.bytes.len();
+        len + match len {
+            0..0x80 => 1,
+            0x80..0x4000 => 2,
+            0x4000..0x20_0000 => 3,
+            _ => 4,
+        }
+    }
+
+    /// Appends length and properties; nothing before MQTT 5.
+    #[inline]
+    pub(super) fn write(&self, version: Version, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        if version != Version::V5 {
+            return Ok(());
+        }
+        if self.bytes.is_empty() {
+            out.push(0);
+            return Ok(());
+        }
+        write_variable(out, self.bytes.len())?;
+        out.extend_from_slice(self.bytes);
+        Ok(())
+    }
+
+    /// Reads the properties of a packet and checks them (2.2.2.2); none before MQTT 5.
+    #[inline]
+    pub(super) fn read(
+        version: Version,
+        packet: PacketType,
+        body: &mut Reader<'a>,
+    ) -> Result<Self, DecodeError> {
+        Self::read_checked(version, (packet, bit(packet)), body)
+    }
+
+    /// Reads the properties of the will in CONNECT; none before MQTT 5.
+    pub(super) fn read_will(version: Version, body: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Self::read_checked(version, (PacketType::Connect, WILL), body)
+    }
+
+    #[inline]
+    fn read_checked(
+        version: Version,
+        (packet, carrier): (PacketType, Packets),
+        body: &mut Reader<'a>,
+    ) -> Result<Self, DecodeError> {
+        if version != Version::V5 {
+            return Ok(Self::NONE);
+        }
+        let len = body.variable()? as usize;
+        if len == 0 {
+            return Ok(Self::NONE);
+        }
+        let bytes = body.take(len)?;
+        check(packet, carrier, bytes)?;
+        Ok(Self { bytes })
+    }
+}
+
+/// Checks identifiers, values, packets and repetitions. SUBSCRIBE carries one subscription
+/// identifier (3.8.2.1.2), PUBLISH one for each matching subscription.
+fn check(packet: PacketType, carrier: Packets, bytes: &[u8]) -> Result<(), DecodeError> {
+    let mut seen = 0_u64;
+    let mut rest = Reader::new(bytes);
+    while !rest.is_empty() {
+        let row = row(&mut rest)?;
+        let property = row.property;
+        if row.packets & carrier == 0 {
+            return Err(DecodeError::PropertyNotAllowed { packet, property });
+        }
+        let repeats =
+            row.repeats && (property != Property::SubscriptionIdentifier || carrier != SUBSCRIBE);
+        let mark = 1 << property as u8;
+        if seen & mark != 0 && !repeats {
+            return Err(DecodeError::RepeatedProperty(property));
+        }
+        seen |= mark;
+        row.read(&mut rest)?;
+    }
+    let has = |property: Property| seen & 1 << property as u8 != 0;
+    if has(Property::AuthenticationData) && !has(Property::AuthenticationMethod) {
+        return Err(DecodeError::DataWithoutMethod);
+    }
+    Ok(())
+}
+
+fn row(rest: &mut Reader<'_>) -> Result<Row, DecodeError> {
+    let id = rest.u8()?;
+    ROWS.get(usize::from(id)).copied().flatten().ok_or(DecodeError::UnknownProperty(id))
+}
+
+impl Row {
+    fn read<'a>(&self, rest: &mut Reader<'a>) -> Result<Value<'a>, DecodeError> {
+        let number = match self.kind {
+            Kind::Flag => u32::from(rest.u8()?),
+            Kind::Short | Kind::PositiveShort => u32::from(rest.u16()?),
+            Kind::Long | Kind::PositiveLong => rest.u32()?,
+            Kind::PositiveVariable => rest.variable()?,
+            Kind::Binary => return Ok(Value::Binary(rest.field()?)),
+            Kind::Text => return Ok(Value::Text(rest.text()?)),
+            Kind::Pair => return Ok(Value::Pair(rest.text()?, rest.text()?)),
+            Kind::Topic => {
+                let topic = rest.utf8()?;
+                topic::validate_topic(topic)?;
+                return Ok(Value::Text(topic));
+            }
+        };
+        if self.allows(number) {
+            Ok(Value::Number(number))
+        } else {
+            Err(DecodeError::BadPropertyValue { property: self.property, value: number })
+        }
+    }
+
+    const fn allows(&self, number: u32) -> bool {
+        match self.kind {
+            Kind::Flag => number <= 1,
+            Kind::PositiveShort | Kind::PositiveLong | Kind::PositiveVariable => number > 0,
+            _ => true,
+        }
+    }
+}
+
+impl<'a> Iterator for PropertyIter<'a> {
+    type Item = (Property, Value<'a>);
+
+    /// Returns `None` only at the end, because the bytes are valid.
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = row(&mut self.rest).ok()?;
+        Some((row.property, row.read(&mut self.rest).ok()?))
+    }
+}
+
+impl PropertyList {
+    /// An empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new() }
+    }
+
+    /// Removes all properties and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// Appends the properties of another list.
+    pub fn extend(&mut self, other: &Self) {
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
+    /// The properties, for a packet.
+    #[must_use]
+    pub fn properties(&self) -> Properties<'_> {
+        Properties { bytes: &self.bytes }
+    }
+
+    /// Appends a property. The caller appends a property to packets of its row only, and repeats
+    /// only those that may repeat.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the property does not allow the value, or a string is too long. The list
+    /// is then unchanged.
+    pub fn push(&mut self, property: Property, value: Value<'_>) -> Result<(), EncodeError> {
+        let row = property.row();
+        let start = self.bytes.len();
+        self.bytes.push(property as u8);
+        let written = row.write(value, &mut self.bytes);
+        if written.is_err() {
+            self.bytes.truncate(start);
+        }
+        written
+    }
+}
+
+impl Row {
+    fn write(&self, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let bad = EncodeError::BadProperty(self.property);
+        match (self.kind, value) {
+            (Kind::Binary, Value::Binary(bytes)) => write_field(out, bytes),
+            (Kind::Text | Kind::Topic, Value::Text(text)) => write_field(out, text.as_bytes()),
+            (Kind::Pair, Value::Pair(name, value)) => {
+                write_field(out, name.as_bytes())?;
+                write_field(out, value.as_bytes())
+            }
+            (_, Value::Number(number)) if !self.allows(number) => Err(bad),
+            (Kind::Flag, Value::Number(number)) => {
+                out.push(number as u8);
+                Ok(())
+            }
+            (Kind::Short | Kind::PositiveShort, Value::Number(number)) => {
+                let number = u16::try_from(number).map_err(|_| bad)?;
+                out.extend_from_slice(&number.to_be_bytes());
+                Ok(())
+            }
+            (Kind::Long | Kind::PositiveLong, Value::Number(number)) => {
+                out.extend_from_slice(&number.to_be_bytes());
+                Ok(())
+            }
+            (Kind::PositiveVariable, Value::Number(number)) => write_variable(out, number as usize),
+            _ => Err(bad),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

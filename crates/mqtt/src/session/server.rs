@@ -1,0 +1,228 @@
+//! State of one connection that only MQTT 5 has: limits of the server in CONNACK, and topic aliases
+//! in both directions. A session without such state has nothing of this on the heap.
+
+use super::Session;
+use crate::codec::{PacketId, Properties, Property, Publish, QoS, Value};
+
+const _: () = assert!(size_of::<Server>() <= 24, "limits 16, texts 8");
+
+/// Properties of CONNACK that a session notes.
+const NOTED: [Property; 7] = [
+    Property::MaximumPacketSize,
+    Property::ServerKeepAlive,
+    Property::ReceiveMaximum,
+    Property::TopicAliasMaximum,
+    Property::MaximumQoS,
+    Property::RetainAvailable,
+    Property::AssignedClientIdentifier,
+];
+
+/// Limits of a server (3.2.2.3), and topic aliases.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Largest packet that the server accepts, in bytes.
+    packet_bytes_max: u32,
+    /// Keep-alive that replaces the client's, in seconds.
+    keep_alive_s: Option<u16>,
+    /// Most messages of QoS 1 and 2 in flight to the server.
+    receive_maximum: u16,
+    /// Largest topic alias that the server accepts.
+    aliases_max: u16,
+    qos_max: QoS,
+    retains: bool,
+    /// `None` until a text or an alias is needed.
+    texts: Option<Box<Texts>>,
+}
+
+#[derive(Debug, Default)]
+struct Texts {
+    /// Client identifier that the server has chosen.
+    client_id: Option<Box<str>>,
+    /// Topics of the server's aliases, from alias 1 on; empty if unknown.
+    topics: Vec<Box<str>>,
+    /// Own aliases whose topics the server knows, a bit each.
+    announced: Vec<u64>,
+}
+
+/// Use of an own topic alias in a PUBLISH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alias {
+    /// The server does not accept the alias: the packet has the topic only.
+    Unusable,
+    /// The packet has the alias and the topic, which the server then knows.
+    New(u16),
+    /// The packet has the alias, and an empty topic.
+    Known(u16),
+}
+
+/// Reason why the server does not accept a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// The QoS is above the server's maximum `[MQTT5-3.2.2-11]`.
+    QoS,
+    /// The server retains no messages `[MQTT5-3.2.2-14]`.
+    Retain,
+}
+
+impl Default for Server {
+    /// A server without limits.
+    fn default() -> Self {
+        Self {
+            packet_bytes_max: u32::MAX,
+            keep_alive_s: None,
+            receive_maximum: u16::MAX,
+            aliases_max: 0,
+            qos_max: QoS::ExactlyOnce,
+            retains: true,
+            texts: None,
+        }
+    }
+}
+
+impl Server {
+    /// Notes the properties of CONNACK, if there are some that matter.
+    pub(super) fn note_limits(server: &mut Option<Box<Self>>, properties: Properties<'_>) {
+        for (property, value) in properties.iter() {
+            if NOTED.contains(&property) {
+                server.get_or_insert_default().note(property, value);
+            }
+        }
+    }
+
+    fn note(&mut self, property: Property, value: Value<'_>) {
+        match (property, value) {
+            (Property::MaximumPacketSize, Value::Number(n)) => self.packet_bytes_max = n,
+            (Property::ServerKeepAlive, Value::Number(n)) => self.keep_alive_s = Some(n as u16),
+            (Property::ReceiveMaximum, Value::Number(n)) => self.receive_maximum = n as u16,
+            (Property::TopicAliasMaximum, Value::Number(n)) => self.aliases_max = n as u16,
+            (Property::MaximumQoS, Value::Number(0)) => self.qos_max = QoS::AtMostOnce,
+            (Property::MaximumQoS, Value::Number(_)) => self.qos_max = QoS::AtLeastOnce,
+            (Property::RetainAvailable, Value::Number(n)) => self.retains = n == 1,
+            (Property::AssignedClientIdentifier, Value::Text(text)) => {
+                self.texts.get_or_insert_default().client_id = Some(text.into());
+            }
+            _ => {}
+        }
+    }
+
+    /// The rest after the end of a connection: the assigned client identifier of a kept session.
+    pub(super) fn after_connection(mut self, keep: bool) -> Option<Box<Self>> {
+        let client_id = self.texts.take().and_then(|texts| texts.client_id).filter(|_| keep)?;
+        let texts = Texts { client_id: Some(client_id), ..Texts::default() };
+        Some(Box::new(Self { texts: Some(Box::new(texts)), ..Self::default() }))
+    }
+
+    /// Stores the topic of an alias of the server. Allocates only for a new topic.
+    pub(super) fn note_topic(&mut self, alias: u16, topic: &str) {
+        let topics = &mut self.texts.get_or_insert_default().topics;
+        let index = usize::from(alias) - 1;
+        if topics.len() <= index {
+            topics.resize_with(index + 1, Box::default);
+        }
+        if &*topics[index] != topic {
+            topics[index] = topic.into();
+        }
+    }
+
+    pub(super) const fn keep_alive_s(&self) -> Option<u16> {
+        self.keep_alive_s
+    }
+
+    pub(super) fn receive_maximum(&self) -> usize {
+        usize::from(self.receive_maximum)
+    }
+
+    pub(super) fn assigned_client_id(&self) -> Option<&str> {
+        self.texts.as_ref()?.client_id.as_deref()
+    }
+
+    fn check(&self, qos: QoS, retain: bool) -> Result<(), Unsupported> {
+        if qos > self.qos_max {
+            Err(Unsupported::QoS)
+        } else if retain && !self.retains {
+            Err(Unsupported::Retain)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn announce(&mut self, alias: u16) -> Alias {
+        if alias == 0 || alias > self.aliases_max {
+            return Alias::Unusable;
+        }
+        let announced = &mut self.texts.get_or_insert_default().announced;
+        let (index, mark) = (usize::from(alias / 64), 1 << (alias % 64));
+        if announced.len() <= index {
+            announced.resize(index + 1, 0);
+        }
+        if announced[index] & mark != 0 {
+            return Alias::Known(alias);
+        }
+        announced[index] |= mark;
+        Alias::New(alias)
+    }
+
+    /// The server has not received the topic of an alias.
+    fn withdraw(&mut self, alias: u16) {
+        let announced = self.texts.as_mut().map(|texts| &mut texts.announced);
+        if let Some(bits) = announced.and_then(|bits| bits.get_mut(usize::from(alias / 64))) {
+            *bits &= !(1 << (alias % 64));
+        }
+    }
+}
+
+impl<T: Copy> Session<T> {
+    /// Checks that the server accepts a message of this kind.
+    ///
+    /// # Errors
+    /// [`Unsupported`] names the limit in the server's CONNACK.
+    #[inline]
+    pub fn check(&self, qos: QoS, retain: bool) -> Result<(), Unsupported> {
+        match &self.server {
+            None => Ok(()),
+            Some(server) => server.check(qos, retain),
+        }
+    }
+
+    /// Largest packet that the server accepts, in bytes `[MQTT5-3.2.2-15]`.
+    #[inline]
+    pub fn packet_bytes_max(&self) -> usize {
+        self.server.as_ref().map_or(usize::MAX, |server| server.packet_bytes_max as usize)
+    }
+
+    /// Forgets the last message: the caller has not written its PUBLISH.
+    #[cold]
+    pub fn withdraw(&mut self, packet_id: PacketId, alias: Alias) {
+        if let Some(windows) = &mut self.windows {
+            windows.sent.remove(packet_id);
+        }
+        if let (Alias::New(alias), Some(server)) = (alias, &mut self.server) {
+            server.withdraw(alias);
+        }
+    }
+
+    /// Chooses the use of an own topic alias in the next PUBLISH, which the caller then appends.
+    /// An alias stands for the same topic during a connection.
+    pub fn announce(&mut self, alias: u16) -> Alias {
+        self.server.as_mut().map_or(Alias::Unusable, |server| server.announce(alias))
+    }
+
+    /// Topic of a received message: its own, or the one of its topic alias.
+    #[must_use]
+    pub fn topic<'t>(&'t self, publish: &Publish<'t>) -> Option<&'t str> {
+        if !publish.topic.is_empty() {
+            return Some(publish.topic);
+        }
+        let index = usize::from(alias_of(publish)?) - 1;
+        let topics = &self.server.as_ref()?.texts.as_ref()?.topics;
+        topics.get(index).map(|topic| &**topic).filter(|topic| !topic.is_empty())
+    }
+}
+
+/// Topic alias of a PUBLISH.
+pub(super) fn alias_of(publish: &Publish<'_>) -> Option<u16> {
+    publish.properties.number(Property::TopicAlias).map(|alias| alias as u16)
+}
+
+#[cfg(test)]
+mod tests;

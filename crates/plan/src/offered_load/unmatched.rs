@@ -1,0 +1,150 @@
+//! Publications that no subscriber receives and filters that no publication matches, from sampled
+//! messages and clients of a plan.
+
+use serde::{Deserialize, Serialize};
+
+use super::{deliveries, sampled, set_active};
+use crate::fan_out::FanOut;
+use crate::fan_out::numbers::Numbers;
+use crate::model::{Action, Plan, Population};
+use crate::template::{Level, Template};
+
+/// Topics without subscriber, or filters without publication.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unmatched {
+    /// Share of the sampled topics or filters, above 0 and up to 1.
+    pub share: f64,
+    /// One of them.
+    pub example: String,
+}
+
+/// The unmatched topics and filters of one population.
+pub struct OfPopulation {
+    /// One for each publication.
+    pub topics: Vec<Option<Unmatched>>,
+    /// One for each subscription.
+    pub filters: Vec<Option<Unmatched>>,
+}
+
+/// A template of topics that clients with these numbers publish to; `None` for levels with two
+/// variables, which can be almost anything.
+type Published = (Option<Vec<Level>>, Numbers);
+
+/// Finds everything that at most these active clients publish or subscribe to in vain.
+pub fn find(plan: &Plan, most: &[u32], fan_out: &mut FanOut) -> Vec<OfPopulation> {
+    set_active(fan_out, most);
+    let publishing = publishing(plan);
+    let publishes = publishing.iter().any(|&publishes| publishes);
+    // Without any subscription, publishing is all that a plan wants.
+    let subscribes = plan.populations.iter().any(|p| !p.subscriptions.is_empty());
+    let published = published(plan, most, &publishing);
+    let of = |(p, population): (usize, &Population)| {
+        let mqtt = !population.speaks_zmtp() && plan.bridges.is_empty();
+        let receives = publishes && mqtt && most[p] > 0;
+        let mut topics = vec![None; population.publications.len()];
+        if publishing[p] && subscribes && most[p] > 0 {
+            topics =
+                (0..topics.len()).map(|i| unreceived(plan, (p, i), most[p], fan_out)).collect();
+        }
+        let silent = |filter: &Template| unpublished(population, filter, most[p], &published);
+        let filters = population.subscriptions.iter();
+        let filters = filters.map(|s| receives.then(|| silent(&s.filter)).flatten()).collect();
+        OfPopulation { topics, filters }
+    };
+    plan.populations.iter().enumerate().map(of).collect()
+}
+
+/// For each population: `true` if it has publications and takes part in a publish stage.
+fn publishing(plan: &Plan) -> Vec<bool> {
+    let mut found = vec![false; plan.populations.len()];
+    for stage in &plan.stages {
+        if let Action::Publish { changes, .. } = &stage.action {
+            let changed = changes.iter().map(|change| change.population);
+            let chosen = stage.populations.iter().copied().chain(changed);
+            chosen.for_each(|p| found[p] = !plan.populations[p].publications.is_empty());
+        }
+    }
+    found
+}
+
+/// Everything that clients publish over MQTT, wills among it.
+fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
+    let mut found = Vec::new();
+    for (p, population) in plan.populations.iter().enumerate() {
+        if most[p] == 0 || population.speaks_zmtp() {
+            continue;
+        }
+        let topics = population.publications.iter().map(|each| &each.topic);
+        let topics = topics.filter(|_| publishing[p]);
+        let will = population.will().map(|will| &will.topic);
+        for topic in topics.chain(will) {
+            let numbers = Numbers::range(population.first, u64::from(most[p]));
+            found.push((topic.levels().ok(), numbers));
+        }
+    }
+    found
+}
+
+fn unreceived(
+    plan: &Plan,
+    (population, publication): (usize, usize),
+    clients: u32,
+    fan_out: &FanOut,
+) -> Option<Unmatched> {
+    let first = plan.populations[population].first;
+    let topic = &plan.populations[population].publications[publication].topic;
+    let mut counts = Vec::new();
+    let mut is_lost = |(client, variant)| {
+        let text = topic.text(first + u64::from(client), variant);
+        deliveries(plan, fan_out, (population, client), &text, &mut counts);
+        counts.iter().all(|&count| count == 0).then_some(text)
+    };
+    summed_up(sampled(clients, topic.variants()).map(&mut is_lost))
+}
+
+fn unpublished(
+    population: &Population,
+    filter: &Template,
+    clients: u32,
+    published: &[Published],
+) -> Option<Unmatched> {
+    let is_silent = |(client, variant)| {
+        let text = filter.text(population.first + u64::from(client), variant);
+        let shared = text.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
+        let wanted = shared.map_or(&*text, |(_, filter)| filter);
+        // Topics that begin with a dollar sign are the broker's own.
+        let silent = !wanted.starts_with('$') && !published.iter().any(|p| is_meant(p, wanted));
+        silent.then_some(text)
+    };
+    summed_up(sampled(clients, filter.variants()).map(is_silent))
+}
+
+/// Returns `true` if a filter without variables matches a topic of some client.
+fn is_meant((topic, numbers): &Published, wanted: &str) -> bool {
+    let Some(topic) = topic else { return true };
+    let (mut numbers, mut texts) = (numbers.clone(), wanted.split('/'));
+    for level in topic {
+        match texts.next() {
+            None => return false,
+            Some("#") => return numbers.count() > 0,
+            Some("+") => {}
+            Some(text) if numbers.narrow(level, text).is_none() => return false,
+            Some(_) => {}
+        }
+    }
+    matches!(texts.next(), None | Some("#")) && numbers.count() > 0
+}
+
+/// The share and the last of the texts that are found in vain; `None`: there is none.
+fn summed_up(sampled: impl Iterator<Item = Option<String>>) -> Option<Unmatched> {
+    let (mut count, mut found, mut example) = (0u32, 0u32, None);
+    for text in sampled {
+        count += 1;
+        if text.is_some() {
+            found += 1;
+            example = text;
+        }
+    }
+    example.map(|example| Unmatched { share: f64::from(found) / f64::from(count), example })
+}

@@ -1,0 +1,257 @@
+//! The protocol that a population speaks, with the options of each protocol, and the program that
+//! plays the population. Engines play MQTT clients and SUB sockets; other programs play the rest.
+
+use serde::{Deserialize, Serialize};
+
+use crate::check::{PlanError, require};
+use crate::model::{Choice, Pace, Population, Publication, Subscription};
+use crate::template::Template;
+
+/// Protocol of a population, with its options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Protocol {
+    /// Clients of an MQTT broker.
+    Mqtt(Mqtt),
+    /// PUB or SUB sockets of ZeroMQ, which speak ZMTP 3.1.
+    Zmtp(Zmtp),
+}
+
+/// Options of MQTT clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mqtt {
+    /// Version of the protocol.
+    pub version: MqttVersion,
+    /// Template of the client identifier.
+    pub client_id: Template,
+    /// `true` if each connection starts without session state.
+    pub clean_session: bool,
+    /// `true` if clients set the bridge bit in the protocol level. The broker does not send such a
+    /// client its own messages.
+    #[serde(default)]
+    pub bridge: bool,
+    /// Message that the broker sends when the client dies.
+    #[serde(default)]
+    pub will: Option<Will>,
+}
+
+/// Version of MQTT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MqttVersion {
+    /// MQTT 3.1.1.
+    #[serde(rename = "3.1.1")]
+    V311,
+}
+
+/// The will of a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Will {
+    /// Template of the topic.
+    pub topic: Template,
+    /// Template of the payload.
+    pub payload: Template,
+    /// QoS 0, 1 or 2.
+    pub qos: u8,
+    /// `true` if the broker keeps the message.
+    pub retain: bool,
+}
+
+/// Options of ZeroMQ sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Zmtp {
+    /// Program that plays the sockets.
+    #[serde(default)]
+    pub player: Player,
+    /// Most messages that a publisher queues for one subscriber, and a subscriber of libzmq for
+    /// itself, before it drops the next; 0: no limit.
+    pub high_water_mark: u32,
+    /// Threads of libzmq for input and output.
+    pub io_threads: u32,
+    /// Authentication of peers.
+    pub security: Security,
+}
+
+/// Program that plays the clients of a population.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Player {
+    /// The engines, each its share.
+    #[default]
+    Engine,
+    /// Sockets of libzmq, in `pubstorm-zmq`.
+    Libzmq,
+    /// Sockets of pyzmq, in a Python program.
+    Pyzmq,
+    /// Any other program that speaks this contract.
+    Command,
+}
+
+/// Security mechanism of a ZeroMQ connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Security {
+    /// None.
+    Null,
+    /// The population's user name and password, in clear.
+    Plain,
+    /// Keys that the run makes. The engine does not speak this mechanism.
+    Curve,
+}
+
+impl Population {
+    /// Options of its MQTT clients; `None` for ZeroMQ sockets.
+    #[must_use]
+    pub const fn mqtt(&self) -> Option<&Mqtt> {
+        match &self.protocol {
+            Protocol::Mqtt(mqtt) => Some(mqtt),
+            Protocol::Zmtp(_) => None,
+        }
+    }
+
+    /// Options of its ZeroMQ sockets; `None` for MQTT clients.
+    #[must_use]
+    pub const fn zmtp(&self) -> Option<&Zmtp> {
+        match &self.protocol {
+            Protocol::Mqtt(_) => None,
+            Protocol::Zmtp(zmtp) => Some(zmtp),
+        }
+    }
+
+    /// Returns `true` if its clients are ZeroMQ sockets.
+    #[must_use]
+    pub const fn speaks_zmtp(&self) -> bool {
+        self.zmtp().is_some()
+    }
+
+    /// The will of its clients, if they have one.
+    #[must_use]
+    pub fn will(&self) -> Option<&Will> {
+        self.mqtt()?.will.as_ref()
+    }
+
+    /// Returns `true` if its clients set the bridge bit of MQTT.
+    #[must_use]
+    pub const fn sets_bridge_bit(&self) -> bool {
+        matches!(&self.protocol, Protocol::Mqtt(Mqtt { bridge: true, .. }))
+    }
+
+    /// Returns `true` if the broker keeps the session of a client that is offline.
+    #[must_use]
+    pub const fn keeps_session(&self) -> bool {
+        matches!(&self.protocol, Protocol::Mqtt(Mqtt { clean_session: false, .. }))
+    }
+
+    /// Returns `true` if each client expects the same messages: all have the same filters, at the
+    /// same target.
+    #[must_use]
+    pub fn receives_alike(&self) -> bool {
+        let is_same = |subscription: &Subscription| {
+            subscription.filter.is_fixed() && !subscription.filter.source().starts_with("$share/")
+        };
+        self.at.count == 1
+            && !self.sets_bridge_bit()
+            && !self.subscriptions.is_empty()
+            && self.subscriptions.iter().all(is_same)
+    }
+
+    /// Returns `true` if engines play its clients, each engine its share.
+    #[must_use]
+    pub const fn is_played_by_engines(&self) -> bool {
+        !matches!(
+            &self.protocol,
+            Protocol::Zmtp(Zmtp { player: Player::Libzmq | Player::Pyzmq | Player::Command, .. })
+        )
+    }
+
+    /// Returns `true` if its messages are externally published: by programs other than engines.
+    /// The controller reports the number of these messages when a stage closes.
+    #[must_use]
+    pub const fn is_externally_published(&self) -> bool {
+        !self.is_played_by_engines() && !self.publications.is_empty()
+    }
+
+    /// Checks that a program can play it: `path` is its place in the plan.
+    pub(crate) fn check_protocol(&self, path: &str) -> Result<(), PlanError> {
+        let at = |name: &str| format!("{path}.{name}");
+        let Protocol::Zmtp(zmtp) = &self.protocol else { return Ok(()) };
+        let named = self.username.is_some() && self.password.is_some();
+        require(zmtp.security != Security::Plain || named, &at("protocol.security"), || {
+            "found plain, which needs a user name and a password".into()
+        })?;
+        require(self.tls.is_none(), &at("tls"), || {
+            "found settings of TLS, allowed with zmtp is null".into()
+        })?;
+        for (s, subscription) in self.subscriptions.iter().enumerate() {
+            require(subscription.qos == 0, &at(&format!("subscriptions[{s}].qos")), || {
+                format!("found {}, allowed with zmtp is 0", subscription.qos)
+            })?;
+        }
+        for (p, publication) in self.publications.iter().enumerate() {
+            publication.check_frames(&at(&format!("publications[{p}]")))?;
+        }
+        if self.is_played_by_engines() {
+            self.check_simulated(path, zmtp)
+        } else {
+            self.check_external(path)
+        }
+    }
+
+    /// Checks sockets that engines play.
+    fn check_simulated(&self, path: &str, zmtp: &Zmtp) -> Result<(), PlanError> {
+        require(self.publications.is_empty(), &format!("{path}.publications"), || {
+            "found some at the engine, which plays subscribers of ZeroMQ only: allowed is another \
+             player"
+                .into()
+        })?;
+        let curve = zmtp.security == Security::Curve;
+        require(!curve, &format!("{path}.protocol.security"), || {
+            "found curve, allowed at the engine are null and plain: pyzmq plays it".into()
+        })
+    }
+
+    /// Checks sockets that other programs play.
+    fn check_external(&self, path: &str) -> Result<(), PlanError> {
+        if self.publications.is_empty() {
+            return Ok(());
+        }
+        let one = self.publications.len() == 1 && self.subscriptions.is_empty();
+        require(one, path, || {
+            let (publications, subscriptions) = (self.publications.len(), self.subscriptions.len());
+            format!(
+                "found {publications} publications and {subscriptions} subscriptions, allowed \
+                 for a publisher is one publication alone"
+            )
+        })?;
+        let own = self.at.count == self.clients as usize
+            && self.at.choice == Choice::Turn
+            && self.at.shift == 0;
+        require(own, &format!("{path}.at"), || {
+            format!("found {:?}, needed is one target for each publisher, in turn", self.at)
+        })
+    }
+}
+
+impl Publication {
+    /// Checks that a PUB socket can send it.
+    fn check_frames(&self, path: &str) -> Result<(), PlanError> {
+        require(self.qos == 0 && !self.retain, path, || {
+            format!(
+                "found QoS {} and retain {}, allowed with zmtp are 0 and false",
+                self.qos, self.retain
+            )
+        })?;
+        let smooth = match self.pace {
+            Pace::Open { spread, jitter, .. } => spread == 0.0 && jitter == 0.0,
+            Pace::Closed => true,
+        };
+        require(smooth, &format!("{path}.pace"), || {
+            "found spread or jitter, allowed for a publisher of ZeroMQ is neither".into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! WebSocket (RFC 6455) without input or output, as MQTT uses it: bytes in, bytes out, chance as a
+//! seeded generator. Headings such as [6455, 5.2] cite the RFC, [MQTT-6.0.0-1] MQTT's own rules.
+//!
+//! [`upgrade`] opens a connection with a request and an answer of HTTP. A [`Session`] then removes
+//! the frames around received bytes in place, and puts frames around bytes to send. To a session
+//! the payloads of all data frames are one stream of bytes: frames may hold any part of it.
+//!
+//! ```
+//! use websocket::{Keys, Session};
+//!
+//! let (mut client, mut server) = (Session::<false>::default(), Session::<true>::default());
+//! let (mut keys, mut wire) = (Keys::new(1), Vec::new());
+//! client.frame(b"CONNECT", &mut keys, &mut wire);
+//! assert_eq!((wire.len(), client.note_written(wire.len())), (2 + 4 + 7, 7));
+//!
+//! let received = server.receive(&mut wire, &mut keys);
+//! assert_eq!(&wire[..received.payload], b"CONNECT");
+//! ```
+
+pub mod frame;
+mod keys;
+mod reader;
+mod session;
+pub mod upgrade;
+
+pub use frame::FrameError;
+pub use keys::Keys;
+pub use reader::{Piece, Reader};
+pub use session::{End, FRAME_MAX, Received, Session};
+pub use upgrade::UpgradeError;

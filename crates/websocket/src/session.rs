@@ -1,0 +1,222 @@
+//! An open connection: frames in, frames out, pings answered, the end noted.
+
+use crate::Keys;
+use crate::frame::{FrameError, Header, Opcode, mask, rotated};
+use crate::reader::{Piece, Reader};
+
+/// Longest payload of a frame that a session sends, in bytes. More bytes make more frames.
+pub const FRAME_MAX: usize = 128 * 1024;
+
+/// Bytes of answers that wait for a peer which asks and does not read. Further pings get no answer,
+/// since an answer stands for all pings before it [6455, 5.5.3].
+const REPLIES_MAX: usize = 4096;
+/// Close codes [6455, 7.4.1].
+const NORMAL: u16 = 1000;
+const PROTOCOL_ERROR: u16 = 1002;
+
+/// An open connection of a client, or of a server (`SERVER`).
+#[derive(Debug, Default)]
+pub struct Session<const SERVER: bool> {
+    reader: Reader<SERVER>,
+    /// Bytes of the payload of a frame that have not gone.
+    left: u32,
+    /// Masking key for the first of them.
+    key: [u8; 4],
+    /// Bytes of its header that have not gone.
+    header_left: u8,
+    /// A close frame has gone, or waits.
+    is_closed: bool,
+    /// `None` almost always.
+    aside: Option<Box<Aside>>,
+}
+
+/// State of a connection whose peer has sent control frames.
+#[derive(Debug, Default)]
+struct Aside {
+    /// The front of the payload of a control frame.
+    control: Vec<u8>,
+    /// Control frames to send, the first of which may have gone in part.
+    replies: Vec<u8>,
+    end: Option<End>,
+}
+
+/// The reason why nothing more is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The peer has closed the connection, with a code or without one.
+    Closed(Option<u16>),
+    /// The peer has broken the protocol.
+    Broken(FrameError),
+}
+
+/// Content of received bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of payload, which are now at the front.
+    pub payload: usize,
+    /// Pings that have ended here.
+    pub pings: u32,
+    /// Pongs that have ended here.
+    pub pongs: u32,
+}
+
+impl<const SERVER: bool> Session<SERVER> {
+    /// Moves the payload in received bytes to their front, and notes the answers to pings.
+    /// Nothing behind the [`End`] is read.
+    #[inline]
+    pub fn receive(&mut self, bytes: &mut [u8], keys: &mut Keys) -> Received {
+        let mut received = Received::default();
+        let mut at = 0;
+        while at < bytes.len() && self.end().is_none() {
+            let Piece { opcode, range, ends } = match self.reader.next(&mut bytes[at..]) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => {
+                    self.aside().end = Some(End::Broken(error));
+                    break;
+                }
+            };
+            let range = at + range.start..at + range.end;
+            at = range.end;
+            if opcode.is_control() {
+                self.aside().control.extend_from_slice(&bytes[range]);
+                if ends {
+                    self.control(opcode, &mut received, keys);
+                }
+                continue;
+            }
+            let count = range.len();
+            if range.start > received.payload {
+                bytes.copy_within(range, received.payload);
+            }
+            received.payload += count;
+        }
+        received
+    }
+
+    /// The reason why nothing more is read; `None` while the connection is open.
+    #[must_use]
+    #[inline]
+    pub fn end(&self) -> Option<End> {
+        self.aside.as_ref().and_then(|aside| aside.end)
+    }
+
+    /// Appends the next frame of `payload`, or the rest of a frame that has gone in part: then the
+    /// payload begins with the same bytes as the rest of the frame. [`Self::replies`] go first.
+    #[inline]
+    pub fn frame(&mut self, payload: &[u8], keys: &mut Keys, out: &mut Vec<u8>) {
+        if !self.is_in_frame() {
+            self.left = payload.len().min(FRAME_MAX) as u32;
+            self.key = if SERVER { [0; 4] } else { keys.mask() };
+            self.header_left = self.header().len() as u8;
+        }
+        if self.header_left > 0 {
+            let header = self.header();
+            out.extend_from_slice(&header[header.len() - usize::from(self.header_left)..]);
+        }
+        let start = out.len();
+        out.extend_from_slice(&payload[..payload.len().min(self.left as usize)]);
+        if !SERVER {
+            mask(&mut out[start..], self.key);
+        }
+    }
+
+    /// Notes that bytes of the frame have gone. Returns the number of bytes of payload among them.
+    #[inline]
+    pub fn note_written(&mut self, count: usize) -> usize {
+        let header = count.min(usize::from(self.header_left));
+        self.header_left -= header as u8;
+        let payload = count - header;
+        self.left -= payload as u32;
+        self.key = rotated(self.key, payload);
+        payload
+    }
+
+    /// Control frames to send; empty while a frame has gone in part.
+    #[must_use]
+    #[inline]
+    pub fn replies(&self) -> &[u8] {
+        match &self.aside {
+            Some(aside) if !self.is_in_frame() => &aside.replies,
+            _ => &[],
+        }
+    }
+
+    /// Notes that bytes of the replies have gone.
+    pub fn note_replied(&mut self, count: usize) {
+        self.aside().replies.drain(..count);
+        self.forget();
+    }
+
+    /// Ends the connection behind everything that was sent, with the code of the peer if the peer
+    /// has closed it. No frame of data may follow [6455, 5.5.1].
+    pub fn close(&mut self, keys: &mut Keys) {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return;
+        }
+        let code = match self.end() {
+            None => Some(NORMAL),
+            Some(End::Broken(_)) => Some(PROTOCOL_ERROR),
+            Some(End::Closed(code)) => code,
+        };
+        let payload = code.map(u16::to_be_bytes);
+        self.reply(Opcode::Close, payload.as_ref().map_or(&[], |code| &code[..]), keys);
+    }
+
+    #[inline]
+    const fn is_in_frame(&self) -> bool {
+        self.left > 0 || self.header_left > 0
+    }
+
+    /// Header of the frame. Its key and length change only once the header has gone.
+    #[inline]
+    fn header(&self) -> Header {
+        Header::new(Opcode::Binary, self.left, (!SERVER).then_some(self.key))
+    }
+
+    fn control(&mut self, opcode: Opcode, received: &mut Received, keys: &mut Keys) {
+        let payload = std::mem::take(&mut self.aside().control);
+        match opcode {
+            Opcode::Ping => {
+                received.pings += 1;
+                if self.aside().replies.len() < REPLIES_MAX {
+                    self.reply(Opcode::Pong, &payload, keys);
+                }
+            }
+            Opcode::Close => {
+                // A single byte is no code [6455, 5.5.1]; the peer closes anyway.
+                let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
+                self.aside().end = Some(End::Closed(code));
+            }
+            _ => received.pongs += 1,
+        }
+        self.forget();
+    }
+
+    fn reply(&mut self, opcode: Opcode, payload: &[u8], keys: &mut Keys) {
+        let key = (!SERVER).then(|| keys.mask());
+        let replies = &mut self.aside().replies;
+        replies.extend_from_slice(&Header::new(opcode, payload.len() as u32, key));
+        let start = replies.len();
+        replies.extend_from_slice(payload);
+        mask(&mut replies[start..], key.unwrap_or_default());
+    }
+
+    fn aside(&mut self) -> &mut Aside {
+        self.aside.get_or_insert_default()
+    }
+
+    /// Gives the memory of control frames back once nothing is left of them.
+    fn forget(&mut self) {
+        if let Some(aside) = &self.aside
+            && aside.end.is_none()
+            && aside.control.is_empty()
+            && aside.replies.is_empty()
+        {
+            self.aside = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

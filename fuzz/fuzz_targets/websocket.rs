@@ -1,0 +1,53 @@
+//! Fuzzes WebSocket with any bytes, from the request and the answer of HTTP to frames. Nothing
+//! panics, a session answers with well-formed frames only, and no split of the bytes changes what
+//! is read. Run with `cargo +nightly fuzz run websocket`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use websocket::{
+    End, Keys, Reader, Session,
+    upgrade::{self, Key},
+};
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (split, bytes) = input;
+    let piece = usize::from(split) + 1;
+    assert_eq!(read::<false>(bytes, bytes.len().max(1)), read::<false>(bytes, piece));
+    assert_eq!(read::<true>(bytes, bytes.len().max(1)), read::<true>(bytes, piece));
+    let found = upgrade::read_answer(bytes, &Key::new([0; 16]));
+    assert!(found.is_err() || found.is_ok_and(|len| len.is_none_or(|len| len <= bytes.len())));
+    let mut answer = Vec::new();
+    if let Ok(Some(len)) = upgrade::answer(bytes, &mut answer) {
+        assert!(len <= bytes.len() && answer.ends_with(b"\r\n\r\n"));
+    }
+});
+
+/// Payload, counts and end of a session that receives `bytes` in pieces.
+fn read<const SERVER: bool>(bytes: &[u8], piece: usize) -> (Vec<u8>, u32, u32, Option<End>) {
+    let (mut session, mut keys) = (Session::<SERVER>::default(), Keys::new(1));
+    let (mut payload, mut pings, mut pongs) = (Vec::new(), 0, 0);
+    for part in bytes.chunks(piece) {
+        let mut part = part.to_vec();
+        let received = session.receive(&mut part, &mut keys);
+        payload.extend_from_slice(&part[..received.payload]);
+        pings += received.pings;
+        pongs += received.pongs;
+        let mut replies = session.replies().to_vec();
+        if SERVER {
+            assert_well_formed(&mut Reader::<false>::default(), &mut replies);
+        } else {
+            assert_well_formed(&mut Reader::<true>::default(), &mut replies);
+        }
+        session.note_replied(replies.len());
+    }
+    (payload, pings, pongs, session.end())
+}
+
+fn assert_well_formed<const MASKED: bool>(reader: &mut Reader<MASKED>, mut replies: &mut [u8]) {
+    while let Some(piece) = reader.next(replies).expect("replies are frames") {
+        assert!(piece.ends && piece.opcode.is_control());
+        replies = &mut replies[piece.range.end..];
+    }
+    assert!(replies.is_empty());
+}

@@ -1,3 +1,0 @@
-"""Exit codes of the command line, apart from those of verdicts and errors."""
-
-HOST_SHORT = 3

@@ -1,0 +1,1 @@
+"""The words of `pubstorm check`, as lines of text: plan, series, needs."""

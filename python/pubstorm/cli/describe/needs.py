@@ -1,0 +1,154 @@
+"""The needs of a plan in words: of this host, of a broker's host, and of the hosts of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pubstorm.host.preflight import Need, Setting
+from pubstorm.host.sizing import Resource, Sizes
+from pubstorm.host.sizing.servers import ServerHosts
+from pubstorm.quantities import write_bits_per_s
+
+PORTS_MOST = 64_512
+KEPT_FILES = 200
+"""Open files of a broker beside those of its connections."""
+DECIMAL = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+
+
+def needs_in_words(needs: Sequence[Need], agents: int) -> Iterator[str]:
+    """Yields the needs of a plan, each with what the host has."""
+    yield ""
+    yield f"needs, with {many(agents, 'engine')}"
+    for need in needs:
+        word = "ok   " if need.is_met else "short"
+        yield f"  {word}  {need}"
+        if not need.is_met:
+            yield f"         fix: {need.fix}"
+        elif need.hint:
+            yield f"         hint: {need.hint}"
+
+
+def tuning_in_words(settings: Sequence[Setting], *, every: bool) -> Iterator[str]:
+    """Yields the settings of the kernel that a plan wants otherwise, or all of them."""
+    low = [setting for setting in settings if not setting.is_met]
+    yield ""
+    yield "tuning of the kernel"
+    for setting in settings:
+        if every or not setting.is_met:
+            yield f"  {'ok   ' if setting.is_met else 'tune '}  {setting}"
+            if not setting.is_met:
+                yield f"         fix: {setting.need.fix}"
+    suits = f"{len(settings) - len(low)} of {many(len(settings), 'setting')} suit this plan"
+    yield f"  {suits}{'' if every else '; --tuning lists them'}"
+
+
+def broker_needs_in_words(needs: Sequence[Need]) -> Iterator[str]:
+    """Yields the needs of a broker's host, which Pubstorm does not check."""
+    yield ""
+    yield "the broker's own host should have, which is not looked at here"
+    for need in needs:
+        fix = f"   ({need.fix})" if need.fix else ""
+        yield f"         {need}{fix}"
+
+
+def sizes_in_words(sizes: Sizes, ports: int) -> Iterator[str]:
+    """Yields the needs of a plan on a cluster whose addresses have `ports` ports for each
+    target."""
+    host, first = sizes.host, sizes.resources[0]
+    yield ""
+    yield (
+        f"sizes, on hosts with {many(host.cores, 'processor')}, {_amount(host.memory, 'bytes')} "
+        f"of memory, {many(host.addresses, 'address', 'addresses')}, {host.descriptors:,} open "
+        f"files and {write_bits_per_s(host.bandwidth)} (fleet.host)"
+    )
+    why = f"{first.what} set their number" if sizes.hosts > 1 else "one is enough"
+    if sizes.given:
+        why = "as fleet.agents says"
+    yield f"  hosts        {sizes.hosts:,}, and one for the controller; {why}"
+    share = f"of up to {many(sizes.clients, 'client')} each"
+    packed = not sizes.given and sizes.agents > sizes.hosts
+    ask = f": --set fleet.agents={sizes.agents}" if packed else ""
+    yield f"  engines      {sizes.agents:,}, {share}{ask}"
+    yield (
+        f"  addresses    {sizes.hosts * host.addresses:,} in all, each with {ports:,} ports for a "
+        f"target, as on this host (net.ipv4.ip_local_port_range; {PORTS_MOST:,} with 1024 65535)"
+    )
+    yield f"  time         {_span(sizes.seconds)} at least"
+    yield f"  price        {_price(sizes)}"
+    yield ""
+    titles = "".join(f"{title:>18}" for title in ("engines need", "on each host", "a host gives"))
+    yield f"  {'of':18}{titles}{'hosts':>9}   counted"
+    for resource in sizes.resources:
+        yield f"  {_row(resource, sizes.hosts)}"
+    for resource in sizes.resources:
+        if resource.hosts > sizes.hosts:
+            yield f"  short  {resource.what}: {resource.hosts:,} hosts would do"
+    for remark in sizes.remarks:
+        yield f"  hint   {remark}"
+    yield ""
+    yield "  reckoned with"
+    yield from (f"    {line}" for line in sizes.costs)
+
+
+def servers_in_words(found: Sequence[ServerHosts], descriptors: int) -> Iterator[str]:
+    """Yields the hosts for brokers that the run starts, each with so many open files a process."""
+    if not found:
+        return
+    yield ""
+    yield "  hosts for brokers      brokers            memory    hosts"
+    for each in found:
+        label = each.label or "(controller)"
+        yield f"  {label:18}{each.brokers:>12,}{_amount(each.bytes, 'bytes'):>18}{each.hosts:>9,}"
+    for each in found:
+        if not each.is_enough:
+            text = "memory of the controller's host: place brokers (topology.brokers.NAME.hosts)"
+            yield f"  short  {text}"
+        if each.largest + KEPT_FILES > descriptors:
+            text = f"a broker has {each.largest:,} connections and {descriptors:,} files"
+            yield f"  short  open files: {text}"
+    yield "  processors and networks of brokers are not counted"
+
+
+def _row(resource: Resource, hosts: int) -> str:
+    unit = resource.unit
+    amounts = (resource.needed, resource.needed / hosts, resource.capacity)
+    columns = "".join(f"{_amount(amount, unit):>18}" for amount in amounts)
+    return f"{resource.what:18}{columns}{resource.hosts:>9,}   {resource.reason}"
+
+
+def _amount(number: float, unit: str) -> str:
+    match unit:
+        case "bytes" | "bytes/s":
+            return _bytes(number) + unit.removeprefix("bytes")
+        case "cores":
+            return f"{number:,.3f}" if number < 1 else f"{number:,.1f}"
+        case _:
+            return f"{number:,.0f}"
+
+
+def _bytes(number: float) -> str:
+    for unit, factor in DECIMAL:
+        if number >= factor:
+            return f"{number / factor:,.1f} {unit}"
+    return f"{number:.0f} B"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    words = (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{rest} s")
+    return " ".join(word for word in words if word)
+
+
+def _price(sizes: Sizes) -> str:
+    if not sizes.host.price:
+        return "not known: --set fleet.host.price=0.20 is that of a host for an hour"
+    return (
+        f"{sizes.price:,.2f}: {sizes.hosts + 1:,} hosts at {sizes.host.price:g} an hour are "
+        f"{sizes.price_per_hour:,.2f} an hour"
+    )
+
+
+def many(number: int, noun: str, plural: str = "") -> str:
+    """Returns a count with its noun, such as 1,000 clients."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,422 @@
+"""A plan in words, before it is played: targets, populations, and what happens stage by stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from pubstorm.cli.describe.needs import many
+from pubstorm.contract.changes import change_name, together
+from pubstorm.contract.plan import (
+    Change,
+    ChangeRate,
+    ConnectAction,
+    DisconnectAction,
+    FixedPayload,
+    GaussianPayload,
+    HoldAction,
+    Lifetime,
+    OpenPace,
+    Plan,
+    Population,
+    Publication,
+    PublishAction,
+    Stage,
+    Tls,
+)
+from pubstorm.host.explain import offered_load
+from pubstorm.host.preflight import queues_bytes
+from pubstorm.host.preflight.need import amount_text
+from pubstorm.plan import planned_targets
+from pubstorm.quantities import (
+    MILLISECOND_NS,
+    write_bits_per_s,
+    write_bytes,
+    write_duration,
+    write_rate,
+    write_share,
+)
+from pubstorm.run.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.defaults import conditions_of
+from pubstorm.scenario.faults import Fault, victims_of
+from pubstorm.scenario.populations import Connecting
+from pubstorm.scenario.shares import shares_of
+from pubstorm.scenario.stages import Hold, Publish
+from pubstorm.scenario.topology import Bridge, Broker, Network, Rabbitmq
+from pubstorm.topology.identities.accounts import accounts_of
+
+CUTS = {
+    "close": "connections are closed",
+    "stall": "nothing gets through",
+    "unplug": "every packet of all of them is lost",
+}
+"""Words for the ways in which bridges are cut."""
+
+
+def plan_in_words(scenario: Scenario, plan: Plan) -> Iterator[str]:
+    """Yields the lines about a plan."""
+    yield f"{plan.name}: {scenario.description}" if scenario.description else plan.name
+    yield ""
+    yield f"targets      {_targets(scenario, plan)}"
+    for name, service in scenario.topology.services.items():
+        yield f"services     {name} ({service.kind}), {_users(scenario, plan, name)}"
+    for name, bridge in scenario.topology.bridges.items():
+        yield from _bridge(scenario, name, bridge)
+    if plan.sources:
+        yield f"sources      {plan.sources[0]} to {plan.sources[-1]}, {len(plan.sources)} in turn"
+    left_out = scenario.source.left_out
+    clients = [line for each in plan.populations for line in _population(scenario, plan, each)]
+    for title, lines in (
+        ("populations", clients),
+        ("stages", [line for n in range(len(plan.stages)) for line in _stage(scenario, plan, n)]),
+        ("thresholds", [*_thresholds(scenario)]),
+        *((("left out with this target", left_out),) if left_out else ()),
+    ):
+        yield ""
+        yield title
+        yield from (f"  {line}" for line in lines or ["none"])
+
+
+def _thresholds(scenario: Scenario) -> Iterator[str]:
+    for threshold in conditions_of(scenario):
+        yield f"{threshold.source} (default)" if threshold.is_default else threshold.source
+
+
+def _targets(scenario: Scenario, plan: Plan) -> str:
+    brokers = scenario.topology.brokers
+    given = list(map(str, plan.targets[: len(scenario.target)]))
+    if brokers:
+        count = many(sum(broker.count for broker in brokers.values()), "broker")
+        names = ", ".join(f"{name} ({_broker(broker)})" for name, broker in brokers.items())
+        given.append(f"{count}: {names}, started and stopped by the run")
+    publishers = [each for each in plan.populations if each.is_publisher]
+    if publishers:
+        count = many(sum(each.clients for each in publishers), "publisher")
+        names = ", ".join(f"{each.name} ({each.player})" for each in publishers)
+        given.append(f"{count} of ZeroMQ: {names}, started and stopped by the run")
+    where = "; ".join(given)
+    if len(plan.targets) == 1 or scenario.topology.bridges or publishers:
+        return where
+    return f"{where}; {'joined' if plan.targets_joined else 'separate'}"
+
+
+def _broker(broker: Broker) -> str:
+    times = "" if broker.count == 1 else f"{broker.count:,} × "
+    tls = "" if broker.tls_mode == "none" else " under TLS"
+    tls += " over WebSocket" if broker.serves_websocket else ""
+    federation = broker.federation if isinstance(broker, Rabbitmq) else None
+    vhosts = federation and many(federation.vhosts, "virtual host")
+    where = re.sub("//.*@", "//", broker.user_store or "")
+    users = f" with users from {where}" if where else ""
+    return f"{times}{broker.kind}{tls}{users}" + (f" with {vhosts}, federated" if vhosts else "")
+
+
+def _users(scenario: Scenario, plan: Plan, service: str) -> str:
+    """Returns the users that the run writes to a service; raises UsageError if they cannot be
+    written."""
+    topology = scenario.topology
+    if not topology.is_seeded(service):
+        return "without users"
+    found = accounts_of(plan.populations, topology.services[service].seeded_populations)
+    of = ", ".join(accounts.population for accounts in found)
+    return f"with users and rights of {of}: {many(sum(each.rows for each in found), 'row')}"
+
+
+def _bridge(scenario: Scenario, name: str, bridge: Bridge) -> Iterator[str]:
+    """Yields the ends of a bridge, and its topics."""
+    count = many(scenario.topology.brokers[bridge.from_].count, "bridge")
+    clean = "clean" if bridge.clean_session else "persistent"
+    keep_alive = write_duration(bridge.keep_alive)
+    yield (
+        f"bridges      {count} {name}: {bridge.from_} -> {bridge.to}, {bridge.protocol}, "
+        f"{clean} session, keep-alive {keep_alive}"
+    )
+    for topic in bridge.topics:
+        local, remote = topic.local_prefix + topic.topic, topic.remote_prefix + topic.topic
+        as_what = "" if local == remote else f", {remote} at {bridge.to}"
+        yield f"             {topic.direction} {local} at QoS {topic.qos}{as_what}"
+    if bridge.network is not None:
+        yield f"             through a network of their own{_link(bridge.network)}"
+
+
+def _link(network: Network) -> str:
+    """Returns the properties of a link in each direction."""
+    jitter = f" ± {write_duration(network.jitter)}" if network.jitter else ""
+    properties = (
+        f"delay {write_duration(network.delay)}{jitter}" if network.delay else "",
+        f"loss {write_share(network.loss)}" if network.loss else "",
+        f"{write_bits_per_s(network.rate)} for all" if network.rate else "",
+    )
+    words = ", ".join(filter(None, properties))
+    return f", in each direction: {words}" if words else ""
+
+
+def _population(scenario: Scenario, plan: Plan, population: Population) -> Iterator[str]:
+    if population.is_publisher:
+        yield from _publisher(plan, population)
+        return
+    clients = many(population.clients, "client") + _attached(scenario, population)
+    if population.whole is not None:
+        last = population.first + population.clients - 1
+        clients += f", numbers {population.first:,} to {last:,}"
+    line = f"{population.name}: {clients}, {_kind(population)}"
+    if population.end == "abort":
+        line += ", ends its connections without DISCONNECT"
+    if population.sets_bridge_bit:
+        line += ", connects as a bridge"
+    if population.read_rate_per_s is not None:
+        line += f", takes at most {write_rate(population.read_rate_per_s)}"
+    if population.lifetime is not None:
+        line += f", {_lifetime(population.lifetime)}"
+    yield line
+    if population.tls is not None:
+        yield f"  connects under {_tls(scenario, population.tls)}"
+    if population.headers:
+        names = ", ".join(header.name for header in population.headers)
+        yield f"  opens WebSockets with the headers {names}"
+    for subscription in population.subscriptions:
+        if population.zmtp is not None:
+            yield f"  subscribes to {_prefix(subscription.filter)}"
+        else:
+            yield f"  subscribes to {subscription.filter} at QoS {subscription.qos}"
+    for publication in population.publications:
+        yield f"  publishes to {publication.topic}: {_publication(publication)}"
+
+
+def _kind(population: Population) -> str:
+    """Returns the kind of clients, and their keep-alive."""
+    keep_alive = f"{population.keep_alive_s}s"
+    if population.zmtp is None:
+        session = "persistent" if population.keeps_session else "clean"
+        return f"{session} session, keep-alive {keep_alive}"
+    security = _security(population)
+    if population.player != "engine":
+        mark = _mark(population.zmtp.high_water_mark)
+        return f"SUB sockets of {population.player}, high-water mark {mark}{security}"
+    heartbeats = f"heartbeats every {keep_alive}" if population.keep_alive_s else "no heartbeats"
+    return f"simulated SUB sockets, {heartbeats}{security}"
+
+
+def _publisher(plan: Plan, population: Population) -> Iterator[str]:
+    """A publisher of ZeroMQ: its sockets, what it sends, and what its queues may come to."""
+    zmq, ports = population.zmtp, [plan.targets[at].port for at in population.at.targets]
+    if zmq is None:
+        return
+    first, last = ports[0], ports[-1]
+    port = "free ports" if len(ports) > 1 else "a free port"
+    if first:
+        port = f"ports {first} to {last}" if len(ports) > 1 else f"port {first}"
+    mark, io_threads = _mark(zmq.high_water_mark), many(zmq.io_threads, "I/O thread")
+    where = f"at {plan.targets[population.at.first].host}, {port}"
+    sockets = f"{many(population.clients, 'PUB socket')} of {population.player} {where}"
+    marked = f"high-water mark {mark}, {io_threads}{_security(population)}"
+    yield f"{population.name}: {sockets}, {marked}"
+    for publication in population.publications:
+        topic = f"topic {publication.topic}" if publication.topic else "no topic"
+        yield f"  sends {_size(publication)} with {topic}, {_pace(publication)}"
+    full_bytes = queues_bytes(plan, population)
+    if full_bytes is None:
+        yield "  queues without end: its memory grows while subscribers are slower than it"
+    elif full_bytes:
+        full = amount_text(full_bytes, "bytes")
+        yield f"  queues up to {mark} messages for each subscriber: {full} in all, beside payloads"
+
+
+def _mark(high_water_mark: int) -> str:
+    return f"{high_water_mark:,}" if high_water_mark else "none"
+
+
+def _security(population: Population) -> str:
+    security = "null" if population.zmtp is None else population.zmtp.security
+    return {"null": "", "plain": ", security PLAIN", "curve": ", security CURVE"}[security]
+
+
+def _prefix(prefix: str) -> str:
+    """Returns a subscription of ZeroMQ in words."""
+    return f"topics that begin with {prefix}" if prefix else "everything"
+
+
+def _attached(scenario: Scenario, population: Population) -> str:
+    """Returns the brokers of the clients, if there is a choice."""
+    at = scenario.populations[population.of].attached_to
+    if at is None:
+        others = len(planned_targets(scenario)) - sum(
+            each.clients for each in scenario.publishers.values()
+        )
+        return " at all in turn" if others > 1 else ""
+    among = at.brokers if at.count is None else f"{at.count:,} of {at.brokers}"
+    among += f" from {at.brokers}-{at.first} on" if at.first else ""
+    shift = f", {at.shift:,} further on" if at.shift else ""
+    return f" at {among}" + (", at random" if at.choice == "random" else shift)
+
+
+def _lifetime(lifetime: Lifetime) -> str:
+    """Returns a session lifetime in words."""
+    shortest, longest = write_duration(lifetime.min_ns), write_duration(lifetime.max_ns)
+    stays = shortest if shortest == longest else f"{shortest} to {longest}"
+    if lifetime.min_ns < MILLISECOND_NS:
+        stays = f"up to {longest}"
+    if lifetime.offline_ns is None:
+        return f"stays {stays}, goes for good"
+    return f"stays {stays}, back after {write_duration(lifetime.offline_ns)}"
+
+
+def _tls(scenario: Scenario, tls: Tls) -> str:
+    """Versions, whom the clients trust and who they are."""
+    low, high = tls.min_version, tls.max_version
+    versions = f"TLS {low}" if low == high else f"TLS {low} to {high}"
+    made = {broker.tls_mode for broker in scenario.topology.brokers.values()}
+    return ", ".join((versions, *_credentials(made, tls)))
+
+
+def _credentials(made: Collection[str], tls: Tls) -> Iterator[str]:
+    """Yields the credentials of both sides; `made` are the modes for which the run makes keys."""
+    if tls.psk is not None:
+        yield f"pre-shared keys of {tls.psk.file}, identity {tls.psk.identity}"
+        return
+    if "psk" in made and tls.certificate is None:
+        yield "pre-shared keys made by the run"
+        return
+    default = "made by the run" if {"server", "mutual"} & set(made) else "of the system"
+    trusted = tls.ca or f"authorities {default}"
+    yield f"the broker verified by {trusted}" if tls.verify else "the broker not verified"
+    if tls.certificate is not None:
+        yield f"client certificates {tls.certificate}"
+    elif "mutual" in made:
+        yield "client certificates made by the run"
+
+
+def _publication(publication: Publication) -> str:
+    if isinstance(publication.pace, OpenPace):
+        rate = f"{_pace(publication)} from each client"
+    else:
+        rate = f"as fast as a window of {publication.window} takes them"
+    retained = ", retained" if publication.retain else ""
+    return f"{_size(publication)} at QoS {publication.qos}, {rate}{retained}"
+
+
+def _size(publication: Publication) -> str:
+    match publication.payload:
+        case FixedPayload(bytes=size_bytes):
+            return write_bytes(size_bytes)
+        case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
+            return f"{write_bytes(mean_bytes)} ± {write_bytes(sd_bytes)}"
+        case text:
+            return f"the text {text.template!r}"
+
+
+def _pace(publication: Publication) -> str:
+    """Evenly, in bursts, or as fast as it can."""
+    pace = publication.pace
+    if not isinstance(pace, OpenPace):
+        return "as fast as it can"
+    if pace.burst == 1:
+        return f"every {write_duration(pace.period_ns)}"
+    return f"bursts of {pace.burst:,} every {write_duration(pace.burst * pace.period_ns)}"
+
+
+def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
+    stage = plan.stages[number]
+    names = ", ".join(_names(plan, stage))
+    yield f"{number + 1}. {stage.name} ({names}): {_action(plan, stage)}"
+    load = offered_load(plan).stages[number]
+    begins = ["", *(_change(plan, same) for same in together(_changes(stage)))]
+    totals = f"{load.sent_total:,.0f} sent and {load.delivered_total:,.0f} delivered"
+    for begin, phase in zip(begins, load.phases, strict=False):
+        if load.sent_total:
+            rates = f"{phase.sent_per_s:,.0f} sent/s and {phase.delivered_per_s:,.0f} delivered/s"
+            yield f"     {begin}about {rates}" + (f": {totals}" if len(begins) == 1 else "")
+        elif begin:
+            yield f"     {begin.removesuffix(', ')}"
+    if load.sent_total and len(begins) > 1:
+        yield f"     {totals} in all"
+    if load.closed_loop:
+        whose = "publisher" if _publishes_zeromq(plan, stage) else "broker"
+        yield f"     and a closed loop, whose rate the {whose} sets"
+    step = scenario.stages[number].step
+    faults = step.faults if isinstance(step, Publish | Hold) else ()
+    for fault in sorted(faults, key=lambda fault: fault.at):
+        yield f"     at {write_duration(fault.at)}: {_fault(fault)}"
+        yield from (f"       hint: {hint}" for hint in _fault_hints(scenario, fault))
+
+
+def _publishes_zeromq(plan: Plan, stage: Stage) -> bool:
+    return any(plan.populations[index].is_publisher for index in stage.populations)
+
+
+def _names(plan: Plan, stage: Stage) -> Iterator[str]:
+    """The populations of a stage; one whose shares are all in it by its own name."""
+    entire = {n for n, shares in plan.wholes.items() if {*shares} <= {*stage.populations}}
+    each = (plan.populations[index] for index in stage.populations)
+    yield from dict.fromkeys(p.of if p.of in entire else p.name for p in each)
+
+
+def _fault(fault: Fault) -> str:
+    """Returns a fault and its repair in words."""
+    part = "" if fault.count is None else f"{fault.count:,} of "
+    by = "" if fault.by is None else f" by {write_duration(fault.by)}"
+    words = f"{fault.kind} {part}{fault.victims}{by}"
+    if fault.kind == "cut":
+        words += f" ({CUTS[fault.how]})"
+    if fault.lasts is None:
+        return f"{words}, not repaired in this run"
+    return f"{words}, repaired after {write_duration(fault.lasts)}"
+
+
+def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
+    """Yields the populations that do not connect again after a fault."""
+    if fault.kind in {"stop", "kill"} and fault.lasts is not None:
+        group, _ = victims_of(scenario.topology, fault)
+        for name, played in shares_of(scenario).items():
+            population = played.population
+            if not isinstance(population, Connecting) or population.reconnect is not None:
+                continue
+            if population.at is None or population.at.brokers == group:
+                yield f"clients of {name} do not come back: their reconnect is never"
+
+
+def _changes(stage: Stage) -> tuple[Change, ...]:
+    return stage.action.changes if isinstance(stage.action, PublishAction) else ()
+
+
+def _change(plan: Plan, same: Sequence[Change]) -> str:
+    """Returns a change in words, for each share of a population."""
+    first, action = same[0], same[0].action
+    each = (change_name(change.action, plan.populations[change.population].name) for change in same)
+    words = ", ".join(each)
+    if first.name != words:
+        words = f"{first.name}: {words}"
+    if not isinstance(action, ChangeRate) and action.over_ns:
+        words += f" over {write_duration(action.over_ns)}"
+    return f"at {write_duration(first.after_ns)}: {words}, "
+
+
+def _action(plan: Plan, stage: Stage) -> str:
+    match stage.action:
+        case ConnectAction(rate_per_s=rate_per_s, parallelism=parallelism, timeout_ns=timeout_ns):
+            clients = sum(plan.populations[index].clients for index in stage.populations)
+            words = many(clients, "client")
+            if stage.action.clients is not None:
+                clients = sum(stage.action.clients)
+                words = f"{clients:,} of {words}"
+            words += f", {write_rate(rate_per_s)}" if rate_per_s is not None else ""
+            words += f", {parallelism} at once" if parallelism is not None else ""
+            wait = write_duration(timeout_ns)
+            longest_ns = schedule_ns(clients, rate_per_s) + connect_bound_ns(clients, timeout_ns)
+            return (
+                f"{words}; ends when all are subscribed, {wait} after the last start, or at "
+                f"most after {write_duration(longest_ns)}"
+            )
+        case DisconnectAction(rate_per_s=rate_per_s):
+            return "all at once" if rate_per_s is None else write_rate(rate_per_s)
+        case HoldAction(duration_ns=duration_ns):
+            return f"{write_duration(duration_ns)} without publishing"
+        case action:
+            words = write_duration(action.duration_ns)
+            drain = write_duration(plan.drain_ns)
+            longest = write_duration(DRAINS_MAX * plan.drain_ns)
+            return (
+                f"{words}; ends when all has arrived, after {drain} without progress, or at "
+                f"most {longest} later"
+            )

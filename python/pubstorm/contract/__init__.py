@@ -1,0 +1,1 @@
+"""Values that controller and agents exchange, equal to the Rust side."""

@@ -1,0 +1,170 @@
+"""Counts of durations in log-linear buckets: exact below 256 ns, then 128 buckets to each power of
+two. This is the layout of HdrHistogram with seven bits, with the engine's arithmetic. Sums are
+exact, and percentiles come from sums only."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pubstorm.contract.value import Value
+
+_SUB_BITS = 7
+_LINEAR = 1 << (_SUB_BITS + 1)
+
+MAX_NS = (1 << 44) - 1
+"""Longest duration with a bucket of its own; longer ones count in the last bucket."""
+
+
+def bucket_index(duration_ns: int) -> int:
+    """Index of the bucket that holds a duration of 0 ns or more."""
+    duration_ns = min(duration_ns, MAX_NS)
+    if duration_ns < _LINEAR:
+        return duration_ns
+    shift = duration_ns.bit_length() - 1 - _SUB_BITS
+    return (shift << _SUB_BITS) + (duration_ns >> shift)
+
+
+def bucket_upper_ns(index: int) -> int:
+    """Largest duration in a bucket."""
+    if index < _LINEAR:
+        return index
+    shift = (index >> _SUB_BITS) - 1
+    mantissa = index - (shift << _SUB_BITS)
+    return ((mantissa + 1) << shift) - 1
+
+
+def bucket_lower_ns(index: int) -> int:
+    """Smallest duration in a bucket."""
+    return 0 if index == 0 else bucket_upper_ns(index - 1) + 1
+
+
+class Histogram(Value):
+    """Counted durations. Negative ones, which only wrong clocks make, are counted apart."""
+
+    count: int = 0
+    """Durations counted, without the negative ones."""
+    sum_ns: int = 0
+    """Their sum, in nanoseconds."""
+    min_ns: int = 0
+    """The smallest; 0 when empty."""
+    max_ns: int = 0
+    """The largest; 0 when empty."""
+    negative_total: int = 0
+    """Negative durations."""
+    negative_min_ns: int = 0
+    """The most negative one; 0 when there is none."""
+    buckets: tuple[tuple[int, int], ...] = ()
+    """Pairs of bucket index and count, by index, empty buckets left out."""
+
+    @classmethod
+    def of(cls, durations_ns: Iterable[int]) -> Histogram:
+        """Counts durations given in nanoseconds."""
+        tally = HistogramSum()
+        for duration_ns in durations_ns:
+            tally.record(duration_ns)
+        return tally.value()
+
+    def plus(self, other: Histogram) -> Histogram:
+        """The counts of both."""
+        tally = HistogramSum()
+        tally.add(self)
+        tally.add(other)
+        return tally.value()
+
+    def from_zero(self) -> Histogram:
+        """The same durations, the negative ones as 0."""
+        if not self.negative_total:
+            return self
+        zeros = Histogram(count=self.negative_total, buckets=((0, self.negative_total),))
+        return self.model_copy(update={"negative_total": 0, "negative_min_ns": 0}).plus(zeros)
+
+    def quantile_ns(self, quantile: float) -> int:
+        """The duration that a share `quantile` (0 to 1) of the counts does not exceed: the upper
+        end of its bucket, at most the largest duration. 0 when empty."""
+        rank = max(math.ceil(min(max(quantile, 0.0), 1.0) * self.count), 1)
+        seen = 0
+        for index, count in self.buckets:
+            seen += count
+            if seen >= rank:
+                return min(bucket_upper_ns(index), self.max_ns)
+        return self.max_ns
+
+    def mean_ns(self) -> float:
+        """Arithmetic mean; 0 when empty."""
+        return self.sum_ns / self.count if self.count else 0.0
+
+    def count_above(self, duration_ns: int) -> int:
+        """Returns the number of durations in buckets that start above `duration_ns`."""
+        first = bucket_index(duration_ns) + 1
+        return sum(count for index, count in self.buckets if index >= first)
+
+
+class HistogramSum:
+    """A growing sum of histograms; `value` is the sum so far."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum_ns = 0
+        self._min_ns: int | None = None
+        self._max_ns = 0
+        self._negative_total = 0
+        self._negative_min_ns = 0
+        self._buckets = Counter[int]()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HistogramSum) and self.value() == other.value()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def record(self, duration_ns: int) -> None:
+        """Counts one duration."""
+        if duration_ns < 0:
+            self._negative_total += 1
+            self._negative_min_ns = min(self._negative_min_ns, duration_ns)
+            return
+        self._add_range(1, duration_ns, duration_ns, duration_ns)
+        self._add_bucket(bucket_index(duration_ns), 1)
+
+    def record_all(self, durations_ns: Sequence[int]) -> None:
+        """Counts several durations that are alike, at a fraction of what each by itself costs."""
+        low_ns, high_ns = min(durations_ns), max(durations_ns)
+        shift = max(high_ns.bit_length() - 1 - _SUB_BITS, 0)
+        if low_ns < 0 or high_ns > MAX_NS or max(low_ns.bit_length() - 1 - _SUB_BITS, 0) != shift:
+            for duration_ns in durations_ns:
+                self.record(duration_ns)
+            return
+        self._add_range(len(durations_ns), sum(durations_ns), low_ns, high_ns)
+        first = shift << _SUB_BITS
+        self._buckets.update([first + (duration_ns >> shift) for duration_ns in durations_ns])
+
+    def add(self, other: Histogram) -> None:
+        """Adds another histogram."""
+        self._negative_total += other.negative_total
+        self._negative_min_ns = min(self._negative_min_ns, other.negative_min_ns)
+        if other.count:
+            self._add_range(other.count, other.sum_ns, other.min_ns, other.max_ns)
+        for index, count in other.buckets:
+            self._add_bucket(index, count)
+
+    def value(self) -> Histogram:
+        """The sum so far."""
+        return Histogram(
+            count=self._count,
+            sum_ns=self._sum_ns,
+            min_ns=self._min_ns or 0,
+            max_ns=self._max_ns,
+            negative_total=self._negative_total,
+            negative_min_ns=self._negative_min_ns,
+            buckets=tuple(sorted(self._buckets.items())),
+        )
+
+    def _add_range(self, count: int, sum_ns: int, min_ns: int, max_ns: int) -> None:
+        self._count += count
+        self._sum_ns += sum_ns
+        self._min_ns = min_ns if self._min_ns is None else min(self._min_ns, min_ns)
+        self._max_ns = max(self._max_ns, max_ns)
+
+    def _add_bucket(self, index: int, count: int) -> None:
+        self._buckets[index] += count

@@ -1,0 +1,583 @@
+"""The plan as it travels to every agent: one JSON object, field by field the types of
+`crates/plan/src/model.rs`. It knows nothing of shards, time of day, or how a scenario is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pubstorm.contract.target import Target
+from pubstorm.errors import REDACTED
+
+U16_MAX = 2**16 - 1
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
+
+U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
+U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
+U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
+QoS = Annotated[int, Field(ge=0, le=2)]
+Player = Literal["engine", "libzmq", "pyzmq", "command"]
+Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
+
+
+class Frozen(BaseModel):
+    """A value of the contract: immutable, and without room for unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+
+class Will(Frozen):
+    """Message the broker sends when a client dies."""
+
+    topic: Template
+    """Template of the topic."""
+    payload: Template
+    """Template of the payload."""
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    retain: bool
+    """True if the broker keeps it."""
+
+
+class Reconnect(Frozen):
+    """Exponential back-off with jitter, from `min_ns` doubling up to `max_ns`."""
+
+    min_ns: U64
+    """First wait, in nanoseconds."""
+    max_ns: U64
+    """Longest wait, in nanoseconds."""
+
+
+class Psk(Frozen):
+    """Pre-shared keys: one identity for each client."""
+
+    file: str
+    """File of lines `identity:key`, the key in hexadecimal."""
+    identity: Template
+    """Template of a client's identity, which the file must have."""
+
+
+class Header(Frozen):
+    """A header of HTTP."""
+
+    name: str
+    """Name of the header."""
+    value: Template
+    """Template of the value."""
+
+
+class Tls(Frozen):
+    """TLS of the clients of a population. Paths are read by the engine, at its start where they
+    are the same for all clients, else at each client's first connection."""
+
+    ca: str | None = None
+    """File of the authorities that a broker's certificate is verified against; null: those of the
+    system."""
+    verify: bool = True
+    """True if agents verify the broker's certificate and its name."""
+    server_name: str | None = None
+    """Name that the certificate must have; null: the target's host."""
+    certificate: Template | None = None
+    """Template of the path of a client's certificate chain (PEM)."""
+    key: Template | None = None
+    """Template of the path of its private key (PEM)."""
+    psk: Psk | None = None
+    """A pre-shared key instead of certificates."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    """Lowest version."""
+    max_version: Literal["1.2", "1.3"] = "1.3"
+    """Highest version."""
+    ciphers: str | None = None
+    """Cipher list of TLS 1.2 in OpenSSL's words; null: OpenSSL's own, or with
+    pre-shared keys those without a Diffie-Hellman exchange in a finite field."""
+
+
+class Lifetime(Frozen):
+    """Session lifetime: each client draws a time for each session, and then disconnects."""
+
+    min_ns: U64
+    """Shortest time, in nanoseconds."""
+    max_ns: U64
+    """Longest time, in nanoseconds."""
+    offline_ns: U64 | None
+    """Time that a client stays offline between two sessions, in nanoseconds; null: it does not
+    return."""
+
+    @property
+    def share_there(self) -> float:
+        """Mean share of the time that a client is connected; 1 for a client that does not return,
+        because such a client counts until it has left."""
+        if self.offline_ns is None:
+            return 1.0
+        life_ns = (self.min_ns + self.max_ns) / 2
+        return life_ns / (life_ns + self.offline_ns)
+
+
+class Rows(Frozen):
+    """A file of comma-separated values with a line of headings: one row for each client."""
+
+    file: str
+    """Its path."""
+    first: U64
+    """The client number `{n}` that has the first row."""
+    repeat: bool
+    """True if clients beyond the last row begin with the first row again."""
+
+
+class Subscription(Frozen):
+    """One topic filter of every client of a population."""
+
+    filter: Template
+    """Template of the filter; a range `{a..b}` makes one filter for each value."""
+    qos: QoS
+    """Highest QoS wanted."""
+
+
+class OpenPace(Frozen):
+    """Open loop: an absolute schedule that does not wait for the broker."""
+
+    kind: Literal["open"] = "open"
+    period_ns: PositiveU64
+    """Time between two messages of a client, in nanoseconds."""
+    spread: Annotated[float, Field(ge=0, lt=1)]
+    """A client's period differs from `period_ns` by up to this share."""
+    jitter: Annotated[float, Field(ge=0, le=1)]
+    """Each message moves on the schedule by up to half this share of the period."""
+    phase: Literal["spread", "random", "aligned"]
+    """Where in its period a client sends first."""
+    late: Literal["send", "skip"]
+    """`send`: a late message is sent late; `skip`: a late message is skipped."""
+    burst: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
+    """Messages in a burst; the next burst follows after as many periods."""
+
+
+class ClosedPace(Frozen):
+    """Closed loop: the next message is due as soon as the window and the socket take it."""
+
+    kind: Literal["closed"] = "closed"
+
+
+class FixedPayload(Frozen):
+    """Every payload has this size."""
+
+    kind: Literal["fixed"] = "fixed"
+    bytes: U32
+    """Size in bytes."""
+
+
+class GaussianPayload(Frozen):
+    """Sizes follow a normal distribution, cut at four standard deviations and at zero."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    mean_bytes: U32
+    """Mean in bytes."""
+    sd_bytes: U32
+    """Standard deviation in bytes."""
+
+
+class TextPayload(Frozen):
+    """The user's own text; without a stamp in it counted, but without latency or order."""
+
+    kind: Literal["text"] = "text"
+    template: Template
+    """Template of the text."""
+    is_json: bool = False
+    """True if the text is JSON: values from a file are escaped."""
+
+
+Pace = Annotated[OpenPace | ClosedPace, Field(discriminator="kind")]
+Payload = Annotated[FixedPayload | GaussianPayload | TextPayload, Field(discriminator="kind")]
+
+
+class Publication(Frozen):
+    """One flow of messages that every client of a population sends."""
+
+    topic: Template
+    """Template of the topic; a range `{a..b}` is gone through, message by message."""
+    order: Literal["turn", "shuffled"] = "turn"
+    """Order of the values of a range: in turn, or shuffled anew for each round."""
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    retain: bool
+    """True if the broker keeps the last message."""
+    pace: Pace
+    """When messages are due."""
+    window: Annotated[int, Field(ge=1, le=U16_MAX)]
+    """Messages of a client in flight at most (QoS 1 and 2)."""
+    payload: Payload
+    """Payload of a message."""
+
+
+class Attachment(Frozen):
+    """Which targets the clients of a population connect to."""
+
+    first: U32
+    """Index of the first target."""
+    count: Annotated[int, Field(ge=1, le=U32_MAX)]
+    """Number of targets, from the first on."""
+    choice: Literal["turn", "random"] = "turn"
+    """Client `c` goes to target `first + (c + shift) % count`, or to one of them at random."""
+    shift: U32 = 0
+    """The place among them that client 0 goes to, where they are gone through in turn."""
+
+    @property
+    def targets(self) -> range:
+        """Indices of the targets."""
+        return range(self.first, self.first + self.count)
+
+
+class Mqtt(Frozen):
+    """Options of MQTT clients."""
+
+    kind: Literal["mqtt"] = "mqtt"
+    version: Literal["3.1.1"] = "3.1.1"
+    """Version of MQTT."""
+    client_id: Template
+    """Template of the client identifier."""
+    clean_session: bool
+    """True if each connection starts without session state."""
+    bridge: bool = False
+    """True if clients set the bridge bit in the protocol level. The broker does not send such a
+    client the messages that it published itself."""
+    will: Will | None = None
+    """Message that the broker sends when the client dies."""
+
+    @property
+    def name(self) -> Literal["mqtt-3.1.1"]:
+        """Protocol and version, as results and reports name them."""
+        return "mqtt-3.1.1"
+
+
+class Zmtp(Frozen):
+    """Options of ZeroMQ sockets, which speak ZMTP 3.1."""
+
+    kind: Literal["zmtp"] = "zmtp"
+    player: Player = "engine"
+    """Program that plays the sockets: the engines, each its share; libzmq in `pubstorm-zmq`; pyzmq
+    in a Python program; or any other program that speaks this contract."""
+    high_water_mark: U32
+    """Most messages that a publisher queues for one subscriber, and a subscriber of libzmq for
+    itself, before it drops the next; 0: no limit."""
+    io_threads: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
+    """Threads of libzmq for input and output."""
+    security: Literal["null", "plain", "curve"] = "null"
+    """Mechanism: none, the population's user name and password in clear, or keys that the run
+    makes. The engine does not speak `curve`."""
+
+    @property
+    def name(self) -> Literal["zmtp-3.1"]:
+        """Protocol and version, as results and reports name them."""
+        return "zmtp-3.1"
+
+
+Protocol = Annotated[Mqtt | Zmtp, Field(discriminator="kind")]
+
+
+class Population(Frozen):
+    """Clients that behave alike."""
+
+    name: str
+    """Its name in the scenario; that of a share is `WHOLE/SHARE`."""
+    whole: str | None = None
+    """The population that it is a share of; null: it is one by itself."""
+    protocol: Protocol
+    """Protocol and its options."""
+    clients: U32
+    """Number of clients; client `c` has number `n = first + c`."""
+    first: U64
+    """Number `{n}` of the first client."""
+    at: Attachment
+    """Which targets they connect to."""
+    username: Template | None
+    """Template of the user name."""
+    password: Template | None
+    """Template of the password."""
+    tls: Tls | None
+    """Options of connections to targets under TLS; null if there is no such target."""
+    headers: tuple[Header, ...] = ()
+    """Headers of the request with which a client opens a WebSocket."""
+    keep_alive_s: U16
+    """Keep-alive in seconds; 0 turns it off."""
+    end: Literal["disconnect", "abort"] = "disconnect"
+    """The end of a client's connection when the client leaves."""
+    connect_timeout_ns: U64
+    """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
+    reconnect: Reconnect | None
+    """Retries of a lost or refused connection; null: no retries."""
+    read_rate_per_s: float | None
+    """Messages a second that a client takes from its socket at most; null: no limit."""
+    delayed_acks: bool = False
+    """True if the kernel delays its acknowledgements of bytes that a client receives
+    (`TCP_QUICKACK` off)."""
+    lifetime: Lifetime | None = None
+    """Session lifetime of a client, from the time when it is ready; null: the session lasts until a
+    stage or a change ends it."""
+    rows: Rows | None = None
+    """A file whose rows the clients' templates refer to; null: there is none."""
+    subscriptions: tuple[Subscription, ...]
+    """Topic filters of each client, all in one SUBSCRIBE."""
+    publications: tuple[Publication, ...]
+    """Flows that each client publishes in publish stages."""
+
+    @property
+    def mqtt(self) -> Mqtt | None:
+        """Options of its MQTT clients; None for ZeroMQ sockets."""
+        return self.protocol if isinstance(self.protocol, Mqtt) else None
+
+    @property
+    def zmtp(self) -> Zmtp | None:
+        """Options of its ZeroMQ sockets; None for MQTT clients."""
+        return self.protocol if isinstance(self.protocol, Zmtp) else None
+
+    @property
+    def player(self) -> Player:
+        """Program that plays its clients."""
+        return "engine" if self.zmtp is None else self.zmtp.player
+
+    @property
+    def client_id(self) -> str:
+        """Template of the identifier of its MQTT clients; empty for ZeroMQ sockets."""
+        return "" if self.mqtt is None else self.mqtt.client_id
+
+    @property
+    def sets_bridge_bit(self) -> bool:
+        """True if its clients set the bridge bit of MQTT."""
+        return self.mqtt is not None and self.mqtt.bridge
+
+    @property
+    def keeps_session(self) -> bool:
+        """True if the broker keeps the session of a client that is offline."""
+        return self.mqtt is not None and not self.mqtt.clean_session
+
+    @property
+    def will(self) -> Will | None:
+        """Will of its clients; None if they have none."""
+        return None if self.mqtt is None else self.mqtt.will
+
+    @property
+    def is_publisher(self) -> bool:
+        """True if its clients are ZeroMQ sockets that other clients connect to."""
+        return self.zmtp is not None and bool(self.publications)
+
+    @property
+    def of(self) -> str:
+        """The scenario's population that they belong to: the whole of a share, else itself."""
+        return self.whole or self.name
+
+
+class ConnectAction(Frozen):
+    """Connects and subscribes the clients of its populations."""
+
+    kind: Literal["connect"] = "connect"
+    rate_per_s: float | None
+    """Connections started a second over all agents; null: as parallelism allows."""
+    parallelism: U32 | None
+    """Connections under way at once over all agents; null: no limit."""
+    timeout_ns: U64
+    """Wait of the barrier after the last start, in nanoseconds."""
+    clients: tuple[U32, ...] | None = None
+    """Active clients of each population of the stage after it, those with the lowest indices; null:
+    all clients."""
+
+
+class AddClients(Frozen):
+    """Clients that are not connected join: connect, subscribe and take part in publishing; those
+    with the lowest indices first."""
+
+    kind: Literal["add"] = "add"
+    clients: U32
+    """Number of clients over all agents."""
+    over_ns: U64
+    """Time over which their starts are spread, in nanoseconds."""
+
+
+class RemoveClients(Frozen):
+    """Clients disconnect and stop publishing; those with the highest indices first."""
+
+    kind: Literal["remove"] = "remove"
+    clients: U32
+    """Number of clients over all agents."""
+    over_ns: U64
+    """Time over which they leave, in nanoseconds."""
+
+
+class ChangeRate(Frozen):
+    """All clients publish at `factor` times the rate of the plan from here on; 0 pauses them."""
+
+    kind: Literal["rate"] = "rate"
+    factor: Annotated[float, Field(ge=0)]
+    """Times the planned rate."""
+
+
+ChangeAction = Annotated[AddClients | RemoveClients | ChangeRate, Field(discriminator="kind")]
+
+
+class Change(Frozen):
+    """A change of a population during a publish stage."""
+
+    name: str
+    """Name of the phase that begins with it."""
+    after_ns: U64
+    """When it begins, after the start of the stage, in nanoseconds."""
+    population: U32
+    """Index of the population."""
+    action: ChangeAction
+    """The change."""
+
+
+class PublishAction(Frozen):
+    """Publishes for a time, then drains."""
+
+    kind: Literal["publish"] = "publish"
+    duration_ns: U64
+    """In nanoseconds."""
+    changes: tuple[Change, ...] = ()
+    """Changes of populations during the stage, in the order of time."""
+
+
+class HoldAction(Frozen):
+    """Keeps the connections and publishes nothing."""
+
+    kind: Literal["hold"] = "hold"
+    duration_ns: U64
+    """In nanoseconds."""
+
+
+class DisconnectAction(Frozen):
+    """Disconnects the clients of its populations."""
+
+    kind: Literal["disconnect"] = "disconnect"
+    rate_per_s: float | None
+    """Disconnections a second over all agents; null: all at once."""
+
+
+Action = Annotated[
+    ConnectAction | PublishAction | HoldAction | DisconnectAction, Field(discriminator="kind")
+]
+
+
+class Stage(Frozen):
+    """A named span of the run."""
+
+    name: str
+    """Its name in the scenario."""
+    action: Action
+    """Action of the stage."""
+    populations: tuple[U32, ...]
+    """Indices of the populations that take part; the others stay as they are and do not publish."""
+
+
+class Route(Frozen):
+    """Topics that cross a bridge; `{n}` is the number of the small broker."""
+
+    filter: Template
+    """Topic filter, without the prefixes."""
+    direction: Literal["out", "in", "both"]
+    """`out`: from the small broker to the main one; `in`: the other way."""
+    local_prefix: Template
+    """Prefix of the topic on the small broker."""
+    remote_prefix: Template
+    """Prefix of the topic on the main broker."""
+
+
+class Bridges(Frozen):
+    """Bridges from small brokers to one main broker: agents compute expected deliveries from them.
+    A message never goes back over the bridge that it came by."""
+
+    main: U32
+    """Index of the main broker's target."""
+    first: U32
+    """Index of the first small broker's target."""
+    count: U32
+    """Number of small brokers; the broker with number `n` is target `first + n`."""
+    routes: tuple[Route, ...]
+    """Topics that cross each bridge."""
+
+
+class Plan(Frozen):
+    """A scenario with every choice made; what will be done, before sharding."""
+
+    FORMAT: ClassVar[int] = 2
+
+    format: Literal[2] = 2
+    """Version of this format."""
+    name: str
+    """The scenario's name."""
+    run_tag: U32
+    """Marks this run's payloads; earlier runs' retained messages carry another."""
+    seed: U64
+    """Seed of every random choice: the same plan makes the same load."""
+    targets: Annotated[tuple[Target, ...], Field(min_length=1)]
+    """Where clients connect, as each population's `at` says."""
+    targets_joined: bool
+    """True if a message published at one target reaches subscribers at the others."""
+    bridges: tuple[Bridges, ...] = ()
+    """Bridges between the targets."""
+    sources: tuple[str, ...]
+    """Source addresses, used in turn; empty leaves the choice to the kernel."""
+    snapshot_interval_ns: PositiveU64
+    """Time between two snapshots, in nanoseconds."""
+    drain_ns: U64
+    """Longest time without progress in the drain after a publish stage, in nanoseconds."""
+    coalescing_ns: U64 = 0
+    """Longest time that timers of clients wait to be handled together, in nanoseconds: the lateness
+    that an agent adds by itself. 0: each timer is handled by itself."""
+    stall_ns: PositiveU64 | None = None
+    """Time without a delivery, though deliveries are expected, after which a subscriber counts as
+    stalled, in nanoseconds; null: stalls are not counted."""
+    max_packet_bytes: Annotated[U32, Field(gt=0)] = 64 * 1024 * 1024
+    """Largest MQTT packet that a client accepts, in bytes."""
+    populations: tuple[Population, ...]
+    """Clients that behave alike."""
+    stages: tuple[Stage, ...]
+    """Stages in the order of time."""
+
+    @property
+    def clients(self) -> int:
+        """Clients of all populations together."""
+        return sum(population.clients for population in self.populations)
+
+    @property
+    def wholes(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the shares of each population that has any, by its name."""
+        shares: dict[str, tuple[int, ...]] = {}
+        for index, population in enumerate(self.populations):
+            if population.whole is not None:
+                shares[population.whole] = (*shares.get(population.whole, ()), index)
+        return shares
+
+    @property
+    def alone(self) -> dict[str, tuple[int, ...]]:
+        """Index of each population by its name; shares have names of their own."""
+        return {population.name: (n,) for n, population in enumerate(self.populations)}
+
+    @property
+    def members(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the populations behind each name: `alone` and `wholes` together."""
+        return {**self.alone, **self.wholes}
+
+    def at_targets(self, targets: Sequence[Target]) -> Plan:
+        """The same plan elsewhere, as observers see it; itself where there are no such targets."""
+        return self.model_copy(update={"targets": tuple(targets)}) if targets else self
+
+    def without_secrets(self) -> Plan:
+        """The same without passwords and headers, to be stored."""
+        populations = tuple(
+            each.model_copy(
+                update={
+                    "password": None if each.password is None else REDACTED,
+                    "headers": tuple(Header(name=h.name, value=REDACTED) for h in each.headers),
+                }
+            )
+            for each in self.populations
+        )
+        return self.model_copy(update={"populations": populations})
+
+    def to_line(self) -> str:
+        """The plan as the one line of JSON that an agent reads first, with its newline."""
+        return self.model_dump_json() + "\n"

@@ -1,0 +1,306 @@
+"""Counters, outcomes, histograms and own load of one agent in one interval. The engine's Rust types
+are the original; golden files keep both equal."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.value import Value
+
+STARVED_SHARE = 0.05
+"""Share of an interval that an agent can wait for a processor before the host explains delays."""
+SATURATED_SHARE = 0.9
+"""Share of a processor from which an agent's own work explains its delays."""
+U64_MAX = 2**64 - 1
+U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+
+
+class Counters(Value):
+    """Counts of the clients of a population."""
+
+    connect_attempts_total: U64 = 0
+    """TCP connections begun."""
+    connected_total: U64 = 0
+    """Connections accepted by the broker (CONNACK 0)."""
+    connect_failed_total: U64 = 0
+    """Attempts that ended before that."""
+    disconnected_total: U64 = 0
+    """Established connections that ended otherwise than by our DISCONNECT."""
+    subscribed_total: U64 = 0
+    """Filters granted by the broker."""
+    subscribe_failed_total: U64 = 0
+    """Filters refused by the broker."""
+    sent_total: U64 = 0
+    """Messages handed to the socket, each once."""
+    acked_total: U64 = 0
+    """Messages acknowledged: PUBACK, or PUBCOMP for QoS 2."""
+    left_total: U64 = 0
+    """Lives that ended as planned."""
+    stalled_total: U64 = 0
+    """Times that a subscriber stalled."""
+    resent_total: U64 = 0
+    """Messages of QoS 1 and 2 sent again after a reconnect."""
+    abandoned_total: U64 = 0
+    """Messages of QoS 1 and 2 given up unacknowledged, with their session."""
+    unsent_dropped_total: U64 = 0
+    """Messages of QoS 0 that were counted as sent, and dropped with their connection before the
+    socket took them."""
+    skipped_total: U64 = 0
+    """Messages that were due and not sent."""
+    retained_total: U64 = 0
+    """Retained messages received, which are outside the ledger."""
+    foreign_total: U64 = 0
+    """Messages received that no client of this run stamped."""
+    websocket_pings_total: U64 = 0
+    """Pings of WebSocket that were received, each answered with a pong."""
+    websocket_pongs_total: U64 = 0
+    """Pongs of WebSocket that were received."""
+    packets_sent_total: U64 = 0
+    """MQTT packets written."""
+    packets_received_total: U64 = 0
+    """MQTT packets read."""
+    bytes_sent_total: U64 = 0
+    """Bytes written to sockets, without those of TLS and of WebSocket's frames."""
+    bytes_received_total: U64 = 0
+    """Bytes read from sockets, without those of TLS and of WebSocket's frames."""
+
+
+class FlowCounters(Value):
+    """The ledger of one flow: messages from one population to another."""
+
+    expected_total: int = 0
+    """Expected deliveries: messages sent, times the clients whose filters match."""
+    received_total: int = 0
+    """Deliveries seen, each message once for each receiver."""
+    duplicate_total: int = 0
+    """Deliveries of a message that this receiver already had."""
+    reordered_total: int = 0
+    """Deliveries after a later message of the same stream."""
+    stale_total: int = 0
+    """Deliveries too far behind their stream to recognise duplicates."""
+    missing_total: int = 0
+    """Places passed over in streams and not filled (yet): falls when they are."""
+
+
+class Gauges(Value):
+    """State of a population at the end of the interval."""
+
+    connected: U64 = 0
+    """Clients that the broker has accepted."""
+    ready: U64 = 0
+    """Clients that are connected and whose filters are all answered."""
+    in_flight: U64 = 0
+    """Messages sent and not acknowledged."""
+    backlog: U64 = 0
+    """Messages due and not yet sent."""
+    offline: U64 = 0
+    """Clients whose life is over, and which may come back."""
+    stalled: U64 = 0
+    """Subscribers that have stalled and have had nothing since."""
+
+
+class Reason(StrEnum):
+    """Reason of a problem. A problem is an outcome with a count, not an error."""
+
+    CONNECT_REFUSED = "connect_refused"
+    CONNECT_RESET = "connect_reset"
+    CONNECT_CLOSED = "connect_closed"
+    CONNECT_TIMEOUT = "connect_timeout"
+    CONNECT_UNREACHABLE = "connect_unreachable"
+    CERTIFICATE_EXPIRED = "certificate_expired"
+    CERTIFICATE_UNTRUSTED = "certificate_untrusted"
+    CERTIFICATE_NAME = "certificate_name"
+    TLS_REFUSED = "tls_refused"
+    TLS_FAILED = "tls_failed"
+    UPGRADE_CLOSED = "upgrade_closed"
+    UPGRADE_INVALID = "upgrade_invalid"
+    UPGRADE_IGNORED = "upgrade_ignored"
+    WRONG_ACCEPT_KEY = "wrong_accept_key"
+    NO_SUBPROTOCOL = "no_subprotocol"
+    HTTP_REDIRECT = "http_redirect"
+    HTTP_BAD_REQUEST = "http_bad_request"
+    HTTP_UNAUTHORIZED = "http_unauthorized"
+    HTTP_FORBIDDEN = "http_forbidden"
+    HTTP_NOT_FOUND = "http_not_found"
+    HTTP_UPGRADE_REQUIRED = "http_upgrade_required"
+    HTTP_TOO_MANY_REQUESTS = "http_too_many_requests"
+    HTTP_SERVER_ERROR = "http_server_error"
+    HTTP_BAD_GATEWAY = "http_bad_gateway"
+    HTTP_UNAVAILABLE = "http_unavailable"
+    HTTP_OTHER = "http_other"
+    BAD_PROTOCOL_VERSION = "bad_protocol_version"
+    IDENTIFIER_REJECTED = "identifier_rejected"
+    SERVER_UNAVAILABLE = "server_unavailable"
+    BAD_CREDENTIALS = "bad_credentials"
+    NOT_AUTHORIZED = "not_authorized"
+    CONNECT_REJECTED = "connect_rejected"
+    SUBSCRIBE_REFUSED = "subscribe_refused"
+    CLOSED_BY_BROKER = "closed_by_broker"
+    RESET_BY_BROKER = "reset_by_broker"
+    WEBSOCKET_CLOSED = "websocket_closed"
+    WEBSOCKET_GOING_AWAY = "websocket_going_away"
+    WEBSOCKET_PROTOCOL_ERROR = "websocket_protocol_error"
+    WEBSOCKET_UNSUPPORTED_DATA = "websocket_unsupported_data"
+    WEBSOCKET_INVALID_DATA = "websocket_invalid_data"
+    WEBSOCKET_POLICY_VIOLATION = "websocket_policy_violation"
+    WEBSOCKET_TOO_BIG = "websocket_too_big"
+    WEBSOCKET_SERVER_ERROR = "websocket_server_error"
+    WEBSOCKET_SERVICE_RESTART = "websocket_service_restart"
+    WEBSOCKET_TRY_AGAIN_LATER = "websocket_try_again_later"
+    WEBSOCKET_OTHER_CODE = "websocket_other_code"
+    WEBSOCKET_INVALID = "websocket_invalid"
+    KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
+    DISCONNECT_TIMEOUT = "disconnect_timeout"
+    PROTOCOL_ERROR = "protocol_error"
+    PACKET_TOO_LARGE = "packet_too_large"
+    UNEXPECTED_ACK = "unexpected_ack"
+    NO_DESCRIPTORS = "no_descriptors"
+    NO_PORTS = "no_ports"
+    NO_MEMORY = "no_memory"
+    BAD_SOURCE = "bad_source"
+    SOCKET_ERROR = "socket_error"
+
+
+class PopulationSnapshot(Value):
+    """A population's interval."""
+
+    gauges: Gauges
+    """State at the end."""
+    counters: Counters
+    """Counts of the interval."""
+    outcomes: dict[Reason, U64]
+    """Problems, by reason."""
+    clients_by_deliveries: tuple[tuple[U64, U64], ...] = ()
+    """Pairs of a number of deliveries and the number of clients that received it in a publish
+    stage. Only the stage's last snapshot has pairs, for clients that expect the same messages."""
+    connect_time: Histogram
+    """From the start of TCP to CONNACK."""
+    ack_intended: Histogram
+    """From the intended send to the acknowledgement."""
+    ack_actual: Histogram
+    """From the actual send to the acknowledgement."""
+
+
+class FlowSnapshot(Value):
+    """A flow's interval: what clients of population `to` saw of messages from population `from`."""
+
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+
+    source: U64 = Field(alias="from")
+    """Index of the publishing population."""
+    to: U64
+    """Index of the receiving population."""
+    counters: FlowCounters
+    """The ledger."""
+    latency_intended: Histogram
+    """From the intended send to the delivery."""
+    latency_actual: Histogram
+    """From the actual send to the delivery."""
+
+
+class TargetSnapshot(Value):
+    """A target's interval."""
+
+    target: U64
+    """Index of the target."""
+    connected: U64 = 0
+    """Clients that it has accepted, at the end."""
+    connected_total: U64 = 0
+    """Connections that it accepted."""
+    connect_failed_total: U64 = 0
+    """Attempts at it that ended before that."""
+
+
+class Stall(Value):
+    """A subscriber that got nothing for a while though messages were due to it."""
+
+    population: U64
+    """Index of its population."""
+    number: U64
+    """Its number `{n}`."""
+    since_ns: U64
+    """Last delivery, or the first possible instant, by the reference clock in nanoseconds."""
+    until_ns: U64 | None
+    """Next delivery; null: it stalls now."""
+    due: U64
+    """Messages that were due to it meanwhile, about."""
+
+
+class EngineLoad(Value):
+    """Work and resources of the agent itself, which show whether its numbers are valid."""
+
+    busy_ns: U64
+    """Time the loop was not waiting, in nanoseconds."""
+    cpu_ns: U64
+    """CPU time of the process, in nanoseconds."""
+    run_delay_ns: U64 | None = None
+    """Time in which the loop's thread could run and had no processor, in nanoseconds; null: the
+    kernel does not count it."""
+    rss_bytes: U64
+    """Resident memory of the process at the end, in bytes."""
+    lateness: Histogram
+    """Lateness of messages that only the engine delayed."""
+    blocked: Histogram
+    """Lateness of messages that the window, the socket or a lost connection delayed."""
+    ledger_pairs: U64
+    """(Stream, receiver) pairs that the ledger follows."""
+    unfollowed_total: U64
+    """Deliveries outside the ledger's bound: counted, but not checked for order and duplicates."""
+
+
+class ClockState(Value):
+    """State of an agent's reference clock, from exchanges with the controller."""
+
+    offset_ns: int
+    """Offset that is added to its host's clock, in nanoseconds."""
+    drift_ppb: int
+    """Drift of the reference clock against the host's, in parts of 10^9."""
+    bound_ns: U64
+    """Its time is off by this much at most, in nanoseconds."""
+    round_trip_ns: U64
+    """Shortest round trip of the exchanges that it relies on, in nanoseconds."""
+    exchanges_total: U64
+    """Exchanges that were answered."""
+
+
+class Snapshot(Value):
+    """One agent's interval."""
+
+    kind: Literal["snapshot"] = "snapshot"
+    agent: U64
+    """Index of the agent's shard."""
+    sequence: U64
+    """Number of this snapshot, from 0."""
+    stage: U64 | None
+    """Index of the stage it lies in; null before the first."""
+    from_ns: U64
+    """Start of the interval by the reference clock, in nanoseconds."""
+    to_ns: U64
+    """End of the interval, in nanoseconds."""
+    settled: bool
+    """True if the agent has done everything of the stage: every client ready or given up; every
+    message sent or skipped and the ledger balanced; time over; all disconnected."""
+    populations: tuple[PopulationSnapshot, ...]
+    """One entry for each population of the plan."""
+    flows: tuple[FlowSnapshot, ...]
+    """Flows with anything to report."""
+    targets: tuple[TargetSnapshot, ...] = ()
+    """Targets with anything to report."""
+    stalls: tuple[Stall, ...] = ()
+    """Subscribers that stalled or recovered, at most 100; the counters contain all of them."""
+    engine: EngineLoad
+    """The agent's own load."""
+    clock: ClockState | None = None
+    """State of the agent's reference clock; `bound_ns` is the largest of the interval. Null: its
+    host's clock is the reference."""
+
+    @property
+    def starved(self) -> bool:
+        """True if the agent waited for a processor and was not saturated by its own work."""
+        span_ns = self.to_ns - self.from_ns
+        waited = (self.engine.run_delay_ns or 0) > STARVED_SHARE * span_ns
+        return waited and self.engine.cpu_ns <= SATURATED_SHARE * span_ns

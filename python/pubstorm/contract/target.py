@@ -1,0 +1,159 @@
+"""Addresses: where clients connect to and where they connect from. It resolves no name."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pubstorm.quantities import UnfitError
+
+
+class Target(BaseModel):
+    """One broker address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+    host: str
+    """Host name or address."""
+    port: int = Field(ge=0, le=65535)
+    """TCP port."""
+    tls: bool = False
+    """True if connections to it are under TLS, by each population's `tls`."""
+    websocket: str | None = None
+    """Path of the WebSocket, with a query if there is one; null: MQTT over TCP."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.websocket is not None:
+            return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.websocket}"
+        return f"{'mqtts://' if self.tls else ''}{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if it is surely on this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class ZmqTarget(Target):
+    """The address of a ZeroMQ publisher that already runs."""
+
+    def __str__(self) -> str:
+        return f"{ZMQ_SCHEME}{super().__str__()}"
+
+
+def parse_target(text: object) -> Target:
+    """The address in `mqtt://HOST[:PORT]`, under TLS `mqtts://HOST[:PORT]`, over WebSocket
+    `ws://HOST[:PORT][/PATH]` and `wss://`, or for a publisher of ZeroMQ `zmq://HOST:PORT`."""
+    found = _URL.fullmatch(text.strip()) if isinstance(text, str) else None
+    scheme = found["scheme"] if found is not None else ""
+    if found is None or (not scheme.startswith("ws") and found["path"] not in {"", "/"}):
+        raise UnfitError(text, f"is {TARGET_ALLOWED}", _target_hint(text))
+    if scheme == "zmq" and not found["port"]:
+        raise UnfitError(text, "is zmq://HOST:PORT", "publishers of ZeroMQ have no usual port")
+    port = int(found["port"] or DEFAULT_PORTS[scheme])
+    if not 0 < port <= 65535:
+        raise UnfitError(text, "is a port of 1 to 65535")
+    host = found["address"] or found["host"]
+    if found["address"]:
+        _address(found["address"], text)
+    if scheme == "zmq":
+        return ZmqTarget(host=host, port=port)
+    path = found["path"] if found["path"].startswith("/") else f"/{found['path']}"
+    websocket = path if scheme.startswith("ws") else None
+    return Target(host=host, port=port, tls=scheme in UNDER_TLS, websocket=websocket)
+
+
+def parse_targets(value: object) -> tuple[Target, ...]:
+    """The addresses in one URL or a list of them."""
+    if isinstance(value, (list, tuple)):
+        if not value:
+            raise UnfitError(value, f"is {TARGET_ALLOWED}, or a list of them")
+        targets = tuple(parse_target(item) for item in value)
+        if len({isinstance(target, ZmqTarget) for target in targets}) > 1:
+            raise UnfitError(value, "are targets of one protocol: zmq:// alone, or of MQTT")
+        return targets
+    return (parse_target(value),)
+
+
+def parse_sources(value: object) -> tuple[str, ...] | None:
+    """Source addresses in addresses and ranges; `auto` is `None`, and so is nothing at all."""
+    if value is None or value == "auto":
+        return None
+    items = value if isinstance(value, (list, tuple)) else [value]
+    addresses: list[str] = []
+    for item in items:
+        addresses.extend(_addresses(item))
+    if len(addresses) > SOURCES_MAX:
+        raise UnfitError(value, f"are at most {SOURCES_MAX} source addresses")
+    return tuple(addresses)
+
+
+def _addresses(item: object) -> list[str]:
+    if not isinstance(item, str):
+        raise UnfitError(item, SOURCES_ALLOWED)
+    low, dash, high = item.partition("-")
+    first = _address(low.strip(), item)
+    if not dash:
+        return [str(first)]
+    last = _address(high.strip(), item)
+    if not (isinstance(first, IPv4Address) and isinstance(last, IPv4Address)) or first > last:
+        raise UnfitError(item, "is a range of IPv4 addresses, lowest first")
+    if int(last) - int(first) >= SOURCES_MAX:
+        raise UnfitError(item, f"is a range of at most {SOURCES_MAX} addresses")
+    return [str(IPv4Address(number)) for number in range(int(first), int(last) + 1)]
+
+
+def _address(text: str, shown: object) -> IPv4Address | IPv6Address:
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise UnfitError(shown, SOURCES_ALLOWED) from None
+
+
+def _target_hint(text: object) -> str | None:
+    if not isinstance(text, str):
+        return None
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return f"write mqtt://{text}" if _URL.fullmatch(f"mqtt://{text}") else None
+    if scheme == "tcp":
+        return f"write mqtt://{rest} for a broker, zmq://{rest} for a publisher of ZeroMQ"
+    known = _SCHEMES.get(scheme)
+    if known is None:
+        return (
+            "this version speaks MQTT (mqtt://, under TLS mqtts://), MQTT over WebSocket (ws://, "
+            "under TLS wss://) and ZeroMQ (zmq://)"
+        )
+    if "@" in rest:
+        return "user name and password belong to the population"
+    if scheme != known:
+        return f"write {known}://{rest}"
+    if scheme.startswith("ws"):
+        return "a path has no spaces and no #: write %20 and %23"
+    return "only ws:// and wss:// have a path" if "/" in rest.rstrip("/") else None
+
+
+DEFAULT_PORT = 1883
+DEFAULT_TLS_PORT = 8883
+DEFAULT_PORTS = {"mqtt": DEFAULT_PORT, "mqtts": DEFAULT_TLS_PORT, "ws": 80, "wss": 443}
+UNDER_TLS = frozenset({"mqtts", "wss"})
+ZMQ_SCHEME = "zmq://"
+TARGET_ALLOWED = "mqtt[s]://HOST[:PORT], ws[s]://HOST[:PORT][/PATH] or zmq://HOST:PORT"
+SOURCES_MAX = 4096
+SOURCES_ALLOWED = 'is "auto", or addresses and ranges such as 127.0.0.1-127.0.0.8'
+
+_SCHEMES = {
+    **{scheme: scheme for scheme in ("mqtt", "mqtts", "ws", "wss", "zmq")},
+    **{"ssl": "mqtts", "tls": "mqtts", "http": "ws", "https": "wss"},
+}
+_URL = re.compile(
+    r"(?P<scheme>mqtts?|wss?|zmq)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]"
+    r"|(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))(?::(?P<port>\d{1,6}))?"
+    r"(?P<path>(?:[/?][!-\"$-~]*)?)",
+    re.ASCII,
+)

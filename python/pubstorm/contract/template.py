@@ -1,0 +1,341 @@
+"""Text with variables, by the grammar of `crates/plan/src/template.rs`. `{n}` is the client's
+number, `{n%K}` and `{n/K}` its remainder and quotient, and `{row.NAME}` a value of the client's
+row. `{a..b}` is a range with both ends, `{red|green}` a choice. `{random a..b}`, `{hex N}`,
+`{seq}`, `{time}` and `{stamp}` differ by message. `{{` and `}}` are the braces themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from pubstorm.contract.random import U64_MAX, Random
+from pubstorm.contract.rows import Table
+from pubstorm.contract.stamp import stamp_text
+
+
+class TemplateError(ValueError):
+    """A template is wrong: the text says what was found and what is allowed."""
+
+
+class MisplacedError(TemplateError):
+    """A variable stands where its kind is not allowed."""
+
+
+class Kind(Enum):
+    """Kind of a variable."""
+
+    NUMBER = "n"
+    REMAINDER = "n%K"
+    QUOTIENT = "n/K"
+    RANGE = "a..b"
+    CHOICE = "red|green"
+    ROW = "row.NAME"
+    RANDOM = "random a..b"
+    HEX = "hex N"
+    SEQUENCE = "seq"
+    TIME = "time"
+    STAMP = "stamp"
+
+
+CLIENT = frozenset({Kind.NUMBER, Kind.REMAINDER, Kind.QUOTIENT, Kind.ROW})
+"""Kinds with one value for each client."""
+VARIED = frozenset({Kind.RANGE, Kind.CHOICE})
+"""Kinds with several values in a topic."""
+NUMERIC = frozenset(Kind) - {Kind.CHOICE, Kind.ROW, Kind.HEX, Kind.STAMP}
+"""Kinds that are always a number as JSON writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """Values of a message for its payload."""
+
+    number: int
+    """Number of the message among those of its client and publication, from 0."""
+    topic_variants: int
+    """Values of the range or choice of its topic; 1 where there is none."""
+    chance: Random
+    """Random values of the message, one for each place of the template."""
+    time_ms: int
+    """Instant of sending, in milliseconds since 1970."""
+    stamp: bytes
+    """Its stamp."""
+
+    @staticmethod
+    def stream(seed: int, publication: int) -> Random:
+        """Random numbers of the payloads of a publication, by its index over all populations. Each
+        message draws from the sub-stream of its client (index over all agents) and number."""
+        return Random.new(seed, PURPOSE + publication)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable; `a` and `b` are K and nothing, both ends of what is gone through or drawn, or a
+    number of digits."""
+
+    kind: Kind
+    a: int = 0
+    b: int = 0
+    places: int = 0
+    """Digits behind the point of what is drawn."""
+    words: tuple[str, ...] = ()
+    """The options of a choice, the name of a column, or both ends as written."""
+
+    @property
+    def variants(self) -> int:
+        """Number of its values."""
+        return len(self.words) if self.kind is Kind.CHOICE else self.b - self.a + 1
+
+    def value(self, n: int, variant: int = 0, rows: Table | None = None) -> str:
+        """Its value for client number `n` and value number `variant` of the range or choice; what
+        only a message has is left out."""
+        match self.kind:
+            case Kind.NUMBER:
+                return str(n)
+            case Kind.REMAINDER:
+                return str(n % self.a)
+            case Kind.QUOTIENT:
+                return str(n // self.a)
+            case Kind.RANGE:
+                return str(self.a + variant)
+            case Kind.CHOICE:
+                return self.words[variant]
+            case Kind.ROW:
+                return "" if rows is None else rows.value(self.words[0], n)
+            case _:
+                return ""
+
+    def message_value(self, place: int, variant: int, message: MessageFacts) -> str | None:
+        """Its value in a message, drawn at this place among the variables of its template; `None`
+        where it is the client's."""
+        drawn = message.chance.of(place)
+        match self.kind:
+            case Kind.RANGE:
+                is_topics = self.variants == message.topic_variants
+                turn = variant if is_topics else message.number
+                return str(self.a + turn % self.variants)
+            case Kind.CHOICE:
+                return self.words[drawn.below(self.variants)]
+            case Kind.RANDOM:
+                return _scaled_text(self.a + drawn.below(self.variants), self.places)
+            case Kind.HEX:
+                blocks = range((self.a + 15) // 16)
+                return "".join(f"{drawn.of(block).bits:016x}"[::-1] for block in blocks)[: self.a]
+            case Kind.SEQUENCE:
+                return str(message.number)
+            case Kind.TIME:
+                return str(message.time_ms)
+            case Kind.STAMP:
+                return stamp_text(message.stamp)
+        return None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case Kind.RANGE:
+                return f"{{{self.a}..{self.b}}}"
+            case Kind.CHOICE:
+                return f"{{{'|'.join(self.words)}}}"
+            case Kind.ROW:
+                return f"{{row.{self.words[0]}}}"
+            case Kind.RANDOM:
+                return f"{{random {self.words[0]}}}"
+            case Kind.HEX:
+                return f"{{hex {self.a}}}"
+            case _:
+                return f"{{{self.kind.value.replace('K', str(self.a))}}}"
+
+
+Part = str | Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A compiled template."""
+
+    source: str
+    parts: tuple[Part, ...]
+    rows: Table | None = None
+    """Rows with the values of its columns."""
+
+    @classmethod
+    def parse(cls, source: str, rows: Table | None = None) -> Template:
+        """Compiles a template; `TemplateError` says what was found and what is allowed."""
+        parts: list[Part] = []
+        at = 0
+        while at < len(source):
+            found = _TOKEN.match(source, at)
+            if found is None:
+                message = f"a single '{source[at]}', write it twice to mean the character"
+                raise TemplateError(message)
+            if found.lastgroup == "variable":
+                parts.append(_variable(found["variable"]))
+            else:
+                parts.append({"{{": "{", "}}": "}"}.get(found[0], found[0]))
+            at = found.end()
+        return cls(source, tuple(parts), rows)
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """The variables in it, from left to right."""
+        return tuple(part for part in self.parts if isinstance(part, Variable))
+
+    @property
+    def variants(self) -> int:
+        """Values of the range or choice in it; 1 where there is none."""
+        return next((v.variants for v in self.variables if v.kind in VARIED), 1)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that it refers to."""
+        return tuple(v.words[0] for v in self.variables if v.kind is Kind.ROW)
+
+    def has(self, *kinds: Kind) -> bool:
+        """Returns True if it has a variable of one of these kinds."""
+        return any(variable.kind in kinds for variable in self.variables)
+
+    def text(self, n: int, variant: int = 0) -> str:
+        """The text for client number `n` and value number `variant` of the range or choice."""
+        return "".join(
+            part if isinstance(part, str) else part.value(n, variant, self.rows)
+            for part in self.parts
+        )
+
+    def message_text(self, n: int, variant: int, message: MessageFacts) -> str:
+        """The text of a message of client number `n`, whose topic has value number `variant`."""
+        texts: list[str] = []
+        place = 0
+        for part in self.parts:
+            if isinstance(part, str):
+                texts.append(part)
+                continue
+            own = part.message_value(place, variant, message)
+            texts.append(part.value(n, 0, self.rows) if own is None else own)
+            place += 1
+        return "".join(texts)
+
+    def check_client(self) -> None:
+        """Raises TemplateError unless it has one value for each client."""
+        self._check_kinds(CLIENT, "a client's texts", "{n}, {n%K}, {n/K} and {row.NAME}")
+
+    def check_topic(self) -> None:
+        """Raises TemplateError unless it can be a topic."""
+        allowed = "{n}, {n%K}, {n/K}, {row.NAME} and one range or choice"
+        self._check_kinds(CLIENT | VARIED, "a topic", allowed)
+        varied = [variable for variable in self.variables if variable.kind in VARIED]
+        if len(varied) > 1:
+            raise TemplateError("a second range or choice, allowed is one in a topic")
+        for option in (word for v in varied for word in v.words):
+            if splits_levels(option):
+                raise TemplateError(
+                    f"'{option}' in a choice, allowed in a topic are values without /, + and #"
+                )
+
+    def levels(self) -> tuple[tuple[Part, ...], ...]:
+        """The levels of the topic or filter; a level with two variables is a `TemplateError`."""
+        self.check_topic()
+        levels: list[list[Part]] = [[]]
+        for part in self.parts:
+            if isinstance(part, Variable):
+                levels[-1].append(part)
+                continue
+            head, *rest = part.split("/")
+            levels[-1].append(head)
+            levels.extend([piece] for piece in rest)
+        for level in levels:
+            if sum(isinstance(part, Variable) for part in level) > 1:
+                text = "".join(map(str, level))
+                raise TemplateError(
+                    f"two variables in the level '{text}' of a topic filter, allowed is one a level"
+                )
+        return tuple(tuple(part for part in level if part != "") for level in levels)
+
+    def _check_kinds(self, kinds: frozenset[Kind], name: str, allowed: str) -> None:
+        wrong = next((v for v in self.variables if v.kind not in kinds), None)
+        if wrong is not None:
+            raise MisplacedError(f"'{wrong}', allowed in {name} are {allowed}")
+
+
+def splits_levels(value: str) -> bool:
+    """Returns True if a value cannot stand within one level of a topic."""
+    return not value or bool(set(value) & {"/", "+", "#", "\0"})
+
+
+def _variable(text: str) -> Variable:
+    found = _choice(text) if "|" in text and "{" not in text else _word(text)
+    if found is None:
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise TemplateError(f"'{{{shown}}}', allowed are {ALLOWED}")
+    return found
+
+
+def _choice(text: str) -> Variable | None:
+    options = tuple(text.split("|"))
+    whole = all(options) and len(options) <= RANGE_VALUES_MAX
+    return Variable(Kind.CHOICE, words=options) if whole else None
+
+
+def _word(text: str) -> Variable | None:
+    if text in _PLAIN:
+        return Variable(_PLAIN[text])
+    if text.startswith("row.") and len(text) > len("row.") and "{" not in text:
+        return Variable(Kind.ROW, words=(text.removeprefix("row."),))
+    if found := _ARITHMETIC.fullmatch(text):
+        k = int(found[2])
+        kind = Kind.REMAINDER if found[1] == "%" else Kind.QUOTIENT
+        return Variable(kind, k) if 0 < k <= U64_MAX else None
+    if found := _HEX.fullmatch(text):
+        digits = int(found[1])
+        return Variable(Kind.HEX, digits) if 0 < digits <= HEX_DIGITS_MAX else None
+    if found := _RANDOM.fullmatch(text):
+        return _random(found[1], found[2])
+    if found := _RANGE.fullmatch(text):
+        low, high = int(found[1]), int(found[2])
+        if low <= high <= U64_MAX and high - low < RANGE_VALUES_MAX:
+            return Variable(Kind.RANGE, low, high)
+    return None
+
+
+def _random(low: str, high: str) -> Variable | None:
+    places = max(len(end.partition(".")[2]) for end in (low, high))
+    a, b = (_scaled(end, places) for end in (low, high))
+    if a is None or b is None or a > b:
+        return None
+    return Variable(Kind.RANDOM, a, b, places, (f"{low}..{high}",))
+
+
+def _scaled(text: str, places: int) -> int | None:
+    """A decimal in units of one at its last of `places`."""
+    before, _, behind = text.removeprefix("-").partition(".")
+    if len(before) + places > DRAWN_DIGITS_MAX:
+        return None
+    value = int(before + behind.ljust(places, "0"))
+    return -value if text.startswith("-") else value
+
+
+def _scaled_text(value: int, places: int) -> str:
+    sign, digits = "-" if value < 0 else "", f"{abs(value):0{places + 1}}"
+    if places == 0:
+        return sign + digits
+    return f"{sign}{digits[:-places]}.{digits[-places:]}"
+
+
+RANGE_VALUES_MAX = 65_536
+HEX_DIGITS_MAX = 4096
+DRAWN_DIGITS_MAX = 18
+"""Digits of a drawn number, before and behind the point together."""
+PURPOSE = 4 << 40
+"""Separates these draws from the draws of schedules, targets and orders."""
+ALLOWED = (
+    "{n}, {n%K}, {n/K}, {row.NAME}, a range such as {1..20} of at most"
+    f" {RANGE_VALUES_MAX} values, a choice such as {{red|green}}, {{random 1..6}}, {{hex 16}},"
+    " {seq}, {time} and {stamp}"
+)
+
+_PLAIN = {"n": Kind.NUMBER, "seq": Kind.SEQUENCE, "time": Kind.TIME, "stamp": Kind.STAMP}
+_TOKEN = re.compile(r"\{\{|\}\}|\{(?P<variable>[^}]*)\}|[^{}]+")
+_ARITHMETIC = re.compile(r"n([%/])(\d{1,20})", re.ASCII)
+_RANGE = re.compile(r"(\d{1,20})\.\.(\d{1,20})", re.ASCII)
+_HEX = re.compile(r"hex (\d{1,20})", re.ASCII)
+_DECIMAL = r"(-?\d{1,18}(?:\.\d{1,17})?)"
+_RANDOM = re.compile(rf"random {_DECIMAL}\.\.{_DECIMAL}", re.ASCII)

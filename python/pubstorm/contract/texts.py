@@ -1,0 +1,39 @@
+"""The templates of a population with the rows that they refer to."""
+
+from __future__ import annotations
+
+from pubstorm.contract.plan import Population, Publication, TextPayload, Tls
+from pubstorm.contract.rows import Table, read_rows
+from pubstorm.contract.template import Kind, Template
+
+
+def template_of(population: Population, source: str) -> Template:
+    """A template of the population, which can be rendered for its clients; raises RowsError where
+    its file cannot be read."""
+    template = Template.parse(source)
+    if population.rows is None or not template.columns:
+        return template
+    return Template.parse(source, rows_of(population))
+
+
+def rows_of(population: Population) -> Table | None:
+    """The rows of the population's clients; `None`: it has none."""
+    rows = population.rows
+    return None if rows is None else Table(read_rows(rows.file), rows.first)
+
+
+def client_tls(population: Population, n: int) -> Tls | None:
+    """TLS of the population with the files of client number `n`, as templates of nothing else."""
+    tls = population.tls
+    if tls is None or tls.certificate is None or tls.key is None:
+        return tls
+    paths = {"certificate": tls.certificate, "key": tls.key}
+    texts = {name: template_of(population, path).text(n) for name, path in paths.items()}
+    literal = {name: t.replace("{", "{{").replace("}", "}}") for name, t in texts.items()}
+    return tls.model_copy(update=literal)
+
+
+def has_stamped_text(publication: Publication) -> bool:
+    """Returns True if its payload is a text with a stamp."""
+    payload = publication.payload
+    return isinstance(payload, TextPayload) and Template.parse(payload.template).has(Kind.STAMP)

@@ -1,0 +1,1 @@
+"""Many runs: series, searches and calibration."""

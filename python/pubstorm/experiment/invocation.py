@@ -1,0 +1,81 @@
+"""The command line of a run: scenario, overrides and target. It gives the command line that plays
+the run, or a part of the run, again."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pubstorm.errors import REDACTED, PubstormError, StoredRunError
+from pubstorm.run.directory import stored_scenario
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from pubstorm.scenario.secrets import redacted_override, redacted_text
+from pubstorm.scenario.shipped import find_scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A scenario as a user asks for it."""
+
+    scenario: str
+    """A file or the name of a ready scenario."""
+    overrides: tuple[str, ...] = ()
+    """`PATH=VALUE` each."""
+    target: str | None = None
+    """Target in place of the scenario's."""
+    reports: bool = True
+    """True if Pubstorm renders reports of the results."""
+
+    @property
+    def stored_overrides(self) -> tuple[str, ...]:
+        """The overrides, without secrets."""
+        return tuple(map(redacted_override, self.overrides))
+
+    def load(self) -> Scenario:
+        """The scenario; raises PubstormError."""
+        return load_scenario(find_scenario(self.scenario), self.overrides, self.target)
+
+    def command(self) -> str:
+        """The command line, for a shell, without secrets."""
+        return self._command(self.overrides)
+
+    def step_command(self, alone: str, changes: Iterable[str]) -> str:
+        """The command line that plays one step of its sweep: with the override `alone` instead of
+        those of the sweep, and the step's own."""
+        kept = (o for o in self.overrides if o.partition("=")[0].split(".")[0] != "sweep")
+        return self._command((*kept, alone, *changes))
+
+    def _command(self, overrides: Iterable[str]) -> str:
+        words = ["pubstorm", "run", self.scenario]
+        words += [] if self.target is None else ["--target", self.target]
+        shown = map(redacted_override, overrides)
+        words += [word for override in shown for word in ("--set", override)]
+        return shlex.join(words)
+
+
+def again(asked: Invocation, path: Path) -> Scenario:
+    """The scenario that was stored at a path. Secrets that were left out there come from the file
+    that it was read from; raises StoredRunError if they cannot."""
+    text = stored_scenario(path)
+    lost = next((each for each in asked.overrides if each.endswith(f"={REDACTED}")), None)
+    if lost is not None:
+        key = lost.partition("=")[0]
+        hint = f"start anew with --set '{key}=${{env:NAME}}', which is stored as it stands"
+        raise StoredRunError(f"the secret given by --set {key} was not stored", hint)
+    if f'"{REDACTED}"' in text:
+        text = _with_secrets(asked, text, path)
+    return parse_scenario(text, asked.scenario, asked.overrides, asked.target)
+
+
+def _with_secrets(asked: Invocation, stored: str, path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError, PubstormError):
+        text = find_scenario(asked.scenario).read_text(encoding="utf-8-sig")
+        if redacted_text(text) == stored:
+            return text
+    raise StoredRunError(
+        f"{path} has no secrets, and {asked.scenario} is not the file that it was read from",
+        "put that file back as it was, or write ${env:NAME} for secrets and start anew",
+    )

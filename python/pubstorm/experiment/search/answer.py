@@ -1,0 +1,162 @@
+"""The answer of a search: the largest value that passes and the largest figure, each with its
+interval, what set the limit, and a sentence. A pure function of trials and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pubstorm.experiment.interval import interval
+from pubstorm.experiment.search.strategy import Bracket, Facts
+from pubstorm.experiment.search.trial import in_words
+from pubstorm.quantities import counted, share_text, value_text
+from pubstorm.result import Bound, Estimate, LimitedBy, SearchAnswer, Trial
+from pubstorm.result.samples import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Units and names of an answer."""
+
+    unit: Unit
+    """Unit of the trials' values."""
+    per_unit: float
+    """Values of the strategy in one unit."""
+    figure: str | None
+    """Name of the figure."""
+    figure_unit: Unit
+    confidence: float
+
+
+def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnswer:
+    """The answer so far."""
+    best, most = _best(facts, terms), _most(facts, terms)
+    beyond = _beyond(trials, best)
+    states = [outcome.state for _, outcome in facts.confirmations]
+    again = [value for value, outcome in facts.confirmations if outcome.state == "passed"]
+    confirmed_at = again[0] / terms.per_unit if again else None
+    if best is not None and confirmed_at is not None and states[0] == "failed":
+        best = _lowered(best, confirmed_at)
+    shown = confirmed_at if confirmed_at is not None or best is None else best.value
+    most_value = None if facts.most_value is None else facts.most_value / terms.per_unit
+    answer = SearchAnswer(
+        best=best,
+        most=most,
+        limited_by=_limit(best, beyond),
+        confirmed=bool(again) if {"passed", "failed"} & {*states} else None,
+        confirmed_at=confirmed_at,
+        best_trial=_passed(trials, shown),
+        most_trial=_largest_figure(trials, most_value),
+        trials=len(trials),
+    )
+    return answer.model_copy(update={"text": _text(answer, trials, facts, terms)})
+
+
+def _limit(best: Estimate | None, beyond: Trial | None) -> LimitedBy | None:
+    """Returns what set the limit at the first failing value; none if no value failed."""
+    if beyond is not None:
+        return beyond.limited_by
+    return None if best is None else LimitedBy.NONE
+
+
+def _best(facts: Facts, terms: Terms) -> Estimate | None:
+    found = facts.estimates
+    passed = [bracket.passed / terms.per_unit for bracket in found if bracket.passed is not None]
+    if not passed:
+        return None
+    if not all(bracket.is_exact for bracket in found):
+        low = min(passed)
+        high = max(_end(bracket, terms) for bracket in found)
+        return _estimate((low, low, high), len(passed), "at_least", terms.unit)
+    if len(passed) == 1:
+        ends = (passed[0], passed[0], _end(found[0], terms))
+        return _estimate(ends, 1, "none", terms.unit)
+    return _estimate(interval(passed, terms.confidence), len(passed), "exact", terms.unit)
+
+
+def _lowered(best: Estimate, confirmed: float) -> Estimate:
+    """Returns the value that passed again as the answer, up to what was found before."""
+    bound: Bound = "at_least" if best.bound == "at_least" else "none"
+    high = max(best.high, confirmed)
+    return best.model_copy(
+        update={"value": confirmed, "low": confirmed, "high": high, "bound": bound}
+    )
+
+
+def _end(bracket: Bracket, terms: Terms) -> float:
+    beyond = bracket.passed if bracket.beyond is None else bracket.beyond
+    assert beyond is not None, "an estimate has a value that passed"
+    return beyond / terms.per_unit
+
+
+def _most(facts: Facts, terms: Terms) -> Estimate | None:
+    if not facts.most:
+        return None
+    ends = interval(facts.most, terms.confidence)
+    bound: Bound = "none" if len(facts.most) == 1 else "exact"
+    if facts.most_is_bound:
+        bound = "at_least"
+    return _estimate(ends, len(facts.most), bound, terms.figure_unit)
+
+
+def _estimate(ends: tuple[float, float, float], repeats: int, bound: Bound, unit: Unit) -> Estimate:
+    value, low, high = ends
+    low = max(0.0, low)
+    return Estimate(value=value, low=low, high=high, repeats=repeats, bound=bound, unit=unit)
+
+
+def _beyond(trials: Sequence[Trial], best: Estimate | None) -> Trial | None:
+    """The smallest value above the answer that failed, as it came out the last time."""
+    floor = 0.0 if best is None else best.value
+    others = [trial for trial in trials if not trial.passed and trial.value > floor]
+    return min(reversed(others), key=lambda trial: trial.value, default=None)
+
+
+def _passed(trials: Sequence[Trial], value: float | None) -> int | None:
+    """The last trial that passed with the largest value not above one."""
+    if value is None:
+        return None
+    passed = [trial for trial in reversed(trials) if trial.passed and trial.value <= value]
+    found = max(passed, key=lambda trial: trial.value, default=None)
+    return None if found is None else found.number
+
+
+def _largest_figure(trials: Sequence[Trial], value: float | None) -> int | None:
+    """The last trial that was counted at the value of the largest figure."""
+    found = (trial for trial in reversed(trials) if trial.counted and trial.value == value)
+    return next((trial.number for trial in found), None)
+
+
+def _text(answer: SearchAnswer, trials: Sequence[Trial], facts: Facts, terms: Terms) -> str:
+    beyond = _beyond(trials, answer.best)
+    parts = [_holds(answer, terms)]
+    if beyond is not None:
+        parts.append(f"{value_text(beyond.value, terms.unit)} {in_words(beyond)}")
+    elif answer.best is not None:
+        parts.append("the search goes no further")
+    parts.append(_confirmed(facts, terms))
+    if answer.most is not None and facts.most_value is not None:
+        at = value_text(facts.most_value / terms.per_unit, terms.unit)
+        parts.append(f"the largest {terms.figure} is {answer.most.text}, at {at}")
+    return "; ".join(part for part in parts if part)
+
+
+def _holds(answer: SearchAnswer, terms: Terms) -> str:
+    best = answer.best
+    if best is None:
+        return "no value passed"
+    if best.bound != "exact":
+        return f"{best.text} passes" if best.bound == "at_least" else f"the limit is {best.text}"
+    confidence = share_text(terms.confidence)
+    return f"{best.text} passes ({counted(best.repeats, 'repeat')}, {confidence} confidence)"
+
+
+def _confirmed(facts: Facts, terms: Terms) -> str:
+    """Returns the outcome of the answer's repetition, in words."""
+    played = [
+        (value_text(value / terms.per_unit, terms.unit), outcome.state)
+        for value, outcome in facts.confirmations
+    ]
+    words = {"passed": "passed", "failed": "failed", "uncounted": "was not counted"}
+    outcomes = " and ".join(f"{value} {words[state]}" for value, state in played)
+    return f"played again, {outcomes}" if outcomes else ""

@@ -1,0 +1,317 @@
+"""The order of trials in a search: grow until the scenario fails and the figure stops growing,
+bisect, repeat for an interval, replay the largest figure, confirm. A pure state machine: the same
+outcomes always lead to the same next trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pubstorm.result import TrialPhase
+
+State = Literal["passed", "failed", "uncounted"]
+DOWN_MAX = 1000
+"""Factor below the first value down to which the search looks if the first value fails."""
+LIMIT_PRECISION = 0.1
+"""Precision near values that are not counted. The limit of generator or host says nothing about
+what is under test, and each such trial is repeated."""
+WIDER = 0.1
+"""Share by which a repeat begins wider than the bracket on each side. The share grows if an end
+behaves otherwise than before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a search, in the unit of the values."""
+
+    low: float
+    """The first value."""
+    high: float
+    """Never beyond."""
+    whole: bool = False
+    """True if values are whole numbers."""
+    grow: float = 2.0
+    """Factor from one value to the next, above 1."""
+    has_figure: bool = False
+    """True if the value grows until a figure stops growing."""
+    growth: float = 0.02
+    """Less than that is no growth."""
+    precision: float = 0.02
+    """Largest distance of the failed from the passed value, as a share of the passed value."""
+    repeat: int = 3
+    """Number of searches for the answer."""
+    retries: int = 2
+    """Repetitions of a trial that is not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A value to be played."""
+
+    value: float
+    phase: TrialPhase
+    repetition: int = 1
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of a trial."""
+
+    state: State
+    figure: float | None = None
+    final: bool = False
+    """True if a repetition would have the same outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """The values between which the scenario begins to fail."""
+
+    passed: float | None
+    """The largest that passed below all that did not; None: none did."""
+    beyond: float | None = None
+    """The smallest that failed; None: the bound of the search passed."""
+    is_limit: bool = False
+    """True if the value beyond was not counted; False if it failed."""
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the value beyond failed through what is under test."""
+        return self.beyond is not None and not self.is_limit
+
+
+@dataclass(slots=True)
+class Facts:
+    """Facts of a search so far."""
+
+    brackets: list[Bracket] = field(default_factory=list)
+    """One for each time that the answer was looked for."""
+    most: list[float] = field(default_factory=list)
+    """The largest figure, as often as it was measured."""
+    most_value: float | None = None
+    """The value that it was measured at."""
+    most_is_bound: bool = False
+    """True if the value stopped growing before the figure did."""
+    confirmations: list[tuple[float, Outcome]] = field(default_factory=list)
+    """The answer and perhaps a value below it, played again."""
+
+    @property
+    def estimates(self) -> list[Bracket]:
+        """The brackets that have a value that passed."""
+        return [bracket for bracket in self.brackets if bracket.passed is not None]
+
+    @property
+    def best(self) -> float | None:
+        """The answer: the mean of the largest values that passed, or the smallest of them where one
+        is a lower bound only."""
+        passed = [each.passed for each in self.estimates if each.passed is not None]
+        if not passed:
+            return None
+        is_exact = all(bracket.is_exact for bracket in self.estimates)
+        return sum(passed) / len(passed) if is_exact else min(passed)
+
+
+Trials = Generator[Candidate, Outcome, None]
+Playing = Generator[Candidate, Outcome, Outcome]
+Looking = Generator[Candidate, Outcome, Bracket]
+
+
+class Strategy:
+    """A search on its way."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.facts = Facts()
+        self._tried: list[tuple[float, Outcome]] = []
+        self._run_log = self._search()
+        self._next: Candidate | None = next(self._run_log)
+
+    @property
+    def next(self) -> Candidate | None:
+        """The next trial; None at the end of the search."""
+        return self._next
+
+    def take(self, outcome: Outcome) -> None:
+        """Continues with the outcome of the trial."""
+        try:
+            self._next = self._run_log.send(outcome)
+        except StopIteration:
+            self._next = None
+
+    def _search(self) -> Trials:
+        facts, settings = self.facts, self.settings
+        found = yield from self._grown()
+        facts.brackets.append(found)
+        facts.brackets[0] = found = yield from self._bisected(found, "bisect", 1)
+        if found.passed is not None and found.is_exact:
+            for repetition in range(2, settings.repeat + 1):
+                again = yield from self._widened(found, repetition)
+                facts.brackets.append((yield from self._bisected(again, "repeat", repetition)))
+        yield from self._replayed()
+        yield from self._confirmed()
+
+    def _grown(self) -> Looking:
+        """Grows from the first value; goes down if no value passed below the failing one."""
+        settings = self.settings
+        value, most, flat = settings.low, 0.0, not settings.has_figure
+        while True:
+            outcome = yield from self._played(value, "grow")
+            if outcome.state == "uncounted":
+                break
+            if settings.has_figure:
+                figure = outcome.figure or 0.0
+                flat = figure <= most * (1 + settings.growth)
+                most = max(most, figure)
+            has_failed = any(each.state == "failed" for _, each in self._tried)
+            if (has_failed and flat) or value >= settings.high:
+                break
+            value = min(self._above(value), settings.high)
+        self.facts.most_is_bound = settings.has_figure and not flat
+        found = self._bracket()
+        while found.passed is None and found.beyond is not None:
+            value = self._below(found.beyond)
+            if value >= found.beyond or value < settings.low / DOWN_MAX:
+                break
+            yield from self._played(value, "grow")
+            found = self._bracket()
+        return found
+
+    def _bisected(self, found: Bracket, phase: TrialPhase, repetition: int) -> Looking:
+        """Halves the span, on a logarithmic scale, down to the precision."""
+        while found.passed is not None and found.beyond is not None:
+            middle = self.rounded(math.sqrt(found.passed * found.beyond))
+            precision = self.settings.precision
+            if found.is_limit:
+                precision = max(precision, LIMIT_PRECISION)
+            if found.beyond / found.passed - 1 <= precision:
+                break
+            if not found.passed < middle < found.beyond:
+                break
+            outcome = yield from self._played(middle, phase, repetition)
+            found = _narrowed(found, middle, outcome)
+        return found
+
+    def _widened(self, found: Bracket, repetition: int) -> Looking:
+        """Ends on both sides of what is known, played anew: one that passes, one that does not."""
+        assert found.passed is not None and found.beyond is not None, "only a bracket is widened"
+        beyond: Bracket | None = None
+        wider = 1 + WIDER
+        low = self.rounded(found.passed / wider)
+        while True:
+            outcome = yield from self._played(low, "repeat", repetition)
+            if outcome.state == "passed":
+                break
+            beyond = Bracket(None, low, outcome.state == "uncounted")
+            wider **= 2
+            lower = self.rounded(found.passed / wider)
+            if lower >= low or lower < self.settings.low / DOWN_MAX:
+                return beyond
+            low = lower
+        wider = 1 + WIDER
+        passed, high = low, low
+        while beyond is None:
+            higher = min(self.rounded(found.beyond * wider), self.settings.high)
+            if higher <= high:
+                return Bracket(passed)
+            high = higher
+            outcome = yield from self._played(high, "repeat", repetition)
+            if outcome.state == "passed":
+                passed, wider = high, wider**2
+            else:
+                beyond = Bracket(None, high, outcome.state == "uncounted")
+        return Bracket(passed, beyond.beyond, beyond.is_limit)
+
+    def _replayed(self) -> Trials:
+        """The trial of the largest figure again, as often as the answer is looked for: the largest
+        of many is larger than it would be alone, so that it does not count itself."""
+        counted = [
+            (each.figure, -value)
+            for value, each in self._tried
+            if each.state != "uncounted" and each.figure is not None
+        ]
+        if not counted:
+            return
+        figure, negated = max(counted)
+        value = -negated
+        facts, repeat = self.facts, self.settings.repeat
+        facts.most, facts.most_value = [figure], value
+        if repeat == 1:
+            return
+        replayed: list[float] = []
+        for repetition in range(1, repeat + 1):
+            outcome = yield from self._played(value, "most", repetition)
+            if outcome.state != "uncounted" and outcome.figure is not None:
+                replayed.append(outcome.figure)
+                facts.most = list(replayed)
+
+    def _confirmed(self) -> Trials:
+        """The answer again, and where it does not hold a value below it."""
+        facts = self.facts
+        best = facts.best
+        if best is None:
+            return
+        value = self.floor(best)
+        for repetition in (1, 2):
+            outcome = yield from self._played(value, "confirm", repetition)
+            facts.confirmations.append((value, outcome))
+            if outcome.state != "failed":
+                return
+            passed = min(each.passed for each in facts.estimates if each.passed is not None)
+            lower = self.floor(min(passed, value / (1 + self.settings.precision)))
+            if not 0 < lower < value:
+                return
+            value = lower
+
+    def _played(self, value: float, phase: TrialPhase, repetition: int = 1) -> Playing:
+        """Plays a value, and repeats it while it is not counted and retries are left."""
+        for attempt in range(1, self.settings.retries + 2):
+            outcome = yield Candidate(value, phase, repetition, attempt)
+            if outcome.state != "uncounted" or outcome.final:
+                break
+        self._tried.append((value, outcome))
+        return outcome
+
+    def _bracket(self) -> Bracket:
+        """The largest value that passed below the smallest that did not."""
+        others = [pair for pair in self._tried if pair[1].state != "passed"]
+        beyond, outcome = min(others, key=lambda pair: pair[0], default=(None, None))
+        limit = math.inf if beyond is None else beyond
+        passed = [v for v, each in self._tried if each.state == "passed" and v < limit]
+        is_limit = outcome is not None and outcome.state == "uncounted"
+        return Bracket(max(passed, default=None), beyond, is_limit)
+
+    def _above(self, value: float) -> float:
+        above = self.rounded(value * self.settings.grow)
+        return max(above, value + 1) if self.settings.whole else above
+
+    def _below(self, value: float) -> float:
+        below = self.rounded(value / self.settings.grow)
+        return max(1.0, min(below, value - 1)) if self.settings.whole else below
+
+    def rounded(self, value: float) -> float:
+        """The nearest value that can be tried: with as many digits as the precision needs."""
+        shown = float(f"{value:.{digits_for(self.settings.precision) - 1}e}")
+        return max(1.0, float(round(shown))) if self.settings.whole else shown
+
+    def floor(self, value: float) -> float:
+        """The largest value that can be tried and is not above this one."""
+        nearest = self.rounded(value)
+        if nearest <= value:
+            return nearest
+        step = 10.0 ** (math.floor(math.log10(value)) + 1 - digits_for(self.settings.precision))
+        return self.rounded(nearest - (max(1.0, step) if self.settings.whole else step))
+
+
+def digits_for(precision: float) -> int:
+    """Digits of a value that leave several values within the precision; at least three."""
+    return max(3, 1 + math.ceil(-math.log10(precision)))
+
+
+def _narrowed(found: Bracket, value: float, outcome: Outcome) -> Bracket:
+    """A bracket with one of its ends moved to a value between them."""
+    if outcome.state == "passed":
+        return Bracket(value, found.beyond, found.is_limit)
+    return Bracket(found.passed, value, outcome.state == "uncounted")

@@ -1,0 +1,71 @@
+"""Outcome of one trial of a search: passed, failed or not counted, with the value of the figure,
+and the reason why a trial says nothing about what is under test."""
+
+from __future__ import annotations
+
+from pubstorm.experiment.search.strategy import Outcome
+from pubstorm.result import LimitedBy, Result, Status, Trial
+from pubstorm.result.figures import Expression, Found, evaluate
+
+EVIDENCE_MAX = 3
+"""Facts that are kept of each trial; its own folder has them all."""
+
+
+def evaluated(trial: Trial, result: Result, figure: Expression | None) -> Trial:
+    """Returns a trial with the outcome of its run."""
+    verdict = result.verdict
+    found = None if figure is None else evaluate(result, figure)
+    why = _why_not_counted(result)
+    return trial.model_copy(
+        update={
+            "status": verdict.status,
+            "limited_by": verdict.limited_by,
+            "figure": found.value if isinstance(found, Found) else None,
+            "counted": why is None,
+            "why": why,
+            "thresholds": verdict.thresholds,
+            "evidence": verdict.facts[:EVIDENCE_MAX],
+            "duration_s": result.duration_s,
+            "cells": tuple(result.table.values()),
+        }
+    )
+
+
+def without_measurement(trial: Trial, why: str) -> Trial:
+    """Returns a trial without a measurement."""
+    return trial.model_copy(update={"counted": False, "why": why})
+
+
+def unfit(trial: Trial, why: str) -> Trial:
+    """A trial that was not played, since this host has too little."""
+    words = {"counted": False, "why": why, "limited_by": LimitedBy.HOST}
+    return trial.model_copy(update=words)
+
+
+def outcome_of(trial: Trial) -> Outcome:
+    """Returns the outcome of a trial for the strategy."""
+    was_played = trial.status is not None or trial.limited_by is None
+    if not trial.counted:
+        return Outcome("uncounted", trial.figure, final=not was_played)
+    return Outcome("passed" if trial.passed else "failed", trial.figure)
+
+
+def in_words(trial: Trial) -> str:
+    """Returns the outcome of a trial in a few words."""
+    if not trial.counted:
+        return f"is not counted: {trial.why}"
+    if trial.passed:
+        return "passes"
+    fact = f": {trial.evidence[0]}" if trial.evidence else ""
+    return f"fails, limited by {trial.limited_by}{fact}"
+
+
+def _why_not_counted(result: Result) -> str | None:
+    """Why a run says nothing of what is under test; None: it does."""
+    verdict = result.verdict
+    fact = next(iter(verdict.evidence), "nothing was measured")
+    if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.HOST:
+        return f"this host was the limit: {fact}"
+    if verdict.status is not Status.PASS and verdict.limited_by is LimitedBy.GENERATOR:
+        return f"the load generator was the limit: {fact}"
+    return f"the run is invalid: {fact}" if verdict.status is Status.INVALID else None

@@ -1,1 +1,0 @@
-"""Faults: played in a run, and what came of each."""

@@ -1,0 +1,115 @@
+"""The agents of a run in their places: how many engines, on which hosts, the programs beside them,
+and what these hosts are short of. It starts none of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pubstorm.contract.plan import Plan
+from pubstorm.fleet import Fleet, FleetEvent, Slot
+from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.choice import timeouts_of
+from pubstorm.fleet.groups import EngineGroup, group_commands, populations_by_hosts
+from pubstorm.fleet.local import LocalSlot, log_name
+from pubstorm.fleet.placement import Placement
+from pubstorm.fleet.programs import UserPrograms, program_commands
+from pubstorm.fleet.site import AgentCommand, Site
+from pubstorm.host.children import parent_death_prefix
+from pubstorm.host.preflight import Host, Need, agents_here, broker_kinds, needs
+from pubstorm.host.preflight.cluster import agents_on, cluster_needs, host_name
+from pubstorm.scenario import Scenario
+
+
+class Provision:
+    """The agents of one run, on an open site."""
+
+    def __init__(self, scenario: Scenario, plan: Plan, site: Site, placement: Placement) -> None:
+        self._scenario = scenario
+        self._plan = plan
+        self._site = site
+        self._placement = placement
+        self._groups: Sequence[EngineGroup] = ()
+        self._slots: Sequence[Slot] = ()
+        self.programs_here: Sequence[int] = ()
+        """Agents that are no engines and are on this host, once all have their places."""
+
+    async def fleet(self, logs: Path, emit: Callable[[FleetEvent], None]) -> Fleet:
+        """The fleet, every agent with a place and none started. What agents of this host log goes
+        to a folder. Raises FleetError or BinaryError."""
+        self._groups = [
+            EngineGroup(label, populations, self._engines(label))
+            for label, populations in populations_by_hosts(self._scenario, self._plan).items()
+        ]
+        self._slots = await self._site.place(group_commands(self._groups))
+        assignment = Assignment.of(self._plan, len(self._slots))
+        return Fleet(
+            (*self._slots, *await self._programs(assignment, logs)),
+            emit,
+            timeouts_of(self._scenario.fleet, self._plan),
+            self._site.replace,
+        )
+
+    async def _programs(self, assignment: Assignment, logs: Path) -> Sequence[Slot]:
+        """Returns a place for each agent that is no engine."""
+        publishers = self._scenario.publishers.items()
+        programs = {name: each.publisher.command for name, each in publishers}
+        users = UserPrograms(programs, parent_death_prefix())
+        commands = program_commands(self._plan, assignment, logs, users)
+        slots: dict[int, Slot] = {}
+        away: dict[int, tuple[AgentCommand, str]] = {}
+        for program, command in zip(assignment.programs, commands, strict=True):
+            name = self._plan.populations[program.population].name
+            machine = self._placement.machine(name, program.share)
+            if machine.is_here:
+                slots[program.agent] = LocalSlot(command, logs / log_name(command.title))
+            else:
+                away[program.agent] = command, machine.address
+        self.programs_here = tuple(slots)
+        if away:
+            places = await self._site.place_programs(
+                [command for command, _ in away.values()],
+                [address for _, address in away.values()],
+            )
+            slots |= zip(away, places, strict=True)
+        return [slots[program.agent] for program in assignment.programs]
+
+    def shortages(self) -> list[str]:
+        """Returns shortages of the agents' hosts, with advice, once agents have their places."""
+        agents = Counter(slot.host for slot in self._slots)
+        if set(agents) <= {""}:
+            brokers = broker_kinds(self._scenario.topology)
+            here = needs(self._plan, Host.here(), agents=len(self._slots), brokers=brokers)
+            return [f"short of {_in_words(need)}" for need in here if not need.is_met]
+        return [
+            f"{host_name(address)} is short of {_in_words(need)}"
+            for group, slots in self._by_group()
+            for address, needed in cluster_needs(
+                self._plan,
+                self._site.hosts(group.hosts),
+                Counter(slot.host for slot in slots),
+                group.populations,
+            ).items()
+            for need in needed
+            if not need.is_met
+        ]
+
+    def _by_group(self) -> Iterator[tuple[EngineGroup, Sequence[Slot]]]:
+        """Yields the groups of engines, each with its places."""
+        first = 0
+        for group in self._groups:
+            yield group, self._slots[first : first + group.engines]
+            first += group.engines
+
+    def _engines(self, label: str | None) -> int:
+        """Returns the number of engines of a group: `fleet.agents` is that of the fleet's hosts."""
+        fleet = self._scenario.fleet
+        if fleet.on != "local":
+            own = fleet if label is None else fleet.model_copy(update={"agents": None})
+            return agents_on(self._site.hosts(label), self._plan, own)
+        return agents_here(self._plan, fleet, Host.here())
+
+
+def _in_words(need: Need) -> str:
+    return f"{need}: {need.fix}"

@@ -1,0 +1,1 @@
+"""Machines: what they offer, and what a plan needs from them."""

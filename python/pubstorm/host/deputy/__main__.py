@@ -1,0 +1,139 @@
+"""The deputy: carries out requests that come as JSON lines on stdin, and writes answers and events
+as JSON lines to stdout. It ends, with all its servers and their files, when stdin closes or when no
+line has come for a lease. The first argument is the folder in which it makes its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pubstorm.host import ports
+from pubstorm.host.children import run_loop
+from pubstorm.host.counters import counters
+from pubstorm.host.deputy.servers import Servers
+from pubstorm.host.members import LocalProcesses
+from pubstorm.host.programs import find
+
+LEASE_S = 10.0
+"""Time without a line from the controller after which everything here ends."""
+LINE_BYTES_MAX = 256 << 20
+"""Longest request: room for a program or a file of keys."""
+PROGRAMS = ("mosquitto", "nats-server", "redis-server", "rabbitmq-server", "erl_call")
+"""Programs whose paths the first line says."""
+
+
+class Deputy:
+    """The requests that are carried out."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._servers = Servers(home, self.say)
+        self._processes = LocalProcesses()
+        self._requests: Mapping[str, Callable[..., Awaitable[object]]] = {
+            "beat": self._beat,
+            "port": self._port,
+            "is_free": self._is_free,
+            "look_at": self._look_at,
+            "counters": self._counters,
+            "store": self._servers.store,
+            "output": self._servers.output,
+            "spawn": self._servers.spawn,
+            "signal": self._servers.signal,
+            "look": self._servers.look,
+            "end_rest": self._servers.end_rest,
+        }
+
+    def hello(self) -> None:
+        """Sends the facts of this host."""
+        found = {name: path for name in PROGRAMS if (path := find(name)) is not None}
+        self.say({"hello": os.getpid(), "home": str(self._home), "programs": found, **_rights()})
+
+    def say(self, line: Mapping[str, object]) -> None:
+        """Writes a line."""
+        sys.stdout.buffer.write(json.dumps(line).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+    async def carry_out(self, request: dict[str, Any]) -> None:
+        """Carries out a request, and answers it."""
+        number, name = request.pop("id"), request.pop("do")
+        try:
+            answer = {"id": number, "answer": await self._requests[name](**request)}
+        except Exception as error:
+            hint = getattr(error, "hint", None)
+            answer = {"id": number, "error": str(error) or type(error).__name__, "hint": hint}
+        self.say(answer)
+
+    async def close(self) -> None:
+        """Ends all servers, and deletes their files."""
+        await self._servers.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    async def _beat(self) -> None:
+        """Only renews the lease."""
+
+    async def _port(self, address: str) -> int:
+        return ports.free_port([address])
+
+    async def _is_free(self, port: int, address: str) -> bool:
+        return ports.is_free(port, address)
+
+    async def _look_at(self, roots: list[int]) -> object:
+        return self._processes.look_at(roots).to_json()
+
+    async def _counters(self) -> object:
+        return counters().to_json()
+
+
+def _rights() -> dict[str, object]:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return {"root": os.geteuid() == 0, "descriptors": hard}
+
+
+async def serve(folder: str | None) -> None:
+    """Carries out requests until stdin ends or the lease is over."""
+    home = Path(tempfile.mkdtemp(prefix="pubstorm-", dir=folder)).absolute()
+    deputy = Deputy(home)
+    running: set[asyncio.Task[None]] = set()
+    try:
+        deputy.hello()
+        requests = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(requests)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+        while line := await _within_lease(requests):
+            request = json.loads(line)
+            if request["do"] == "end":
+                break
+            task = asyncio.create_task(deputy.carry_out(request))
+            running.add(task)
+            task.add_done_callback(running.discard)
+    finally:
+        for task in running:
+            task.cancel()
+        await deputy.close()
+
+
+async def _within_lease(requests: asyncio.StreamReader) -> bytes:
+    """Returns the next line; nothing once the lease is over or stdin has ended."""
+    try:
+        return await asyncio.wait_for(requests.readline(), LEASE_S)
+    except TimeoutError:
+        return b""
+
+
+def main() -> None:
+    """Runs the deputy."""
+    # A reader of stdout that is gone is seen at stdin.
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        try:
+            run_loop(serve(sys.argv[1] if len(sys.argv) > 1 else None))
+        except (BrokenPipeError, KeyboardInterrupt):
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())

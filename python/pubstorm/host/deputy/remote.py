@@ -1,0 +1,358 @@
+"""A machine that a deputy serves, as the controller sees it: the same as its own, but for a word on
+the way. A machine that does not answer is lost, with every server on it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from signal import SIGKILL, Signals
+from typing import Any, Protocol
+
+from pubstorm.errors import PubstormError, TopologyError
+from pubstorm.host.counters import Counters
+from pubstorm.host.keys.files import PRIVATE_MODE
+from pubstorm.host.log_tail import open_log
+from pubstorm.host.machine import Order
+from pubstorm.host.members import Look
+
+BEAT_S = 1.0
+"""Interval of words to the deputy."""
+SILENCE_S = 5.0
+"""Time without a word from the deputy after which the machine is lost."""
+ANSWER_S = 30.0
+"""Longest time for an answer."""
+READING_S = 5.0
+"""Longest time for the answer to a monitor."""
+END_S = 5.0
+"""Longest time for the deputy to end."""
+PROGRAM_MODE = 0o700
+OWN_PROGRAMS = re.compile(r"pubstorm-\w+")
+"""Names of programs that are brought along."""
+
+
+class Channel(Protocol):
+    """The deputy's process: a slot of the fleet."""
+
+    async def spawn(self) -> None:
+        """Starts it."""
+
+    async def send(self, line: str) -> None:
+        """Writes a line to its stdin."""
+
+    async def line(self) -> bytes:
+        """Its next line; empty after the last. Raises an error if it is lost."""
+
+    def last_words(self) -> str:
+        """The last lines of its log."""
+
+
+class RemoteChild:
+    """A server on another machine."""
+
+    def __init__(self, machine: RemoteMachine, pid: int, log: Path) -> None:
+        self._machine = machine
+        self._log = log
+        self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self.pid = pid
+        """Its process id there."""
+        self.lost = ""
+        """Why its end is not known."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._over.result() if self._over.done() else None
+
+    async def wait(self) -> int:
+        """Its exit code."""
+        return await asyncio.shield(self._over)
+
+    async def line(self) -> bytes:
+        """The next line of its stdout."""
+        if self._over.done() and self._lines.empty():
+            return b""
+        return await self._lines.get()
+
+    def signal(self, number: Signals) -> None:
+        """Sends it a signal."""
+        self._machine.post("signal", pid=self.pid, number=int(number), tree=False)
+
+    def signal_tree(self, number: Signals) -> None:
+        """Sends a signal to all of its process tree."""
+        self._machine.post("signal", pid=self.pid, number=int(number), tree=True)
+
+    async def look(self) -> None:
+        """Notes its process tree."""
+        with contextlib.suppress(TopologyError):
+            await self._machine.ask("look", pid=self.pid)
+
+    async def end_rest(self) -> None:
+        """Ends what is left of its process tree."""
+        with contextlib.suppress(TopologyError):
+            await self._machine.ask("end_rest", pid=self.pid)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Takes a line or the end."""
+        if "line" in event:
+            self._lines.put_nowait(event["line"].encode())
+            return
+        with open_log(self._log) as log:
+            if log is not None:
+                log.write(zlib.decompress(base64.b64decode(event["log"])))
+        self._settle(event["code"])
+
+    def lose(self, why: str) -> None:
+        """Takes it for ended, since its machine does not answer."""
+        if not self._over.done():
+            self.lost = why
+            self._settle(-SIGKILL)
+
+    def _settle(self, code: int) -> None:
+        if not self._over.done():
+            self._over.set_result(code)
+            self._lines.put_nowait(b"")
+
+
+class RemoteMachine:
+    """A machine with a deputy."""
+
+    is_here = False
+
+    def __init__(self, channel: Channel, address: str) -> None:
+        self.address = address
+        self.is_root = False
+        self.descriptors = 0
+        """Open files that a process may have there."""
+        self._channel = channel
+        self._home = ""
+        self._root: Path | None = None
+        self._programs: Mapping[str, str] = {}
+        self._children: dict[int, RemoteChild] = {}
+        self._early: dict[int, list[Mapping[str, Any]]] = {}
+        self._sent: dict[str, int] = {}
+        self._numbers = itertools.count()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._posts: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._answered_s = 0.0
+        self.lost = ""
+        """Why it does not answer; empty if it does."""
+
+    async def open(self) -> None:
+        """Starts the deputy, and waits for its first line."""
+        await self._channel.spawn()
+        try:
+            line = await asyncio.wait_for(self._channel.line(), ANSWER_S)
+            hello = json.loads(line)
+            self._home, self._programs = hello["home"], hello["programs"]
+            self.is_root, self.descriptors = hello["root"], hello["descriptors"]
+        except (TimeoutError, ValueError, KeyError) as error:
+            words = self._channel.last_words()
+            text = f"the deputy on {self.address} did not start"
+            raise TopologyError(text, f"its log ends with:\n{words}" if words else None) from error
+        self._answered_s = self._loop.time()
+        work = (self._take_lines(), self._beat())
+        self._tasks = [asyncio.create_task(each) for each in work]
+
+    async def close(self) -> None:
+        """Ends the deputy, with its servers and their files; its channel is ended by its owner."""
+        if self._tasks and not self.lost:
+            self.post("end")
+            await asyncio.wait(self._tasks[:1], timeout=END_S)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._lose("its deputy was ended")
+
+    def find(self, program: str) -> str | None:
+        """Returns the path of an installed program."""
+        return self._programs.get(program)
+
+    async def free_port(self, address: str = "") -> int:
+        """Returns a port that is free."""
+        return int(await self.ask("port", address=address or self.address))
+
+    async def is_free(self, port: int) -> bool:
+        """Returns True if a server could listen there."""
+        return bool(await self.ask("is_free", port=port, address=self.address))
+
+    async def output(
+        self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
+    ) -> str:
+        """Returns the stdout of a command."""
+        there = {name: self._there(value) for name, value in (environment or {}).items()}
+        return str(await self.ask("output", words=words, text=text, environment=there))
+
+    async def spawn(self, order: Order) -> RemoteChild:
+        """Starts a server there, with its program if it is one of ours, its configuration, and the
+        files beside its folder that the configuration names."""
+        self._root = root = order.folder.parent
+        words = [await self._program(word) for word in order.words]
+        await self._store(_files_of(order), root)
+        pid = await self.ask(
+            "spawn",
+            words=[self._there(word) for word in words],
+            folder=str(order.folder.relative_to(root)),
+            log=str(order.log.relative_to(root)),
+            environment={name: self._there(v) for name, v in order.environment.items()},
+            talks=order.talks,
+        )
+        child = RemoteChild(self, pid, order.log)
+        self._children[pid] = child
+        for event in self._early.pop(pid, []):
+            child.take(event)
+        if self.lost:
+            child.lose(self.lost)
+        return child
+
+    def look_at(self, roots: Sequence[int]) -> Look:
+        """Returns processes there, to a thread that is not the loop's."""
+        return Look.of_json(self._read("look_at", roots=list(roots)))
+
+    def counters(self) -> Counters:
+        """Returns the kernel's counters there, to a thread that is not the loop's."""
+        return Counters.of_json(self._read("counters"))
+
+    async def ask(self, request: str, **values: Any) -> Any:
+        """Returns the answer to a request; raises TopologyError."""
+        self._check()
+        number = next(self._numbers)
+        answer = self._answers[number] = self._loop.create_future()
+        await self._send({"id": number, "do": request, **values})
+        try:
+            return await asyncio.wait_for(answer, ANSWER_S)
+        except TimeoutError as error:
+            text = f"{self.address} has not answered {request} for {ANSWER_S:.0f} s"
+            raise TopologyError(text) from error
+        finally:
+            self._answers.pop(number, None)
+
+    def post(self, request: str, **values: Any) -> None:
+        """Sends a request without waiting for its answer."""
+        if not self.lost:
+            line = {"id": next(self._numbers), "do": request, **values}
+            task = asyncio.create_task(self._send(line))
+            self._posts.add(task)
+            task.add_done_callback(self._posts.discard)
+
+    async def _send(self, request: Mapping[str, Any]) -> None:
+        await self._channel.send(json.dumps(request) + "\n")
+
+    def _read(self, request: str, **values: Any) -> Any:
+        asked = asyncio.run_coroutine_threadsafe(self.ask(request, **values), self._loop)
+        try:
+            return asked.result(READING_S)
+        except FutureTimeoutError as error:
+            asked.cancel()
+            raise TopologyError(f"{self.address} has not answered for {READING_S:.0f} s") from error
+
+    async def _program(self, word: str) -> str:
+        """Returns the path there of one of our programs, which it brings; of others, the word."""
+        path = Path(word)
+        if not (path.is_absolute() and OWN_PROGRAMS.fullmatch(path.name) and path.is_file()):
+            return word
+        content = await asyncio.to_thread(path.read_bytes)
+        await self._store_new({f"bin/{path.name}": content}, PROGRAM_MODE)
+        return f"{self._home}/bin/{path.name}"
+
+    async def _store(self, files: Sequence[Path], root: Path) -> None:
+        """Brings files, with the paths that they have there."""
+        here, there = f"{root}/".encode(), f"{self._home}/".encode()
+        contents = {
+            str(path.relative_to(root)): path.read_bytes().replace(here, there) for path in files
+        }
+        await self._store_new(contents, PRIVATE_MODE)
+
+    async def _store_new(self, contents: Mapping[str, bytes], mode: int) -> None:
+        """Brings files that are not there as they are."""
+        new = {name: text for name, text in contents.items() if self._sent.get(name) != hash(text)}
+        if new:
+            packed = {
+                name: base64.b64encode(zlib.compress(text, 1)).decode()
+                for name, text in new.items()
+            }
+            await self.ask("store", files=packed, mode=mode)
+            self._sent |= {name: hash(text) for name, text in new.items()}
+
+    def _there(self, text: str) -> str:
+        """Returns a text with the paths that files have there."""
+        return text if self._root is None else text.replace(str(self._root), self._home)
+
+    def _check(self) -> None:
+        if self.lost:
+            raise TopologyError(self.lost)
+
+    async def _take_lines(self) -> None:
+        """Takes answers and events until the deputy ends or is lost."""
+        try:
+            while line := await self._channel.line():
+                self._answered_s = self._loop.time()
+                self._take(json.loads(line))
+            self._lose(f"the deputy on {self.address} ended")
+        except PubstormError as error:
+            self._lose(f"{self.address}: {error.message}")
+        except Exception as error:
+            self._lose(f"{self.address}: {error}")
+
+    def _take(self, line: dict[str, Any]) -> None:
+        if "server" in line:
+            pid = line["server"]
+            if pid in self._children:
+                self._children[pid].take(line)
+            else:
+                self._early.setdefault(pid, []).append(line)
+            return
+        answer = self._answers.get(line["id"])
+        if answer is None or answer.done():
+            return
+        if "error" in line:
+            answer.set_exception(TopologyError(f"{self.address}: {line['error']}", line["hint"]))
+        else:
+            answer.set_result(line["answer"])
+
+    async def _beat(self) -> None:
+        """Renews the deputy's lease, and notices its silence."""
+        while self._loop.time() - self._answered_s < SILENCE_S:
+            self.post("beat")
+            await asyncio.sleep(BEAT_S)
+        self._lose(f"{self.address} has not answered for {SILENCE_S:.0f} s")
+
+    def _lose(self, why: str) -> None:
+        """Nothing there answers any more."""
+        self.lost = self.lost or why
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(TopologyError(self.lost))
+        for child in self._children.values():
+            child.lose(self.lost)
+
+
+def _files_of(order: Order) -> Sequence[Path]:
+    """Returns the files beside a server's log in its folder, and those that its command, its
+    variables or these files name below the parent of the folder."""
+    root = order.folder.parent
+    named = re.compile(re.escape(f"{root}/").encode() + rb"[^\s\"']+")
+    found: dict[Path, None] = {}
+    texts = [word.encode() for word in (*order.words, *order.environment.values())]
+    if order.folder.is_dir():
+        own = (path for path in order.folder.iterdir() if path.is_file() and path != order.log)
+        found = dict.fromkeys(own)
+        texts += [path.read_bytes() for path in found]
+    while texts:
+        for name in named.findall(texts.pop()):
+            path = Path(name.decode(errors="replace"))
+            if path.is_file() and path not in found:
+                found[path] = None
+                texts.append(path.read_bytes())
+    return tuple(found)

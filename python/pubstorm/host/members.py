@@ -1,0 +1,136 @@
+"""Processes of this machine with their descendants: what they use now."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+from pubstorm.host import proc
+
+CHILDREN_S = 5.0
+"""Shortest use of a list of children; making one looks at every process of the machine."""
+CHILDREN_SHARE = 0.001
+"""Share of the time that making such lists may take: with many processes they are used longer."""
+THREADS_MAX = 32
+"""Most threads of a process and its descendants that are read one by one: a reading takes some
+20 us for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process among those that are added up."""
+
+    stat: proc.Stat
+    memory: proc.Memory
+    descriptors: int | None
+    """None: hidden from this user."""
+    disk_bytes: tuple[int, int] | None
+    """Bytes read and written so far. None: hidden from this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Processes at one instant."""
+
+    at_s: float
+    """Instant on the monotonic clock of their machine."""
+    members: Sequence[Member]
+    """The living processes, with their descendants."""
+    thread_ticks: Mapping[tuple[int, int], int]
+    """CPU time by process and thread; empty if there are many threads."""
+    host_bytes: int = proc.HOST_BYTES
+    """Memory of their machine."""
+
+    def to_json(self) -> dict[str, object]:
+        """Returns plain values."""
+        threads = [[*thread, ticks] for thread, ticks in self.thread_ticks.items()]
+        return {
+            "at_s": self.at_s,
+            "members": list(map(astuple, self.members)),
+            "threads": threads,
+            "host_bytes": self.host_bytes,
+        }
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Look:
+        """Reads them again."""
+        members = [
+            Member(proc.Stat(*stat), proc.Memory(*memory), descriptors, disk and tuple(disk))
+            for stat, memory, descriptors, disk in value["members"]
+        ]
+        threads = {(pid, thread): ticks for pid, thread, ticks in value["threads"]}
+        return cls(value["at_s"], members, threads, value["host_bytes"])
+
+
+class Processes(Protocol):
+    """The processes of a machine. One thread makes all calls of a monitor, so a call may wait."""
+
+    def look_at(self, roots: Sequence[int]) -> Look:
+        """Returns the processes of these ids and their descendants now."""
+
+
+class Descendants:
+    """Children of processes, and their children: one list for all monitors."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: dict[int, list[int]] = {}
+        self._fresh_until_s = 0.0
+
+    def of(self, root: int) -> list[int]:
+        """Returns the ids of the descendants of a process."""
+        with self._lock:
+            if time.monotonic() >= self._fresh_until_s:
+                self._refresh()
+            found: list[int] = []
+            parents = [root]
+            while parents:
+                children = self._children.get(parents.pop(), [])
+                found += children
+                parents += children
+            return found
+
+    def _refresh(self) -> None:
+        began_s = time.thread_time()
+        self._children = {}
+        for each in proc.stats():
+            self._children.setdefault(each.parent, []).append(each.pid)
+        took_s = time.thread_time() - began_s
+        self._fresh_until_s = time.monotonic() + max(CHILDREN_S, took_s / CHILDREN_SHARE)
+
+
+class LocalProcesses:
+    """The processes of this machine."""
+
+    def __init__(self) -> None:
+        self._descendants = Descendants()
+
+    def look_at(self, roots: Sequence[int]) -> Look:
+        """Returns the processes of these ids and their descendants now."""
+        at_s = time.monotonic()
+        children = (pid for root in roots for pid in self._descendants.of(root))
+        members = members_of(dict.fromkeys((*roots, *children)))
+        ticks: dict[tuple[int, int], int] = {}
+        if sum(member.stat.threads for member in members) <= THREADS_MAX:
+            ticks = {
+                (member.stat.pid, number): thread.user_ticks + thread.system_ticks
+                for member in members
+                for number, thread in proc.threads(member.stat.pid)
+            }
+        return Look(at_s, members, ticks)
+
+
+def members_of(pids: Iterable[int]) -> list[Member]:
+    """Returns the living processes among these."""
+    found = []
+    for pid in pids:
+        stat = proc.stat(pid)
+        if stat is not None and not stat.has_ended:
+            with contextlib.suppress(OSError):
+                memory, descriptors = proc.memory(pid), proc.descriptors(pid)
+                found.append(Member(stat, memory, descriptors, proc.disk_bytes(pid)))
+    return found

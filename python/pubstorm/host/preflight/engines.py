@@ -1,0 +1,94 @@
+"""The engines that a plan needs: their number, the clients of each, and their memory."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from pubstorm.contract.plan import Plan
+from pubstorm.contract.texts import template_of
+from pubstorm.errors import UsageError
+from pubstorm.host.costs import Costs
+from pubstorm.host.explain import offered_load
+from pubstorm.host.preflight.host import Host
+from pubstorm.host.preflight.need import Fix, Need
+from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, processes_needed
+from pubstorm.scenario.fleet import Fleet
+
+MESSAGES_PER_S_PER_AGENT = 60_000
+"""Sent and delivered; from here on another engine is worth its core."""
+ZMTP_MESSAGES_PER_S_PER_AGENT = 2_000_000
+"""Delivered by publishers of ZeroMQ, many with each read."""
+
+
+def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
+    """The number of engines that a plan needs, by a process's limit of descriptors and by load."""
+    by_descriptors = processes_needed(_clients(plan), descriptors)
+    if by_descriptors is None:
+        raise UsageError(
+            f"a process may open {descriptors} files, which is too few for an engine",
+            f"ulimit -n {DESCRIPTORS_KEPT + min(sum(_clients(plan)), 20_000)}",
+        )
+    publishers = sum(each.clients for each in plan.populations if each.is_publisher)
+    each_per_s = ZMTP_MESSAGES_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
+    # What is under test on this host is to have its core, too.
+    by_load = min(max(1, cores - publishers), ceil(_peak_per_s(plan) / each_per_s))
+    return max(by_descriptors, by_load)
+
+
+def agents_here(plan: Plan, fleet: Fleet, host: Host) -> int:
+    """The number of engines that play a plan on this host."""
+    return fleet.agents or agents_needed(plan, descriptors=host.descriptors, cores=host.cores)
+
+
+def open_files(plan: Plan, agents: int, descriptors: int, otherwise: str) -> Need:
+    """The open files of the engine with the most clients; `otherwise` is a remedy with a place for
+    the number of agents that fit."""
+    files = largest_share(plan, agents) + DESCRIPTORS_KEPT
+    room = max(1, descriptors - DESCRIPTORS_KEPT - len(plan.populations))
+    fitting = max(1, ceil(sum(_clients(plan)) / room))
+    command = Fix("ulimit", "n", files)
+    what, remedy = "open files of an engine", otherwise.format(fitting)
+    return Need(what, files, descriptors, "files", command, remedy)
+
+
+def clients_bytes(plan: Plan, costs: Costs) -> float:
+    """Memory of all clients that engines play, in engines and in the kernel for their ends of the
+    connections, without messages on their way."""
+    secure = [
+        each.clients
+        for each in plan.populations
+        if any(plan.targets[target].tls for target in each.at.targets)
+    ]
+    return (
+        sum(_clients(plan)) * (costs.client.value + costs.end.value)
+        + sum(secure) * costs.tls_client.value
+        + _ledger_pairs(plan) * costs.pair.value
+    )
+
+
+def largest_share(plan: Plan, agents: int) -> int:
+    """Clients of agent 0, which plays the most. Clients that join in a stage are among them."""
+    return most_at_one(_clients(plan), agents)
+
+
+def _peak_per_s(plan: Plan) -> float:
+    """Messages sent, and delivered to clients of engines, in the busiest phase."""
+    engines = {i for i, each in enumerate(plan.populations) if each.player == "engine"}
+    phases = offered_load(plan).phases
+    return max((p.sent_per_s + p.delivered_to_per_s(engines) for p in phases), default=0)
+
+
+def _clients(plan: Plan) -> list[int]:
+    """Clients that engines play."""
+    return [each.clients if each.player == "engine" else 0 for each in plan.populations]
+
+
+def _ledger_pairs(plan: Plan) -> float:
+    """Streams, each counted for each of its receivers."""
+    loads = offered_load(plan).populations
+    return sum(
+        population.clients * template_of(population, publication.topic).variants * each.receivers
+        for population, load in zip(plan.populations, loads, strict=True)
+        for publication, each in zip(population.publications, load.publications, strict=True)
+        if not population.is_publisher
+    )

@@ -1,0 +1,199 @@
+"""The limits of this machine for a run: of the kernel, of its user and of its control group, read
+once. A limit that cannot be read counts as none."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from pubstorm.host.costs import Costs
+from pubstorm.host.memory import available_bytes, of_group
+from pubstorm.scenario.descriptors import UNLIMITED, allowed_descriptors
+
+SETTINGS = (
+    "fs.file-max",
+    "fs.nr_open",
+    "net.core.netdev_max_backlog",
+    "net.core.optmem_max",
+    "net.core.rmem_default",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_default",
+    "net.core.wmem_max",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_max_tw_buckets",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.netfilter.nf_conntrack_max",
+    "net.netfilter.nf_conntrack_tcp_timeout_time_wait",
+)
+"""Settings of the kernel that are tuned for many connections."""
+PORTS_FROM, PORTS_END = 10_000, 65_536
+"""Ports of brokers, outside of the range for outgoing connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Limits of this machine, and the part in use of shared limits."""
+
+    descriptors: int
+    """Open files that a process may have: the hard limit."""
+    system_descriptors: int
+    """Open files of all processes together."""
+    ports: int
+    """Ports that the kernel gives a connection, for each source address and target."""
+    memory_bytes: int
+    """Memory that is available now."""
+    cores: int
+    """Processors that this process may use."""
+    has_setpriv: bool = True
+    """True if the program exists that ends brokers together with Pubstorm."""
+    listen_ports: int = UNLIMITED
+    """Ports for brokers that no outgoing connection takes."""
+    nr_open: int = UNLIMITED
+    """Largest hard limit of open files that may be set."""
+    user_threads: int = UNLIMITED
+    """Threads that this user may have."""
+    user_threads_used: int = 0
+    """Threads that this user has; not counted where there is no limit."""
+    system_threads: int = UNLIMITED
+    """Threads of all processes together."""
+    process_ids: int = UNLIMITED
+    """Process ids, of which every thread takes one."""
+    system_threads_used: int = 0
+    """Threads that there are."""
+    group_threads: int = UNLIMITED
+    """Threads that this control group may have; containers are limited by it."""
+    group_threads_used: int = 0
+    """Threads that this control group has."""
+    socket_memory_bytes: int = UNLIMITED
+    """Memory that all TCP sockets together may have for what they buffer."""
+    tracked_connections: int | None = None
+    """Connections that the packet filter can track; None if it tracks none."""
+    accept_backlog: int = UNLIMITED
+    """Connections that may wait to be accepted by a program."""
+    syn_backlog: int = UNLIMITED
+    """Connections that may wait for the end of their handshake."""
+    addresses: frozenset[str] = frozenset()
+    """Addresses of the interfaces."""
+    interface: str = "eth0"
+    """Interface of the default route."""
+    costs: Costs = field(default_factory=lambda: Costs.of(None))
+    """Costs of clients here."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the kernel and of the shell for many connections, as they are written."""
+
+    @classmethod
+    def here(cls) -> Host:
+        """This machine, now."""
+        low, high = _numbers("net/ipv4/ip_local_port_range", (32768, 60999))
+        pages = _numbers("net/ipv4/tcp_mem", (0, 0, UNLIMITED // resource.getpagesize()))[2]
+        used, allowed = of_group("pids.current"), of_group("pids.max")
+        # The kernel does not hold root to these limits.
+        is_root = os.geteuid() == 0
+        user_threads = UNLIMITED if is_root else _limit(resource.RLIMIT_NPROC)
+        return cls(
+            descriptors=allowed_descriptors(),
+            system_descriptors=UNLIMITED if is_root else _number("fs/file-max"),
+            ports=high - low + 1,
+            has_setpriv=shutil.which("setpriv") is not None,
+            listen_ports=max(0, low - PORTS_FROM) + max(0, PORTS_END - 1 - high),
+            memory_bytes=available_bytes(),
+            cores=len(os.sched_getaffinity(0)),
+            nr_open=_number("fs/nr_open"),
+            user_threads=user_threads,
+            user_threads_used=0 if user_threads == UNLIMITED else _threads_of(os.getuid()),
+            system_threads=_number("kernel/threads-max"),
+            process_ids=_number("kernel/pid_max"),
+            system_threads_used=_threads(),
+            group_threads=UNLIMITED if allowed is None else allowed,
+            group_threads_used=used or 0,
+            socket_memory_bytes=pages * resource.getpagesize(),
+            tracked_connections=_tracked_connections(),
+            accept_backlog=_number("net/core/somaxconn"),
+            syn_backlog=_number("net/ipv4/tcp_max_syn_backlog"),
+            addresses=frozenset(_addresses()),
+            interface=_default_interface(),
+            costs=Costs.here(),
+            settings=_settings(),
+        )
+
+
+def _settings() -> dict[str, str]:
+    """Returns the settings that this kernel has."""
+    found = {"ulimit -n": str(_limit(resource.RLIMIT_NOFILE))}
+    for name in SETTINGS:
+        with suppress(OSError):
+            text = Path("/proc/sys", name.replace(".", "/")).read_text()
+            found[name] = " ".join(text.split())
+    return found
+
+
+def _limit(kind: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return UNLIMITED if hard == resource.RLIM_INFINITY else hard
+
+
+def _threads_of(user: int) -> int:
+    """Threads of a user's processes; those that cannot be seen do not count."""
+    processes = psutil.process_iter(["uids", "num_threads"])
+    found = ((p.info["uids"], p.info["num_threads"]) for p in processes)
+    return sum(threads or 0 for uids, threads in found if uids is not None and uids.real == user)
+
+
+def _threads() -> int:
+    """Threads of the machine: the second number of the fourth word, such as 2/512."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].split("/")[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _tracked_connections() -> int | None:
+    """The kernel may know how to track and be asked for it by no rule: a connection of our own is
+    in its count or not."""
+    if not Path("/proc/sys/net/netfilter/nf_conntrack_max").exists():
+        return None
+    most = _number("net/netfilter/nf_conntrack_max")
+    with (
+        suppress(OSError),
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
+        return most if _number("net/netfilter/nf_conntrack_count") else None
+    return most
+
+
+def _addresses() -> list[str]:
+    found = psutil.net_if_addrs().values()
+    return [item.address.partition("%")[0] for items in found for item in items]
+
+
+def _default_interface() -> str:
+    """The first interface whose route goes to everywhere."""
+    try:
+        rows = [line.split() for line in Path("/proc/net/route").read_text().splitlines()]
+    except OSError:
+        rows = []
+    return next((row[0] for row in rows if row[1:2] == ["00000000"]), "eth0")
+
+
+def _number(name: str) -> int:
+    return _numbers(name, (UNLIMITED,))[0]
+
+
+def _numbers(name: str, fallback: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in Path("/proc/sys", name).read_text().split())
+    except (OSError, ValueError):
+        return fallback

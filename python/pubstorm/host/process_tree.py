@@ -1,0 +1,71 @@
+"""The processes that a broker has started itself: found before the broker is stopped, and killed
+if they do not end after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from pubstorm.host import proc
+
+FOLLOW_S = 1.0
+"""Longest time that the processes take to end after the one that started them."""
+LOOK_EVERY_S = 0.02
+
+
+class ProcessTree:
+    """A process that leads a session, and the processes that it has started."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._known: set[proc.Stat] = set()
+
+    def look(self) -> None:
+        """Notes what there is of it now, while the leader is alive."""
+        everyone = _living()
+        members = {self._leader}
+        grew = True
+        while grew:
+            more = {r.pid for r in everyone if r.parent in members or r.session in members}
+            grew = not more <= members
+            members |= more
+        self._known = {r for r in everyone if r.pid in members and r.pid != self._leader}
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to all that there is of it now, the leader first."""
+        self.look()
+        for pid in (self._leader, *(each.pid for each in self._known)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    async def end(self) -> None:
+        """After the leader's end: what is left may follow for a moment, and is killed then."""
+        deadline_s = asyncio.get_running_loop().time() + FOLLOW_S
+        while self._left():
+            if asyncio.get_running_loop().time() >= deadline_s:
+                for each in self._left():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(each.pid, signal.SIGKILL)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _left(self) -> set[proc.Stat]:
+        """Returns the processes that exist: known ones, and others of the session. The number of a
+        session stays taken while it has a process; one with a leader of its own is a later
+        session."""
+        everyone = _living()
+        known = {(each.pid, each.started) for each in self._known}
+        left = {r for r in everyone if (r.pid, r.started) in known}
+        if all(r.pid != self._leader for r in everyone):
+            left |= {r for r in everyone if r.session == self._leader}
+        return left
+
+
+def _living() -> list[proc.Stat]:
+    """Returns all processes of which a thread is left, since its sockets are open."""
+    return [each for each in proc.stats() if not each.has_ended or _has_threads(each)]
+
+
+def _has_threads(each: proc.Stat) -> bool:
+    return each.state == "Z" and each.threads > 1

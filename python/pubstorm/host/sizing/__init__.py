@@ -1,0 +1,229 @@
+"""The sizes of a fleet on a cluster: hosts and engines that a plan needs, the load of each,
+duration and price of the run. Arithmetic on the plan, on the host in the scenario, and on the costs
+of clients; reads no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from pubstorm.contract.plan import (
+    ConnectAction,
+    Plan,
+)
+from pubstorm.host.costs import Costs
+from pubstorm.host.duration import least_seconds
+from pubstorm.host.explain import offered_load
+from pubstorm.host.preflight.connections import PORTS_SHARE_EASY, connections_at
+from pubstorm.host.preflight.engines import clients_bytes
+from pubstorm.host.sizing.traffic import Moment, moments
+from pubstorm.host.sizing.wire import SEGMENT
+from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT
+from pubstorm.scenario.fleet import Fleet, FleetHost
+
+CPU_SHARE = 0.5
+"""Share of its core that an engine may use. Bursts, the network's interrupts and other work of the
+host need the rest."""
+MEMORY_SHARE = 0.8
+"""Share of a host's memory that engines may have; the rest is the system's and Ray's."""
+BANDWIDTH_SHARE = 0.8
+"""Share of the network that may be in use in the mean of the busiest second."""
+HOUR_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One thing that hosts have so much of."""
+
+    what: str
+    needed: float
+    """By all engines together."""
+    capacity: float
+    """Capacity of one host."""
+    unit: str
+    reason: str
+    """The need and the capacity, in words."""
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts that provide the resource."""
+        return max(1, ceil(self.needed / self.capacity)) if self.capacity > 0 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a cluster for a plan."""
+
+    host: FleetHost
+    hosts: int
+    """Hosts with engines; one more has the controller."""
+    agents: int
+    clients: int
+    """Clients of the engine that has the most."""
+    resources: tuple[Resource, ...]
+    """The resources, ordered by the number of hosts that they need, the largest first."""
+    given: bool
+    """True if the scenario sets the number of engines."""
+    seconds: float
+    """Least duration of the run, in seconds."""
+    costs: tuple[str, ...]
+    """Figures that the sizes are reckoned with, a line for each."""
+    remarks: tuple[str, ...]
+
+    @property
+    def price_per_hour(self) -> float:
+        """Price of all hosts, including the controller's; 0 if unknown."""
+        return self.host.price * (self.hosts + 1)
+
+    @property
+    def price(self) -> float:
+        """Of the run."""
+        return self.price_per_hour * self.seconds / HOUR_S
+
+
+def sizes_of(
+    plan: Plan, fleet: Fleet, costs: Costs, ports: int, *, starts_targets: bool = False
+) -> Sizes:
+    """The sizes for a plan, with `ports` ports for each address and target. Brokers that the run
+    starts are on addresses of the cluster."""
+    busy = list(moments(plan, costs))
+    found = _resources(plan, fleet, costs, ports, busy)
+    found.sort(key=lambda resource: resource.hosts, reverse=True)
+    per_host = _agents_per_host(fleet)
+    if fleet.agents is None:
+        hosts = found[0].hosts
+        agents = hosts if per_host == 1 else min(hosts * per_host, max(hosts, _least(plan, found)))
+    else:
+        agents, hosts = fleet.agents, ceil(fleet.agents / per_host)
+    engine_clients = [each.clients for each in plan.populations if each.player == "engine"]
+    return Sizes(
+        host=fleet.host,
+        hosts=hosts,
+        agents=agents,
+        clients=sum(ceil(clients / agents) for clients in engine_clients),
+        resources=tuple(found),
+        given=fleet.agents is not None,
+        seconds=least_seconds(plan, connects_per_s=agents * CPU_SHARE * 1e6 / costs.connect.value),
+        costs=tuple(_figures(plan, costs)),
+        remarks=(
+            *(() if starts_targets else _unreachable(plan)),
+            *_remarks(plan, fleet, hosts, ports),
+            *filter(None, [costs.word]),
+        ),
+    )
+
+
+def _resources(
+    plan: Plan, fleet: Fleet, costs: Costs, ports: int, busy: Sequence[Moment]
+) -> list[Resource]:
+    host, engines = fleet.host, _agents_per_host(fleet)
+    clients = sum(each.clients for each in plan.populations if each.player == "engine")
+    at_one = max(connections_at(plan))
+    cpu = max(busy, key=lambda moment: moment.cpu_s)
+    out = max(busy, key=lambda moment: moment.wire.out)
+    into = max(busy, key=lambda moment: moment.wire.into)
+    bytes_each, bytes_in_words = _memory(plan, costs, busy)
+    link = host.bandwidth / 8 * BANDWIDTH_SHARE
+    addresses = f"{host.addresses:,} × {ports:,} ports"
+    files = host.descriptors - DESCRIPTORS_KEPT
+    return [
+        Resource(
+            "ports to a target",
+            at_one,
+            host.addresses * ports,
+            "connections",
+            f"connections at the target that has the most; {addresses} on each host",
+        ),
+        Resource(
+            "open files",
+            clients,
+            max(1, files) * engines,
+            "files",
+            f"one for each client, {DESCRIPTORS_KEPT} kept for an engine",
+        ),
+        Resource(
+            "memory",
+            bytes_each,
+            host.memory * MEMORY_SHARE - costs.engines_bytes(engines),
+            "bytes",
+            f"{bytes_in_words}; {MEMORY_SHARE:.0%} of a host's",
+        ),
+        Resource(
+            "processors",
+            cpu.cpu_s,
+            engines * CPU_SHARE,
+            "cores",
+            f"busiest in {cpu.name}; {CPU_SHARE:.0%} of a core for each engine",
+        ),
+        Resource(
+            "network, out", out.wire.out, link, "bytes/s", f"busiest in {out.name}; {_of_link()}"
+        ),
+        Resource(
+            "network, in", into.wire.into, link, "bytes/s", f"busiest in {into.name}; {_of_link()}"
+        ),
+    ]
+
+
+def _memory(plan: Plan, costs: Costs, busy: Sequence[Moment]) -> tuple[float, str]:
+    """Memory of all clients, in engines and kernels; that of one client, in words."""
+    clients = sum(each.clients for each in plan.populations if each.player == "engine")
+    under_way = min(2 * clients, max(moment.messages_per_s for moment in busy))
+    if offered_load(plan).closed_loop:
+        under_way = clients
+    words = f"{costs.client.value + costs.end.value:,.0f} B for each client"
+    if any(target.tls for target in plan.targets):
+        words += f", {costs.tls_client.value:,.0f} B for TLS"
+    return clients_bytes(plan, costs) + under_way * costs.buffer.value, words
+
+
+def _least(plan: Plan, resources: Sequence[Resource]) -> int:
+    """Number of engines that the CPU time needs."""
+    cores = next(resource.needed for resource in resources if resource.what == "processors")
+    return min(ceil(cores / CPU_SHARE), max(1, plan.clients))
+
+
+def _agents_per_host(fleet: Fleet) -> int:
+    return 1 if fleet.spread == "strict" else fleet.host.cores
+
+
+def _of_link() -> str:
+    return f"{BANDWIDTH_SHARE:.0%} of the network's"
+
+
+def _figures(plan: Plan, costs: Costs) -> Iterator[str]:
+    """The costs that count in this plan."""
+    qos = {p.qos for each in plan.populations for p in each.publications}
+    used = [costs.engine, costs.client, costs.end, costs.buffer, costs.pair, costs.connect]
+    used += [costs.sent[0], costs.received[0]] if 0 in qos else []
+    used += [costs.sent[1], costs.received[1]] if qos & {1, 2} else []
+    used += [costs.ping] if any(each.keep_alive_s for each in plan.populations) else []
+    used += [costs.tls_client, costs.handshake] if any(t.tls for t in plan.targets) else []
+    for cost in used:
+        number = f"{cost.value:,.0f}" if cost.value >= 100 else f"{cost.value:.1f}"
+        yield f"{cost.what:24}{number:>12} {cost.unit:3}{cost.source}"
+    yield f"{'headers of a segment':24}{SEGMENT:>12} B  Ethernet, IPv4, TCP with time stamps"
+
+
+def _unreachable(plan: Plan) -> Iterator[str]:
+    if all(target.is_loopback for target in plan.targets):
+        yield (
+            "agents on other hosts do not reach the targets, which are on loopback: name one that "
+            "they reach (--target)"
+        )
+
+
+def _remarks(plan: Plan, fleet: Fleet, hosts: int, ports: int) -> Iterator[str]:
+    at_one = ceil(max(connections_at(plan)) / hosts / fleet.host.addresses)
+    easy = int(ports * PORTS_SHARE_EASY)
+    if at_one > easy:
+        yield (
+            f"connecting gets slow beyond {easy:,} connections from an address to a target, here "
+            f"{at_one:,}: give hosts more addresses (sources in the scenario)"
+        )
+    if offered_load(plan).closed_loop:
+        yield "a closed loop takes what processors and network give, and is not in the figures"
+    if any(isinstance(s.action, ConnectAction) and not s.action.rate_per_s for s in plan.stages):
+        yield "a connect stage without a rate takes what processors and network give"
+    if any(each.zmtp is not None for each in plan.populations):
+        yield "what a publisher of ZeroMQ that already runs sends is not in the figures"

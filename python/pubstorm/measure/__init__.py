@@ -1,0 +1,1 @@
+"""Measurements of a run: monitors and snapshots as time series, phases and summaries."""

@@ -1,0 +1,1 @@
+"""Effects of the faults of a run."""

@@ -1,0 +1,394 @@
+"""The monitors that a scenario asks for, by default or by name, and the monitor of a group of
+brokers. Starts none."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from pubstorm.contract.plan import Plan, PublishAction
+from pubstorm.contract.target import Target, ZmqTarget, parse_target
+from pubstorm.host.children import parent_death_prefix
+from pubstorm.host.deputy.remote import RemoteMachine
+from pubstorm.host.machine import Machine
+from pubstorm.host.members import LocalProcesses, Processes
+from pubstorm.measure.monitors import Monitor, MonitorError, Reading
+from pubstorm.measure.monitors.bridges import BridgeMonitor
+from pubstorm.measure.monitors.host import HostMonitor
+from pubstorm.measure.monitors.monitoring import Monitoring
+from pubstorm.measure.monitors.perf import Perf
+from pubstorm.measure.monitors.process import PidNow, ProcessMonitor
+from pubstorm.measure.monitors.profiling import FOLDER as PROFILE_FOLDER
+from pubstorm.measure.monitors.profiling import Profiler, ProfileSpec, Recording
+from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
+from pubstorm.measure.monitors.usage import Differences, sums
+from pubstorm.result import BrokerResult
+from pubstorm.result.samples import OTHER_HOST
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process, Remote, SysTopics
+from pubstorm.topology import Topology
+from pubstorm.topology.observer import Login
+from pubstorm.topology.services.redis import RedisService
+
+MEMBERS_PER_S = 200
+"""Processes of a group that are read a second: a larger group is read less often."""
+SLACK_S = 0.1
+"""Time by which a reading may be early: the schedule is met to a millisecond or so."""
+
+
+@dataclass(frozen=True)
+class WatchedBroker:
+    """A broker that can be watched."""
+
+    source: str
+    """Name of the source of its readings."""
+    process: Process | PidNow
+    """Process of the broker."""
+    target: Target
+    """Address for an observer."""
+    speaks_sys: bool
+    """True if the broker is expected to publish under `$SYS`."""
+    metrics_url: str | None = None
+    """Address of its counters in Prometheus' format; None if it has none."""
+    login: Login | None = None
+    """Login of an observer; None for the login of a client of the load."""
+    processes: Processes | None = None
+    """The processes of its machine; None: of this one."""
+
+
+@dataclass(frozen=True)
+class WatchedProcess:
+    """A program of the run that is no broker, such as a publisher."""
+
+    source: str
+    """Name of the source of its readings."""
+    process: PidNow
+    """Its process id."""
+    processes: Processes | None = None
+    """The processes of its machine; None: of this one."""
+
+
+@dataclass(frozen=True)
+class WatchedGroup:
+    """Brokers of one name, too many to be watched one by one."""
+
+    source: str
+    """Name of the source of their sums."""
+    parts: Sequence[tuple[Processes | None, Callable[[], Sequence[int]]]]
+    """The ids of their processes as they are now, by machine; None is this one."""
+
+
+@dataclass(frozen=True)
+class Watchable:
+    """The brokers that can be watched."""
+
+    brokers: tuple[WatchedBroker, ...] = ()
+    """Those that are watched one by one."""
+    groups: tuple[WatchedGroup, ...] = ()
+    """Those that are watched together."""
+
+
+@dataclass(frozen=True)
+class RunSurroundings:
+    """Surroundings of a run that can be monitored."""
+
+    topology: Topology
+    publishers: Mapping[str, tuple[str, int]]
+    """Programs under test, by name: address of the host, empty for this one, and process id."""
+    directory: Path
+    """Directory of the run."""
+
+
+def monitoring_of(
+    scenario: Scenario, plan: Plan, surroundings: RunSurroundings, warn: Callable[[str], None]
+) -> Monitoring:
+    """Returns the monitors of a run. `plan` has the targets where observers find the brokers."""
+    topology, publishers = surroundings.topology, surroundings.publishers
+    brokers = len(scenario.target) + len(topology.addresses)
+    watched = watched_brokers(
+        topology.results(),
+        plan.targets[:brokers],
+        lambda name: topology.broker(name).pid,
+        topology.keys.observer,
+        partial(_processes_of, topology),
+    )
+    others = {machine.address: machine for machine in topology.hosts.others}
+    programs = [
+        WatchedProcess(name, partial(int, pid), _processes_at(others.get(host)))
+        for name, (host, pid) in publishers.items()
+    ]
+    profiler = None
+    if (spec := profile_spec(scenario, plan, watched.brokers)) is not None:
+        recording = _recording(scenario, spec, surroundings.directory / PROFILE_FOLDER)
+        profiler = Profiler(spec, plan, recording)
+    monitors = (
+        *monitors_for(scenario, plan, watched),
+        *process_monitors(programs if scenario.monitors.brokers else ()),
+        *topology_monitors(
+            topology, services=scenario.monitors.brokers, hosts=scenario.monitors.host
+        ),
+    )
+    return Monitoring(monitors, scenario.monitors.interval, warn, profiler)
+
+
+def watched_brokers(
+    started: Sequence[BrokerResult],
+    targets: Sequence[Target],
+    pid_of: Callable[[str], int],
+    login_of: Callable[[str], Login | None] = lambda _: None,
+    processes_of: Callable[[str], Processes | None] = lambda _: None,
+) -> Watchable:
+    """Returns the targets on this machine, named `broker-0` and so on, and then the brokers that
+    the run has started. Each has the target for an observer. `pid_of` returns the present process
+    id of a broker, `login_of` the observers' own login at the brokers of a name, if they have
+    one, `processes_of` the processes of a broker's machine if it is another one."""
+    given = targets[: len(targets) - len(started)]
+    found = (
+        WatchedBroker(
+            source=f"broker-{number}",
+            process=Process(port=target.port),
+            target=target,
+            speaks_sys=not isinstance(target, ZmqTarget),
+        )
+        for number, target in enumerate(given)
+        if target.is_loopback
+    )
+    sizes = Counter(broker.group for broker in started)
+    together = [group for group, size in sizes.items() if group and size > TOGETHER_ABOVE]
+    own = (
+        WatchedBroker(
+            source=broker.name,
+            process=partial(pid_of, broker.name),
+            target=target,
+            speaks_sys=broker.speaks_sys,
+            metrics_url=broker.metrics_url,
+            login=login_of(broker.group),
+            processes=processes_of(broker.name),
+        )
+        for broker, target in zip(started, targets[len(given) :], strict=True)
+        if broker.group not in together
+    )
+    members = {group: [b.name for b in started if b.group == group] for group in together}
+    groups = (
+        WatchedGroup(group, _parts(names, pid_of, processes_of)) for group, names in members.items()
+    )
+    return Watchable((*found, *own), tuple(groups))
+
+
+def _parts(
+    names: Sequence[str],
+    pid_of: Callable[[str], int],
+    processes_of: Callable[[str], Processes | None],
+) -> Sequence[tuple[Processes | None, Callable[[], Sequence[int]]]]:
+    """Returns the ids of brokers by their machine."""
+    by_machine: dict[int, tuple[Processes | None, list[str]]] = {}
+    for name in names:
+        machine = processes_of(name)
+        by_machine.setdefault(id(machine), (machine, []))[1].append(name)
+    return [(machine, _pids(there, pid_of)) for machine, there in by_machine.values()]
+
+
+def _pids(names: Sequence[str], pid_of: Callable[[str], int]) -> Callable[[], Sequence[int]]:
+    return lambda: [pid_of(name) for name in names]
+
+
+def monitors_for(scenario: Scenario, plan: Plan, watched: Watchable) -> Iterator[Monitor]:
+    """The monitors of a run."""
+    here = LocalProcesses()
+    if scenario.monitors.host:
+        yield HostMonitor()
+    if scenario.monitors.brokers:
+        for broker in watched.brokers:
+            yield ProcessMonitor(broker.source, broker.process, broker.processes or here)
+            if broker.speaks_sys:
+                login = broker.login or client_login(plan, broker.target)
+                yield SysTopicsMonitor(broker.source, broker.target, SysTopics().topics, login)
+            if broker.metrics_url is not None:
+                yield _prometheus(broker.source, broker.metrics_url, ("*",))
+        for group in watched.groups:
+            parts = (GroupPart(processes or here, pids) for processes, pids in group.parts)
+            yield GroupMonitor(group.source, tuple(parts))
+    for name, source in scenario.monitors.sources.items():
+        if source.process is not None:
+            yield ProcessMonitor(name, source.process, here)
+        if source.prometheus is not None:
+            yield _prometheus(name, source.prometheus.url, source.prometheus.include)
+        if source.remote is not None:
+            yield from _remote(name, source.remote)
+        if source.redis is not None:
+            yield _redis(name, source.redis.url, with_process=True)
+        if source.sys is not None:
+            first = plan.targets[0] if scenario.target else watched.brokers[0].target
+            yield _observer(name, source.sys, plan, first)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPart:
+    """The processes of a group on one machine."""
+
+    processes: Processes
+    """The processes of the machine."""
+    pids: Callable[[], Sequence[int]]
+    """The ids of those in the group, as they are now."""
+
+
+class GroupMonitor:
+    """Measures all processes of a group as one source, with their descendants, such as a thousand
+    brokers of one name. Those that end or start meanwhile count while they live."""
+
+    def __init__(self, source: str, parts: Sequence[GroupPart]) -> None:
+        """`parts`: the processes of each machine."""
+        self.source = source
+        self._parts = tuple((part, Differences()) for part in parts)
+        self._next_at_s = 0.0
+
+    def start(self) -> None:
+        """Takes the CPU time that was used before."""
+        list(self.read())
+
+    def read(self) -> Iterator[Reading]:
+        """Yields the use of the group now; nothing too soon after the last reading."""
+        now_s, asked_ns = time.monotonic(), time.monotonic_ns()
+        if now_s < self._next_at_s:
+            return
+        sum_of: dict[str, float] = {}
+        members = 0
+        for part, differences in self._parts:
+            look = part.processes.look_at(part.pids())
+            members += len(look.members)
+            for reading in (*differences.read(look, asked_ns), *sums(look, asked_ns)):
+                sum_of[reading.metric] = sum_of.get(reading.metric, 0) + reading.value
+        self._next_at_s = now_s + members / MEMBERS_PER_S - SLACK_S
+        at_ns = (asked_ns + time.monotonic_ns()) // 2
+        for metric, value in sum_of.items():
+            yield Reading(at_ns, metric, round(value, 5))
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+def topology_monitors(
+    topology: Topology, *, services: bool, hosts: bool = True
+) -> Iterator[Monitor]:
+    """The monitors of bridges, and of services and other hosts if asked for, once all are
+    started."""
+    here = LocalProcesses()
+    for machine in topology.hosts.others if hosts else ():
+        yield HostMonitor(f"{OTHER_HOST}{machine.address}", machine.counters)
+    for server in topology.services.servers if services else ():
+        processes = _processes_at(server.place.machine) or here
+        yield ProcessMonitor(server.name, partial(_pid, server), processes)
+        yield _redis(server.name, server.url, with_process=False)
+    for states in topology.bridges.states():
+        yield BridgeMonitor(states)
+
+
+def process_monitors(programs: Sequence[WatchedProcess]) -> Iterator[Monitor]:
+    """The monitors of programs of the run."""
+    here = LocalProcesses()
+    for program in programs:
+        yield ProcessMonitor(program.source, program.process, program.processes or here)
+
+
+def profile_spec(
+    scenario: Scenario, plan: Plan, brokers: Sequence[WatchedBroker]
+) -> ProfileSpec | None:
+    """Returns the profile that the scenario asks for; None if it asks for none or there is no such
+    broker."""
+    wanted = scenario.profile
+    if wanted is None:
+        return None
+    named: dict[str, Process | PidNow] = {
+        broker.source: broker.process
+        if broker.processes is None
+        else partial(_elsewhere, broker.source)
+        for broker in reversed(brokers)
+    }
+    # A source can have the name of a target, whose place it takes.
+    named |= {
+        name: process
+        for name, source in scenario.monitors.sources.items()
+        if (process := source.process or (source.remote and source.remote.process))
+    }
+    first = brokers[0].source if brokers else next(iter(named), None)
+    name = wanted.broker or first
+    found = next((each for each in (name, f"{name}-0") if each in named), None)
+    stages = [n for n, stage in enumerate(scenario.stages) if stage.name == wanted.stage]
+    stages += [n for n, s in enumerate(plan.stages) if isinstance(s.action, PublishAction)]
+    if found is None or not stages:
+        return None
+    return ProfileSpec(
+        broker=found,
+        process=named[found],
+        stage=stages[0],
+        after_ns=wanted.after,
+        duration_ns=wanted.duration,
+        frequency=wanted.frequency,
+    )
+
+
+def _elsewhere(broker: str) -> int:
+    """Raises MonitorError: the id of the broker is another process on this machine."""
+    hint = "run pubstorm monitor there, and profile its source"
+    raise MonitorError(f"{broker} runs on another host: {hint}")
+
+
+def client_login(plan: Plan, target: Target) -> Login:
+    """Returns the login of a client at a target: the first one of the first population there."""
+    index = plan.targets.index(target) if target in plan.targets else 0
+    fits = (p for p in plan.populations if p.at.first <= index < p.at.first + p.at.count)
+    population = next(fits, plan.populations[0])
+    login = Login.of(population)
+    return login if target.tls else replace(login, tls=None)
+
+
+def _recording(scenario: Scenario, spec: ProfileSpec, folder: Path) -> Recording:
+    source = scenario.monitors.sources.get(spec.broker)
+    if source is None or source.remote is None:
+        return Perf(folder, spec.frequency, parent_death_prefix())
+    from pubstorm.measure.monitors.remote.client import RemotePerf
+
+    return RemotePerf(source.remote, folder, spec.frequency, spec.duration_ns)
+
+
+def _remote(name: str, remote: Remote) -> Iterator[Monitor]:
+    from pubstorm.measure.monitors.remote.client import remote_monitors
+
+    return remote_monitors(name, remote)
+
+
+def _prometheus(name: str, url: str, include: Sequence[str]) -> Monitor:
+    from pubstorm.measure.monitors.prometheus import PrometheusMonitor
+
+    return PrometheusMonitor(name, url, include)
+
+
+def _redis(name: str, url: str, *, with_process: bool) -> Monitor:
+    from pubstorm.measure.monitors.redis import RedisMonitor
+
+    return RedisMonitor(name, url, with_process=with_process)
+
+
+def _processes_of(topology: Topology, name: str) -> Processes | None:
+    return _processes_at(topology.broker(name).place.machine)
+
+
+def _processes_at(machine: Machine | None) -> Processes | None:
+    """Returns the processes of another machine; None if it is this one."""
+    return machine if isinstance(machine, RemoteMachine) else None
+
+
+def _pid(server: RedisService) -> int:
+    return server.pid
+
+
+def _observer(name: str, topics: SysTopics, plan: Plan, first: Target) -> SysTopicsMonitor:
+    target = first if topics.url is None else parse_target(topics.url)
+    login = client_login(plan, target)
+    if topics.username is not None:
+        login = replace(login, username=topics.username, password=topics.password)
+    return SysTopicsMonitor(name, target, topics.topics, login)

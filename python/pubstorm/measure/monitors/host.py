@@ -1,0 +1,77 @@
+"""A host: CPU over all cores, memory, network, disks and error counters of the kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pubstorm.host.counters import Counters, counters
+from pubstorm.measure.monitors import Reading
+from pubstorm.result.samples import HOST
+
+
+class HostMonitor:
+    """Watches a machine: the controller's, unless it gets the counters of another."""
+
+    def __init__(self, source: str = HOST, count: Callable[[], Counters] = counters) -> None:
+        self.source = source
+        self._count = count
+        self._before: Counters | None = None
+
+    def start(self) -> None:
+        """Takes the counters that differences are taken from."""
+        list(self.read())
+
+    def read(self) -> Iterator[Reading]:
+        """The state of the machine, and what it did since the last reading."""
+        asked_ns = time.monotonic_ns()
+        now = self._count()
+        # Between question and answer, for a machine with a clock of its own.
+        at_ns = (asked_ns + time.monotonic_ns()) // 2
+        before, self._before = self._before, now
+        figures = {**(_differences(before, now) if before else {}), **now.figures}
+        for metric, value in figures.items():
+            yield Reading(at_ns, metric, value)
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+def _differences(before: Counters, now: Counters) -> dict[str, float]:
+    """CPU as shares of all cores, and the rates of all disks and of all network interfaces, with
+    loopback."""
+    span_s = now.at_s - before.at_s
+    if span_s <= 0:
+        return {}
+    return {
+        **_cpu_shares({kind: ticks - before.cpu.get(kind, 0) for kind, ticks in now.cpu.items()}),
+        "net_sent_bytes_per_s": round((now.sent_bytes - before.sent_bytes) / span_s),
+        "net_received_bytes_per_s": round((now.received_bytes - before.received_bytes) / span_s),
+        **_disk_rates(before.disk_bytes, now.disk_bytes, span_s),
+    }
+
+
+def _disk_rates(
+    before: Sequence[int] | None, now: Sequence[int] | None, span_s: float
+) -> dict[str, float]:
+    if before is None or now is None:
+        return {}
+    return {
+        "disk_read_bytes_per_s": round((now[0] - before[0]) / span_s),
+        "disk_written_bytes_per_s": round((now[1] - before[1]) / span_s),
+    }
+
+
+def _cpu_shares(spent: Mapping[str, float]) -> dict[str, float]:
+    # The kernel counts guests in user and nice too.
+    total = sum(spent.values()) - spent.get("guest", 0) - spent.get("guest_nice", 0)
+    if total <= 0:
+        return {}
+    parts = {
+        "cpu": total - spent["idle"] - spent.get("iowait", 0),
+        "cpu_user": spent["user"] + spent.get("nice", 0),
+        "cpu_system": spent["system"] + spent.get("irq", 0),
+        "cpu_softirq": spent.get("softirq", 0),
+        "cpu_steal": spent.get("steal", 0),
+    }
+    return {metric: round(max(ticks, 0) / total, 4) for metric, ticks in parts.items()}

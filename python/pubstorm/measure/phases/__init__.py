@@ -1,0 +1,371 @@
+"""Phases: publish stages cut where a change was made or a fault began. Each phase is measured over
+its settled part and evaluated by itself, from the collapse of one to the recovery in another.
+`collapse` has the criteria."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from pubstorm.contract.changes import together
+from pubstorm.contract.histogram import Histogram, HistogramSum
+from pubstorm.contract.plan import ChangeRate, PublishAction
+from pubstorm.measure.assemble import Assembly
+from pubstorm.measure.phases.collapse import (
+    Before,
+    Drops,
+    Outcome,
+    follow,
+    mean_latency_ns,
+    queue_growth_per_s,
+    second_half,
+    ticks_needed,
+)
+from pubstorm.measure.phases.load_due import LoadDue, Publishing, fan_out, load_due
+from pubstorm.measure.phases.ticks import Grid, Tick, ticks
+from pubstorm.measure.run_log import AppliedChange, StageSpan
+from pubstorm.measure.series import Interval, busy_share, rate_per_s
+from pubstorm.measure.slices import Measure, SliceKey
+from pubstorm.measure.tracks import Span
+from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
+from pubstorm.result import Latency, Phase, PhasePopulation, PhaseStatus, ShortStage
+from pubstorm.result.machinery import too_busy
+from pubstorm.result.samples import Track, Tracks
+
+SECOND_NS = 10**9
+MIN_INTERVALS = 10
+"""Intervals that a publish stage without changes must have to be evaluated as a phase."""
+DROPPED_METRICS = ("$SYS/messages/dropped", "$SYS/publish/messages/dropped")
+"""Topics with the number of messages that a broker dropped."""
+
+
+def phases(run: Assembly, tracks: Tracks) -> tuple[Phase, ...]:
+    """The phases of every publish stage, in the order of time; `tracks` are the readings of the
+    monitors."""
+    drop_tracks = _drop_tracks(tracks)
+    return tuple(
+        phase for span in _publish_spans(run) for phase in _Stage(run, span, drop_tracks).phases()
+    )
+
+
+def short_stages(run: Assembly) -> tuple[ShortStage, ...]:
+    """The publish stages with too few intervals for a phase."""
+    found = (_Stage(run, span, ()).short() for span in _publish_spans(run))
+    return tuple(stage for stage in found if stage is not None)
+
+
+def _publish_spans(run: Assembly) -> Iterator[StageSpan]:
+    for span in run.run_log.spans:
+        if isinstance(run.plan.stages[span.index].action, PublishAction):
+            yield span
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Something that happened, and that a phase begins with."""
+
+    name: str
+    at_ns: int
+    changes: tuple[AppliedChange, ...] = ()
+    """Changes of the load due, one for each share of a population; none for a fault."""
+
+    @property
+    def ramp_ns(self) -> int:
+        """Time over which clients join or leave."""
+        actions = (change.action for change in self.changes)
+        return max((a.over_ns for a in actions if not isinstance(a, ChangeRate)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The instants of a phase, and the load due in it."""
+
+    name: str
+    from_ns: int
+    settled_ns: int
+    """Instant at which its clients have joined or left, and an interval more."""
+    to_ns: int
+    planned: LoadDue
+    """Load due of all publishers."""
+    due: LoadDue
+    """Load due of the publishers that are evaluated."""
+
+
+class _Stage:
+    """A publish stage on its way to phases."""
+
+    def __init__(self, run: Assembly, span: StageSpan, drop_tracks: Sequence[Track]) -> None:
+        self._run = run
+        self._span = span
+        self._changes = sorted(run.run_log.changes, key=lambda change: change.at_ns)
+        self._drop_tracks = drop_tracks
+        self._width_ns = run.plan.snapshot_interval_ns
+        self._end_ns = min(span.load_until_ns, span.to_ns)
+        self._intervals = run.totals.series.intervals(span.index)
+        self._beginnings = self._all_beginnings()
+        changed = {change.population for b in self._beginnings for change in b.changes}
+        self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
+        # Clients with session lifetimes are connected at unknown times: not evaluated.
+        self._evaluated = [p for p in self._publishers if run.plan.populations[p].lifetime is None]
+        # Clients that join, leave or read slowly by design say nothing about the load as a whole.
+        self._receivers = [
+            index
+            for index, population in enumerate(run.plan.populations)
+            if population.read_rate_per_s is None
+            and population.lifetime is None
+            and index not in changed
+        ]
+        self._reads_freely = all(p.read_rate_per_s is None for p in run.plan.populations)
+
+    def phases(self) -> Iterator[Phase]:
+        """Yields each phase, evaluated; none if the stage is a single short or closed-loop one."""
+        cuts = list(self._cuts())
+        if self.short() is not None or not (self._beginnings or cuts[0].due.is_open):
+            return
+        before = Before()
+        for cut in cuts:
+            phase, before = self._phase(cut, before)
+            yield phase
+
+    def short(self) -> ShortStage | None:
+        """The stage, if it has an open loop, no change or fault, and too few intervals."""
+        intervals = max(self._end_ns - self._span.from_ns, 0) // self._width_ns
+        if self._beginnings or intervals >= MIN_INTERVALS or not next(self._cuts()).due.is_open:
+            return None
+        name = self._run.plan.stages[self._span.index].name
+        return ShortStage(stage=name, intervals=intervals, needed=MIN_INTERVALS)
+
+    def _all_beginnings(self) -> list[_Beginning]:
+        """Returns the changes and faults of the stage, in the order of time. The repair of a fault
+        begins no phase: a fault is evaluated as a whole."""
+        changes = [change for change in self._changes if change.stage == self._span.index]
+        started = [
+            *(_Beginning(same[0].name, same[0].at_ns, same) for same in together(changes)),
+            *(
+                _Beginning(fault.name, fault.began_ns)
+                for fault in self._run.run_log.faults
+                if fault.stage == self._span.index
+            ),
+        ]
+        in_time = sorted(started, key=lambda beginning: beginning.at_ns)
+        return [beginning for beginning in in_time if beginning.at_ns < self._end_ns]
+
+    def _cuts(self) -> Iterator[_Cut]:
+        plan, stage = self._run.plan, self._span.index
+        publishing = Publishing.at_start_of(plan, stage, self._changes)
+        each = fan_out(self._run.totals, stage, self._receivers)
+        starts = [max(beginning.at_ns, self._span.from_ns) for beginning in self._beginnings]
+        edges = [self._span.from_ns, *starts, self._end_ns]
+        for n, (from_ns, to_ns) in enumerate(pairwise(edges)):
+            begins = self._beginnings[n - 1] if n else _Beginning(plan.stages[stage].name, from_ns)
+            for change in begins.changes:
+                publishing.apply(change)
+            yield _Cut(
+                name=begins.name,
+                from_ns=from_ns,
+                settled_ns=min(from_ns + begins.ramp_ns + self._width_ns, to_ns),
+                to_ns=to_ns,
+                planned=load_due(plan, publishing, self._publishers, each),
+                due=load_due(plan, publishing, self._evaluated, each),
+            )
+
+    def _phase(self, cut: _Cut, before: Before) -> tuple[Phase, Before]:
+        inside = self._inside(cut)
+        grid = Grid(cut.settled_ns, cut.to_ns, self._width_ns, self._evaluated, self._receivers)
+        made, drops = ticks(self._intervals, grid), self._drops(cut)
+        outcome, doubts = Outcome(ended_collapsed=before.collapsed), self._doubts(cut, made)
+        if not doubts:
+            outcome = follow(made, cut.due, before, drops if self._reads_freely else None)
+        if outcome.starved:
+            doubts = (_starved_text(made), *outcome.evidence)
+        status = PhaseStatus.UNKNOWN if doubts else _status(before, outcome)
+        after = replace(before, collapsed=outcome.ended_collapsed)
+        if status is PhaseStatus.HELD:
+            queue, latency_ns = max(tick.queue for tick in made), mean_latency_ns(made)
+            after = replace(
+                after,
+                queue=max(before.queue, queue),
+                latency_ns=max(before.latency_ns, latency_ns),
+            )
+        phase = self._measured(cut, inside).model_copy(
+            update={
+                "queue_growth_per_s": round(queue_growth_per_s(second_half(made)), 3),
+                "dropped_total": None if drops is None else drops.total,
+                "status": status,
+                "starved": outcome.starved and outcome.ended_collapsed,
+                "collapsed_at_s": None if doubts else self._since_start_s(outcome.collapsed_at_ns),
+                "recovered_after_s": None if doubts else _recovered_after_s(cut, outcome),
+                "evidence": doubts or outcome.evidence,
+            }
+        )
+        return phase, after
+
+    def _measured(self, cut: _Cut, inside: Sequence[Interval]) -> Phase:
+        """Returns the figures of a phase before its evaluation."""
+        plan = self._run.plan
+        populations = self._populations(cut, inside, plan.alone)
+        everybody = range(len(plan.populations))
+        delivered = self._latency(cut, "delivery", everybody)
+        acknowledged = self._latency(cut, "acknowledgement", everybody)
+        return Phase(
+            stage=self._run.plan.stages[self._span.index].name,
+            name=cut.name,
+            start_s=self._since_start_s(cut.from_ns) or 0.0,
+            duration_s=round((cut.to_ns - cut.from_ns) / SECOND_NS, 3),
+            clients=cut.planned.clients,
+            due_per_s=cut.planned.sent_per_s,
+            sent_per_s=sum(p.sent_per_s for p in populations.values()),
+            acked_per_s=sum(p.acked_per_s for p in populations.values()),
+            received_per_s=sum(p.received_per_s for p in populations.values()),
+            queue_growth_per_s=0.0,
+            latency_us=delivered if delivered.count else acknowledged,
+            populations=populations,
+            wholes=self._populations(cut, inside, plan.wholes),
+            status=PhaseStatus.UNKNOWN,
+        )
+
+    def _populations(
+        self, cut: _Cut, inside: Sequence[Interval], members: Mapping[str, Sequence[int]]
+    ) -> dict[str, PhasePopulation]:
+        """Returns the activity of groups of populations that did more than stay connected."""
+        found = {name: self._population(cut, inside, each) for name, each in members.items()}
+        return {name: each for name, each in found.items() if _did_anything(each)}
+
+    def _population(
+        self, cut: _Cut, inside: Sequence[Interval], indices: Sequence[int]
+    ) -> PhasePopulation:
+        return PhasePopulation(
+            sent_per_s=rate_per_s(inside, indices, "sent"),
+            acked_per_s=rate_per_s(inside, indices, "acked"),
+            received_per_s=rate_per_s(inside, indices, "received"),
+            bytes_sent_per_s=rate_per_s(inside, indices, "bytes_sent"),
+            bytes_received_per_s=rate_per_s(inside, indices, "bytes_received"),
+            latency_us=self._latency(cut, "delivery", indices),
+            ack_latency_us=self._latency(cut, "acknowledgement", indices),
+        )
+
+    def _latency(self, cut: _Cut, measure: Measure, indices: Iterable[int]) -> Latency:
+        sums = HistogramSum()
+        for index in indices:
+            sums.add(self._histogram(cut, measure, index))
+        bound_us = self._run.clock_bound_us if measure == "delivery" else 0.0
+        return Latency.of(sums.value(), bound_us, self._run.percentiles)
+
+    def _histogram(self, cut: _Cut, measure: Measure, population: int = 0) -> Histogram:
+        key = SliceKey(self._span.index, measure, population)
+        return self._run.totals.series.histograms.between(key, cut.settled_ns, cut.to_ns)
+
+    def _inside(self, cut: _Cut) -> list[Interval]:
+        """The intervals of the settled part; where it holds none, those that began in it."""
+        inside = [i for i in self._intervals if i.lies_inside(cut.settled_ns, cut.to_ns)]
+        return inside or [i for i in self._intervals if cut.from_ns <= i.from_ns < cut.to_ns]
+
+    def _doubts(self, cut: _Cut, made: Sequence[Tick]) -> tuple[str, ...]:
+        """Returns the reasons why a phase is inconclusive for the target."""
+        return tuple(self._doubts_of(cut, made))
+
+    def _doubts_of(self, cut: _Cut, made: Sequence[Tick]) -> Iterator[str]:
+        if not cut.due.is_open:
+            yield "in a closed loop nothing is due by a clock, so nothing can be missed"
+        if self._publishers and not self._evaluated:
+            yield "all publishers have session lifetimes: the load due at an instant is not known"
+        for failure in self._run.run_log.failures:
+            away = failure.is_away(cut.from_ns, cut.to_ns)
+            if away or failure.rejoins(self._span.from_ns, cut.to_ns):
+                yield f"agent {failure.agent} failed, and its clients were away for a part of it"
+        needed = ticks_needed(cut.due, self._width_ns)
+        if len(made) < needed:
+            yield (
+                f"{counted(len(made), 'interval')} are settled, {count_text(needed)} are needed: "
+                "the phase is too short to be evaluated, or its snapshots end early"
+            )
+        late = self._histogram(cut, "lateness")
+        late_us, limits = late.quantile_ns(0.99) / 1000, self._run.limits
+        if late.count and late_us > limits.lateness_p99_us:
+            yield (
+                f"the generator was late: p99 {duration_text(late_us)} over "
+                f"{counted(late.count, 'message')}"
+            )
+        publishers = self._run.assignment.publishers
+        inside = [i for i in self._inside(cut) if i.agent not in publishers]
+        busy = sum(busy_share([interval]) > limits.busy for interval in inside)
+        if too_busy(busy, len(inside)):
+            yield (
+                f"an engine's loop was busy for more than {share_text(limits.busy)} of the time "
+                f"in {count_text(busy)} of {counted(len(inside), 'interval')}"
+            )
+
+    def _drops(self, cut: _Cut) -> Drops | None:
+        """Returns the messages that brokers report as dropped in a phase; None without such
+        reports."""
+        started_ns = self._run.run_log.started_ns
+        from_s, to_s = ((at - started_ns) / SECOND_NS for at in (cut.from_ns, cut.to_ns))
+        seen = [track for track in self._drop_tracks if track.at_s[0] <= to_s]
+        if not seen:
+            return None
+        grown = [each for track in seen for each in track.growth() if each.amount]
+        certain = [each for each in grown if from_s <= each.from_s and each.to_s <= to_s]
+        return Drops(
+            total=round(sum(each.within(from_s, to_s) for each in grown)),
+            certain=round(sum(each.amount for each in certain)),
+            first_at_ns=started_ns
+            + round(min((each.to_s for each in certain), default=to_s) * SECOND_NS),
+            steps=tuple(
+                (started_ns + round(each.from_s * SECOND_NS), each.amount) for each in certain
+            ),
+        )
+
+    def _since_start_s(self, at_ns: int | None) -> float | None:
+        if at_ns is None:
+            return None
+        return round((at_ns - self._run.run_log.started_ns) / SECOND_NS, 3)
+
+
+def _did_anything(population: PhasePopulation) -> bool:
+    """True if there is more than traffic: a kept-alive connection has traffic too."""
+    traffic = {"bytes_sent_per_s": 0.0, "bytes_received_per_s": 0.0}
+    return population.model_copy(update=traffic) != PhasePopulation()
+
+
+def phase_spans(found: Sequence[Phase]) -> list[Span]:
+    """The phases that begin with a change or a fault, as spans of the time axis; the first of a
+    stage is called like the stage, which has a span of its own."""
+    return [
+        Span(phase.name, phase.start_s, phase.start_s + phase.duration_s)
+        for phase in found
+        if phase.name != phase.stage
+    ]
+
+
+def _starved_text(made: Sequence[Tick]) -> str:
+    starved_ns = sum(tick.starved_ns for tick in made)
+    return (
+        f"the host gave an engine no processor for {duration_text(starved_ns / 1000)} of "
+        f"{span_text((made[-1].to_ns - made[0].from_ns) / SECOND_NS)}, which explains what was "
+        "missing"
+    )
+
+
+def _status(before: Before, outcome: Outcome) -> PhaseStatus:
+    if before.collapsed and outcome.collapsed_at_ns is None:
+        recovered = not outcome.ended_collapsed
+        return PhaseStatus.RECOVERED if recovered else PhaseStatus.NEVER_RECOVERED
+    return PhaseStatus.HELD if outcome.collapsed_at_ns is None else PhaseStatus.COLLAPSED
+
+
+def _recovered_after_s(cut: _Cut, outcome: Outcome) -> float | None:
+    if outcome.recovered_at_ns is None:
+        return None
+    since_ns = cut.from_ns if outcome.collapsed_at_ns is None else outcome.collapsed_at_ns
+    return round((outcome.recovered_at_ns - since_ns) / SECOND_NS, 3)
+
+
+def _drop_tracks(tracks: Tracks) -> list[Track]:
+    """One track of dropped messages for each source that has any."""
+    sources = {source: None for source, _ in tracks}
+    found = (
+        next((tracks[source, name] for name in DROPPED_METRICS if (source, name) in tracks), None)
+        for source in sources
+    )
+    return [track for track in found if track is not None]

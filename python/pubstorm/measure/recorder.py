@@ -1,0 +1,95 @@
+"""Records one run while it is played: the totals of its agents, its samples and its log. Everything
+is stored at once, so that a run whose controller is killed can still be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from pubstorm.contract.plan import Plan
+from pubstorm.fleet import SnapshotReceived
+from pubstorm.fleet.assignment import Assignment
+from pubstorm.measure.load_samples import PUBLISHER_FIGURES, LoadSampler
+from pubstorm.measure.run_log import AgentFailure, RunLog
+from pubstorm.measure.totals import Totals
+from pubstorm.result.figures.of_populations import RATES
+from pubstorm.result.samples import Sample, Track, Tracks
+
+SUMMED_UP = frozenset({*RATES, *PUBLISHER_FIGURES})
+"""Figures of populations and publishers that the result sums up; all are stored."""
+
+
+class Store(Protocol):
+    """Keeps snapshots and samples beyond the life of this process."""
+
+    def append_snapshot(self, line: bytes) -> None:
+        """Keeps a snapshot as it came."""
+
+    def append_samples(self, samples: Iterable[Sample]) -> None:
+        """Keeps samples."""
+
+
+class NoStore:
+    """Keeps nothing."""
+
+    def append_snapshot(self, line: bytes) -> None:
+        """Drops a snapshot."""
+
+    def append_samples(self, samples: Iterable[Sample]) -> None:
+        """Drops samples."""
+
+
+class Recorder:
+    """Everything that one run has measured so far."""
+
+    def __init__(
+        self, plan: Plan, assignment: Assignment, run_log: RunLog, store: Store | None = None
+    ) -> None:
+        self.run_log = run_log
+        self.totals = Totals(publishers=frozenset(assignment.publishers))
+        self.tracks: Tracks = {}
+        """Samples that the result sums up, by source and metric."""
+        self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
+        self._store = store or NoStore()
+
+    def take(self, received: SnapshotReceived, stage: int | None, *, early: bool = False) -> None:
+        """Records a snapshot as part of a stage. `early`: its deliveries belong to the next."""
+        snapshot = received.snapshot
+        if stage != snapshot.stage:
+            snapshot = snapshot.model_copy(update={"stage": stage})
+        self._store.append_snapshot(received.line)
+        self.totals.add_snapshot(snapshot, early=early)
+        self._add_load(self._sampler.take(snapshot))
+
+    def add_samples(self, samples: Sequence[Sample]) -> None:
+        """Records samples of a monitor, in the order of time."""
+        self._store.append_samples(samples)
+        keep(self.tracks, samples)
+
+    def fail(self, failure: AgentFailure, stage: int) -> None:
+        """Records that an agent failed in a stage: from then on it has no client, until its
+        replacement reports."""
+        self.run_log.fail(failure)
+        self.totals.series.fail(failure.agent, failure.at_ns, stage)
+        self._sampler.fail(failure.agent, failure.at_ns)
+
+    def finish(self) -> None:
+        """Records the load since the last complete interval of all agents."""
+        self._add_load(self._sampler.finish())
+
+    def _add_load(self, samples: Sequence[Sample]) -> None:
+        self._store.append_samples(samples)
+        keep(self.tracks, (each for each in samples if is_summed_up(each.source, each.metric)))
+
+
+def keep(tracks: Tracks, samples: Iterable[Sample]) -> None:
+    """Adds samples to tracks, those of one source in the order of time."""
+    for sample in samples:
+        track = tracks.setdefault((sample.source, sample.metric), Track())
+        track.add(sample.at_s, sample.value, held=sample.held)
+
+
+def is_summed_up(source: str, metric: str) -> bool:
+    """True if the result sums up this metric of an agent or population. Populations have too
+    many metrics."""
+    return source.startswith("agent-") or metric in SUMMED_UP

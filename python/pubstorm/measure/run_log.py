@@ -1,0 +1,158 @@
+"""The log of a run: its stages as they were played, its changes, faults and agent failures, each
+with its instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
+from pubstorm.plan.faults import PlannedFault
+from pubstorm.result import Event
+
+SECOND_NS = 10**9
+
+
+@dataclass(frozen=True)
+class StageSpan:
+    """A stage as it was played, in nanoseconds on the monotonic clock."""
+
+    index: int
+    from_ns: int
+    load_until_ns: int
+    """End of a publish stage's load; the start for other kinds."""
+    to_ns: int
+    settled: bool
+    """True if every agent had done all that it could."""
+
+
+@dataclass(frozen=True)
+class AppliedChange:
+    """A change as it took effect, whether planned or asked for by control."""
+
+    stage: int
+    """Index of the publish stage."""
+    at_ns: int
+    """Instant in nanoseconds on the monotonic clock."""
+    name: str
+    """Name of the phase that begins with it."""
+    population: int
+    """Index of the population."""
+    action: ChangeAction
+    """The change."""
+
+
+@dataclass
+class AppliedFault:
+    """A fault as it took effect, in nanoseconds on the monotonic clock."""
+
+    planned: PlannedFault
+    began_ns: int
+    """Instant at which the first victim was broken."""
+    repaired_ns: int | None = None
+    """Instant at which all victims were repaired; None if they were not in this run."""
+    problems: list[str] = field(default_factory=list)
+    """Steps that failed, in words."""
+
+    @property
+    def stage(self) -> int:
+        """Index of the stage."""
+        return self.planned.stage
+
+    @property
+    def name(self) -> str:
+        """Name of the phase that begins with it."""
+        return self.planned.name
+
+
+@dataclass
+class AgentFailure:
+    """An agent that failed in a run that continued."""
+
+    agent: int
+    at_ns: int
+    """Instant at which the controller noticed the failure, in nanoseconds on the monotonic
+    clock."""
+    reported_ns: int
+    """End of its last snapshot, or the start of the run: nothing is known of it from then on."""
+    clients: int
+    """Clients that it played."""
+    text: str
+    """The failure in words."""
+    replaced_on: str | None = None
+    """Address of the replacement's host, empty for the controller's; None without a
+    replacement."""
+    rejoined_ns: int | None = None
+    """Instant at which the replacement began to rejoin, in nanoseconds on the monotonic clock."""
+
+    def is_away(self, from_ns: int, to_ns: int) -> bool:
+        """True if nothing is known of its clients at some time of a span."""
+        return self.reported_ns < to_ns and (self.rejoined_ns is None or from_ns < self.rejoined_ns)
+
+    def rejoins(self, from_ns: int, to_ns: int) -> bool:
+        """True if the replacement began to rejoin in a span."""
+        return self.rejoined_ns is not None and from_ns <= self.rejoined_ns < to_ns
+
+
+@dataclass
+class RunLog:
+    """The stages of a run, and the events in them."""
+
+    started_ns: int
+    ended_ns: int = 0
+    spans: list[StageSpan] = field(default_factory=list)
+    changes: list[AppliedChange] = field(default_factory=list)
+    """Changes of populations that took effect, in the order of time."""
+    asked: list[AppliedChange] = field(default_factory=list)
+    """Changes beyond the plan, in the order in which they were asked for."""
+    faults: list[AppliedFault] = field(default_factory=list)
+    """Faults that took effect, in the order of time."""
+    failures: list[AgentFailure] = field(default_factory=list)
+    """Agents that failed in a run that continued, in the order of time."""
+    expect_received: dict[int, set[int]] = field(default_factory=dict)
+    """Populations that are excluded from loss by stage, since an agent was away."""
+    events: list[Event] = field(default_factory=list)
+    endings: dict[int, str] = field(default_factory=dict)
+    """Ending of each agent, in words."""
+    interrupted: bool = False
+    ended_early: bool = False
+
+    def note(self, kind: str, text: str, at_ns: int) -> None:
+        """Records that something happened."""
+        at_s = self.at_s(at_ns)
+        self.events.append(Event.model_validate({"at_s": at_s, "kind": kind, "text": text}))
+
+    def at_s(self, at_ns: int) -> float:
+        """An instant in seconds after the start of the run."""
+        return round((at_ns - self.started_ns) / SECOND_NS, 3)
+
+    def fail(self, failure: AgentFailure) -> None:
+        """Records a failure after which the run continues."""
+        self.failures.append(failure)
+        self.note("failure", failure.text, failure.at_ns)
+
+    def exclude_from_loss(self, stage: int, populations: Iterable[int]) -> None:
+        """Excludes populations from loss in a stage, in which an agent was away."""
+        self.expect_received.setdefault(stage, set()).update(populations)
+
+    def excluded_from_loss(self, plan: Plan, stage: int) -> list[int]:
+        """Populations that are excluded from loss in a stage, because clients changed or agents
+        were away."""
+        changed = excluded_from_loss(plan, self.changes, stage)
+        publishes = isinstance(plan.stages[stage].action, PublishAction)
+        return sorted({*changed, *(self.expect_received.get(stage, ()) if publishes else ())})
+
+
+def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:
+    """Returns populations that subscribe and whose clients joined or left in a stage, or whose
+    session lifetimes end while messages are sent. Expected := received, because membership
+    changed."""
+    joined_or_left = {
+        change.population
+        for change in changes
+        if change.stage == stage and not isinstance(change.action, ChangeRate)
+    }
+    if isinstance(plan.stages[stage].action, PublishAction):
+        living = enumerate(plan.populations)
+        joined_or_left |= {index for index, each in living if each.lifetime is not None}
+    return [p for p in sorted(joined_or_left) if plan.populations[p].subscriptions]

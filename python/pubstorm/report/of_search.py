@@ -1,0 +1,208 @@
+"""The report of a search: every trial, the reasons of those that are not counted, and the answer
+with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pubstorm.quantities import counted, share_text, span_text, value_text
+from pubstorm.report.document import (
+    Case,
+    Document,
+    Fact,
+    Item,
+    Plots,
+    Table,
+    Value,
+    columns,
+    mark,
+)
+from pubstorm.report.search_plots import search_plots
+from pubstorm.result import (
+    Cell,
+    Estimate,
+    SearchResult,
+    Status,
+    ThresholdOutcome,
+    Trial,
+    are_figures,
+)
+
+FACTS_MAX = 3
+"""Facts that are shown of a trial."""
+HOW = (
+    "Each point is a trial: a green circle passed, a red cross failed, an open orange triangle is "
+    "not counted, since it says nothing about what is under test. The vertical line is the answer, "
+    "the ground beside the line the interval of the answer."
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A threshold in a table: the figure found, and a mark."""
+
+    outcome: ThresholdOutcome
+
+    @property
+    def text(self) -> str:
+        """The figure with its mark; the reason if there is no figure."""
+        outcome, found = self.outcome, self.outcome.text
+        if outcome.found is not None:
+            found = Cell(value=outcome.found, unit=outcome.unit, bound=outcome.bound).text
+        return f"{found} {mark(outcome)}"
+
+
+def search_document(search: SearchResult, directory: Path | None = None) -> Document:
+    """Builds the report of a search. `directory` is its folder; without one no trial has a page."""
+    failed = [trial for trial in search.trials if trial.failed]
+    first = min(failed, key=lambda trial: trial.value, default=None)
+    facts = tuple(_facts(search))
+    return Document(
+        kind="search",
+        title=search.name,
+        started=search.started,
+        run_directory=search.run_directory,
+        status=search.status,
+        limited_by=search.answer.limited_by,
+        statements=(search.answer.text,),
+        facts=facts,
+        settings=(
+            Fact("started", search.started),
+            Fact("ended", search.ended),
+            *(Fact("changed by", override) for override in search.overrides),
+            Fact("folder", search.run_directory),
+        ),
+        tables=tuple(_tables(search)),
+        items=tuple(_item(search, trial, trial is first, directory) for trial in search.trials),
+        plots=(
+            Plots(
+                "Plots",
+                "Over the values",
+                () if directory is None else tuple(search_plots(search)),
+                HOW,
+                "No trial has a figure or a condition to show.",
+            ),
+        ),
+        cases=_cases(search, facts),
+        output=(search.answer.text, *(f"{fact.name}: {fact.value}" for fact in facts)),
+        is_complete=search.complete,
+    )
+
+
+def _facts(search: SearchResult) -> Iterator[Fact]:
+    """Yields the question and the answer of a search."""
+    answer = search.answer
+    yield Fact("varied", search.vary)
+    conditions = (*search.thresholds, *(f"{each} (default)" for each in search.defaults))
+    if conditions:
+        yield Fact("passes while", "; ".join(conditions))
+    if answer.best is not None:
+        yield Fact("largest that passes", _estimate_text(search, answer.best))
+    if answer.most is not None and search.figure is not None:
+        yield Fact(f"most {search.figure}", _estimate_text(search, answer.most))
+    if answer.limited_by is not None:
+        yield Fact("limited by", str(answer.limited_by))
+    if answer.confirmed is not None:
+        yield Fact("confirmed", "it passed again" if answer.confirmed else "it failed")
+    took_s = sum(trial.duration_s for trial in search.trials)
+    played = f"{counted(len(search.trials), 'trial')} in {span_text(took_s)}"
+    uncounted = sum(not trial.counted for trial in search.trials)
+    yield Fact("played", played + (f", {uncounted} of them not counted" if uncounted else ""))
+
+
+def _estimate_text(search: SearchResult, estimate: Estimate) -> str:
+    """Returns an estimate with its interval and the origin of that."""
+    if estimate.bound == "at_least":
+        return f"{estimate.text}: no larger value could be counted or was to be tried"
+    if estimate.bound == "none" and estimate.repeats > 1:
+        return f"{estimate.text} (the lower value passed again, a larger one failed)"
+    if estimate.repeats < 2:
+        return f"{estimate.text} (measured once)"
+    confidence = share_text(search.confidence)
+    return f"{estimate.text} (mean of {estimate.repeats} repeats, {confidence} confidence)"
+
+
+def _tables(search: SearchResult) -> Iterator[Table]:
+    """Yields the trials, and the scenario's own table of them."""
+    if search.trials:
+        yield trials_table(search)
+    played = [trial for trial in search.trials if trial.cells]
+    if played and search.columns:
+        heads = tuple(
+            head
+            for place, name in enumerate(search.columns)
+            for is_number in [are_figures([trial.cells[place] for trial in played])]
+            for head in columns("count" if is_number else "word", name)
+        )
+        rows = [(_value(search, trial), *trial.cells) for trial in played]
+        heads = (*columns("count", "value"), *heads)
+        yield Table("The scenario's own table", heads, rows, in_parts=True)
+
+
+def trials_table(search: SearchResult) -> Table:
+    """Returns one row for each trial, in the order of playing."""
+    heads = (
+        *columns("count", "trial"),
+        *columns("word", "for"),
+        *columns("count", "value", search.figure or "figure", *search.thresholds),
+        *columns("word", "verdict", "limited by", "counted"),
+        *columns("s", "took"),
+    )
+    rows = [tuple(_cells(search, trial)) for trial in search.trials]
+    links = tuple(str(trial.number) for trial in search.trials)
+    return Table("Trials", heads, rows, links=links, in_parts=True).without_empty()
+
+
+def _cells(search: SearchResult, trial: Trial) -> Iterator[Value]:
+    found = {outcome.expression: Condition(outcome) for outcome in trial.thresholds}
+    figure = trial.figure
+    yield from (trial.number, _purpose(trial), _value(search, trial))
+    yield None if figure is None else Cell(value=figure, unit=search.figure_unit)
+    yield from (found.get(expression) for expression in search.thresholds)
+    yield from (_outcome(trial), trial.limited_by, "yes" if trial.counted else "no")
+    yield trial.duration_s
+
+
+def _purpose(trial: Trial) -> str:
+    several = f" {trial.repetition}" if trial.phase in {"repeat", "most"} else ""
+    again = "" if trial.attempt == 1 else f", attempt {trial.attempt}"
+    return trial.phase + several + again
+
+
+def _value(search: SearchResult, trial: Trial) -> Cell:
+    return Cell(value=trial.value, unit=search.unit)
+
+
+def _outcome(trial: Trial) -> str:
+    return "no measurement" if trial.status is None else str(trial.status)
+
+
+def _item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | None) -> Item:
+    page = f"{trial.folder}/report.html"
+    has_page = directory is not None and (directory / page).exists()
+    why = () if trial.why is None else (f"not counted: {trial.why}",)
+    return Item(
+        number=trial.number,
+        name=value_text(trial.value, search.unit),
+        outcome=_outcome(trial),
+        status=trial.status,
+        limited_by=trial.limited_by,
+        facts=(*why, *trial.evidence[:FACTS_MAX]),
+        folder=trial.folder,
+        is_notable=is_first or trial.why is not None or trial.status is None,
+        page=page if has_page else None,
+    )
+
+
+def _cases(search: SearchResult, facts: tuple[Fact, ...]) -> tuple[Case, ...]:
+    answer, is_invalid = search.answer, search.status is Status.INVALID
+    text = "\n".join((answer.text, *(f"{fact.name}: {fact.value}" for fact in facts)))
+    took_s = math.fsum(trial.duration_s for trial in search.trials)
+    return (
+        Case("trials could be counted", text if is_invalid else None, took_s=took_s),
+        Case("a value passes", text if answer.best is None and not is_invalid else None),
+        Case("the answer passed again", text if answer.confirmed is False else None),
+    )

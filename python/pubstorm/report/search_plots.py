@@ -1,0 +1,193 @@
+"""The plots of a search: its figure and its conditions over the values of the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pubstorm.quantities import value_text
+from pubstorm.report.plot import (
+    GRID,
+    HOVER,
+    NO_MORE,
+    Plot,
+    colour,
+    figure,
+    log_ticks,
+    plotted,
+    rounded,
+    value_axis,
+)
+from pubstorm.report.timeline import AXES, SCALES, UNITS
+from pubstorm.result import Estimate, SearchResult, ThresholdOutcome, Trial
+from pubstorm.result.samples import Unit
+
+CONDITIONS_MAX = 4
+"""Thresholds with a plot each."""
+BAND = "rgba(47,131,201,0.15)"
+"""Ground of an interval."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Trials of one outcome, drawn alike."""
+
+    name: str
+    symbol: str
+    hue: str
+    includes: Callable[[Trial], bool]
+
+
+KINDS = (
+    Kind("passed", "circle", "#2b9a66", lambda trial: trial.passed),
+    Kind("failed", "x", "#d24f57", lambda trial: trial.failed),
+    Kind(
+        "not counted",
+        "triangle-up-open",
+        "#cf6d17",
+        lambda trial: not trial.passed and not trial.failed,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The figure on the vertical axis."""
+
+    title: str
+    unit: Unit
+    read: Callable[[Trial], float | None]
+    """Returns the figure of a trial, in the unit; None if there is none."""
+
+    def scaled(self, value: float) -> float | int:
+        """Returns a value as it is plotted."""
+        return rounded(value * SCALES.get(self.unit, 1.0))
+
+
+def search_plots(search: SearchResult) -> Iterator[Plot]:
+    """Yields the figure, then the thresholds, each over the values of the trials."""
+    if not search.trials:
+        return
+    if search.figure is not None:
+        axis = Axis(search.figure, search.figure_unit, lambda trial: trial.figure)
+        marks = [_most(search, axis)] if search.answer.most is not None else []
+        caption = "The figure of each trial, over its value on a logarithmic scale."
+        yield from _plot(search, axis, marks, ("figure", caption))
+    for number, written in enumerate(search.thresholds[:CONDITIONS_MAX]):
+        found = [o for t in search.trials for o in t.thresholds if o.expression == written]
+        known = next((outcome for outcome in found if outcome.found is not None), None)
+        if known is not None:
+            axis = Axis(known.figure, known.unit, partial(_found, written))
+            caption = f"The condition is {written}; the dashed line is its limit."
+            yield from _plot(search, axis, [_limit(search, known, axis)], (f"c{number}", caption))
+
+
+def _found(written: str, trial: Trial) -> float | None:
+    return next((o.found for o in trial.thresholds if o.expression == written), None)
+
+
+def _plot(
+    search: SearchResult, axis: Axis, marks: Sequence[dict[str, Any]], words: tuple[str, str]
+) -> Iterator[Plot]:
+    """Yields a plot of all trials that have the figure; `words` are its key and caption."""
+    traces = [trace for kind in KINDS if (trace := _trace(search, axis, kind)) is not None]
+    if not traces:
+        return
+    key, caption = words
+    top = max(value for trace in (*traces, *marks) for value in trace["y"])
+    answer = search.answer.best
+    lines, shapes = list(marks), []
+    if answer is not None:
+        lines.append(_answer(search, answer, top))
+        if answer.high > answer.low:
+            shapes.append(_band(search, answer))
+    drawn = figure(
+        [*traces, *lines], _tried_axis(search), value_axis(AXES[axis.unit]), shapes=shapes
+    )
+    yield Plot(key, axis.title, caption, drawn)
+
+
+def _tried_axis(search: SearchResult) -> dict[str, Any]:
+    """Returns the axis of the values, logarithmic."""
+    unit = f" ({AXES[search.unit]})" if search.unit else ""
+    title = {"text": plotted(search.vary) + unit}
+    return {**log_ticks(*_ends(search)), "title": title, "gridcolor": GRID}
+
+
+def _trace(search: SearchResult, axis: Axis, kind: Kind) -> dict[str, Any] | None:
+    found = [(p, value) for p in search.trials if (value := axis.read(p)) is not None]
+    mine = [(trial, value) for trial, value in found if kind.includes(trial)]
+    if not mine:
+        return None
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "cliponaxis": False,
+        "name": kind.name,
+        "x": [_tried(search, trial.value) for trial, _ in mine],
+        "y": [axis.scaled(value) for _, value in mine],
+        "text": [f"trial {trial.number}, {plotted(trial.phase)}" for trial, _ in mine],
+        "hovertemplate": f"{HOVER}{UNITS.get(axis.unit, '')} at %{{x:,.5~r}}{_unit_of(search)} "
+        f"(%{{text}}){NO_MORE}",
+        "marker": {"size": 11, "symbol": kind.symbol, "color": kind.hue},
+    }
+
+
+def _unit_of(search: SearchResult) -> str:
+    return UNITS.get(search.unit, "")
+
+
+def _tried(search: SearchResult, value: float) -> float | int:
+    return rounded(value * SCALES.get(search.unit, 1.0))
+
+
+def _line(name: str, x: Sequence[float], y: Sequence[float], **style: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "hovertemplate": f"%{{fullData.name}}{NO_MORE}",
+        "line": {"width": 1.5, **style},
+    }
+
+
+def _ends(search: SearchResult) -> tuple[float, float]:
+    tried = [_tried(search, trial.value) for trial in search.trials]
+    return min(tried), max(tried)
+
+
+def _answer(search: SearchResult, answer: Estimate, top: float) -> dict[str, Any]:
+    at = _tried(search, answer.value)
+    return _line(f"answer {answer.text}", (at, at), (0, top), color=colour(0))
+
+
+def _band(search: SearchResult, answer: Estimate) -> dict[str, Any]:
+    """Returns the interval of the answer, over the whole height."""
+    return {
+        "type": "rect",
+        "layer": "below",
+        "yref": "paper",
+        "x0": _tried(search, answer.low),
+        "x1": _tried(search, answer.high),
+        "y0": 0,
+        "y1": 1,
+        "line": {"width": 0},
+        "fillcolor": BAND,
+    }
+
+
+def _most(search: SearchResult, axis: Axis) -> dict[str, Any]:
+    most = search.answer.most
+    assert most is not None, "asked only where there is one"
+    level = axis.scaled(most.value)
+    return _line(f"most {most.text}", _ends(search), (level, level), color=colour(10), dash="dot")
+
+
+def _limit(search: SearchResult, outcome: ThresholdOutcome, axis: Axis) -> dict[str, Any]:
+    level = axis.scaled(outcome.limit)
+    limit = value_text(outcome.limit, axis.unit)
+    return _line(f"limit {limit}", _ends(search), (level, level), color=colour(10), dash="dash")

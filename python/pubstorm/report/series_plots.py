@@ -1,0 +1,401 @@
+"""The plots of a series: each step over time, figures over the steps, and the answers of searches
+over the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pubstorm.errors import StoredRunError
+from pubstorm.report.plot import (
+    GRID,
+    HOVER,
+    NO_MORE,
+    Plot,
+    figure,
+    log_ticks,
+    looks,
+    plotted,
+    rounded,
+    value_axis,
+)
+from pubstorm.report.search_plots import search_plots
+from pubstorm.report.stored import SEARCH_FILE, load_result, load_search, load_tracks
+from pubstorm.report.timeline import AXES, SCALES, UNITS, timeline
+from pubstorm.report.watched import broker_sources
+from pubstorm.result import (
+    Estimate,
+    Latency,
+    Result,
+    SearchAnswer,
+    Series,
+    SeriesStep,
+    Status,
+    Trial,
+)
+
+STEP_PANELS = ("load", "process-cpu")
+"""Plots over time that each step shows here; the rest is in its own report."""
+SIGNS = {Status.PASS: "circle", Status.FAIL: "x", Status.INVALID: "triangle-up-open"}
+"""Shape of a point by the verdict of its step; its colour is that of its line."""
+LABEL_CHARS_MAX = 100
+"""Characters of all labels together that there is room for below a plot."""
+BEST = ("answer-best", "The largest value that passes")
+MOST = ("answer-most", "The largest figure")
+ANSWER_CAPTION = (
+    "Bars are the intervals of the searches. A triangle is a lower bound: no larger value could be "
+    "counted, or was to be tried. The scale is logarithmic."
+)
+
+
+@dataclass(frozen=True)
+class StepPlots:
+    """The part of the page that comes from the folder of a step."""
+
+    result: Result | None = None
+    """The result of the step; None if there is none."""
+    plots: tuple[Plot, ...] = ()
+    problem: str | None = None
+    """The reason why the step has no plot; None if it has some, or was not played."""
+    page: str | None = None
+    """The page of the step, as a path from the folder of the series."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure of each step, as a line over all of them."""
+
+    name: str
+    read: Callable[[Result], float | None]
+    """Returns the figure of a step; None if there is none."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A figure of one step."""
+
+    at: str
+    """Place on the horizontal axis."""
+    status: Status
+    """The verdict of the step."""
+    value: float
+
+
+def answer_plots(series: Series) -> Iterator[Plot]:
+    """A plot of the largest values, and one of the largest figures, where searches found any."""
+    yield from _answer_plot(series, BEST, lambda answer: answer.best)
+    yield from _answer_plot(series, MOST, lambda answer: answer.most)
+
+
+def _answer_plot(
+    series: Series, named: tuple[str, str], read: Callable[[SearchAnswer], Estimate | None]
+) -> Iterator[Plot]:
+    lines: dict[str, list[tuple[SeriesStep, Estimate]]] = {}
+    for step in series.steps:
+        found = read(step.answer) if step.answer is not None else None
+        if found is not None and found.value > 0:
+            lines.setdefault(step.variant or "", []).append((step, found))
+    if not lines:
+        return
+    units = {found.unit for line in lines.values() for _, found in line}
+    axis = AXES[units.pop()] if len(units) == 1 else "value"
+    labels = list(dict.fromkeys(plotted(step.base or step.label) for step in series.steps))
+    x_axis = {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": labels,
+        "title": {"text": "step"},
+        "gridcolor": GRID,
+    }
+    key, title = named
+    own = looks((n, n) for n in range(len(lines)))
+    traces = [
+        _answer_trace(name or title, line, look)
+        for (name, line), look in zip(lines.items(), own, strict=True)
+    ]
+    values = [value for trace in traces for value in trace["y"]]
+    y_axis = value_axis(axis, log=True) | log_ticks(min(values), max(values))
+    yield Plot(key, title, ANSWER_CAPTION, figure(traces, x_axis, y_axis))
+
+
+def _answer_trace(
+    name: str, line: list[tuple[SeriesStep, Estimate]], look: tuple[str, str]
+) -> dict[str, Any]:
+    hue, dash = look
+    found = [estimate for _, estimate in line]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plotted(name),
+        "x": [plotted(step.base or step.label) for step, _ in line],
+        "y": [_scaled(each, each.value) for each in found],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [_reach(each, each.high) for each in found],
+            "arrayminus": [_reach(each, each.low) for each in found],
+            "thickness": 1.5,
+        },
+        "text": [each.text for each in found],
+        "hovertemplate": f"{HOVER}{UNITS.get(found[0].unit, '')} at %{{x}} (%{{text}}){NO_MORE}",
+        "line": {"color": hue, "width": 1.5, "dash": dash},
+        "marker": {
+            "size": 9,
+            "symbol": ["triangle-up" if each.bound == "at_least" else "circle" for each in found],
+        },
+    }
+
+
+def _reach(estimate: Estimate, end: float) -> float | int:
+    """Returns the reach of an interval to one side; 0 for a bound."""
+    return 0 if estimate.bound == "at_least" else _scaled(estimate, abs(end - estimate.value))
+
+
+def _scaled(estimate: Estimate, value: float) -> float | int:
+    return rounded(value * SCALES.get(estimate.unit, 1.0))
+
+
+def step_plots(directory: Path, step: SeriesStep) -> StepPlots:
+    """Reads the folder of a step."""
+    folder = directory / step.folder
+    if not folder.resolve().is_relative_to(directory.resolve()):
+        return StepPlots(None, (), f"{step.folder} lies outside the series", None)
+    own_page = f"{step.folder}/report.html" if (folder / "report.html").exists() else None
+    if (folder / SEARCH_FILE).exists():
+        return _search_part(folder, step, own_page)
+    try:
+        result = load_result(folder)
+    except StoredRunError as error:
+        return StepPlots(None, (), error.message if step.status else None, own_page)
+    tracks, problem = load_tracks(folder)
+    plots = tuple(
+        Plot(f"step-{step.number}-{plot.key}", plot.title, "", plot.figure)
+        for plot in timeline(result, tracks)
+        if plot.key in STEP_PANELS
+    )
+    return StepPlots(result, plots, problem, own_page)
+
+
+def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPlots:
+    """A step that is a search: its plots over the values, and the result of the trial that shows
+    its answer."""
+    try:
+        search = load_search(folder)
+    except StoredRunError as error:
+        return StepPlots(None, (), error.message, own_page)
+    plots = tuple(
+        replace(plot, key=f"step-{step.number}-{plot.key}", caption="")
+        for plot in search_plots(search)
+    )
+    best = search.answer.best_trial
+    shown = next((trial for trial in search.trials if trial.number == best), None)
+    return StepPlots(_result_of(folder, shown), plots, None, own_page)
+
+
+def _result_of(folder: Path, trial: Trial | None) -> Result | None:
+    """The result of a trial; None where there is none any more."""
+    if trial is None or not (folder / trial.folder).resolve().is_relative_to(folder.resolve()):
+        return None
+    try:
+        return load_result(folder / trial.folder)
+    except StoredRunError:
+        return None
+
+
+Played = tuple[SeriesStep, Result | None]
+
+
+def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> list[Plot]:
+    """Returns throughput, latency and CPU over the steps: CPU of the publisher if there is one,
+    else of the broker."""
+    tested = "publisher" if any(result and result.publishers for result in results) else "broker"
+    played = list(zip(steps, results, strict=True))
+    plots = [
+        _over_steps(
+            played,
+            Plot("throughput", "Throughput", "Rates over the steady windows of each step.", {}),
+            ("messages per second", "/s"),
+            [
+                Line("sent", lambda result: _rate(result, "sent_per_s")),
+                Line("acked", lambda result: _rate(result, "acked_per_s")),
+                Line("received", lambda result: _rate(result, "received_per_s")),
+            ],
+        ),
+        _over_steps(
+            played,
+            Plot(
+                "slowest",
+                "Latency p99",
+                "Of all populations the slowest, from the instant a message was scheduled.",
+                {},
+            ),
+            ("latency p99 (ms)", " ms"),
+            [
+                Line("delivery", lambda result: _p99_ms(result, "latency_us")),
+                Line("acknowledgement", lambda result: _p99_ms(result, "ack_latency_us")),
+            ],
+        ),
+        _over_steps(
+            played,
+            Plot(
+                "cpu",
+                f"CPU of the {tested} and the host",
+                f"Means under load. For the {tested} 100 % is one core, for the host all of them.",
+                {},
+            ),
+            ("CPU (%)", " %"),
+            [
+                Line(
+                    f"{tested} (of one core)",
+                    lambda result: _cpu_percent(result, broker_sources(result)),
+                ),
+                Line("host (of all cores)", lambda result: _cpu_percent(result, {"host"})),
+            ],
+        ),
+    ]
+    return [plot for plot in plots if plot.figure["data"]]
+
+
+def _over_steps(
+    played: Sequence[Played], plot: Plot, axis: tuple[str, str], lines: Sequence[Line]
+) -> Plot:
+    """Returns a plot over the steps. `axis` is the title of the axis, and the unit after a value.
+    In a grid each value of the other variables has its own line; so has each variant."""
+    grid = grid_of([step for step, _ in played])
+    groups = list(dict.fromkeys(grid.group(step) for step, _ in played))
+    found = [
+        (place, number, line.name, group, points)
+        for place, group in enumerate(groups)
+        for number, line in enumerate(lines)
+        if (points := list(_points(played, line, grid, group)))
+    ]
+    single = len(groups) == 1
+    own = looks((number, number) if single else (place, number) for place, number, *_ in found)
+    traces = [
+        _trace(" ".join(filter(None, (group, name))), points, look, axis[1])
+        for (_, _, name, group, points), look in zip(found, own, strict=True)
+    ]
+    return replace(
+        plot,
+        figure=figure(traces, _steps_axis([step for step, _ in played], grid), value_axis(axis[0])),
+    )
+
+
+def _steps_axis(steps: Sequence[SeriesStep], grid: Grid) -> dict[str, Any]:
+    numbers: dict[str, int] = {}
+    for step in steps:
+        numbers.setdefault(plotted(grid.at(step)), step.number)
+    axis = {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": list(numbers),
+        "title": {"text": plotted(grid.title)},
+        "gridcolor": GRID,
+    }
+    if sum(map(len, numbers)) > LABEL_CHARS_MAX and grid.path is None:
+        axis |= {
+            "tickvals": list(numbers),
+            "ticktext": [str(number) for number in numbers.values()],
+            "title": {"text": "number of the step"},
+        }
+    return axis
+
+
+def _points(played: Sequence[Played], line: Line, grid: Grid, group: str) -> Iterator[Point]:
+    for step, result in played:
+        value = line.read(result) if result else None
+        if result is not None and value is not None and grid.group(step) == group:
+            yield Point(plotted(grid.at(step)), result.verdict.status, rounded(value))
+
+
+def _trace(name: str, points: Sequence[Point], look: tuple[str, str], unit: str) -> dict[str, Any]:
+    hue, dash = look
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plotted(name),
+        "x": [point.at for point in points],
+        "y": [point.value for point in points],
+        "text": [str(point.status).upper() for point in points],
+        "hovertemplate": f"{HOVER}{unit} at %{{x}} (%{{text}}){NO_MORE}",
+        "line": {"color": hue, "width": 1.5, "dash": dash},
+        "marker": {"size": 11, "symbol": [SIGNS[point.status] for point in points], "color": hue},
+    }
+
+
+def _rate(result: Result, name: str) -> float | None:
+    rate: float = sum(getattr(p.rates, name) for p in result.populations.values())
+    return rate or None
+
+
+def _p99_ms(result: Result, field: str) -> float | None:
+    found: list[Latency] = [getattr(p, field).intended for p in result.populations.values()]
+    return max((latency.p99 / 1000 for latency in found if latency.count), default=None)
+
+
+def _cpu_percent(result: Result, sources: set[str]) -> float | None:
+    means = [
+        100 * each.load.mean
+        for each in result.monitors
+        if each.metric == "cpu" and each.source in sources and each.load.count
+    ]
+    return max(means, default=None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The axis and the lines of a series."""
+
+    path: str | None
+    """The variable on the axis; None: its steps by their labels."""
+    others: tuple[str, ...] = ()
+    """Variables that have a line for each of their values."""
+
+    @property
+    def title(self) -> str:
+        """Name of the axis."""
+        return "step" if self.path is None else _name(self.path)
+
+    def at(self, step: SeriesStep) -> str:
+        """The place of a step on the axis."""
+        return (step.base or step.label) if self.path is None else step.values[self.path]
+
+    def group(self, step: SeriesStep) -> str:
+        """The line that a step belongs to; empty if there is one line."""
+        values = (f"{_name(path)} {step.values[path]}" for path in self.others)
+        return ", ".join((*values, *([step.variant] if step.variant else ())))
+
+
+def grid_of(steps: Sequence[SeriesStep]) -> Grid:
+    """The grid of a series: of several variables, if every value of the first one is played with
+    every combination of the others. Otherwise the steps stand side by side."""
+    paths = [path for path in _shared_paths(steps) if len({s.values[path] for s in steps}) > 1]
+    if len(paths) < 2:
+        return Grid(None)
+    first, *others = paths
+    rows = {step.values[first] for step in steps}
+    lines = {tuple(step.values[path] for path in others) for step in steps}
+    played = {tuple(step.values[path] for path in paths) for step in steps}
+    if len(lines) < 2 or len(played) != len(rows) * len(lines):
+        return Grid(None)
+    return Grid(first, tuple(others))
+
+
+def _shared_paths(steps: Sequence[SeriesStep]) -> list[str]:
+    """Paths that every step gives a value, without those that variants differ in."""
+    variants = {step.variant for step in steps}
+    of_variant = [s for s in steps if s.variant == next(iter(variants), None)]
+    return [
+        path
+        for path in (of_variant[0].values if of_variant else ())
+        if all(path in step.values for step in steps)
+        and len({s.values[path] for s in of_variant}) > 1
+    ]
+
+
+def _name(path: str) -> str:
+    """The last word of a path that is no number: `clients`, `qos`."""
+    words = [word for word in path.split(".") if not word.isdigit()]
+    return words[-1] if words else path

@@ -1,0 +1,470 @@
+"""The facts in a result that bear on its verdict: one rule for each kind, each fact with its
+numerators. Pure functions of measured values; they weigh nothing against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pubstorm.contract.snapshot import STARVED_SHARE, Reason
+from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
+from pubstorm.result import (
+    FleetResult,
+    FlowResult,
+    LimitedBy,
+    Measured,
+    PopulationResult,
+    StageResult,
+)
+from pubstorm.result.machinery import too_busy
+from pubstorm.result.problems import (
+    CONNECTIONS_FAILED,
+    CONNECTIONS_LOST,
+    DROPPED_UNSENT,
+    FILTERS_REFUSED,
+    GIVEN_UP,
+    SENT_AGAIN,
+    UNACKNOWLEDGED,
+    Kind,
+    problem_of,
+    reasons_text,
+)
+from pubstorm.result.verdict.advice import ADVICE
+
+MAX_HEADROOM_USE = 0.8
+"""Share of a calibrated ceiling above which the generator may have set the limit."""
+MIN_HELD_UP_SHARE = 0.01
+"""Share of the messages held up by socket or window from which the broker sets the limit."""
+
+
+ENDED_EACH = 3
+"""Connections of each client, in the mean, that a broker must have ended."""
+SHORT_S = 15.0
+"""Mean time between two connections of a client up to which they count as short."""
+OTHERWISE = (Reason.KEEP_ALIVE_TIMEOUT, Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR)
+"""Ends of connections that the broker did not ask for."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact that bears on the verdict."""
+
+    text: str
+    limited_by: LimitedBy = LimitedBy.NONE
+    invalid: bool = False
+    failed: bool = False
+    reason: str = ""
+    """Why the run is invalid, in a few words for the headline."""
+
+
+def _events(measured: Measured) -> Iterable[Finding]:
+    """Agents lost, brokers gone, an interruption, an early end."""
+    for event in measured.events:
+        text = f"at {event.at_s:.1f} s: {event.text}"
+        if event.kind == "agent" or event.kind == "links":
+            yield invalid(text, LimitedBy.GENERATOR, "a part of the load generator failed")
+        elif event.kind == "broker":
+            yield Finding(text, LimitedBy.BROKER, failed=True)
+        elif event.kind == "publisher":
+            yield Finding(text, LimitedBy.PUBLISHER, failed=True)
+        elif event.kind in {"host", "bridge", "scenario"}:
+            yield Finding(event.text)
+        elif event.kind == "stale_state":
+            yield invalid(event.text, LimitedBy.TARGET, "the target holds what earlier runs left")
+        elif event.kind == "memory":
+            yield invalid(text, LimitedBy.HOST, "the host ran out of memory")
+        elif event.kind == "interrupt":
+            yield invalid(text, LimitedBy.UNKNOWN, "the run was interrupted")
+        elif event.kind not in {"change", "fault", "failure"}:
+            yield Finding(text)
+    if any(event.kind in {"agent", "failure"} for event in measured.events):
+        yield Finding("the ledger lacks what a lost agent did after its last snapshot")
+
+
+def _failures(measured: Measured) -> Iterable[Finding]:
+    """Agent failures that did not end the run: each is a fact, and not a limit by itself."""
+    clients = sum(population.clients for population in measured.populations.values())
+    for failure in measured.fleet.failures:
+        its = f"its {count_text(failure.clients)} of {counted(clients, 'client')} were away"
+        until = "from then on"
+        if failure.rejoined_after_s is not None:
+            after = duration_text(1e6 * failure.rejoined_after_s)
+            until = f"until its replacement began to rejoin, {after} later"
+        yield Finding(f"at {failure.at_s:.1f} s: {failure.text}: {its} {until}")
+
+
+def _stale_state(measured: Measured) -> Iterable[Finding]:
+    """Stale state on the targets, and state that this run could not remove."""
+    for stale_state in measured.stale_state:
+        text = f"{stale_state.target}: {stale_state.text}"
+        if stale_state.when == "after":
+            if stale_state.what == "unknown":
+                yield Finding(text)
+        elif stale_state.what == "unknown":
+            yield Finding(f"whether it was a clean start is not known: {text}")
+        elif stale_state.what == "queued":
+            yield Finding(text)
+        else:
+            yield Finding(f"it was not a clean start: {text}")
+
+
+def _host_limits(measured: Measured) -> Iterable[Finding]:
+    outcomes = _outcomes(measured)
+    for reason, (what, fix) in _HOST_FIXES.items():
+        if outcomes[reason]:
+            text = f"{counted(outcomes[reason], 'attempt')} met {what}: {fix}"
+            yield invalid(text, LimitedBy.HOST, "the host could not open all connections")
+
+
+def _target(measured: Measured) -> Iterable[Finding]:
+    populations = measured.populations.values()
+    attempts = sum(p.connect_attempts_total for p in populations)
+    connected = sum(p.connected_total for p in populations)
+    if attempts and not connected:
+        reasons = [reasons_text(_outcomes(measured), populations)]
+        waiting = attempts - sum(p.connect_failed_total for p in populations)
+        stage = next((stage for stage in measured.stages if stage.kind == "connect"), None)
+        if waiting > 0 and stage is not None:
+            text = f"{count_text(waiting)} had no answer from the target when stage {stage.name}"
+            reasons.append(f"{text} ended after {span_text(stage.duration_s)}")
+        text = f"none of {counted(attempts, 'connection attempt')} succeeded: "
+        text += ", ".join(filter(None, reasons)) or "no reason was counted"
+        # A run that was interrupted may not have given the target the time to answer.
+        cut_short = waiting == attempts and _was_interrupted(measured)
+        advice = "no client could connect to the target"
+        yield Finding(text) if cut_short else invalid(text, LimitedBy.TARGET, advice)
+
+
+def _was_interrupted(measured: Measured) -> bool:
+    return any(event.kind == "interrupt" for event in measured.events)
+
+
+def _saturation(measured: Measured) -> Iterable[Finding]:
+    """The generator's own lateness and load."""
+    fleet, limits = measured.fleet, measured.validity
+    late = fleet.lateness_us
+    if late.count and late.p99 > limits.lateness_p99_us:
+        text = (
+            f"the generator was late: p99 {duration_text(late.p99)} over "
+            f"{counted(late.count, 'message')} that nothing else held up, allowed is "
+            f"{duration_text(limits.lateness_p99_us)}"
+        )
+        why = (
+            f"{count_text(fleet.late_starved_total)} of the {count_text(fleet.late_total)} late "
+            f"ones were sent in intervals in which the host gave an agent no processor for more "
+            f"than {share_text(STARVED_SHARE)} of the time"
+        )
+        yield _by_host(text, why) if _was_starved(fleet) else _by_generator(text)
+    busy, intervals = fleet.busy_intervals_total, fleet.load_intervals_total
+    if too_busy(busy, intervals):
+        text = (
+            f"an agent's loop was busy for more than {share_text(limits.busy)} of the time in "
+            f"{count_text(busy)} of {counted(intervals, 'interval')} under load"
+        )
+        why = f"in {count_text(fleet.busy_starved_total)} of them the host gave it no processor"
+        mostly = 2 * fleet.busy_starved_total > busy
+        yield _by_host(text, why) if mostly else _by_generator(text)
+
+
+def _was_starved(fleet: FleetResult) -> bool:
+    """Returns whether most late messages are explained by a lack of processors."""
+    return 2 * fleet.late_starved_total > fleet.late_total
+
+
+def _by_host(text: str, why: str) -> Finding:
+    return starved(f"{text}; {why}")
+
+
+def starved(text: str) -> Finding:
+    """A lack of processor time for agents, which makes the run invalid."""
+    reason = "the host gave the load generator too little processor time"
+    return invalid(f"{text}: {_STARVED_ADVICE}", LimitedBy.HOST, reason)
+
+
+def invalid(text: str, limited_by: LimitedBy, reason: str) -> Finding:
+    """A fact that makes the run invalid, with the reason in a few words."""
+    return Finding(text, limited_by, invalid=True, reason=reason)
+
+
+def _by_generator(text: str) -> Finding:
+    return invalid(f"{text}: use more agents or less load", LimitedBy.GENERATOR, _TOO_SLOW)
+
+
+def _headroom(measured: Measured) -> Iterable[Finding]:
+    """Headroom: the load against the calibrated limits of the generator."""
+    headroom = measured.headroom
+    if headroom is None:
+        return
+    rate, clients = share_text(round(headroom.rate, 2)), share_text(round(headroom.clients, 2))
+    advice = f", above {share_text(MAX_HEADROOM_USE)}: use more agents (fleet.agents)"
+    is_high = headroom.rate > MAX_HEADROOM_USE
+    yield Finding(
+        f"the generator ran at {rate} of its calibrated ceiling{advice if is_high else ''}"
+    )
+    if headroom.clients > MAX_HEADROOM_USE:
+        yield Finding(f"an agent played {clients} of its calibrated number of clients{advice}")
+
+
+def _skipped(measured: Measured) -> Iterable[Finding]:
+    """Messages that the engines did not send; publishers under test have rules of their own."""
+    published = of_publishers(measured)
+    interrupted = _was_interrupted(measured)
+    for name, population in measured.populations.items():
+        skipped = population.skipped_total
+        if not skipped or name in published:
+            continue
+        due = skipped + population.sent_total
+        text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
+        if _held_up(measured, population):
+            yield Finding(f"{text}: their connection, socket or window did not take them")
+        elif interrupted:
+            yield Finding(f"{text} when the run was interrupted")
+        elif _was_starved(measured.fleet):
+            yield starved(f"{text}: the host's processors were taken")
+        else:
+            text = f"{text}, and nothing but the generator held them up"
+            yield invalid(text, LimitedBy.GENERATOR, _TOO_SLOW)
+
+
+def of_publishers(measured: Measured) -> set[str]:
+    """Populations whose clients are publishers under test."""
+    return {publisher.population for publisher in measured.publishers}
+
+
+def _held_up(measured: Measured, population: PopulationResult) -> bool:
+    never_ready = population.never_ready > 0
+    lost_connections = population.disconnected_total > 0
+    unanswered = population.in_flight > 0 or population.abandoned_total > 0
+    return never_ready or lost_connections or unanswered or measured.fleet.blocked_us.count > 0
+
+
+def _unready(measured: Measured) -> Iterable[Finding]:
+    for name, population in measured.populations.items():
+        asked, missing = population.asked, population.never_ready
+        if missing > 0 and population.connect_attempts_total > 0:
+            yield Finding(
+                f"{name}: never ready: {count_text(missing)} of "
+                f"{counted(asked, 'client')}; what was meant for them counts as lost"
+            )
+
+
+def _connections(measured: Measured) -> Iterable[Finding]:
+    """Refused and lost connections of all populations; stages with faults have their own rule."""
+    if any(population.connected_total for population in measured.populations.values()):
+        for carried_by, names in _touched(measured, "connect_failed_total"):
+            yield from _problem(measured, CONNECTIONS_FAILED, names, carried_by)
+    for name in measured.populations:
+        yield from _problem(measured, FILTERS_REFUSED, [name], LimitedBy.BROKER)
+    for carried_by, names in _touched(measured, "disconnected_total"):
+        yield from _problem(measured, CONNECTIONS_LOST, names, carried_by)
+
+
+def _problem(
+    measured: Measured, kind: Kind, names: Iterable[str], limited_by: LimitedBy = LimitedBy.NONE
+) -> Iterable[Finding]:
+    """Yields the problem of one kind of some populations, if they have it."""
+    problem = problem_of(kind, {name: measured.populations[name] for name in names})
+    if problem is not None:
+        yield Finding(f"{', '.join(problem.populations)}: {problem.text}", limited_by)
+
+
+def _touched(measured: Measured, counter: str) -> Iterable[tuple[LimitedBy, list[str]]]:
+    """The populations with a counter that faults do not explain, by what carries their messages."""
+    broken, found = with_faults(measured), dict[LimitedBy, list[str]]()
+    for name, population in measured.populations.items():
+        carried_by = _unless_broken(measured, broken, name, counter)
+        if getattr(population, counter) and carried_by is not LimitedBy.NONE:
+            found.setdefault(carried_by, []).append(name)
+    return found.items()
+
+
+def with_faults(measured: Measured) -> list[StageResult]:
+    """The stages in which something was broken on purpose."""
+    return [s for s in measured.stages if any(s.holds(fault.at_s) for fault in measured.faults)]
+
+
+def _unless_broken(
+    measured: Measured, broken: Iterable[StageResult], population: str, counter: str
+) -> LimitedBy:
+    """Returns what carries a population's messages; none if its counter grew in stages with faults
+    only."""
+    there = [s.populations[population] for s in broken if population in s.populations]
+    counted_there = sum(getattr(part, counter) for part in there)
+    whole = measured.populations[population]
+    return LimitedBy.NONE if counted_there >= getattr(whole, counter) else carrier(whole)
+
+
+def carrier(population: PopulationResult) -> LimitedBy:
+    """Returns what carries the messages of a population: a broker, or a publisher of ZeroMQ."""
+    is_zeromq = population.version == "zmtp-3.1"
+    return LimitedBy.PUBLISHER if is_zeromq else LimitedBy.BROKER
+
+
+def under_test(measured: Measured) -> LimitedBy:
+    """Returns what carries the messages of a run: publishers if all clients speak ZeroMQ, else
+    brokers."""
+    found = set(map(carrier, measured.populations.values()))
+    return LimitedBy.PUBLISHER if found == {LimitedBy.PUBLISHER} else LimitedBy.BROKER
+
+
+def explained_by_faults(measured: Measured, flow: FlowResult) -> bool:
+    """Returns True if a flow lost deliveries in stages with faults only."""
+    return in_stages_with_faults(measured, flow, "lost_total") >= flow.lost_total
+
+
+def in_stages_with_faults(measured: Measured, flow: FlowResult, counter: str) -> int:
+    """The part of a flow's counter that belongs to stages with faults."""
+    pair = (flow.source, flow.to)
+    parts = (part for stage in with_faults(measured) for part in stage.flows)
+    return sum(getattr(part, counter) for part in parts if (part.source, part.to) == pair)
+
+
+def _advice(measured: Measured) -> Iterable[Finding]:
+    """Meaning of reasons that need one, with advice."""
+    outcomes = _outcomes(measured)
+    for reason, advice in ADVICE.items():
+        if outcomes[reason]:
+            yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
+
+
+def _deliveries(measured: Measured) -> Iterable[Finding]:
+    """Losses, surplus, duplicates and what the ledger could not follow, flow by flow; the losses of
+    publishers under test have a rule of their own."""
+    published = of_publishers(measured)
+    for flow in measured.flows:
+        name = f"{flow.source} → {flow.to}"
+        of = f"of {counted(flow.expected_total, 'delivery', 'deliveries')}"
+        if flow.source not in published and not explained_by_faults(measured, flow):
+            text = f"{name}: {count_text(flow.lost_total)} {of} were lost"
+            yield Finding(text, LimitedBy.BROKER)
+        if flow.in_flight_total:
+            in_flight = count_text(flow.in_flight_total)
+            yield Finding(f"{name}: {in_flight} {of} were in flight when the run ended early")
+        for counter, text in _ODD_DELIVERIES.items():
+            total = getattr(flow, counter)
+            if total > in_stages_with_faults(measured, flow, counter):
+                expected = counted(flow.expected_total, "expected delivery", "expected deliveries")
+                yield Finding(f"{name}: {text.format(count_text(total))} beside {expected}")
+        if flow.surplus_total:
+            came = counted(flow.surplus_total, "delivery", "deliveries")
+            yield Finding(
+                f"{name}: {came} came that no agent reported as sent, since an agent ended before "
+                f"its last report; {count_text(flow.expected_total)} were expected"
+            )
+    unfollowed = measured.fleet.unfollowed_total
+    if unfollowed:
+        yield Finding(
+            f"{counted(unfollowed, 'delivery', 'deliveries')} were beyond the ledger's bound: "
+            "counted, not checked for order and duplicates"
+        )
+
+
+def _excluded(measured: Measured) -> Iterable[Finding]:
+    """Receivers that joined, left or were lost while messages were sent."""
+    why = "its clients joined or left meanwhile"
+    if measured.fleet.failures:
+        why = "clients joined, left or were lost with an agent meanwhile"
+    for stage in measured.stages:
+        for name in stage.excluded:
+            received = stage.populations[name].received_total if name in stage.populations else 0
+            yield Finding(
+                f"{name}: {counted(received, 'delivery', 'deliveries')} in stage {stage.name} "
+                f"were excluded from loss, because {why}"
+            )
+
+
+def _unacknowledged(measured: Measured) -> Iterable[Finding]:
+    for name in measured.populations:
+        for kind in (UNACKNOWLEDGED, GIVEN_UP, DROPPED_UNSENT, SENT_AGAIN):
+            yield from _problem(measured, kind, [name])
+
+
+def _backpressure(measured: Measured) -> Iterable[Finding]:
+    """Sends of open loops that socket, window or connection held up, which a fault explains."""
+    blocked = measured.fleet.blocked_us
+    sent = sum(population.sent_total for population in measured.populations.values())
+    if blocked.count > MIN_HELD_UP_SHARE * sent and blocked.p99 > measured.validity.lateness_p99_us:
+        yield Finding(
+            f"{count_text(blocked.count)} of {counted(sent, 'message')} waited for window, socket "
+            f"or connection, p99 {duration_text(blocked.p99)}",
+            LimitedBy.NONE if measured.faults else LimitedBy.BROKER,
+        )
+
+
+def _nothing_published(measured: Measured) -> Iterable[Finding]:
+    for stage in measured.stages:
+        if stage.kind == "publish" and not any(p.sent_total for p in stage.populations.values()):
+            yield Finding(f"stage {stage.name}: no message was sent in {stage.duration_s:.1f} s")
+
+
+def _outcomes(measured: Measured) -> Counter[Reason]:
+    total = Counter[Reason]()
+    for population in measured.populations.values():
+        total.update(population.outcomes)
+    return total
+
+
+def _taken_over(measured: Measured) -> Iterable[Finding]:
+    """Populations whose clients were accepted and sent away again and again. Restarts of a broker
+    end each connection once; faults explain what they broke."""
+    if measured.faults or any(event.kind in {"broker", "restart"} for event in measured.events):
+        return
+    for name, population in measured.populations.items():
+        otherwise = sum(population.outcomes.get(reason, 0) for reason in OTHERWISE)
+        ended = population.disconnected_total - otherwise
+        if not population.asked or ended < ENDED_EACH * population.asked:
+            continue
+        between_s = measured.duration_s * population.asked / max(population.connected_total, 1)
+        if between_s <= SHORT_S:
+            yield Finding(
+                f"{name}: the broker accepted {counted(population.connected_total, 'connection')} "
+                f"of {counted(population.asked, 'client')} and ended {count_text(ended)} of them, "
+                f"each client every {span_text(between_s)}: another program probably uses the same "
+                "client ids, or the broker's rules end these sessions; look for a second run and "
+                "at the broker's log, or change client_id",
+                LimitedBy.BROKER,
+            )
+
+
+_STARVED_ADVICE = "end other programs there, or use a host with more processors"
+_TOO_SLOW = "the load generator could not keep up with the load"
+_ODD_DELIVERIES = {
+    "duplicate_total": "{} duplicates",
+    "reordered_total": "{} deliveries out of order",
+    "stale_total": "{} deliveries too late to separate from duplicates",
+}
+_HOST_FIXES = {
+    Reason.NO_DESCRIPTORS: (
+        "the limit of open descriptors",
+        "raise it (ulimit -n) or use more agents (fleet.agents)",
+    ),
+    Reason.NO_PORTS: (
+        "a lack of free source ports",
+        "add source addresses (sources) or widen net.ipv4.ip_local_port_range",
+    ),
+    Reason.NO_MEMORY: ("a lack of kernel memory for sockets", "lower the load or add memory"),
+    Reason.BAD_SOURCE: (
+        "a source address that this machine does not have",
+        "correct sources or add the address to an interface",
+    ),
+}
+RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
+    _failures,
+    _events,
+    _stale_state,
+    _host_limits,
+    _target,
+    _saturation,
+    _headroom,
+    _skipped,
+    _unready,
+    _connections,
+    _advice,
+    _deliveries,
+    _excluded,
+    _unacknowledged,
+    _backpressure,
+    _nothing_published,
+    _taken_over,
+)

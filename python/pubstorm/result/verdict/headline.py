@@ -1,0 +1,124 @@
+"""The first sentence of a verdict: the load with its loss and latency, or the reason why the run
+failed or is invalid. Built from measured values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pubstorm.quantities import count_text, counted, duration_text, rate_text
+from pubstorm.result import Latency, LimitedBy, Measured, PopulationResult, Status, ThresholdOutcome
+from pubstorm.result.figures.thresholds import Threshold
+from pubstorm.result.verdict.findings import Finding, under_test
+
+
+def headline(
+    measured: Measured,
+    decided: tuple[Status, LimitedBy],
+    conditions: Sequence[tuple[Threshold, ThresholdOutcome]],
+    findings: Sequence[Finding],
+) -> str:
+    """One sentence on the outcome of a run."""
+    status, limited_by = decided
+    if status is Status.INVALID:
+        reason = next((each.reason for each in findings if each.invalid), "nothing was measured")
+        return f"Invalid: {reason}; the figures are no evidence about the {_carrier(measured)}."
+    limit = "" if limited_by in _NO_LIMIT else f"; limited by the {limited_by}"
+    if status is Status.PASS:
+        return f"{_carried(measured)}{limit}."
+    missed = next((pair for pair in conditions if pair[1].missed), None)
+    if missed is not None:
+        return f"Failed: {_missed(measured, *missed)}{_load(measured, 'at')}{limit}."
+    reason = next((each.text for each in findings if each.failed), "the target failed")
+    return f"Failed: {reason}."
+
+
+def _carried(measured: Measured) -> str:
+    """The load that was carried, with its loss and latency."""
+    who = f"The {_carrier(measured)}"
+    parts = [f"{who} carried{_load(measured, '')}"]
+    if not _sent_per_s(measured):
+        parts = [f"{who} held {counted(_clients(measured), 'client')}"]
+    populations = measured.populations.values()
+    expected = sum(population.expected_total for population in populations)
+    if expected:
+        lost = sum(population.lost_total for population in populations)
+        of = counted(expected, "delivery", "deliveries")
+        parts.append(f"{count_text(lost)} of {of} were lost" if lost else "nothing was lost")
+    for what, latencies in (
+        ("p99", [population.latency_us.intended for population in populations]),
+        ("p99 of acknowledgements", [p.ack_latency_us.intended for p in populations]),
+    ):
+        worst = _worst(latencies)
+        if worst is not None:
+            parts.append(f"{what} {duration_text(worst)}")
+            break
+    return "; ".join(parts)
+
+
+def _carrier(measured: Measured) -> str:
+    who = "publisher" if under_test(measured) is LimitedBy.PUBLISHER else "broker"
+    many = len(measured.publishers if who == "publisher" else measured.targets) > 1
+    return f"{who}s" if many else who
+
+
+def _load(measured: Measured, word: str) -> str:
+    """The messages a second and the clients that sent them; nothing if none was sent."""
+    per_s = _sent_per_s(measured)
+    if not per_s:
+        return ""
+    senders = sum(p.ready_max for p in measured.populations.values() if p.sent_total)
+    before = f", {word}" if word else ""
+    return f"{before} {rate_text(per_s)} messages/s from {counted(senders, 'client')}"
+
+
+def _missed(measured: Measured, threshold: Threshold, outcome: ThresholdOutcome) -> str:
+    """Returns a missed threshold; a default threshold in words."""
+    asked = threshold.expression
+    metric, subject = asked.metric.removesuffix("_total"), asked.subject
+    every = {**measured.wholes, **measured.populations}
+    meant = [every[subject]] if subject in every else list(measured.populations.values())
+    known = subject is None or subject in every
+    if known and asked.span is None and outcome.found is not None and metric in _SAID:
+        return _SAID[metric](meant, subject)
+    return f"{threshold.source} was not met: {outcome.text}"
+
+
+def _lost(meant: Sequence[PopulationResult], subject: str | None) -> str:
+    lost = sum(population.lost_total for population in meant)
+    expected = sum(population.expected_total for population in meant)
+    to = "" if subject is None else f" to {subject}"
+    of = counted(expected, "delivery", "deliveries")
+    return f"{count_text(lost)} of {of}{to} were lost"
+
+
+def _never_ready(meant: Sequence[PopulationResult], subject: str | None) -> str:
+    missing = sum(population.never_ready for population in meant)
+    asked = sum(population.asked for population in meant)
+    return f"{count_text(missing)} of {counted(asked, 'client')}{_of(subject)} never connected"
+
+
+def _skipped(meant: Sequence[PopulationResult], subject: str | None) -> str:
+    skipped = sum(population.skipped_total for population in meant)
+    due = skipped + sum(population.sent_total for population in meant)
+    of = counted(due, "scheduled message")
+    return f"{count_text(skipped)} of {of}{_of(subject)} were never sent"
+
+
+def _of(subject: str | None) -> str:
+    return "" if subject is None else f" of {subject}"
+
+
+def _clients(measured: Measured) -> int:
+    return sum(population.ready_max for population in measured.populations.values())
+
+
+def _sent_per_s(measured: Measured) -> float:
+    return sum(population.rates.sent_per_s for population in measured.populations.values())
+
+
+def _worst(latencies: Sequence[Latency]) -> float | None:
+    return max((latency.p99 for latency in latencies if latency.count), default=None)
+
+
+_NO_LIMIT = frozenset({LimitedBy.NONE, LimitedBy.UNKNOWN})
+_SAID = {"lost": _lost, "loss": _lost, "never_ready": _never_ready, "skipped": _skipped}

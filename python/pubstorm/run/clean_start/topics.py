@@ -1,0 +1,138 @@
+"""The topics of a plan: filters of its retained messages, and the topics on which it keeps messages
+itself. Pure functions of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pubstorm.contract.plan import FixedPayload, GaussianPayload, Plan, Population
+from pubstorm.contract.stamp import STAMP_BYTES, run_tags
+from pubstorm.contract.template import Template, Variable
+from pubstorm.contract.texts import has_stamped_text, template_of
+
+OWN_TOPICS_MAX = 200_000
+"""Topics that are rendered to be recognised."""
+
+
+def looked_at(plan: Plan) -> tuple[str, ...]:
+    """Filters that hold all topics of the plan's publications and subscriptions, without those
+    that lie within others."""
+    filters = {_wildcards(template) for template in _templates(plan)}
+    return tuple(sorted(f for f in filters if not any(g != f and _covers(g, f) for g in filters)))
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """The first client that publishes to a topic."""
+
+    population: int
+    """Index of its population."""
+    client: int
+    """Its index in the population."""
+    stamps: bool
+    """True if all messages of the topic have a stamp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The topics and stamps that identify messages of this run on a broker."""
+
+    run_tag: int
+    publishers: dict[str, Publisher]
+    """Topics on which the run keeps messages."""
+    is_complete: bool
+    """True if these are all of them."""
+
+    def has(self, topic: str, payload: bytes, before: dict[str, bytes]) -> bool:
+        """True if this run published the message; `before` has the messages kept before the run."""
+        publisher = self.publishers.get(topic)
+        if publisher is None:
+            return False
+        if self.run_tag in run_tags(payload):
+            return True
+        return not publisher.stamps and before.get(topic) != payload
+
+
+def own_topics(plan: Plan) -> Own:
+    """The topics on which the plan's clients keep messages."""
+    publishers: dict[str, Publisher] = {}
+    for topic, publisher in _publishers(plan):
+        if len(publishers) >= OWN_TOPICS_MAX:
+            return Own(plan.run_tag, publishers, is_complete=False)
+        first = publishers.setdefault(topic, publisher)
+        if first.stamps and not publisher.stamps:
+            publishers[topic] = replace(first, stamps=False)
+    return Own(plan.run_tag, publishers, is_complete=True)
+
+
+def keeps_messages(plan: Plan) -> bool:
+    """True if clients of the plan may leave retained messages."""
+    return any(True for population in plan.populations for _ in _kept(population))
+
+
+def _publishers(plan: Plan) -> Iterator[tuple[str, Publisher]]:
+    for index, population in enumerate(plan.populations):
+        for topic, stamps in _kept(population):
+            template = template_of(population, topic)
+            for client in range(population.clients):
+                publisher = Publisher(index, client, stamps)
+                for variant in range(template.variants):
+                    yield template.text(population.first + client, variant), publisher
+
+
+def _kept(population: Population) -> Iterator[tuple[str, bool]]:
+    """Topics with retained messages, and whether their payloads have a stamp."""
+    for publication in population.publications:
+        if not publication.retain:
+            continue
+        match publication.payload:
+            case FixedPayload(bytes=size_bytes):
+                yield publication.topic, size_bytes >= STAMP_BYTES
+            case GaussianPayload(mean_bytes=mean_bytes, sd_bytes=sd_bytes):
+                yield publication.topic, mean_bytes - 4 * sd_bytes >= STAMP_BYTES
+            case _:
+                yield publication.topic, has_stamped_text(publication)
+    if population.will is not None and population.will.retain:
+        yield population.will.topic, False
+
+
+def _templates(plan: Plan) -> Iterator[str]:
+    for population in plan.populations:
+        if population.zmtp is not None:
+            continue
+        yield from (publication.topic for publication in population.publications)
+        yield from (subscription.filter for subscription in population.subscriptions)
+        if population.will is not None:
+            yield population.will.topic
+
+
+def _wildcards(template: str) -> str:
+    """The template with a wildcard for each level that varies; of a shared filter, what it
+    filters."""
+    levels: list[list[str | Variable]] = [[]]
+    for part in Template.parse(template).parts:
+        if isinstance(part, Variable):
+            levels[-1].append(part)
+            continue
+        head, *rest = part.split("/")
+        levels[-1].append(head)
+        levels.extend([piece] for piece in rest)
+    texts = [
+        "+" if any(isinstance(part, Variable) for part in level) else "".join(map(str, level))
+        for level in levels
+    ]
+    return "/".join(texts[2:] if texts[0] == "$share" else texts)
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """True if every topic that `narrow` matches is matched by `wide`."""
+    wides, narrows = wide.split("/"), narrow.split("/")
+    for place, level in enumerate(wides):
+        if level == "#":
+            return not (place == 0 and narrows[0].startswith("$"))
+        if place >= len(narrows) or (
+            level != narrows[place] and (level != "+" or narrows[place] == "#")
+        ):
+            return False
+    return len(wides) == len(narrows)

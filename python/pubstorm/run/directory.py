@@ -1,0 +1,151 @@
+"""The directory of one run: stores what comes at once. A full disk or a removed folder ends no run:
+the first failure is kept and reported, and later writes are left out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from pubstorm.errors import StoredRunError
+from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
+
+START_FILE = "start.json"
+PLAN_FILE = "plan.json"
+SNAPSHOTS_FILE = "snapshots.jsonl"
+RESERVE_FILE = ".reserve"
+RESERVE_BYTES = 2**20
+"""Space kept free during a run, so that its result fits on a disk that has filled up."""
+
+
+CONTROL_FILE = "control.sock"
+"""Name of the control socket."""
+
+
+class RunDirectory:
+    """A run's own folder, `<time>-<name>`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = path / "logs"
+        self.topology = path / "topology"
+        self.failure: str | None = None
+        """The first thing that could not be written, and why; None as long as all could."""
+        self._open: dict[str, BinaryIO] = {}
+
+    @classmethod
+    def create(cls, path: Path, inner: str = "logs") -> RunDirectory:
+        """Makes the folder, which must be new or empty, with one in it, or raises
+        StoredRunError."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise StoredRunError(f"{path} is not empty", "choose another folder with --out")
+            directory = cls(path)
+            (path / inner).mkdir()
+            directory._reserve()
+        except OSError as error:
+            raise StoredRunError(
+                f"cannot make the run directory {path}: {error.strerror}",
+                "choose another place with --out",
+            ) from error
+        return directory
+
+    def release(self) -> None:
+        """Gives the reserve free: what comes now is the result."""
+        with contextlib.suppress(OSError):
+            (self.path / RESERVE_FILE).unlink()
+
+    def write(self, file: str, text: str) -> str | None:
+        """Puts a file in place as a whole, never half. Returns why it could not be written; None
+        if it is in place."""
+        target = self.path / file
+        temporary = target.with_name(f".{file}.new")
+        try:
+            with temporary.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(target)
+        except OSError as error:
+            self._failed(file, error)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            return self._reason(error)
+        return None
+
+    def append_snapshot(self, line: bytes) -> None:
+        """Appends a snapshot as it came, until writing fails once."""
+        self._append(SNAPSHOTS_FILE, line)
+
+    def append_samples(self, samples: Iterable[Sample]) -> None:
+        """Appends samples, until writing fails once."""
+        text = "".join(csv_lines(samples))
+        if text and SAMPLES_FILE not in self._open:
+            text = ",".join(HEADER) + "\n" + text
+        if text:
+            self._append(SAMPLES_FILE, text.encode())
+
+    def close(self) -> None:
+        """Closes what is open."""
+        self.release()
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _reserve(self) -> None:
+        with contextlib.suppress(OSError), (self.path / RESERVE_FILE).open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, RESERVE_BYTES)
+
+    def _append(self, file: str, data: bytes) -> None:
+        if self.failure is not None:
+            return
+        try:
+            if file not in self._open:
+                self._open[file] = (self.path / file).open("ab", buffering=0)
+            self._open[file].write(data)
+        except OSError as error:
+            self._failed(file, error)
+
+    def _failed(self, file: str, error: OSError) -> None:
+        if self.failure is None:
+            self.failure = f"cannot write {self.path / file}: {self._reason(error)}"
+
+    def _reason(self, error: OSError) -> str:
+        if error.errno == errno.ENOENT and not self.path.exists():
+            return "the folder of the run was removed or renamed"
+        return error.strerror or str(error)
+
+
+def set_aside(folder: Path) -> None:
+    """Renames what is left of a run that was not played to its end; raises StoredRunError."""
+    names = (folder.with_name(f"{folder.name}.broken-{n}") for n in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    try:
+        folder.rename(aside)
+    except OSError as error:
+        raise StoredRunError(f"cannot rename {folder} to {aside.name}: {error.strerror}") from error
+
+
+def stored_scenario(path: Path) -> str:
+    """The text of a scenario in a folder as it was read, without the settings noted at its end;
+    raises StoredRunError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoredRunError(f"cannot read {path}: {error}") from error
+    while lines and lines[-1].startswith(("# with --set ", "# with --target ")):
+        lines.pop()
+    return "".join(lines)
+
+
+def new_path(parent: Path, name: str, now: datetime) -> Path:
+    """A path in `parent` that is free: `<time>-<name>`, with a number where that is taken."""
+    stem = f"{now:%Y%m%d-%H%M%S}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:80]}"
+    candidates = (parent / (stem if n == 1 else f"{stem}-{n}") for n in itertools.count(1))
+    return next(path for path in candidates if not path.exists())

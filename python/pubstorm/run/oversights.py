@@ -1,0 +1,114 @@
+"""Oversights of a scenario, in words: populations that no stage connects, publications without
+subscriber, filters without publication. They are warnings: the scenario can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pubstorm.contract.offered_load import Unmatched
+from pubstorm.host.explain import offered_load
+from pubstorm.plan import provisional_plan
+from pubstorm.quantities import share_text
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.document import Path, read_document
+from pubstorm.scenario.rewrite import parse_override
+
+STEPS_MAX = 20
+"""Steps of a sweep that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oversight:
+    """A key of a scenario whose value is allowed and probably not meant."""
+
+    path: Path
+    """The key."""
+    text: str
+    """The consequence."""
+    hint: str
+    """A remedy."""
+
+
+def oversights(scenario: Scenario) -> Iterator[Oversight]:
+    """The oversights of a scenario without a sweep."""
+    plan = provisional_plan(scenario)
+    loads = list(zip(plan.populations, offered_load(plan).populations, strict=True))
+    alone = {population.name for population, load in loads if not load.clients_max}
+    for name in scenario.populations:
+        shares = {each.name for each in plan.populations if each.name.partition("/")[0] == name}
+        if shares and shares <= alone:
+            yield Oversight(
+                ("populations", name),
+                f"no stage connects {name}",
+                f"add {name} to the populations of a connect stage",
+            )
+    for population, load in loads:
+        for number, publication in enumerate(load.publications):
+            if publication.unmatched is not None:
+                path = _path(scenario, population.name, "publications", number)
+                yield _unreceived(path, publication.unmatched)
+        for number, unmatched in enumerate(load.subscriptions):
+            if unmatched is not None:
+                path = _path(scenario, population.name, "subscriptions", number)
+                yield _unpublished(path, unmatched)
+
+
+def oversights_in_words(scenario: Scenario, played: Sequence[Scenario]) -> Iterator[str]:
+    """The oversights of a scenario, or of the first steps of its sweep, each once, with the line of
+    its key."""
+    found: dict[Path, tuple[str, Oversight]] = {}
+    labels = [step.variation.label for step in scenario.steps]
+    for number, each in enumerate(played[:STEPS_MAX]):
+        where = f"in step {labels[number]!r}: " if labels and number else ""
+        for oversight in oversights(each):
+            found.setdefault(oversight.path, (where, oversight))
+    if found:
+        yield ""
+        yield "warnings"
+    for path, (where, oversight) in found.items():
+        written = ".".join(map(str, path))
+        yield f"  {_place(scenario, path)}: {written}: {where}{oversight.text}"
+        yield f"    hint: {oversight.hint}"
+
+
+def _unreceived(path: Path, found: Unmatched) -> Oversight:
+    whose = "its messages" if found.share == 1 else "its messages, such as those"
+    text = f"no subscriber receives {_about(found)}{whose} to {found.example!r}"
+    hint = "correct the topic, its range, or the filters of the subscribers"
+    return Oversight(path, text, hint)
+
+
+def _unpublished(path: Path, found: Unmatched) -> Oversight:
+    whose = "the filter" if found.share == 1 else "its filters, such as"
+    text = f"no publication matches {_about(found)}{whose} {found.example!r}"
+    return Oversight(path, text, "correct the filter, its range, or the topics of the publications")
+
+
+def _about(found: Unmatched) -> str:
+    """The share in words; empty where it is all."""
+    if found.share == 1:
+        return ""
+    return f"about {share_text(min(max(round(found.share, 2), 0.01), 0.99))} of "
+
+
+def _path(scenario: Scenario, population: str, key: str, number: int) -> Path:
+    """The key of a publication or subscription in the scenario; a share may have its own."""
+    name, _, share = population.partition("/")
+    own = scenario.populations[name].differing.get(share)
+    if own is not None and key in own.model_fields_set:
+        return ("populations", name, "shares", share, key, number)
+    return ("populations", name, key, number)
+
+
+def _place(scenario: Scenario, path: Path) -> str:
+    """The file and line of a key, or the override that wrote it."""
+    source = scenario.source
+    for text in source.overrides:
+        written = parse_override(text).path
+        if path[: len(written)] == written:
+            return f"--set {text}"
+    lines, shown = read_document(source.text).lines, path
+    while shown and shown not in lines:
+        shown = shown[:-1]
+    return f"{source.file}:{lines.get(shown, 1)}"

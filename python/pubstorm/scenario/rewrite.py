@@ -1,0 +1,216 @@
+"""Rewrites a scenario: overrides of the command line, numbers for `count: auto`, absolute paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pubstorm.quantities import UnfitError, count
+from pubstorm.scenario.descriptors import processes_needed
+from pubstorm.scenario.document import At, DocumentError, read_document
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.monitors import Source
+from pubstorm.scenario.populations import Connecting, MqttClients, Population, ZmqPublisher
+from pubstorm.scenario.shape import Shape
+from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.topology import Bridge, Broker, Command, InstalledBroker, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A value for a path."""
+
+    path: tuple[str | int, ...]
+    value: object
+    source: str
+
+
+def parse_override(text: str) -> Override:
+    """Parses `a.b.c=value`, the value as YAML; raises `UnfitError`."""
+    written, equals, value_text = text.partition("=")
+    steps = written.strip().split(".")
+    if not equals or not all(steps):
+        raise UnfitError(text, "is PATH=VALUE", "for example: --set populations.device.clients=10k")
+    try:
+        document = read_document(value_text)
+    except DocumentError as error:
+        raise UnfitError(value_text, f"is a YAML value: {error}") from None
+    path = tuple(int(step) if _is_index(step) else step for step in steps)
+    return Override(path, document.data, text)
+
+
+def apply_override(data: object, shape: Shape, override: Override) -> object:
+    """`data` with the value at its path; raises `UnfitError` where the path leads nowhere."""
+    return _put(data, shape, override.path, override.value)
+
+
+def _put(data: object, shape: Shape, path: Sequence[str | int], value: object) -> object:
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    match shape.kind:
+        case "keys":
+            mapping = _as_mapping(data, shape)
+            _require(key, shape.keys, "key")
+            return {**mapping, str(key): _put(mapping.get(str(key)), shape.below(key), rest, value)}
+        case "names":
+            names = data if isinstance(data, dict) else {}
+            key = str(key)
+            _require(key, tuple(names), "name")
+            return {**names, key: _put(names[key], shape.below(key), rest, value)}
+        case "items":
+            items = list(data) if isinstance(data, (list, tuple)) else []
+            index = _index(key, len(items))
+            items[index] = _put(items[index], shape.below(index), rest, value)
+            return items
+        case "free" if not rest:
+            return {**(data if isinstance(data, dict) else {}), str(key): value}
+        case _:
+            raise UnfitError(str(key), "is nothing below a plain value")
+
+
+def _as_mapping(data: object, shape: Shape) -> dict[str, object]:
+    """A part as a mapping, with its short form written out."""
+    if isinstance(data, dict):
+        return data
+    if shape.short_for is not None and data is not None:
+        return {shape.short_for: data}
+    if isinstance(data, str) and data in shape.keys:
+        return {data: {}}
+    return {}
+
+
+def _require(key: str | int, allowed: Sequence[str], noun: str) -> None:
+    if key in allowed:
+        return
+    close = get_close_matches(str(key), allowed, n=1)
+    hint = f"did you mean {close[0]}?" if close else None
+    words = f"are the {noun}s {', '.join(allowed)}" if allowed else f"is no {noun} here"
+    raise UnfitError(str(key), words, hint)
+
+
+def _index(key: str | int, length: int) -> int:
+    if isinstance(key, int) and key < length:
+        return key
+    if length == 0:
+        raise UnfitError(key, "is nothing: the file has no such list", "give the whole list")
+    raise UnfitError(key, f"are the indices 0 to {length - 1}")
+
+
+def _is_index(step: str) -> bool:
+    return step.isascii() and step.isdigit() and len(step) < 10
+
+
+AUTO = "auto"
+
+
+def counted(data: Mapping[str, Any], descriptors: int) -> Mapping[str, Any]:
+    """The file's values, with so many brokers that each has at most `descriptors` open files."""
+    brokers = At(data)["topology"]["brokers"]
+    names = [str(broker.path[-1]) for broker in brokers.entries() if broker["count"].data == AUTO]
+    if not names or not isinstance(brokers.data, Mapping):
+        return data
+    numbers = {name: _needed(data, name, descriptors) for name in names}
+    settled = {name: {**brokers.data[name], "count": number} for name, number in numbers.items()}
+    return {**data, "topology": {**data["topology"], "brokers": {**brokers.data, **settled}}}
+
+
+def _needed(data: Mapping[str, Any], name: str, descriptors: int) -> int:
+    """Returns the number of brokers that a name needs; 1 if something else is wrong."""
+    return processes_needed(list(_clients_at(data, name)), descriptors) or 1
+
+
+def _clients_at(data: Mapping[str, Any], name: str) -> Iterator[int]:
+    """Yields the clients of each population that connects to brokers of the name."""
+    for population in At(data)["populations"].entries():
+        if "publisher" in population:
+            continue
+        at = population["at"]
+        brokers = at["brokers"].data if isinstance(at.data, Mapping) else at.data
+        if brokers in {None, name}:
+            try:
+                yield count(population["clients"].data)
+            except UnfitError:
+                continue
+
+
+def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
+    """The same scenario, with every path of keys, certificates, rows and programs absolute."""
+    populations = {
+        name: _with_paths(population, folder) for name, population in scenario.populations.items()
+    }
+    brokers = {n: _broker(broker, folder) for n, broker in scenario.topology.brokers.items()}
+    services = {n: _service(each, folder) for n, each in scenario.topology.services.items()}
+    bridges = {n: _bridge(bridge, folder) for n, bridge in scenario.topology.bridges.items()}
+    started = {"brokers": brokers, "services": services, "bridges": bridges}
+    topology = scenario.topology.model_copy(update=started)
+    sources = {n: _source(source, folder) for n, source in scenario.monitors.sources.items()}
+    monitors = scenario.monitors.model_copy(update={"sources": sources})
+    return scenario.model_copy(
+        update={"populations": populations, "topology": topology, "monitors": monitors}
+    )
+
+
+def _source(source: Source, folder: Path) -> Source:
+    if source.remote is None:
+        return source
+    ca = _joined(str(folder), source.remote.ca)
+    return source.model_copy(update={"remote": source.remote.model_copy(update={"ca": ca})})
+
+
+def _with_paths(population: Population, folder: Path) -> Population:
+    own: dict[str, object] = {}
+    if isinstance(population, Connecting) and population.rows is not None:
+        file = _joined(str(folder), population.rows.file)
+        own["rows"] = population.rows.model_copy(update={"file": file})
+    if isinstance(population, MqttClients) and population.tls is not None:
+        own["tls"] = _tls(population.tls, folder)
+    if isinstance(population, ZmqPublisher):
+        command = _command(population.publisher.command, folder)
+        own["publisher"] = population.publisher.model_copy(update={"command": command})
+    return population.model_copy(update=own)
+
+
+def _bridge(bridge: Bridge, folder: Path) -> Bridge:
+    if bridge.tls is None:
+        return bridge
+    return bridge.model_copy(update={"tls": _tls(bridge.tls, folder)})
+
+
+def _tls(tls: Tls, folder: Path) -> Tls:
+    in_template = str(folder).replace("{", "{{").replace("}", "}}")
+    paths: dict[str, object] = {
+        "ca": _joined(str(folder), tls.ca),
+        "certificate": _joined(in_template, tls.certificate),
+        "key": _joined(in_template, tls.key),
+    }
+    if tls.psk is not None:
+        paths["psk"] = tls.psk.model_copy(update={"file": _joined(str(folder), tls.psk.file)})
+    return tls.model_copy(update=paths)
+
+
+def _broker(broker: Broker, folder: Path) -> Broker:
+    if isinstance(broker, InstalledBroker):
+        return broker.model_copy(update={"binary": _joined(str(folder), broker.binary)})
+    if isinstance(broker, Command):
+        return broker.model_copy(update={"command": _command(broker.command, folder)})
+    return broker
+
+
+def _command(command: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """The command with an absolute program, unless that is to be looked for in the PATH."""
+    program, *words = command or ("",)
+    if "/" in program:
+        program = str(Path(str(folder).replace("{", "{{").replace("}", "}}"), program))
+    return (program, *words) if command else ()
+
+
+def _service(service: Service, folder: Path) -> Service:
+    return service.model_copy(update={"binary": _joined(str(folder), service.binary)})
+
+
+def _joined(folder: str, path: str | None) -> str | None:
+    return None if path is None else str(Path(folder, path))

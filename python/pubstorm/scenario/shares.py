@@ -1,0 +1,187 @@
+"""Shares: populations as they are own, one for each share and one for the rest, and the shares
+that a name means. It also counts the active clients of each share that a scenario plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from pubstorm.quantities import SECOND_NS, PartOf, rounded
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import Difference, MqttClients, MqttDifference, Population
+from pubstorm.scenario.stages import EVERY, Change, Connect, Disconnect, Stage
+
+REST = "rest"
+"""Name of the clients that are in no share."""
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationShare:
+    """Clients that behave alike: a population, a share of one, or the rest of one."""
+
+    whole: str
+    """Name of the population."""
+    share: str | None
+    """Name of the share; None for a whole population."""
+    population: Population
+    """The population with the keys of the share, and with its number of clients and first
+    number."""
+    start: int
+    """Index of its first client among those of the population."""
+
+    @property
+    def name(self) -> str:
+        """Its name in expressions and results."""
+        return self.whole if self.share is None else f"{self.whole}/{self.share}"
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return self.population.clients
+
+
+def shares_of(scenario: Scenario) -> dict[str, PopulationShare]:
+    """Returns all shares that have clients, by name, in the order of the scenario."""
+    populations = scenario.populations.items()
+    found = (each for name, population in populations for each in _shares(name, population))
+    return {each.name: each for each in found}
+
+
+def share_sizes(population: Population) -> dict[str, int]:
+    """Returns the clients of the rest and of each share. The bounds between shares are rounded, not
+    their sizes, so that the sizes add up to the population."""
+    parts = [share.part for share in population.differing.values()]
+    # From the end, so that shares of nearly all leave nothing by chance of rounding.
+    ends = list(accumulate(reversed(parts), initial=0.0))
+    bounds = [population.clients - rounded(end * population.clients) for end in reversed(ends)]
+    sizes = (upper - lower for lower, upper in pairwise([0, *bounds]))
+    return dict(zip((REST, *population.differing), sizes, strict=True))
+
+
+def mean_stay_ns(scenario: Scenario, played: PopulationShare) -> int:
+    """Returns the mean time that a client stays connected, so that clients go at the rate of their
+    lifetime. It is 0 or less if clients would have to return sooner than `offline` allows. The rate
+    of a share counts its own clients, the rate of a population all of its clients."""
+    lifetime = played.population.stay
+    if lifetime is None or lifetime.rate is None:
+        return 0
+    whole = scenario.populations[played.whole]
+    share = whole.differing.get(played.share or "")
+    is_own = share is not None and "lifetime" in share.model_fields_set
+    clients = played.clients if is_own else whole.clients
+    return round(clients / lifetime.rate * SECOND_NS) - (lifetime.offline or 0)
+
+
+def meant_by(names: Mapping[str, PopulationShare], name: str) -> tuple[str, ...]:
+    """Returns the shares that a name means: one, or all of a population; none if it is unknown."""
+    if name in names:
+        return (name,)
+    return tuple(each for each, played in names.items() if played.whole == name)
+
+
+def _shares(name: str, population: Population) -> Iterator[PopulationShare]:
+    if not population.differing:
+        yield PopulationShare(name, None, population, 0)
+        return
+    start = 0
+    for share, clients in share_sizes(population).items():
+        changed = {"clients": clients, "first": population.first + start, "shares": {}}
+        own = population.model_copy(update=changed)
+        if share != REST:
+            own = _changed(own, population.differing[share])
+        if clients:
+            yield PopulationShare(name, share, own, start)
+        start += clients
+
+
+def _changed(population: Population, share: Difference) -> Population:
+    """Returns the population with what the share says in its place."""
+    written = {name: getattr(share, name) for name in share.model_fields_set - {"part", "qos"}}
+    says = {n: value for n, value in written.items() if value is not None or n in MAY_BE_NEVER}
+    changed = population.model_copy(update=says)
+    qos = share.qos if isinstance(share, MqttDifference) else None
+    if qos is None or not isinstance(changed, MqttClients):
+        return changed
+    both = {
+        "subscriptions": tuple(s.model_copy(update={"qos": qos}) for s in changed.subscriptions),
+        "publications": tuple(p.model_copy(update={"qos": qos}) for p in changed.publications),
+    }
+    return changed.model_copy(update=both)
+
+
+MAY_BE_NEVER = ("lifetime", "reconnect")
+"""Keys that a share can turn off with `never`."""
+
+
+class PlannedClients:
+    """The active clients as stages and changes go by: the first clients of each share. Numbers in
+    percent add up without rounding: 50 % and 50 % of three clients are two and one."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.shares = shares_of(scenario)
+        self._part = dict.fromkeys(self.shares, 0.0)
+        """The part of each share that is active."""
+
+    def chosen(self, stage: Stage) -> tuple[str, ...]:
+        """Returns the shares that take part in a stage."""
+        if stage.populations is None:
+            return tuple(self.shares)
+        meant = {name for given in stage.populations for name in meant_by(self.shares, given)}
+        return tuple(name for name in self.shares if name in meant)
+
+    def count(self, names: Iterable[str]) -> int:
+        """Returns the active clients of these shares."""
+        return sum(rounded(self._part[n] * self.shares[n].clients) for n in names)
+
+    def most(self, names: Iterable[str]) -> float:
+        """Returns the largest active part of any of these shares."""
+        return max(self._part[name] for name in names)
+
+    def least(self, names: Iterable[str]) -> float:
+        """Returns the smallest active part of any of these shares."""
+        return min(self._part[name] for name in names)
+
+    def enter(self, stage: Stage) -> None:
+        """Connects or disconnects the clients of a stage."""
+        step = stage.step
+        for name in self.chosen(stage):
+            if isinstance(step, Connect):
+                wanted = self.part_of(name, wanted_of(step, self.shares[name]))
+                self._part[name] = max(self._part[name], min(wanted, 1.0))
+            elif isinstance(step, Disconnect):
+                self._part[name] = 0.0
+
+    def change(self, change: Change) -> dict[str, int]:
+        """Makes a change as far as possible. Returns the number of clients that join or leave, for
+        each share with such clients."""
+        amount = change.add if change.add is not None else change.remove
+        moved: dict[str, int] = {}
+        for name in meant_by(self.shares, change.population) if amount is not None else ():
+            there, part = self.count([name]), self.part_of(name, amount)
+            part = self._part[name] + (part if change.add is not None else -part)
+            self._part[name] = min(max(part, 0.0), 1.0)
+            if there != self.count([name]):
+                moved[name] = abs(self.count([name]) - there)
+        return moved
+
+    def part_of(self, name: str, amount: int | PartOf | None) -> float:
+        """Returns the part of a share that a number or a share of its clients is; None means
+        all."""
+        if amount is None:
+            return 1.0
+        return amount / self.shares[name].clients if isinstance(amount, int) else amount.share
+
+
+def wanted_of(connect: Connect, played: PopulationShare) -> int | PartOf | None:
+    """Returns the clients that a connect stage wants of a share; None if it wants all."""
+    given: Mapping[str, int | PartOf] = connect.clients or {}
+    return given.get(said_of(connect, played) or "")
+
+
+def said_of(connect: Connect, played: PopulationShare) -> str | None:
+    """Returns the key under which a connect stage has the clients of a share; None if it has
+    none."""
+    names = (played.name, played.whole, EVERY)
+    return next((name for name in names if name in (connect.clients or {})), None)

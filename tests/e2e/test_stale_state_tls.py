@@ -1,0 +1,87 @@
+"""Looking for stale state under TLS: as the plan's clients verify it, and where Python cannot."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubstorm.contract.plan import Plan, Psk, Tls
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.run.clean_start.look import Findings, look_before
+from pubstorm.run.clean_start.observer import Deadline
+from pubstorm.scenario import parse_scenario
+
+MosquittoMaker = Callable[..., Any]
+NAME = "broker.test"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate for `NAME` that vouches for itself."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("keys")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout b.key -out b.crt -batch"
+    subject = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
+    subprocess.run([*command.split(), *subject], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def plan_of(broker: Any, tls: Tls) -> Plan:
+    text = f"""\
+target: {broker.url}
+populations: {{c: {{clients: 1, subscriptions: ["up/#"]}}}}
+stages: [connect]
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    targets = tuple(target.model_copy(update={"tls": True}) for target in plan.targets)
+    populations = tuple(p.model_copy(update={"tls": tls}) for p in plan.populations)
+    return plan.model_copy(update={"targets": targets, "populations": populations})
+
+
+@pytest.fixture
+def look(mosquitto: MosquittoMaker, keys: Path) -> Callable[[Tls], Findings]:
+    """Looks at a broker under TLS that keeps one message."""
+    broker = mosquitto(certfile=keys / "b.crt", keyfile=keys / "b.key")
+    publisher = shutil.which("mosquitto_pub")
+    if publisher is None:
+        pytest.skip("mosquitto_pub is not installed (apt-get install mosquitto-clients)")
+    secured = ["--cafile", str(keys / "b.crt"), "--insecure", "-p", str(broker.port)]
+    message = ["-t", "up/x", "-r", "-m", "old", "-q", "1"]
+    subprocess.run([publisher, *secured, *message], check=True, timeout=15)
+    return lambda tls: look_before(plan_of(broker, tls), 0, Deadline(10))
+
+
+def test_a_broker_with_the_right_name_is_looked_at(
+    look: Callable[[Tls], Findings], keys: Path
+) -> None:
+    found = look(Tls(ca=str(keys / "b.crt"), server_name=NAME))
+    assert [(r.what, r.total) for r in found.stale_state] == [("retained", 1)]
+
+
+def test_without_verification_any_broker_is_looked_at(look: Callable[[Tls], Findings]) -> None:
+    assert look(Tls(verify=False)).retained == {"up/x": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"server_name": "other.test"}, "Hostname mismatch"),
+        ({"ca": None, "server_name": NAME}, "certificate verify failed"),
+        ({"ca": "/nonexistent"}, "the observer's TLS files cannot be used"),
+        ({"psk": Psk(file="psk", identity="c")}, "an observer cannot use pre-shared keys"),
+    ],
+)
+def test_what_cannot_be_verified_is_not_looked_at(
+    look: Callable[[Tls], Findings], keys: Path, change: dict[str, Any], words: str
+) -> None:
+    tls = Tls(ca=str(keys / "b.crt")).model_copy(update=change)
+    (stale_state,) = look(tls).stale_state
+    assert stale_state.what == "unknown"
+    assert words in stale_state.text

@@ -1,0 +1,157 @@
+"""Answers of searches: intervals, lower bounds, limiting parts, and the validity of a trial."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.experiment.interval import interval, t_quantile
+from pubstorm.experiment.search.answer import Terms, answer_of
+from pubstorm.experiment.search.strategy import Outcome, Settings, State, Strategy
+from pubstorm.experiment.search.trial import in_words, outcome_of, unfit, without_measurement
+from pubstorm.quantities import THIN_SPACE
+from pubstorm.result import LimitedBy, SearchAnswer, Status, Trial
+
+TERMS = Terms("per_s", 1.0, "backend.received_per_s", "per_s", 0.95)
+EVIDENCE = "device.lost == 0: found 7"
+
+
+def trial(number: int, value: float, outcome: Outcome) -> Trial:
+    """A trial as a run with this outcome leaves it."""
+    status = Status.PASS if outcome.state == "passed" else Status.FAIL
+    return Trial(
+        number=number,
+        value=value,
+        written=f"{value}/s",
+        folder=f"trials/{number:03}",
+        phase="grow",
+        figure=outcome.figure,
+        status=status,
+        limited_by=LimitedBy.BROKER if outcome.state == "failed" else LimitedBy.HOST,
+        counted=outcome.state != "uncounted",
+        why="this host was the limit: it was full" if outcome.state == "uncounted" else None,
+        evidence=(EVIDENCE,) if outcome.state == "failed" else (),
+    )
+
+
+def answered(settings: Settings, limit: float, host: float = 1e12) -> SearchAnswer:
+    """The answer on a system that fails at a limit, on a host that is full beyond another."""
+    strategy, trials = Strategy(settings), list[Trial]()
+    while (following := strategy.next) is not None:
+        value = following.value
+        state: State = "passed" if value <= limit else "failed"
+        state = "uncounted" if value > host else state
+        outcome = Outcome(state, min(value, 20_000) if settings.has_figure else None)
+        trials.append(trial(len(trials) + 1, value, outcome))
+        strategy.take(outcome)
+    answer = answer_of(trials, strategy.facts, TERMS)
+    return answer.model_copy(update={"text": answer.text.replace(THIN_SPACE, " ")})
+
+
+@pytest.mark.parametrize(
+    ("confidence", "degrees", "t"),
+    [(0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 9, 2.262), (0.99, 4, 4.604), (0.9, 30, 1.697)],
+)
+def test_quantiles_are_those_of_the_tables(confidence: float, degrees: int, t: float) -> None:
+    assert t_quantile(confidence, degrees) == pytest.approx(t, abs=0.0006)
+
+
+def test_the_interval_of_repeats_is_that_of_student() -> None:
+    assert interval([10.0, 12.0, 14.0], 0.95) == pytest.approx((12, 7.0317, 16.9683), abs=1e-3)
+    assert interval([5.0], 0.95) == (5.0, 5.0, 5.0)
+
+
+def test_an_answer_has_its_interval_its_limit_and_what_broke() -> None:
+    answer = answered(Settings(1000, 1_000_000), 43_607)
+    assert answer.best is not None
+    assert answer.best.bound == "exact"
+    assert answer.best.repeats == 3
+    assert answer.best.low <= answer.best.value <= answer.best.high
+    assert answer.limited_by is LimitedBy.BROKER
+    assert answer.confirmed
+    assert answer.best_trial == answer.trials
+    assert answer.text.startswith("43")
+    assert "passes (3 repeats, 95 % confidence); " in answer.text
+    assert f"/s fails, limited by broker: {EVIDENCE}; played again, " in answer.text
+
+
+def test_an_answer_that_breaks_again_is_the_value_below_it_that_passed() -> None:
+    strategy, trials = Strategy(Settings(1000, 1_000_000)), list[Trial]()
+    while (following := strategy.next) is not None:
+        limit = 43_607 if following.phase != "confirm" else 42_700
+        outcome = Outcome("passed" if following.value <= limit else "failed")
+        trials.append(trial(len(trials) + 1, following.value, outcome))
+        strategy.take(outcome)
+    answer = answer_of(trials, strategy.facts, TERMS)
+    confirmed = trials[-1]
+    assert answer.best is not None
+    assert answer.confirmed
+    assert answer.best.value == answer.confirmed_at == confirmed.value
+    assert answer.best_trial == confirmed.number
+    assert answer.best.low == confirmed.value < answer.best.high
+    assert answer.best.bound == "none"
+    said = answer.text.replace(THIN_SPACE, " ")
+    assert said.startswith(f"the limit is {answer.best.text}".replace(THIN_SPACE, " "))
+    assert " failed and " in said
+
+
+def test_an_answer_that_never_holds_again_is_not_confirmed() -> None:
+    strategy, trials = Strategy(Settings(1000, 1_000_000)), list[Trial]()
+    while (following := strategy.next) is not None:
+        passed = following.phase != "confirm" and following.value <= 43_607
+        outcome = Outcome("passed" if passed else "failed")
+        trials.append(trial(len(trials) + 1, following.value, outcome))
+        strategy.take(outcome)
+    answer = answer_of(trials, strategy.facts, TERMS)
+    assert (answer.confirmed, answer.confirmed_at) == (False, None)
+
+
+def test_an_answer_looked_for_once_is_a_bracket() -> None:
+    answer = answered(Settings(1000, 1_000_000, repeat=1), 43_607)
+    assert answer.best is not None
+    assert answer.best.bound == "none"
+    assert answer.best.low <= 43_607 < answer.best.high
+    assert " … " in answer.best.text
+    assert answer.text.startswith("the limit is 43")
+
+
+def test_where_the_host_is_the_limit_the_answer_is_a_lower_bound() -> None:
+    answer = answered(Settings(1000, 1_000_000), 1e12, host=43_607)
+    assert answer.best is not None
+    assert answer.best.bound == "at_least"
+    assert answer.best.text.startswith("≥ 41")
+    assert answer.limited_by is LimitedBy.HOST
+    assert "is not counted: this host was the limit: it was full" in answer.text
+
+
+def test_where_nothing_breaks_there_is_no_limit() -> None:
+    answer = answered(Settings(1000, 8000), 1e12)
+    assert answer.limited_by is LimitedBy.NONE
+    assert (
+        answer.text == "≥ 8 000/s passes; the search goes no further; played again, 8 000/s passed"
+    )
+
+
+def test_where_nothing_holds_the_answer_says_at_what_it_broke_last() -> None:
+    answer = answered(Settings(1000, 8000), 0)
+    assert answer.best is None
+    assert answer.confirmed is None
+    assert answer.text.startswith("no value passed; ")
+    assert answer.limited_by is LimitedBy.BROKER
+
+
+def test_the_largest_figure_has_an_interval_of_its_own() -> None:
+    answer = answered(Settings(1000, 1_000_000, has_figure=True), 10_000)
+    assert answer.most is not None
+    assert (answer.most.value, answer.most.repeats, answer.most.bound) == (20_000, 3, "exact")
+    assert "the largest backend.received_per_s is 20 000/s, at " in answer.text
+    assert answer.most_trial is not None
+
+
+def test_a_trial_that_does_not_fit_is_not_tried_again_and_one_that_failed_to_start_is() -> None:
+    empty = trial(1, 1000, Outcome("passed")).model_copy(
+        update={"status": None, "limited_by": None}
+    )
+    small, failed = unfit(empty, "it needs 2 GB"), without_measurement(empty, "no broker")
+    assert outcome_of(small) == Outcome("uncounted", final=True)
+    assert outcome_of(failed) == Outcome("uncounted")
+    assert in_words(failed) == "is not counted: no broker"

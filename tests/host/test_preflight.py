@@ -1,0 +1,363 @@
+"""Preflight: how many engines, and what is short with its fix."""
+
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pubstorm.contract.plan import Plan
+from pubstorm.errors import UsageError
+from pubstorm.host.preflight import (
+    Fix,
+    Host,
+    Need,
+    agents_needed,
+    broker_host_needs,
+    broker_kinds,
+    largest_share,
+    needs,
+    script,
+)
+from pubstorm.host.preflight.brokers import Kinds
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.scenario import parse_scenario
+from pubstorm.scenario.descriptors import UNLIMITED
+
+HOST = Host(descriptors=20_000, system_descriptors=10**7, ports=28_000, memory_bytes=2**34, cores=4)
+FAR = "mqtt://broker.example"
+ONE: Kinds = {"embedded": 1}
+
+
+def plan_of(clients: int, rate: str = "1/h", targets: int = 1, *, more: str = "") -> Plan:
+    where = f"topology: {{brokers: {{b: {{kind: embedded, count: {targets}}}}}}}"
+    if "target:" in more:
+        where = ""
+    text = f"""\
+{where}
+populations: {{c: {{clients: {clients}, publications: [{{topic: t, rate: {rate}}}]}}}}
+{more}
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+
+
+def short(plan: Plan, host: Host, *, brokers: Kinds = ONE) -> dict[str, Need]:
+    found = needs(plan, host, agents=1, brokers=brokers)
+    return {need.what: need for need in found if not need.is_met}
+
+
+@pytest.mark.parametrize(
+    ("clients", "rate", "agents"),
+    [
+        (1, "1/s", 1),
+        (19_800, "1/h", 1),
+        (19_801, "1/h", 2),
+        (60_000, "1/h", 4),
+        (1000, "60/s", 1),
+        (1000, "61/s", 2),
+        (1000, "1000/s", 4),
+        (1000, "max", 1),
+    ],
+)
+def test_engines_follow_from_descriptors_and_load(clients: int, rate: str, agents: int) -> None:
+    found = agents_needed(plan_of(clients, rate), descriptors=20_000, cores=4)
+    assert found == agents
+
+
+def test_no_engine_gets_more_clients_than_descriptors() -> None:
+    for clients in (19_801, 39_601, 59_401):
+        plan = plan_of(clients)
+        agents = agents_needed(plan, descriptors=20_000, cores=2)
+        assert largest_share(plan, agents) <= 19_800
+
+
+def test_a_host_without_descriptors_is_reported() -> None:
+    with pytest.raises(UsageError, match="too few") as caught:
+        agents_needed(plan_of(10), descriptors=200, cores=2)
+    assert caught.value.hint == "ulimit -n 210"
+
+
+def test_a_large_enough_host_meets_every_need() -> None:
+    assert short(plan_of(1000), HOST) == {}
+
+
+@pytest.mark.parametrize(
+    ("less", "what", "fix"),
+    [
+        (
+            {"descriptors": 500},
+            "open files of an engine",
+            "ulimit -n 1200, or --set fleet.agents=4",
+        ),
+        (
+            {"descriptors": 500},
+            "open files of a broker",
+            "ulimit -n 1200, or more brokers: raise count in topology.brokers",
+        ),
+        (
+            {"descriptors": 500, "nr_open": 500},
+            "open files that a limit may allow",
+            "sysctl -w fs.nr_open=2048",
+        ),
+        ({"system_descriptors": 100}, "open files of the system", "sysctl -w fs.file-max=4440"),
+        (
+            {"listen_ports": 0},
+            "ports for brokers to listen on",
+            'sysctl -w net.ipv4.ip_local_port_range="32768 60999"',
+        ),
+        (
+            {"user_threads": 100, "user_threads_used": 95},
+            "processes and threads of this user",
+            "ulimit -u 106",
+        ),
+        (
+            {"system_threads": 600, "system_threads_used": 595},
+            "processes and threads of the system",
+            "sysctl -w kernel.threads-max=1024",
+        ),
+        (
+            {"process_ids": 600, "system_threads_used": 595},
+            "processes and threads that have a process id",
+            "sysctl -w kernel.pid_max=1024",
+        ),
+        (
+            {"group_threads": 20, "group_threads_used": 19},
+            "processes and threads of this control group",
+            "raise the container's limit of processes (pids.max), or start fewer brokers",
+        ),
+        (
+            {"ports": 300},
+            "ports from a source address to a target",
+            "--set 'sources=127.0.0.1-127.0.0.5'",
+        ),
+        (
+            {"memory_bytes": 10**6},
+            "memory, about",
+            "play fewer clients, or give the host more memory",
+        ),
+        (
+            {"socket_memory_bytes": 10**5},
+            "memory of TCP sockets, about",
+            'sysctl -w net.ipv4.tcp_mem="128 192 256"',
+        ),
+        (
+            {"tracked_connections": 1500},
+            "connections that the packet filter tracks",
+            "sysctl -w net.netfilter.nf_conntrack_max=2048, or take the run's ports out of "
+            "connection tracking (NOTRACK)",
+        ),
+        (
+            {"accept_backlog": 64},
+            "connections waiting to be accepted",
+            "sysctl -w net.core.somaxconn=128, or connect with less parallelism or at a lower rate",
+        ),
+        (
+            {"syn_backlog": 64},
+            "connections in their handshake",
+            "sysctl -w net.ipv4.tcp_max_syn_backlog=128, or connect with less parallelism or at a "
+            "lower rate",
+        ),
+    ],
+)
+def test_what_is_short_comes_with_its_fix(less: dict[str, Any], what: str, fix: str) -> None:
+    assert short(plan_of(1000), replace(HOST, **less))[what].fix == fix
+
+
+BRIDGED = """\
+topology:
+  brokers: {cloud: {kind: mosquitto}, boxes: {kind: mosquitto, count: 1000}}
+  bridges: {up: {from: boxes, to: cloud, topics: [{topic: a/#, direction: out}]}}
+populations: {c: {clients: 500, at: boxes, subscriptions: [a]}, d: {clients: 7, at: cloud}}
+stages: [connect]
+"""
+
+
+def test_bridges_are_connections_of_the_main_broker() -> None:
+    scenario = parse_scenario(BRIDGED, "s.yaml")
+    plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+    brokers = broker_kinds(scenario.topology)
+    assert brokers == {"mosquitto": 1001}
+    found = {n.what: n.needed for n in needs(plan, HOST, agents=1, brokers=brokers)}
+    assert found["open files of a broker"] == 1000 + 7 + 200
+    assert found["open files of Pubstorm itself"] == 1001 + 3 + 200
+    assert found["ports for brokers to listen on"] == 1001
+    assert found["processes and threads of the system"] == 1001 + 3
+    # Of each broker what it takes by itself, and of each connection what a broker has of it.
+    assert found["memory, about"] > 1001 * 2 * 2**20 + 1507 * (1_200 + 2 * 4_100)
+    few = replace(HOST, has_setpriv=False)
+    [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
+    assert "apt-get install util-linux" in short.fix
+    few = replace(HOST, memory_bytes=2**30)
+    [short] = [n for n in needs(plan, few, agents=1, brokers=brokers) if not n.is_met]
+    assert "start fewer brokers" in short.fix
+
+
+def test_brokers_elsewhere_need_nothing_here() -> None:
+    found = needs(plan_of(1000, more=f"target: {FAR}"), HOST, agents=1, brokers={})
+    assert not any("broker" in need.what or "accepted" in need.what for need in found)
+
+
+def test_the_host_of_a_broker_elsewhere_gets_advice() -> None:
+    found = broker_host_needs(plan_of(3000, more=f"target: {FAR}"))
+    assert all(need.is_met for need in found)
+    assert [(need.needed, need.fix) for need in found[:3]] == [
+        (3200, "ulimit -n 3200"),
+        (120_000_000, ""),
+        (100, "sysctl -w net.core.somaxconn=128"),
+    ]
+
+
+def test_connection_tracking_counts_only_where_it_is_loaded() -> None:
+    found = needs(plan_of(1000), HOST, agents=1, brokers=ONE)
+    assert not any("packet filter" in need.what for need in found)
+
+
+@pytest.mark.parametrize(
+    ("connect", "burst"),
+    [("parallelism: 70", 70), ("rate: 2000/s", 200), ("rate: 99000/s", 1000)],
+)
+def test_the_backlog_follows_from_how_clients_connect(connect: str, burst: int) -> None:
+    plan = plan_of(1000, more=f"stages: [connect: {{{connect}}}]")
+    assert short(plan, replace(HOST, accept_backlog=0))[
+        "connections waiting to be accepted"
+    ].needed == (burst)
+
+
+def test_addresses_of_other_machines_are_named() -> None:
+    plan = plan_of(10, more="sources: [127.0.0.9, 10.1.2.3, 10.1.2.4, 10.1.2.5]")
+    host = replace(HOST, addresses=frozenset({"10.1.2.4"}), interface="ens3")
+    need = short(plan, host)["source addresses of this host"]
+    assert (need.needed, need.available) == (4, 2)
+    assert need.fix.startswith(
+        "for address in 10.1.2.3 10.1.2.5; do ip address replace $address dev ens3; done"
+    )
+
+
+def test_beyond_half_of_the_ports_connecting_gets_slow() -> None:
+    plan = plan_of(15_000, more="sources: [127.0.0.1]")
+    found = needs(plan, HOST, agents=1, brokers=ONE)
+    ports = next(need for need in found if need.what.startswith("ports"))
+    assert ports.is_met
+    assert ports.hint.startswith("connecting gets slow beyond 14,000 ports")
+
+
+def test_tls_takes_more_memory() -> None:
+    plain = plan_of(1000, more=f"target: {FAR}")
+    secured = plain.model_copy(
+        update={"targets": (plain.targets[0].model_copy(update={"tls": True}),)}
+    )
+
+    def memory(plan: Plan) -> int:
+        found = needs(plan, HOST, agents=1, brokers={})
+        return next(need.needed for need in found if need.what == "memory, about")
+
+    assert memory(secured) - memory(plain) == 1000 * HOST.costs.tls_client.value
+
+
+def test_a_million_clients_fit_where_there_is_memory_for_both_ends() -> None:
+    plan = plan_of(1_000_000, rate="1/h", targets=51)
+    host = replace(HOST, memory_bytes=13 * 10**9, socket_memory_bytes=10**9)
+
+    def memory(kinds: Kinds) -> Need:
+        found = needs(plan, host, agents=51, brokers=kinds)
+        return next(need for need in found if need.what == "memory, about")
+
+    assert memory({"mosquitto": 51}).is_met
+    # Measured with 200 000: 9.75 kB for each, by the kernel, mosquitto and the agents.
+    assert memory({"mosquitto": 51}).needed == pytest.approx(9.75e9, rel=0.05)
+    assert memory({"embedded": 51}).needed > 28 * 10**9
+    twice = plan_of(2_000_000, rate="1/h", targets=102)
+    found = needs(twice, host, agents=102, brokers={"mosquitto": 102})
+    needed = next(need.needed for need in found if need.what == "memory, about")
+    assert needed == pytest.approx(2 * 9.75e9, rel=0.05)
+    assert memory({"rabbitmq": 51}).needed > 44 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("publication", "ends"),
+    [("interval: 100s", 2 * 2000), ("interval: 100s, phase: aligned", 200_000)],
+)
+def test_sockets_hold_what_is_under_way(publication: str, ends: int) -> None:
+    text = f"""\
+topology: {{brokers: {{b: embedded}}}}
+populations: {{c: {{clients: 100k, subscriptions: ["t/{{n}}"], publications: [
+  {{topic: "t/{{n}}", {publication}}}]}}}}
+stages: [connect: {{parallelism: 1}}, publish: 1s]
+"""
+    plan = compile_plan(
+        scenario := parse_scenario(text, "s.yaml"), planned_targets(scenario), run_tag=0
+    )
+    found = {need.what: need.needed for need in needs(plan, HOST, agents=6, brokers=ONE)}
+    assert found["memory of TCP sockets, about"] == pytest.approx(ends * 4096, rel=0.01)
+
+
+def test_this_machine_can_be_read() -> None:
+    host = Host.here()
+    assert min(host.descriptors, host.ports, host.memory_bytes, host.cores) > 0
+    assert min(host.system_threads, host.process_ids, host.accept_backlog) > 0
+    assert host.user_threads_used > 0 or host.user_threads == UNLIMITED
+    assert "127.0.0.1" in host.addresses
+
+
+def test_the_script_has_each_setting_once_with_its_largest_value() -> None:
+    found = [
+        Need("files of a", 5000, 10, "files", Fix("ulimit", "n", 5000), "fewer clients"),
+        Need("files of b", 9000, 10, "files", Fix("ulimit", "n", 9000)),
+        Need("files that may be", 9000, 10, "files", Fix("sysctl", "fs.nr_open", 16384)),
+        Need("memory", 9, 1, "bytes", otherwise="more memory"),
+        Need("ports", 1, 5, "ports", Fix("sysctl", "not.short", 5)),
+    ]
+    assert (
+        script("many", found)
+        == """\
+#!/bin/bash
+# What this host is short of for the scenario many, as `pubstorm check` found it.
+# Pubstorm runs none of it. Read it, then source it in the shell that is to start the
+# run (`. FILE`), or run single lines. It may be sourced again.
+
+# files that may be: 9000 needed, 10 there
+# Needs root. Holds until the next boot; a line in /etc/sysctl.d/ keeps it.
+sysctl -w fs.nr_open=16384
+
+# files of a: 5000 needed, 10 there
+# files of b: 9000 needed, 10 there
+# Holds for this shell and what it starts. Above the hard limit it needs root.
+ulimit -n 9000
+
+# Not for the shell:
+# - files of a: fewer clients
+# - memory: more memory
+"""
+    )
+
+
+def test_the_script_of_everything_short_is_one_that_the_shell_understands() -> None:
+    nothing = Host(
+        descriptors=200,
+        system_descriptors=0,
+        ports=1,
+        listen_ports=0,
+        memory_bytes=0,
+        cores=1,
+        nr_open=0,
+        user_threads=0,
+        system_threads=0,
+        process_ids=0,
+        group_threads=0,
+        socket_memory_bytes=0,
+        tracked_connections=0,
+        accept_backlog=0,
+        syn_backlog=0,
+    )
+    plan = plan_of(1000, more="sources: [10.1.2.3]")
+    found = needs(plan, nothing, agents=1, brokers=ONE)
+    assert not any(need.is_met for need in found)
+    text = script("all", found)
+    checked = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True)
+    assert checked.stderr == ""
+    assert text.index("fs.nr_open") < text.index("ulimit -n")
+
+
+def test_nothing_short_makes_a_script_without_commands() -> None:
+    assert "# Nothing is short." in script("fine", needs(plan_of(1), HOST, agents=1, brokers=ONE))

@@ -1,0 +1,300 @@
+"""Sizes of a fleet on a cluster: arithmetic on a plan, and in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubstorm.cli.describe.needs import servers_in_words, sizes_in_words
+from pubstorm.contract.plan import Plan
+from pubstorm.host.calibration import Calibration, Figure, Fingerprint
+from pubstorm.host.costs import SHIPPED, Costs
+from pubstorm.host.preflight.engines import clients_bytes
+from pubstorm.host.sizing import Resource, Sizes, sizes_of
+from pubstorm.host.sizing.servers import server_hosts
+from pubstorm.host.sizing.traffic import moments
+from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, publish_bytes
+from pubstorm.plan import compile_plan, planned_targets, provisional_plan
+from pubstorm.scenario import parse_scenario
+from pubstorm.scenario.fleet import Fleet, FleetHost
+
+PORTS = 28_232
+LARGE = FleetHost().model_copy(update={"addresses": 100})
+
+OVER_WEBSOCKET, UNDER_TLS = Layers(websocket=True), Layers(tls=True)
+
+
+def plan_of(clients: int, more: str = "", stages: str = "", target: str = "mqtt://b") -> Plan:
+    text = f"""\
+target: {target}
+populations:
+  c: {{clients: {clients}{more}}}
+stages: [{stages or "connect: {rate: 100/s}, hold: 1min"}]
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    return compile_plan(scenario, planned_targets(scenario), run_tag=0)
+
+
+def sizes(plan: Plan, *, agents: int | None = None, spread: str = "strict", **host: Any) -> Sizes:
+    chosen = {"agents": agents, "spread": spread, "host": LARGE.model_copy(update=host)}
+    fleet = Fleet(on="ray").model_copy(update=chosen)
+    return sizes_of(plan, fleet, Costs.of(None), PORTS)
+
+
+def row(found: Sizes, what: str) -> Resource:
+    return next(resource for resource in found.resources if resource.what == what)
+
+
+@pytest.mark.parametrize(
+    ("clients", "host", "hosts", "first"),
+    [
+        (1, {}, 1, "ports to a target"),
+        (2_000_000, {"addresses": 1}, 71, "ports to a target"),
+        (2_000_000, {"addresses": 8}, 9, "ports to a target"),
+        (2_000_000, {"descriptors": 20_000}, 102, "open files"),
+        (2_000_000, {"memory": 2**30}, 11, "memory"),
+    ],
+)
+def test_what_is_shortest_sets_the_number_of_hosts(
+    clients: int, host: dict[str, Any], hosts: int, first: str
+) -> None:
+    found = sizes(plan_of(clients), **host)
+    assert (found.hosts, found.agents, found.resources[0].what) == (hosts, hosts, first)
+    assert found.clients * found.agents >= clients
+
+
+@pytest.mark.parametrize(
+    ("more", "moment", "hosts"),
+    [
+        # 500 000 messages a second are 3.6 processors, at half of one for each engine.
+        (", publications: [{topic: t, rate: 50/s}]", "publish", 8),
+        # 10 000 keep-alives a second cost a tenth of a processor.
+        (", keep_alive: 1s", "connect", 1),
+    ],
+)
+def test_processors_are_counted_in_the_busiest_moment(more: str, moment: str, hosts: int) -> None:
+    stages = "connect: {rate: 100/s}, publish: 10s" if "rate" in more else ""
+    found = row(sizes(plan_of(10_000, more, stages)), "processors")
+    assert found.hosts == hosts
+    assert f"busiest in {moment}" in found.reason
+
+
+def test_an_engine_for_each_processor_is_packed_as_the_load_asks_for() -> None:
+    busy = plan_of(10_000, ", publications: [{topic: t, rate: 50/s}]", "connect, publish: 10s")
+    found = sizes(busy, spread="pack")
+    assert (found.hosts, found.agents) == (2, 8)
+    words = "  engines      8, of up to 1,250 clients each: --set fleet.agents=8"
+    assert words in words_of(found)
+    idle = sizes(plan_of(10_000), spread="pack")
+    assert (idle.hosts, idle.agents) == (1, 1)
+
+
+def test_a_given_number_of_engines_is_kept_and_shortages_are_reported() -> None:
+    found = sizes(plan_of(2_000_000), agents=20, addresses=1)
+    assert (found.hosts, found.agents, found.clients) == (20, 20, 100_000)
+    words = list(sizes_in_words(found, PORTS))
+    assert "  short  ports to a target: 71 hosts would do" in words
+    assert sizes(plan_of(10), agents=20, spread="pack").hosts == 5
+
+
+def test_time_and_price_follow_from_the_stages() -> None:
+    plan = plan_of(1000, stages="connect: {rate: 100/s}, hold: 1min, disconnect: {rate: 50/s}")
+    found = sizes(plan)
+    assert found.seconds == pytest.approx(90)
+    assert found.price == 0
+    priced = sizes(plan, price=2)
+    assert priced.price_per_hour == 4
+    assert priced.price == pytest.approx(0.1)
+    assert any("0.10: 2 hosts at 2 an hour are 4.00 an hour" in w for w in words_of(priced))
+
+
+def words_of(found: Sizes) -> list[str]:
+    return list(sizes_in_words(found, PORTS))
+
+
+def test_clients_that_are_there_already_do_not_connect_again() -> None:
+    stages = (
+        "connect: {name: half, clients: 50%, rate: 100/s}, connect: {name: all, rate: 100/s}, "
+        "hold: 1s"
+    )
+    assert sizes(plan_of(1000, stages=stages)).seconds == pytest.approx(11)
+
+
+@pytest.mark.parametrize(
+    ("size", "qos", "found"),
+    [
+        (100, 0, Bytes(166, 66)),
+        (100, 1, Bytes(100 + 2 + 66 + 66, 70)),
+        (100, 2, Bytes(100 + 2 + 66 + 70 + 66, 140)),
+        (3000, 0, Bytes(3000 + 3 * 66, 2 * 66)),
+    ],
+)
+def test_a_message_takes_its_headers_and_its_answers(size: int, qos: int, found: Bytes) -> None:
+    assert message(size, qos) == found
+    assert message(size, qos).turned() == Bytes(found.into, found.out)
+    framed, secure = (message(size, qos, layers) for layers in (OVER_WEBSOCKET, UNDER_TLS))
+    assert found.out < framed.out < secure.out
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "size"),
+    [(5, 100, 109), (5, 120, 127 + 2), (5, 121, 1 + 2 + 128), (5, 20_000, 1 + 3 + 20_007)],
+)
+def test_the_length_of_a_packet_has_its_own_length(topic: int, payload: int, size: int) -> None:
+    assert publish_bytes(topic, payload) == size
+
+
+def test_pings_and_connections_take_a_few_segments() -> None:
+    assert ping() == Bytes(134, 68)
+    assert ping(OVER_WEBSOCKET) == Bytes(134 + 8, 68 + 8)
+    idle, subscribed = (connection(30, n * 10, n) for n in (0, 1))
+    upgraded, secured = (connection(30, 10, 1, each) for each in (OVER_WEBSOCKET, UNDER_TLS))
+    assert idle.out < subscribed.out < upgraded.out < secured.out
+    assert idle.into == 74 + 2 * 66 + 4
+
+
+def test_publishers_that_send_often_need_no_keep_alive() -> None:
+    costs = Costs.of(None)
+    stages = "connect: {rate: 1/s}, publish: 10s, hold: 1s"
+
+    def cpu(every: str) -> tuple[float, float]:
+        more = f", keep_alive: 10s, publications: [{{topic: t, interval: {every}}}]"
+        _, publish, hold = moments(plan_of(1000, more, stages), costs)
+        return publish.cpu_s, hold.cpu_s
+
+    often, idle = cpu("9s")
+    assert often == pytest.approx(1000 / 9 * costs.sent[0].value / 1e6)
+    assert idle == pytest.approx(1000 / 10 * costs.ping.value / 1e6)
+    seldom, _ = cpu("100s")
+    assert seldom == pytest.approx(1000 / 100 * costs.sent[0].value / 1e6 + idle)
+
+
+def test_deliveries_count_at_the_lower_qos_and_clients_that_come_back_as_connections() -> None:
+    costs = Costs.of(None)
+    more = (
+        ", keep_alive: 0s, lifetime: {from: 5s, to: 5s, offline: 5s}, subscriptions: [t], "
+        "publications: [{topic: t, rate: 1/s, qos: 1}]"
+    )
+    _, publish = moments(plan_of(10, more, "connect: {rate: 1/s}, publish: 10s"), costs)
+    sent = 10 * 0.5 * costs.sent[1].value
+    received = 10 * 0.5 * 10 * costs.received[0].value
+    back = 10 / 10 * (costs.connect.value + costs.sent[1].value)
+    assert publish.cpu_s == pytest.approx((sent + received + back) / 1e6)
+
+
+def test_tls_costs_memory_and_handshakes() -> None:
+    plain, secure = (
+        sizes(plan_of(10_000, target=target)) for target in ("mqtt://b", "mqtts://b:8883")
+    )
+    assert row(secure, "memory").needed > 4 * row(plain, "memory").needed
+    assert row(secure, "processors").needed > 5 * row(plain, "processors").needed
+    assert any("handshake of TLS" in line for line in secure.costs)
+
+
+def test_a_payload_of_text_is_as_long_as_it_is_when_sent() -> None:
+    costs = Costs.of(None)
+    stages = "connect: {rate: 1/s}, publish: 10s"
+
+    def out(payload: str) -> float:
+        more = f", keep_alive: 0s, publications: [{{topic: t, rate: 1/s, {payload}}}]"
+        return list(moments(plan_of(1, more, stages), costs))[1].wire.out
+
+    assert out("payload: 'v={hex 30}'") == out("size: 32B")
+
+
+def test_the_ledger_counts_each_stream_at_each_receiver() -> None:
+    more = ", subscriptions: ['t/#'], publications: [{topic: 't/{1..3}', rate: 1/s}]"
+    costs = Costs.of(None)
+    pairs = clients_bytes(plan_of(10, more), costs) - clients_bytes(plan_of(10), costs)
+    assert pairs == 10 * 3 * 10 * costs.pair.value
+
+
+def test_what_is_not_known_is_said() -> None:
+    assert any(
+        "closed loop" in word
+        for word in sizes(
+            plan_of(10, ", publications: [{topic: t, rate: max}]", "connect, publish: 1s")
+        ).remarks
+    )
+    assert any("without a rate" in word for word in sizes(plan_of(10, stages="connect")).remarks)
+    here = sizes(plan_of(10, target="mqtt://127.0.0.1"))
+    assert any("do not reach the targets" in word for word in here.remarks)
+    assert not any("do not reach" in word for word in sizes(plan_of(10)).remarks)
+    slow = sizes(plan_of(20_000), addresses=1)
+    assert any("beyond 14,116 connections" in word for word in slow.remarks)
+
+
+def calibration(received_qos1: Figure | None) -> Calibration:
+    figure = Figure(median=100_000, low=1, high=10**6)
+    return Calibration(
+        fingerprint=Fingerprint(cpu_model="CPU", cores=2, kernel="Linux", engine="0.1.0"),
+        calibrated="2026-11-22T12:00:00",
+        rounds=1,
+        payload_bytes=100,
+        sent_qos0=figure,
+        sent_qos1=figure,
+        received=figure,
+        connected=figure,
+        clients=1,
+        bytes_per_client=Figure(median=300, low=1, high=400),
+        received_qos1=received_qos1,
+    )
+
+
+def test_a_calibration_takes_the_place_of_shipped_figures_and_an_old_one_is_to_be_made_anew() -> (
+    None
+):
+    shipped = Costs.of(None, "the calibration of then is of another host")
+    assert shipped.word == "the calibration of then is of another host"
+    assert shipped.sent[0].source == SHIPPED
+    assert "pubstorm calibrate" in Costs.of(None).word
+    old = Costs.of(calibration(None))
+    assert (old.sent[0].value, old.client.value) == (10, 300)
+    assert old.sent[0].source == "calibrated 2026-11-22 on this host"
+    assert old.received[1].source == SHIPPED
+    assert "run `pubstorm calibrate` again" in old.word
+    new = Costs.of(calibration(Figure(median=50_000, low=1, high=2)))
+    assert (new.received[1].value, new.word) == (20, "")
+
+
+def test_the_words_name_hosts_reasons_and_sources() -> None:
+    words = "\n".join(words_of(sizes(plan_of(2_000_000), addresses=1)))
+    assert (
+        "hosts        71, and one for the controller; ports to a target set their number" in words
+    )
+    assert "engines      71, of up to 28,170 clients each" in words
+    assert "1 × 28,232 ports on each host" in words
+    assert "--set fleet.host.price=0.20" in words
+    assert f"µs {SHIPPED}" in words
+
+
+PLACED = """
+topology:
+  brokers:
+    main: {kind: mosquitto, hosts: broker}
+    node: {kind: rabbitmq, count: 2, cluster: true, hosts: rabbits}
+    here: {kind: embedded}
+  joined: true
+populations:
+  phone: {clients: 2M, at: main, subscriptions: [a]}
+  device: {clients: 1000, at: node, subscriptions: [a]}
+  lamp: {clients: 1M, at: here, subscriptions: [a]}
+stages: [connect: {rate: 10000/s}]
+fleet: {on: ray}
+"""
+
+
+def test_hosts_of_brokers_are_counted_by_label() -> None:
+    scenario = parse_scenario(PLACED, "s.yaml")
+    plan = provisional_plan(scenario)
+    found = {h.label: h for h in server_hosts(scenario.topology, plan, Costs.of(None), 8 * 10**9)}
+    assert (found["broker"].brokers, found["broker"].hosts) == (1, 2)
+    assert found["broker"].largest == 2_000_000
+    assert (found["rabbits"].brokers, found["rabbits"].hosts) == (2, 2)
+    assert found[""].hosts == 4
+    assert [h.label for h in found.values() if not h.is_enough] == [""]
+    words = "\n".join(servers_in_words(list(found.values()), descriptors=1_000_000))
+    assert "a broker has 2,000,000 connections and 1,000,000 files" in words
+    assert "place brokers (topology.brokers.NAME.hosts)" in words
+    assert [*servers_in_words([], descriptors=1)] == []

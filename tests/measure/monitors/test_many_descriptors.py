@@ -1,0 +1,55 @@
+"""Observers in a process that has more descriptors than `select` takes, as beside a thousand
+brokers."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pubstorm.contract.target import Target
+from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
+from pubstorm.run.clean_start.observer import Deadline, Observer
+from pubstorm.topology.observer import ANONYMOUS
+
+SELECT_TAKES = 1024
+
+
+@pytest.fixture
+def no_low_descriptor() -> Iterator[None]:
+    """All that `select` takes are in use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2 * SELECT_TAKES:
+        pytest.skip("the limit of descriptors is too low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * SELECT_TAKES), hard))
+    taken: list[int] = []
+    while not taken or taken[-1] < SELECT_TAKES:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_figures_of_a_broker_are_read(
+    mosquitto: Callable[..., Target],
+    read_until: Callable[..., dict[str, float]],
+    request: pytest.FixtureRequest,
+) -> None:
+    target = mosquitto()
+    request.getfixturevalue("no_low_descriptor")
+    monitor = SysTopicsMonitor("broker", target, ("$SYS/#",))
+    monitor.start()
+    assert read_until(monitor, "$SYS/clients/connected")
+    monitor.stop()
+
+
+def test_stale_state_is_looked_for(
+    mosquitto: Callable[..., Target], request: pytest.FixtureRequest
+) -> None:
+    target = mosquitto()
+    request.getfixturevalue("no_low_descriptor")
+    with Observer(target, ANONYMOUS, "look", Deadline(10), clean=True) as observer:
+        assert observer.look(("a/#",)).retained == {}

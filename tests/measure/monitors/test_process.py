@@ -1,0 +1,226 @@
+"""Real processes, watched with their children."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pubstorm.host import members, proc
+from pubstorm.host.members import LocalProcesses
+from pubstorm.measure.monitors import MonitorError, process
+from pubstorm.measure.monitors.process import ProcessMonitor, find
+from pubstorm.scenario.monitors import Process
+
+ChildMaker = Callable[[str], subprocess.Popen[str]]
+Eventually = Callable[[Callable[[], bool]], None]
+
+BUSY = "print('ready', flush=True)\nwhile True: pass"
+WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"
+PARENT = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAITING!r}], stdin=sys.stdin, stdout=-1)
+child.stdout.readline()
+{WAITING}
+"""
+LISTENER = f"""
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+{WAITING}
+"""
+
+
+def monitor(**wanted: object) -> ProcessMonitor:
+    return ProcessMonitor("it", Process.model_validate(wanted), LocalProcesses())
+
+
+def read(watched: ProcessMonitor) -> dict[str, float]:
+    return {reading.metric: reading.value for reading in watched.read()}
+
+
+def test_a_process_is_watched_with_its_children(child: ChildMaker) -> None:
+    parent, alone = child(PARENT), child(WAITING)
+    both, one = read(monitor(pid=parent.pid)), read(monitor(pid=alone.pid))
+    assert (both["processes"], one["processes"]) == (2, 1)
+    assert both["threads"] == 2
+    assert both["rss_bytes"] > 1.5 * one["rss_bytes"]
+    assert both["descriptors"] > one["descriptors"] == psutil.Process(alone.pid).num_fds()
+
+
+def test_cpu_is_the_share_of_a_core_since_the_last_reading(
+    child: ChildMaker, eventually: Eventually
+) -> None:
+    busy = child(BUSY)
+    watched = monitor(pid=busy.pid)
+    assert "cpu" not in read(watched)
+    times = psutil.Process(busy.pid).cpu_times
+    before_s = times().user
+    eventually(lambda: times().user > before_s + 0.1)
+    found = read(watched)
+    assert found["cpu"] == pytest.approx(found["cpu_user"] + found["cpu_system"], abs=2e-4)
+    assert 0 < found["cpu_user"] <= 1.2
+
+
+def test_disk_traffic_is_a_rate_since_the_last_reading_of_those_that_both_have(
+    child: ChildMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = child(WAITING).pid
+    (tmp_path / str(pid)).mkdir()
+    for name in ("stat", "statm", "fd", "task"):
+        (tmp_path / str(pid) / name).symlink_to(f"/proc/{pid}/{name}")
+    counts = "rchar: 9\nwchar: 9\nsyscr: 9\nsyscw: 9\nread_bytes: {}\nwrite_bytes: {}\n"
+    io = tmp_path / str(pid) / "io"
+    monkeypatch.setattr(proc, "PROC", str(tmp_path))
+    watched = monitor(pid=pid)
+    io.write_text(counts.format(1000, 4096))
+    assert "disk_written_bytes_per_s" not in read(watched)
+    io.write_text(counts.format(1000, 4096 + 10**9))
+    found = read(watched)
+    assert found["disk_read_bytes_per_s"] == 0
+    assert found["disk_written_bytes_per_s"] > 0
+    io.unlink()
+    hidden = read(watched)
+    assert "disk_written_bytes_per_s" not in hidden
+    assert "cpu" in hidden
+
+
+def test_the_busiest_thread_is_reported_where_there_are_few(
+    child: ChildMaker, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = child(f"import threading\nthreading.Thread(target=input).start()\n{BUSY}")
+    watched = monitor(pid=busy.pid)
+    read(watched)
+    times = psutil.Process(busy.pid).cpu_times
+    before_s = times().user
+    eventually(lambda: times().user > before_s + 0.1)
+    found = read(watched)
+    assert found["threads"] == 2
+    assert found["thread_cpu_max"] == pytest.approx(found["cpu"], abs=0.3)
+    monkeypatch.setattr(members, "THREADS_MAX", 1)
+    assert "thread_cpu_max" not in read(watched)
+
+
+def test_a_process_is_found_by_the_port_that_it_listens_on() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as listener:
+        assert listener.stdout is not None
+        port = int(listener.stdout.readline())
+        assert find(Process(port=port)).pid == listener.pid
+        listener.communicate()
+    with pytest.raises(MonitorError, match=f"no process of this machine .* port {port}"):
+        find(Process(port=port))
+
+
+def test_a_process_that_is_started_again_is_found_again(
+    child: ChildMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "RETRY_S", (0.0, 0.0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    program = LISTENER.replace("0))", f"{port}))")
+    watched = monitor(port=port)
+    first = child(program)
+    assert read(watched)
+    first.kill()
+    first.wait()
+    with pytest.raises(MonitorError, match="has ended"):
+        read(watched)
+    with pytest.raises(MonitorError, match="no process of this machine"):
+        read(watched)
+    child(program)
+    found = read(watched)
+    assert found["processes"] == 1
+    assert "cpu" not in found, "nothing is known of it yet"
+
+
+def test_a_name_must_be_that_of_one_process(tmp_path: Path) -> None:
+    program = tmp_path / "oddly-named"
+    shutil.copy(str(shutil.which("sleep")), program)
+    with pytest.raises(MonitorError, match="no process with the name oddly-named"):
+        find(Process(name="oddly-named"))
+    first = subprocess.Popen([program, "60"])
+    second = None
+    try:
+        assert find(Process(name="oddly-named")).pid == first.pid
+        second = subprocess.Popen([program, "60"])
+        with pytest.raises(MonitorError, match="2 processes") as caught:
+            find(Process(name="oddly-named"))
+        assert f"({first.pid}, {second.pid})" in str(caught.value)
+    finally:
+        for each in filter(None, (first, second)):
+            each.kill()
+            each.wait()
+
+
+def test_the_end_of_a_process_is_reported_once(child: ChildMaker) -> None:
+    started = child(WAITING)
+    watched = monitor(pid=started.pid)
+    assert read(watched)
+    started.kill()
+    started.wait()
+    with pytest.raises(MonitorError, match=f"process {started.pid} has ended"):
+        read(watched)
+    assert read(watched) == {}
+
+
+def test_a_process_that_is_followed_goes_on_under_another_id(
+    child: ChildMaker, eventually: Eventually
+) -> None:
+    first = child(BUSY)
+    now = {"pid": first.pid}
+    watched = ProcessMonitor("it", lambda: now["pid"], LocalProcesses())
+    read(watched)
+    eventually(lambda: read(watched).get("cpu", 0) > 0)
+    first.kill()
+    first.wait()
+    assert read(watched) == {}, "only the program that started it can report that"
+    now["pid"] = child(WAITING).pid
+    assert "cpu" not in read(watched), "nothing is known of it yet"
+    assert read(watched)["cpu"] >= 0
+
+
+def test_a_zombie_has_ended(child: ChildMaker, eventually: Eventually) -> None:
+    started = child(WAITING)
+    watched = monitor(pid=started.pid)
+    started.kill()
+    eventually(lambda: psutil.Process(started.pid).status() == psutil.STATUS_ZOMBIE)
+    with pytest.raises(MonitorError, match="has ended"):
+        read(watched)
+
+
+def test_an_unused_pid_is_a_problem() -> None:
+    free = next(pid for pid in range(2**22, 1, -1) if not psutil.pid_exists(pid))
+    with pytest.raises(MonitorError, match=f"no process {free}"):
+        find(Process(pid=free))
+
+
+def test_a_process_of_another_user_is_reported_as_far_as_it_can_be_seen(
+    child: ChildMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = child(WAITING)
+
+    def refuse(path: Path) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    watched = monitor(pid=started.pid)
+    monkeypatch.setattr(Path, "stat", refuse)
+    readings = watched.read()
+    assert [next(readings).metric for _ in range(6)] == [
+        "rss_bytes",
+        "private_bytes",
+        "virtual_bytes",
+        "memory",
+        "threads",
+        "processes",
+    ]
+    with pytest.raises(MonitorError, match=r"descriptors of process .* hidden"):
+        next(readings)

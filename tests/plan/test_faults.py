@@ -1,0 +1,249 @@
+"""Faults: how they are written, checked and named, which brokers and bridges they hit, and how
+expressions ask what came of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.plan import PublishAction
+from pubstorm.errors import ScenarioError
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.plan.faults import PlannedFault, faulty_bridges, planned_faults
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from pubstorm.scenario.base import default_of
+from pubstorm.scenario.faults import Fault
+from pubstorm.scenario.shipped import find_scenario
+
+SECOND_NS = 10**9
+SCENARIO = """\
+topology:
+  brokers:
+    cloud: {{kind: mosquitto}}
+    boxes: {{kind: mosquitto, count: 20}}
+  bridges:
+    up: {{from: boxes, to: cloud, topics: [{{topic: "up/#", direction: out}}]}}
+populations:
+  device:
+    clients: 10
+    at: cloud
+    publications: [{{topic: "d/{{n}}", rate: 1/s}}]
+stages:
+  - connect
+  - publish: {{for: 60s, name: load, faults: [{faults}]}}
+  - hold: {{for: 60s, faults: [{later}]}}
+"""
+
+
+def scenario(faults: str, later: str = "", more: str = "") -> Scenario:
+    return parse_scenario(SCENARIO.format(faults=faults, later=later) + more, "s.yaml")
+
+
+def planned(faults: str, later: str = "") -> tuple[PlannedFault, ...]:
+    return planned_faults(scenario(faults, later))
+
+
+def problems(faults: str, later: str = "", more: str = "") -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(faults, later, more)
+    return [f"{each.path}: {each.message}" for each in caught.value.problems]
+
+
+def test_a_fault_hits_all_of_a_name_or_one_of_them() -> None:
+    one, all_, single = planned(
+        "{at: 1s, kill: boxes-7}, {at: 10s, freeze: boxes, for: 2s}, {at: 20s, kill: cloud}"
+    )
+    assert one.victims == ("boxes-7",)
+    assert all_.victims == tuple(f"boxes-{n}" for n in range(20))
+    assert single.victims == ("cloud-0",)
+    assert (one.kind, one.after_ns, one.lasts_ns) == ("kill", SECOND_NS, SECOND_NS)
+    assert [one.name, all_.name, single.name] == ["kill boxes-7", "freeze boxes", "kill cloud"]
+
+
+def test_bridges_are_cut_and_delayed_by_their_names() -> None:
+    cut, stalled, delay = planned(
+        "{at: 1s, cut: up-3}, {at: 5s, cut: up, how: stall, for: 2s}",
+        "{at: 1s, delay: up, by: 200ms, for: ever}",
+    )
+    assert (cut.victims, cut.how) == (("up-3",), "close")
+    assert (len(stalled.victims), stalled.how) == (20, "stall")
+    assert (delay.stage, delay.delay_ns, delay.lasts_ns) == (2, 200_000_000, None)
+
+
+def test_bridges_that_faults_touch_are_known_beforehand() -> None:
+    assert faulty_bridges(scenario("{at: 1s, cut: up-3}")) == {"up"}
+    assert faulty_bridges(scenario("{at: 1s, kill: boxes}")) == set()
+    assert faulty_bridges(scenario(""), scenario("", "{at: 1s, delay: up, by: 1s}")) == {"up"}
+
+
+def test_chance_is_a_matter_of_the_seed() -> None:
+    faults = "{at: 1s, kill: boxes, count: 5}"
+    (first,), (again,) = planned(faults), planned(faults)
+    assert first == again
+    assert len(set(first.victims)) == 5
+    assert first.numbers == tuple(sorted(first.numbers))
+    others = {
+        planned_faults(scenario(faults, more=f"seed: {seed}\n"))[0].numbers for seed in range(9)
+    }
+    assert len(others) > 1
+
+
+def test_two_faults_of_a_stage_are_not_the_same_ones() -> None:
+    faults = ", ".join(f"{{at: {at}s, kill: boxes, count: 5}}" for at in (1, 10, 20))
+    found = planned(faults)
+    assert [f.name for f in found] == ["kill 5 boxes", "kill 5 boxes (2)", "kill 5 boxes (3)"]
+    assert len({fault.numbers for fault in found}) > 1
+
+
+def test_faults_and_changes_share_the_names_of_phases_in_the_order_of_time() -> None:
+    text = SCENARIO.replace(
+        "name: load, ",
+        "name: load, changes: [{{at: 9s, population: device, remove: 1, name: kill cloud}}], ",
+    )
+    played = parse_scenario(
+        text.format(faults="{at: 30s, kill: cloud}, {at: 5s, freeze: boxes-1}", later=""), "s.yaml"
+    )
+    assert played.stages[1].phases == ("freeze boxes-1", "kill cloud", "kill cloud (2)")
+    action = compile_plan(played, planned_targets(played), run_tag=0).stages[1].action
+    assert isinstance(action, PublishAction)
+    assert [change.name for change in action.changes] == ["kill cloud"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("at: 1s", ": found none of stop, kill, freeze, cut, delay, needed is one of"),
+        ("at: 1s, stop: cloud, kill: cloud", ": found stop and kill, needed is one of"),
+        ("at: 1s, kill: cloud, cut: up", ": found kill and cut, needed is one of"),
+        ("at: 1s, delay: up", ".by: found delay without by"),
+        ("at: 1s, cut: up, by: 1s", ".by: found by with cut, allowed is by with delay"),
+        ("at: 1s, kill: boxes, how: stall", ".how: found how with kill, allowed is how with cut"),
+        (
+            "at: 1s, kill: clout",
+            ".kill: found the unknown broker 'clout', allowed are cloud,",
+        ),
+        ("at: 1s, kill: boxes-20", ".kill: found the unknown broker 'boxes-20'"),
+        ("at: 1s, cut: boxes", ".cut: found the unknown bridge 'boxes', allowed are up"),
+        ("at: 1s, kill: boxes, count: 21", ".count: found 21, allowed is up to 20"),
+        ("at: 60s, kill: cloud", ".at: found a fault at 1min, allowed is before the end"),
+        ("at: 50s, kill: cloud, for: 11s", ".for: found a fault until 61s, allowed is until"),
+        ("at: 50s, kill: cloud, for: always", ".for: found 'always', allowed is a duration"),
+    ],
+)
+def test_what_is_wrong_with_a_fault_is_reported(fault: str, problem: str) -> None:
+    (found,) = problems(f"{{{fault}}}")
+    assert found.startswith(f"stages.1.publish.faults.0{problem}"), found
+
+
+def test_brokers_of_somebody_else_cannot_be_broken() -> None:
+    text = """\
+target: mqtt://localhost
+populations: {device: {clients: 1}}
+stages: [connect, {hold: {for: 9s, faults: [{at: 1s, kill: target}]}}]
+"""
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(text, "s.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("found the unknown broker 'target'")
+    assert problem.hint is not None
+    assert "brokers that it starts itself" in problem.hint
+
+
+def test_a_fault_of_a_broker_that_a_target_stands_for_says_what_to_do() -> None:
+    path = find_scenario("bridge-faults")
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path, [], "mqtt://127.0.0.1")
+    (problem,) = caught.value.problems
+    assert problem.message == "found the unknown broker 'cloud', allowed are boxes"
+    assert problem.hint == (
+        "a run breaks brokers that it starts itself, under topology.brokers; leave this fault "
+        "out, or run the scenario without --target"
+    )
+
+
+@pytest.mark.parametrize(
+    ("faults", "later"),
+    [
+        ("{at: 1s, kill: boxes, for: 5s}, {at: 3s, freeze: boxes-2}", ""),
+        ("{at: 3s, freeze: boxes-2}, {at: 1s, kill: boxes, for: 5s}", ""),
+        ("{at: 1s, kill: cloud, for: ever}", "{at: 1s, kill: cloud}"),
+        ("{at: 1s, cut: up-1, for: 5s}, {at: 2s, delay: up, by: 1s}", ""),
+    ],
+)
+def test_two_faults_at_once_on_the_same_are_refused(faults: str, later: str) -> None:
+    (found,) = problems(faults, later)
+    assert "allowed is one fault at a time on the same" in found
+
+
+@pytest.mark.parametrize(
+    ("faults", "later"),
+    [
+        ("{at: 1s, kill: boxes-1, for: 5s}, {at: 3s, freeze: boxes-2}", ""),
+        ("{at: 1s, kill: boxes, for: 5s}, {at: 3s, cut: up}", ""),
+        ("{at: 1s, kill: cloud, for: 5s}, {at: 6s, kill: cloud}", "{at: 0s, kill: cloud}"),
+    ],
+)
+def test_faults_on_others_or_after_each_other_are_allowed(faults: str, later: str) -> None:
+    assert planned(faults, later)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "clients_back.most@kill cloud < 10s",
+        "bridges_back.first@kill cloud < 10s",
+        "bridges_back.all@freeze boxes-1 < 1min",
+        "clients_lost@kill cloud == 10",
+        "backlog_peak@kill cloud < 1k",
+        "drained@kill cloud < 10s",
+        "device.ack_latency.p99@kill cloud < 10s",
+        "lost@load == 0",
+        "duplicate@load < 10",
+        "cloud.cpu.max@freeze boxes-1 < 2",
+    ],
+)
+def test_expressions_ask_what_came_of_a_fault(expression: str) -> None:
+    more = f"thresholds: ['{expression}']\n"
+    assert scenario("{at: 1s, kill: cloud}", "{at: 1s, freeze: boxes-1}", more).thresholds
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("clients_back.most < 10s", "found 'clients_back', allowed is clients_back@FAULT"),
+        ("clients_back@kill cloud < 10s", "allowed are clients_back.first, .most, .all"),
+        ("clients_back.p99@kill cloud < 10s", "allowed are clients_back.first, .most, .all"),
+        ("drained.all@kill cloud < 10s", "allowed is drained alone"),
+        ("drained@load < 10s", "found the unknown fault 'load', allowed are kill cloud"),
+        ("drained@kill clouds < 10s", "found the unknown span 'kill clouds'"),
+        ("drained@kill cloud < 10", "found '10', allowed is a duration"),
+        ("device.acked_per_s@freeze boxes-1 < 9", "of a hold stage, allowed are for it"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_fault_is_reported(expression: str, problem: str) -> None:
+    more = f"thresholds: ['{expression}']\n"
+    (found,) = problems("{at: 1s, kill: cloud}", "{at: 1s, freeze: boxes-1}", more)
+    assert problem in found
+
+
+def test_the_name_of_two_faults_is_no_span() -> None:
+    more = "thresholds: ['drained@kill cloud < 1s']\n"
+    (found,) = problems("{at: 1s, kill: cloud}", "{at: 1s, kill: cloud}", more)
+    assert "which is the name of several" in found
+
+
+def test_check_hints_at_clients_that_will_not_come_back() -> None:
+    text = SCENARIO.format(faults="{at: 1s, kill: cloud}", later="{at: 1s, kill: boxes}")
+    text = text.replace("    clients: 10\n", "    clients: 10\n    reconnect: never\n")
+    found = parse_scenario(text, "s.yaml")
+    plan = compile_plan(found, planned_targets(found), run_tag=0)
+    hints = [line.strip() for line in plan_in_words(found, plan) if "hint" in line]
+    assert hints == ["hint: clients of device do not come back: their reconnect is never"]
+
+
+def test_the_default_time_of_a_fault_can_be_written_as_the_reference_shows_it() -> None:
+    shown = default_of(Fault.model_fields["lasts"])
+    assert shown == "1s"
+    (by_default,) = planned("{at: 1s, kill: cloud}")
+    (written,) = planned(f"{{at: 1s, kill: cloud, for: {shown}}}")
+    assert written == by_default

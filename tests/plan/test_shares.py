@@ -1,0 +1,420 @@
+"""Shares of populations, lives, parts that stages bring up, scale: from the file to the plan."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.attachment import clients_at, target_of
+from pubstorm.contract.plan import (
+    AddClients,
+    ChangeRate,
+    ConnectAction,
+    Lifetime,
+    Plan,
+    PublishAction,
+    RemoveClients,
+)
+from pubstorm.errors import ScenarioError
+from pubstorm.host.explain import offered_load
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.quantities import PartOf
+from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.populations import MqttClients, MqttDifference
+from pubstorm.scenario.shares import PlannedClients, meant_by, shares_of
+from pubstorm.scenario.stages import Change
+
+SECOND_NS = 10**9
+FLEET = """\
+target: mqtt://localhost
+populations:
+  backend: {clients: 1, subscriptions: [up/#]}
+  device:
+    clients: 1000
+    first: 5
+    username: "user{n}"
+    subscriptions: ["down/{n}"]
+    publications: [{topic: "up/{n}", rate: 1/s}]
+    shares:
+      brief: {part: 1%, lifetime: {from: 1min, to: 5min, offline: 30s}}
+      sure: {part: 20%, qos: 1, keep_alive: 5min}
+      slow: {part: 10%, read_rate: 2/s, reconnect: never, subscriptions: [down/all],
+        tcp_acks: delayed}
+stages:
+  - connect: {populations: [backend]}
+  - connect: {populations: [device], clients: 50%}
+  - connect: {populations: [device]}
+  - publish: {for: 60s, changes: [CHANGES]}
+"""
+
+
+def scenario(changes: str = "", *overrides: str) -> Scenario:
+    return parse_scenario(FLEET.replace("CHANGES", changes), "s.yaml", overrides)
+
+
+def plan(changes: str = "", *overrides: str) -> Plan:
+    read = scenario(changes, *overrides)
+    return compile_plan(read, planned_targets(read), run_tag=0)
+
+
+def problems(old: str, new: str) -> list[str]:
+    assert old in FLEET
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(FLEET.replace(old, new).replace("CHANGES", ""), "s.yaml")
+    return [f"{each.path}: {each.message}" for each in caught.value.problems]
+
+
+def test_a_share_is_a_population_of_the_plan_with_the_last_numbers() -> None:
+    found = [(p.name, p.whole, p.first, p.clients) for p in plan().populations]
+    assert found == [
+        ("backend", None, 0, 1),
+        ("device/rest", "device", 5, 690),
+        ("device/brief", "device", 695, 10),
+        ("device/sure", "device", 705, 200),
+        ("device/slow", "device", 905, 100),
+    ]
+    assert plan().wholes == {"device": (1, 2, 3, 4)}
+
+
+def test_clients_of_a_share_are_called_as_those_of_the_whole() -> None:
+    for population in plan().populations[1:]:
+        assert (population.client_id, population.username) == ("device-{n}", "user{n}")
+        assert population.of == "device"
+
+
+def test_what_a_share_says_takes_the_place_of_what_the_population_says() -> None:
+    _, rest, brief, sure, slow = plan().populations
+    assert rest.lifetime is None and rest.reconnect is not None and rest.read_rate_per_s is None
+    life = Lifetime(min_ns=60 * SECOND_NS, max_ns=300 * SECOND_NS, offline_ns=30 * SECOND_NS)
+    assert brief.lifetime == life
+    assert [brief.subscriptions, brief.publications] == [rest.subscriptions, rest.publications]
+    assert {sure.subscriptions[0].qos, sure.publications[0].qos} == {1}
+    assert (sure.keep_alive_s, rest.keep_alive_s) == (300, 60)
+    assert (slow.read_rate_per_s, slow.reconnect) == (2.0, None)
+    assert (slow.delayed_acks, rest.delayed_acks) == (True, False)
+    assert [each.filter for each in slow.subscriptions] == ["down/all"]
+
+
+def test_a_population_of_shares_alone_has_no_rest() -> None:
+    whole = plan("", "populations.device.shares.slow.part=79%")
+    assert [p.name for p in whole.populations[1:]] == ["device/brief", "device/sure", "device/slow"]
+    assert sum(p.clients for p in whole.populations[1:]) == 1000
+
+
+def test_a_share_can_live_for_ever_in_a_population_that_does_not() -> None:
+    lives = plan(
+        "", "populations.device.lifetime=10s", "populations.device.shares.slow.lifetime=never"
+    )
+    assert [p.lifetime and p.lifetime.max_ns for p in lives.populations] == [
+        None,
+        10 * SECOND_NS,
+        300 * SECOND_NS,
+        10 * SECOND_NS,
+        None,
+    ]
+
+
+parts = st.lists(st.floats(0, 1), max_size=6).filter(lambda each: sum(each) <= 1)
+
+
+@given(clients=st.integers(1, 10**6), shares=parts, first=st.integers(0, 10**6))
+def test_shares_take_every_number_once(clients: int, shares: list[float], first: int) -> None:
+    named = {f"s{n}": MqttDifference(part=part) for n, part in enumerate(shares)}
+    population = MqttClients(clients=clients, first=first, shares=named)
+    read = Scenario.model_validate({"populations": {"p": population}})
+    found = list(shares_of(read).values())
+    starts = [0, *accumulate(played.clients for played in found)]
+    assert starts[-1] == clients
+    assert [played.start for played in found] == starts[:-1]
+    assert [d.population.first for d in found] == [first + start for start in starts[:-1]]
+    for played in found:
+        if played.share in named:
+            assert abs(played.clients - named[played.share].part * clients) <= 1
+
+
+def test_a_name_means_a_share_or_all_of_them() -> None:
+    found = shares_of(scenario())
+    shares = ("device/rest", "device/brief", "device/sure", "device/slow")
+    assert meant_by(found, "device") == shares
+    assert meant_by(found, "device/sure") == ("device/sure",)
+    assert meant_by(found, "backend") == ("backend",)
+    assert meant_by(found, "device/none") == ()
+
+
+def test_a_stage_brings_up_a_part_of_each_share() -> None:
+    actions = [stage.action for stage in plan().stages]
+    assert [a.clients for a in actions if isinstance(a, ConnectAction)] == [
+        None,
+        (345, 5, 100, 50),
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("clients", "expected"),
+    [
+        ("10%", (69, 1, 20, 10)),
+        ("{device: 10%}", (69, 1, 20, 10)),
+        ("{device/sure: 7}", (690, 10, 7, 100)),
+        ("{device: 50%, device/sure: 7}", (345, 5, 7, 50)),
+        ("100%", (690, 10, 200, 100)),
+    ],
+)
+def test_the_part_can_differ_by_population(clients: str, expected: tuple[int, ...]) -> None:
+    action = plan("", f"stages.1.connect.clients={clients}").stages[1].action
+    assert isinstance(action, ConnectAction) and action.clients == expected
+
+
+def test_a_change_of_the_whole_is_one_of_each_share_with_one_name() -> None:
+    changes = (
+        "{at: 10s, population: device, remove: 50%, over: 5s}, "
+        "{at: 20s, population: device, rate: 2}, {at: 30s, population: device/sure, add: 10}"
+    )
+    action = plan(changes).stages[3].action
+    assert isinstance(action, PublishAction)
+    found = [(c.name, c.population, c.action) for c in action.changes]
+    removed = [RemoveClients(clients=n, over_ns=5 * SECOND_NS) for n in (345, 5, 100, 50)]
+    assert found == [
+        *(("-50% device", n, action) for n, action in enumerate(removed, 1)),
+        *(("2 × device", n, ChangeRate(factor=2)) for n in range(1, 5)),
+        ("+10 device/sure", 3, AddClients(clients=10, over_ns=0)),
+    ]
+
+
+def test_halves_of_an_odd_number_add_up() -> None:
+    text = """
+target: mqtt://localhost
+populations: {p: {clients: 3, publications: [{topic: t, rate: 1/s}]}}
+stages:
+  - publish:
+      for: 9s
+      changes:
+        - {at: 1s, population: p, add: 50%}
+        - {at: 2s, population: p, add: 50%}
+        - {at: 3s, population: p, remove: 50%}
+        - {at: 4s, population: p, remove: 50%}
+"""
+    read = parse_scenario(text, "s.yaml")
+    action = compile_plan(read, planned_targets(read), run_tag=0).stages[0].action
+    assert isinstance(action, PublishAction)
+    moved = [c.action.clients for c in action.changes if not isinstance(c.action, ChangeRate)]
+    assert moved == [2, 1, 1, 2]
+
+
+steps = st.lists(st.tuples(st.sampled_from(("add", "remove")), st.integers(1, 100)), max_size=8)
+
+
+@given(clients=st.integers(100, 5000), changes=steps)
+def test_changes_in_percent_leave_no_client_behind(
+    clients: int, changes: list[tuple[str, int]]
+) -> None:
+    read = scenario("", f"populations.device.clients={clients}")
+    planned, there = PlannedClients(read), 0
+    for kind, percent in changes:
+        amount = PartOf(percent / 100)
+        change = Change.model_validate({"at": "1s", "population": "device", kind: str(amount)})
+        moved = planned.change(change)
+        there = min(max(there + (percent if kind == "add" else -percent), 0), 100)
+        shares = of_device(planned)
+        for name in shares:
+            exact = planned.shares[name].clients * there / 100
+            assert abs(planned.count([name]) - exact) <= 0.5
+        assert set(moved) <= set(shares) and all(count > 0 for count in moved.values())
+    if there in {0, 100}:
+        assert planned.count(of_device(planned)) == clients * there // 100
+
+
+def of_device(planned: PlannedClients) -> tuple[str, ...]:
+    return meant_by(planned.shares, "device")
+
+
+def test_a_change_of_all_shares_is_one_phase_of_the_load() -> None:
+    found = plan("{at: 20s, population: device, remove: 50%}")
+    load = offered_load(found).stages[3]
+    assert [phase.name for phase in load.phases] == ["publish", "-50% device"]
+    assert load.phases[0].clients == (1, 690, 10, 200, 100)
+    assert load.phases[1].clients == (1, 345, 5, 100, 50)
+    # Of ten clients that stay 180 s in the mean and are offline for 30 s, 8.57 are active.
+    assert load.phases[0].sent_per_s == pytest.approx(990 + 10 * 180 / 210)
+
+
+def test_the_share_of_a_life_that_is_spent_there_is_the_mean() -> None:
+    assert Lifetime(min_ns=10, max_ns=50, offline_ns=10).share_there == pytest.approx(0.75)
+    assert Lifetime(min_ns=10, max_ns=50, offline_ns=None).share_there == 1
+
+
+def test_scale_multiplies_every_number_of_clients() -> None:
+    changes = "{at: 9s, population: device/sure, remove: 30}"
+    tenth = plan(changes, "scale=0.1", "stages.1.connect.clients={device/sure: 50, device: 20%}")
+    assert [p.clients for p in tenth.populations] == [1, 69, 1, 20, 10]
+    connect, publish = tenth.stages[1].action, tenth.stages[3].action
+    assert isinstance(connect, ConnectAction) and connect.clients == (14, 0, 5, 2)
+    assert isinstance(publish, PublishAction)
+    assert publish.changes[0].action == RemoveClients(clients=3, over_ns=0)
+    assert scenario(changes, "scale=1000%").populations["device"].clients == 10_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("part: 1%", "part: 80%", "populations.device.shares: found shares of 110% together"),
+        (
+            "clients: 1000",
+            "clients: 20",
+            "populations.device.shares.brief.part: found 1% of 20 clients, which is no client",
+        ),
+        ("brief:", "rest:", "populations.device.shares.rest: found a share called rest"),
+        (
+            "to: 5min",
+            "to: 5s",
+            "populations.device.shares.brief.lifetime.to: found 5s, allowed is at least 1min",
+        ),
+        ("part: 1%", "part: 1.5", "populations.device.shares.brief.part: found 1.5, allowed is 0%"),
+        ("qos: 1,", "qos: 3,", "populations.device.shares.sure.qos: found 3, allowed are 0, 1"),
+        (
+            "[device], clients: 50%",
+            "[device/bref]",
+            "stages.1.connect.populations.0: found the unknown population 'device/bref'",
+        ),
+        (
+            "clients: 50%",
+            "clients: 500",
+            "stages.1.connect.clients: found 500, allowed for a population with shares is a share",
+        ),
+        (
+            "clients: 50%",
+            "clients: {device/sure: 201}",
+            "stages.1.connect.clients.device/sure: found 201, allowed is up to 200, the clients",
+        ),
+        (
+            "clients: 50%",
+            "clients: {backend: 1}",
+            "stages.1.connect.clients.backend: found clients of population backend, which is not",
+        ),
+        (
+            "clients: 50%",
+            "clients: {devise: 1}",
+            "stages.1.connect.clients.devise: found the unknown population 'devise'",
+        ),
+        (
+            "connect: {populations: [device]}",
+            "connect: {populations: [device], clients: 40%}",
+            "stages.2.connect.clients: found 40%, where 500 are active already, allowed is so many",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_reported_with_its_place(old: str, new: str, problem: str) -> None:
+    assert any(each.startswith(problem) for each in problems(old, new)), problems(old, new)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("add: 10", "add: found 10, allowed for a population with shares is a share of it"),
+        ("add: 1%", "add: found 1%, allowed is up to 0%: 1000 of 1000 clients are active at 1s"),
+        ("remove: 101%", "remove: found '101%', allowed is more than 0% and at most 100%"),
+        ("remove: 0.01%", "remove: found 0.01% of 1,000 clients, which is no client"),
+    ],
+)
+def test_a_change_in_percent_is_checked(change: str, problem: str) -> None:
+    found = problems("CHANGES", f"{{at: 1s, population: device, {change}}}")
+    assert found == [f"stages.3.publish.changes.0.{found[0].partition('changes.0.')[2]}"]
+    assert found[0].removeprefix("stages.3.publish.changes.0.").startswith(problem)
+
+
+def test_a_rest_that_has_no_clients_cannot_be_named() -> None:
+    full = FLEET.replace("part: 10%", "part: 79%").replace("CHANGES", "")
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(full + "thresholds: [device/rest.lost == 0]\n", "s.yaml")
+    assert "found the unknown population 'device/rest'" in caught.value.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "device.lost == 0",
+        "device/sure.ack_latency.p99 < 1s",
+        "device/brief.left >= 1",
+        "device.stalled == 0",
+        "device/brief.offline <= 10",
+        "device.acked_per_s.max@publish > 1/s",
+        "device/sure.received@publish > 1",
+    ],
+)
+def test_expressions_ask_of_the_whole_or_of_a_share(line: str) -> None:
+    parse_scenario(FLEET.replace("CHANGES", "") + f'thresholds: ["{line}"]\n', "s.yaml")
+
+
+def test_clients_of_all_shares_go_to_the_targets_in_one_turn() -> None:
+    three = FLEET.replace("mqtt://localhost", "[mqtt://a, mqtt://b, mqtt://c]").replace(
+        "CHANGES", ""
+    )
+    read = parse_scenario(three.replace("first: 5", "at: {brokers: target, shift: 1}"), "s.yaml")
+    compiled = compile_plan(read, planned_targets(read), run_tag=0)
+    whole = [
+        target_of(compiled, index, client)
+        for index in compiled.wholes["device"]
+        for client in range(compiled.populations[index].clients)
+    ]
+    assert whole == [(client + 1) % 3 for client in range(1000)]
+    for index in compiled.wholes["device"]:
+        every = sorted(c for target in range(3) for c in clients_at(compiled, index, target))
+        assert every == list(range(compiled.populations[index].clients))
+        for target in range(3):
+            found = clients_at(compiled, index, target)
+            assert all(target_of(compiled, index, client) == target for client in found)
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("scale=1000000", "scale: found a scale that makes 5_000_000_000_000 of device"),
+        ("scale=0", "scale: found 0, allowed is more than 0 and at most"),
+        ("stall_after=0s", "stall_after: found '0s', allowed is more than 0s"),
+        ("stall_after=soon", "stall_after: found 'soon', allowed is a duration"),
+        (
+            "populations.device.at={brokers: target, choice: random, shift: 1}",
+            "populations.device.at.shift: found shift with choice random, allowed is shift with",
+        ),
+        ("populations.device.lifetime=0s", "populations.device.lifetime: found '0s', allowed is"),
+        ("stages.1.connect.clients=half", "stages.1.connect.clients: found 'half', allowed is a"),
+    ],
+)
+def test_values_out_of_range_are_reported(override: str, problem: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario("", "populations.device.clients=5M", override)
+    found = [f"{each.path}: {each.message}" for each in caught.value.problems]
+    assert any(each.startswith(problem) for each in found), found
+
+
+def test_timers_wait_for_each_other_a_small_part_of_the_lateness_that_is_valid() -> None:
+    assert plan().coalescing_ns == 1_000_000
+    assert plan("", "validity.lateness_p99=1ms").coalescing_ns == 100_000
+    assert plan("", "validity.lateness_p99=1s").coalescing_ns == 1_000_000
+    assert plan("", "fleet.coalescing=0s").coalescing_ns == 0
+    assert plan("", "fleet.coalescing=3ms").coalescing_ns == 3_000_000
+
+
+def test_stalls_are_not_sought_over_bridges_or_unless_asked() -> None:
+    assert plan().stall_ns == 10 * SECOND_NS
+    assert plan("", "stall_after=never").stall_ns is None
+    assert plan("", "stall_after=3s").stall_ns == 3 * SECOND_NS
+
+
+def test_shares_and_lives_are_described_in_words() -> None:
+    read = scenario("{at: 20s, population: device, remove: 50%}")
+    words = list(plan_in_words(read, compile_plan(read, planned_targets(read), run_tag=0)))
+    lines = [line.strip() for line in words]
+    assert (
+        "device/brief: 10 clients, numbers 695 to 704, clean session, keep-alive 60s, "
+        "stays 1min to 5min, back after 30s"
+    ) in lines
+    assert any(
+        line.startswith("2. connect (device): 500 of 1,000 clients, 100 at") for line in lines
+    )
+    change = "at 20s: -50% device: -345 device/rest, -5 device/brief, -100 device/sure, -50 device/"
+    assert any(line.startswith(change) for line in lines)

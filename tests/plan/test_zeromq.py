@@ -1,0 +1,465 @@
+"""Publishers and subscribers of ZeroMQ: from the file to the plan, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.changes import ActiveClients
+from pubstorm.contract.plan import Lifetime, Mqtt, OpenPace, Plan, Zmtp
+from pubstorm.contract.target import Target, ZmqTarget, parse_targets
+from pubstorm.errors import ScenarioError, UsageError
+from pubstorm.host.explain import offered_load
+from pubstorm.host.files import check_host_files
+from pubstorm.host.preflight import Host, agents_needed, largest_share, needs
+from pubstorm.plan import planned_targets, provisional_plan, targets_by_name
+from pubstorm.run.changes import parse_change
+from pubstorm.run.clean_start import CleanStart
+from pubstorm.run.clean_start.topics import looked_at
+from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+
+SECOND_NS = 10**9
+FEED = """\
+populations:
+  feed:
+    clients: 1
+    publisher: libzmq
+    publications: [{topic: "", size: 32B, rate: 10k/s}]
+  subscriber:
+    clients: 1000
+    at: feed
+    subscriptions: [""]
+"""
+PORTS = Host(
+    descriptors=20_000,
+    system_descriptors=2**40,
+    ports=28_232,
+    memory_bytes=8 * 2**30,
+    cores=4,
+)
+
+
+def scenario(*overrides: str, text: str = FEED) -> Scenario:
+    return parse_scenario(text, "s.yaml", overrides)
+
+
+def plan(*overrides: str, text: str = FEED) -> Plan:
+    return provisional_plan(scenario(*overrides, text=text))
+
+
+def problems(*overrides: str, text: str = FEED) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(text, "s.yaml", overrides)
+    return [f"{each.path}: {each.message} | {each.hint}" for each in caught.value.problems]
+
+
+def test_a_publisher_is_a_population_and_a_target_of_its_own() -> None:
+    feed, subscriber = plan().populations
+    assert plan().targets == (Target(host="127.0.0.1", port=0),)
+    assert (feed.player, feed.is_publisher) == ("libzmq", True)
+    assert feed.protocol == Zmtp(
+        player="libzmq", high_water_mark=1000, io_threads=1, security="null"
+    )
+    assert subscriber.protocol == Zmtp(player="engine", high_water_mark=0)
+    assert feed.at == subscriber.at
+    assert feed.publications[0].topic == subscriber.subscriptions[0].filter == ""
+
+
+def test_publishers_come_after_brokers_each_with_its_port() -> None:
+    text = "topology: {brokers: {cloud: {kind: embedded, count: 2}}}\n" + FEED
+    text += "  device: {clients: 10, subscriptions: [a/b]}\n"
+    many = ("populations.feed.clients=3", "populations.feed.publisher={kind: pyzmq, port: 5550}")
+    read = scenario(*many, text=text)
+    assert targets_by_name(read) == {"cloud": range(2), "feed": range(2, 5)}
+    assert [target.port for target in planned_targets(read)] == [0, 0, 5550, 5551, 5552]
+    feed, subscriber, device = provisional_plan(read).populations
+    assert [(p.at.first, p.at.count) for p in (feed, subscriber, device)] == [
+        (2, 3),
+        (2, 3),
+        (0, 2),
+    ]
+    assert device.protocol == Mqtt(client_id="device-{n}", clean_session=True)
+
+
+def test_publishers_stand_beside_bridged_brokers() -> None:
+    brokers = "{cloud: mosquitto, box: {kind: mosquitto, count: 2}}"
+    bridges = "{up: {from: box, to: cloud, topics: [{topic: a/#, direction: out}]}}"
+    text = f"topology: {{brokers: {brokers}, bridges: {bridges}}}\n" + FEED
+    compiled = plan(text=text)
+    assert [p.at.first for p in compiled.populations] == [3, 3]
+
+
+def test_options_of_publishers_and_real_subscribers_reach_the_plan() -> None:
+    feed, subscriber = plan(
+        "populations.feed.publisher={kind: pyzmq, high_water_mark: 100k, io_threads: 2}",
+        "populations.feed.publications.0.burst=100",
+        "populations.subscriber.subscriber=libzmq",
+        "populations.subscriber.high_water_mark=0",
+    ).populations
+    assert feed.protocol == Zmtp(player="pyzmq", high_water_mark=100_000, io_threads=2)
+    assert subscriber.protocol == Zmtp(player="libzmq", high_water_mark=0)
+    pace = feed.publications[0].pace
+    assert isinstance(pace, OpenPace)
+    assert (pace.period_ns, pace.burst) == (100_000, 100)
+    default = plan("populations.subscriber.subscriber=libzmq").populations[1]
+    assert default.protocol == Zmtp(player="libzmq", high_water_mark=1000)
+
+
+def test_mqtt_has_bursts_too() -> None:
+    text = "target: mqtt://localhost\npopulations:\n  device:\n    clients: 1\n"
+    text += "    publications: [{topic: a, rate: 100/s, burst: 10}]\n"
+    pace = plan(text=text).populations[0].publications[0].pace
+    assert isinstance(pace, OpenPace)
+    assert pace.burst == 10
+
+
+def test_security_is_that_of_the_publisher() -> None:
+    plain = (
+        "populations.feed.publisher.security=plain",
+        "populations.feed.username=me",
+        "populations.feed.password=secret",
+        "populations.subscriber.username=me",
+        "populations.subscriber.password=secret",
+    )
+    text = FEED.replace("publisher: libzmq", "publisher: {kind: pyzmq}")
+    mechanisms = [p.zmtp.security for p in plan(*plain, text=text).populations if p.zmtp]
+    assert mechanisms == ["plain", "plain"]
+    curve = (
+        "populations.feed.publisher.security=curve",
+        "populations.subscriber.subscriber=libzmq",
+    )
+    mechanisms = [p.zmtp.security for p in plan(*curve, text=text).populations if p.zmtp]
+    assert mechanisms == ["curve", "curve"]
+    assert [p.player for p in plan(*curve, text=text).populations] == ["pyzmq", "pyzmq"]
+
+
+def test_a_publisher_that_already_runs_is_a_target() -> None:
+    text = "target: zmq://10.0.0.5:5556\npopulations:\n"
+    text += '  subscriber: {clients: 10, subscriptions: ["a"], username: me, password: secret}\n'
+    text += "stages: [connect, {hold: 5s}]\n"
+    compiled = plan(text=text)
+    (subscriber,) = compiled.populations
+    assert compiled.targets == (ZmqTarget(host="10.0.0.5", port=5556),)
+    assert str(compiled.targets[0]) == "zmq://10.0.0.5:5556"
+    assert subscriber.protocol == Zmtp(high_water_mark=0, security="plain")
+    assert Plan.model_validate_json(compiled.to_line()).targets[0].port == 5556
+
+
+@pytest.mark.parametrize(
+    ("written", "message", "hint"),
+    [
+        ("tcp://a:1", r"allowed is mqtt\[s\]://HOST", "zmq://a:1 for a publisher of ZeroMQ"),
+        ("zmq://a", "is zmq://HOST:PORT", "no usual port"),
+        (["zmq://a:1", "mqtt://b"], "targets of one protocol", ""),
+    ],
+)
+def test_addresses_that_are_none_say_so(written: object, message: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        parse_targets(written)
+    assert hint in (getattr(caught.value, "hint", None) or "")
+
+
+def test_a_read_rate_in_percent_is_of_what_is_due() -> None:
+    slow = plan("populations.subscriber.read_rate=50%").populations[1]
+    assert slow.read_rate_per_s == 5000
+    text = FEED.replace('topic: ""', 'topic: "{red|green|blue|black}/x"')
+    slow = plan(
+        "populations.subscriber.read_rate=20%",
+        "populations.subscriber.subscriptions=[red, bl]",
+        text=text,
+    ).populations[1]
+    assert slow.read_rate_per_s == pytest.approx(0.2 * 0.75 * 10_000)
+    both = plan("populations.subscriber.read_rate=50%", "populations.feed.clients=2").populations[1]
+    assert both.read_rate_per_s == 5000
+
+
+def test_a_share_may_be_slow_and_another_come_and_go() -> None:
+    shares = "{slow: {part: 10%, read_rate: 50%}, restless: {part: 10%, lifetime: {rate: 10/s}}}"
+    found = {p.name: p for p in plan(f"populations.subscriber.shares={shares}").populations}
+    assert found["subscriber/rest"].read_rate_per_s is None
+    assert found["subscriber/slow"].read_rate_per_s == 5000
+    lifetime = found["subscriber/restless"].lifetime
+    assert lifetime == Lifetime(min_ns=1, max_ns=20 * SECOND_NS, offline_ns=None)
+
+
+@given(
+    clients=st.integers(1, 10_000),
+    rate_per_s=st.integers(1, 100),
+    again_ms=st.integers(0, 5000),
+    part=st.integers(1, 100),
+)
+def test_so_many_clients_go_a_second_as_their_lifetime_says(
+    clients: int, rate_per_s: int, again_ms: int, part: int
+) -> None:
+    lifetime = f"lifetime={{rate: {rate_per_s}/s, offline: {again_ms}ms}}"
+    shares = f"populations.subscriber.shares={{some: {part}%}}"
+    overrides = (f"populations.subscriber.clients={clients}", f"populations.subscriber.{lifetime}")
+    if clients / rate_per_s <= again_ms / 1000:
+        assert "needed is a lower rate" in problems(*overrides)[0]
+        return
+    lives = [p.lifetime for p in plan(*overrides).populations if p.lifetime is not None]
+    if clients >= 100:
+        divided = plan(*overrides, shares).populations
+        lives += [p.lifetime for p in divided if p.lifetime is not None]
+    for life in lives:
+        turn_ns = (life.min_ns + life.max_ns) / 2 + (life.offline_ns or 0)
+        assert clients / (turn_ns / SECOND_NS) == pytest.approx(rate_per_s, rel=1e-6)
+
+
+def test_what_is_offered_follows_prefixes() -> None:
+    text = FEED.replace('topic: ""', 'topic: "news/{0..9}"')
+    overrides = ('populations.subscriber.subscriptions=["news/{n%10}", "news/3"]',)
+    compiled = plan(*overrides, text=text)
+    load = offered_load(compiled).stages[-1].phases[0]
+    # Each topic has a tenth of the subscribers, number 3 has all of them.
+    assert load.sent_per_s == 10_000
+    assert load.delivered_per_s == pytest.approx(10_000 * (9 * 100 + 1000) / 10)
+
+
+def test_mqtt_and_zeromq_do_not_receive_from_each_other() -> None:
+    text = "target: mqtt://localhost\n" + FEED.replace('topic: ""', "topic: a/b")
+    text += '  device:\n    clients: 7\n    subscriptions: ["#"]\n'
+    text += "    publications: [{topic: a/b, rate: 1/s}]\n"
+    compiled = plan(text=text)
+    load = offered_load(compiled).stages[-1].phases[0]
+    assert load.delivered_per_s == pytest.approx(10_000 * 1000 + 7 * 7)
+
+
+def test_publishers_are_not_scaled() -> None:
+    feed, subscriber = plan("scale=3").populations
+    assert (feed.clients, subscriber.clients) == (1, 3000)
+
+
+@pytest.mark.parametrize(
+    ("override", "found"),
+    [
+        (
+            "populations.feed.at=feed",
+            "feed.at: found at with ZeroMQ publishers, allowed with MQTT clients",
+        ),
+        (
+            "populations.feed.subscriptions=[a]",
+            "found subscriptions with ZeroMQ publishers",
+        ),
+        ("populations.feed.lifetime=5s", "found lifetime with ZeroMQ publishers"),
+        ("populations.feed.shares={a: 100%}", "found shares with ZeroMQ publishers"),
+        ("populations.feed.publications=[]", "found no publications, needed is one"),
+        ("populations.feed.publications.0.qos=1", "found qos with ZeroMQ publishers"),
+        ("populations.feed.publications.0.jitter=10%", "found jitter with ZeroMQ publishers"),
+        ("populations.feed.publisher=zmq", "allowed is 'libzmq', 'pyzmq' or 'command'"),
+        ("populations.subscriber.subscriber=pyzmq", "allowed is 'simulated' or 'libzmq'"),
+        ("populations.feed.publisher=command", "found kind command without command"),
+        ("populations.feed.publisher={kind: libzmq, command: [a]}", "found command with kind lib"),
+        (
+            'populations.feed.publisher={kind: command, command: [a, "{prot}"]}',
+            "{host}, {port} a",
+        ),
+        ("populations.feed.publisher={kind: libzmq, security: curve}", "curve with kind libzmq"),
+        ("populations.feed.publisher={kind: libzmq, security: plain}", "needed are the username"),
+        ("populations.feed.username=me", "found username with security none"),
+        (
+            "populations.subscriber.publications=[{topic: a, rate: 1/s}]",
+            "found publications with simulated subscribers of ZeroMQ",
+        ),
+        ("populations.subscriber.subscriptions=[{topic: a, qos: 1}]", "found qos with simulated"),
+        ("populations.subscriber.session=persistent", "found session with simulated"),
+        ("populations.subscriber.will={topic: a}", "found will with simulated"),
+        ("populations.subscriber.client_id=a", "found client_id with simulated"),
+        ("populations.subscriber.username=me", "found username without password"),
+        ("populations.subscriber.high_water_mark=5", "simulated subscribers queue nothing"),
+        ("populations.subscriber.at=feet", "found the unknown broker 'feet'"),
+        ("populations.subscriber.subscriptions=[a/#]", "allowed is what topics begin with"),
+        ("populations.subscriber.lifetime={}", "neither from nor rate"),
+        ("populations.subscriber.lifetime={from: 1s, rate: 1/s}", "found from and rate"),
+        ("populations.subscriber.lifetime={rate: 1/s, to: 1s}", "found to with rate"),
+        ("populations.subscriber.lifetime={rate: 1k/s, offline: 2s}", "needed is a lower rate"),
+        ("target=zmq://localhost:1", "found a target that no population connects to"),
+    ],
+)
+def test_what_zeromq_has_not_is_refused(override: str, found: str) -> None:
+    assert any(found in each for each in problems(override)), problems(override)
+
+
+@pytest.mark.parametrize(
+    "key", ["read_rate=5/s", "tcp_acks=delayed", "lifetime=5s", "shares={a: 50%}", "keep_alive=5s"]
+)
+def test_real_sockets_do_what_libzmq_does(key: str) -> None:
+    overrides = ("populations.subscriber.subscriber=libzmq", f"populations.subscriber.{key}")
+    (found,) = problems(*overrides)
+    assert "with real sockets of ZeroMQ" in found
+
+
+def test_curve_needs_real_subscribers() -> None:
+    curve = "populations.feed.publisher={kind: pyzmq, security: curve}"
+    (found,) = problems(curve)
+    assert found.startswith("populations.subscriber.subscriber: found simulated subscribers")
+    assert found.endswith("subscriber: libzmq")
+
+
+def test_a_share_of_an_unknown_rate_is_refused() -> None:
+    slow = "populations.subscriber.read_rate=50%"
+    (found,) = problems(slow, text=FEED.replace("rate: 10k/s", "rate: max"))
+    assert "found 50% of an unknown rate" in found
+    text = "target: mqtt://localhost\npopulations:\n  device: {clients: 1, subscriptions: [a]}\n"
+    _, found = problems("populations.device.read_rate=50%", text=text)
+    assert "allowed in percent is what a publisher of the run sends" in found
+
+
+def test_words_of_zeromq_are_refused_in_mqtt() -> None:
+    text = "target: mqtt://localhost\npopulations:\n  device: {clients: 1, subscriptions: [a]}\n"
+    (found,) = problems("populations.device.subscriber=libzmq", text=text)
+    assert "found subscriber with MQTT clients, allowed with simulated subscribers" in found
+    (found,) = problems('populations.device.subscriptions=[""]', text=text)
+    assert found.startswith("populations.device.subscriptions.0: found ''")
+    assert "only ZeroMQ has empty ones" in found
+
+
+def test_a_population_without_a_place_is_reported_with_its_fix() -> None:
+    (found,) = problems(text=FEED.replace("    at: feed\n", "").replace('[""]', "[a]"))
+    assert found == (
+        "populations.subscriber: found no at, needed is the population of publishers that it "
+        "connects to | write at: feed"
+    )
+
+
+def test_publishers_only_change_their_rate() -> None:
+    stages = "stages=[connect, {publish: {for: 5s, changes: [CHANGE]}}]"
+    scenario(stages.replace("CHANGE", "{at: 1s, population: feed, rate: 2}"))
+    found = problems(stages.replace("CHANGE", "{at: 1s, population: feed, remove: 1}"))
+    assert "found remove of real sockets, allowed is a change of a rate" in found[0]
+    removed = stages.replace("CHANGE", "{at: 1s, population: subscriber, remove: 1}")
+    scenario(removed)
+    assert (
+        "found remove of real" in problems(removed, "populations.subscriber.subscriber=libzmq")[0]
+    )
+
+
+def test_a_change_by_hand_is_one_of_their_rate_too() -> None:
+    active = ActiveClients(plan())
+    assert parse_change("rate 2 feed").actions(active, [0])
+    with pytest.raises(UsageError, match="found add of real sockets"):
+        parse_change("add 1 feed").actions(active, [0])
+
+
+def test_ports_of_publishers_are_their_own() -> None:
+    ports = "populations.feed.publisher={kind: libzmq, port: 5000}"
+    text = FEED + "  other:\n    clients: 2\n    publisher: {kind: libzmq, port: 4999}\n"
+    text += '    publications: [{topic: "", rate: 1/s}]\n'
+    (found,) = problems(ports, text=text)
+    assert "found port 5000 also for feed, allowed is one for each" in found
+    (found,) = problems(ports.replace("5000", "65535"), "populations.feed.clients=2")
+    assert "allowed is at most 65534" in found
+
+
+def test_expressions_know_a_publisher_as_population_and_as_process() -> None:
+    lines = ["feed.sent > 0", "feed.cpu.max < 90%", "feed.rss < 500MB", "subscriber.lost == 0"]
+    assert len(scenario(f"thresholds={lines}").thresholds) == 4
+    scenario("populations.feed.clients=2", "thresholds=[feed-1.cpu < 90%]")
+    assert "feed-1" in problems("thresholds=[feed-1.cpu < 90%]")[0]
+    assert problems("thresholds=[subscriber.cpu < 90%]")
+    assert problems("thresholds=[feed.cpuu < 90%]")
+
+
+def test_engines_are_for_simulated_clients() -> None:
+    few = plan("populations.subscriber.clients=7680", "populations.feed.publications.0.rate=1/s")
+    assert agents_needed(few, descriptors=20_000, cores=4) == 1
+    assert largest_share(few, 1) == 7680
+    real = plan("populations.subscriber.subscriber=libzmq")
+    assert agents_needed(real, descriptors=300, cores=4) == 1
+    assert largest_share(real, 1) == 0
+
+
+def test_the_busiest_engine_leaves_a_core_to_the_publisher() -> None:
+    busy = plan("populations.feed.publications.0.rate=200k/s")
+    assert agents_needed(busy, descriptors=20_000, cores=4) == 3
+    assert agents_needed(busy, descriptors=20_000, cores=1) == 1
+
+
+def test_a_publisher_needs_a_descriptor_for_each_subscriber() -> None:
+    def files(*overrides: str) -> dict[str, int]:
+        found = needs(plan(*overrides), PORTS, agents=1, brokers={})
+        return {need.what: need.needed for need in found if need.unit in {"files", "ports"}}
+
+    assert files()["open files of feed"] == 1200
+    assert files()["open files of an engine"] == 1200
+    assert files()["ports for publishers to listen on"] == 1
+    real = files("populations.subscriber.subscriber=libzmq", "populations.feed.clients=2")
+    assert real["open files of feed"] == 700
+    assert real["open files of subscriber"] == 7200
+    assert real["open files of an engine"] == 200
+
+
+def test_the_plan_is_described_in_words() -> None:
+    words = list(plan_in_words(scenario(), plan()))
+    assert (
+        "targets      1 publisher of ZeroMQ: feed (libzmq), started and stopped by the run" in words
+    )
+    assert (
+        "  feed: 1 PUB socket of libzmq at 127.0.0.1, a free port, high-water mark 1,000, "
+        "1 I/O thread" in words
+    )
+    assert "    sends 32B with no topic, every 100us" in words
+    assert (
+        "    queues up to 1,000 messages for each subscriber: 61 MiB in all, beside payloads"
+        in words
+    )
+    assert (
+        "  subscriber: 1,000 clients at feed, simulated SUB sockets, heartbeats every 60s" in words
+    )
+    assert "    subscribes to everything" in words
+    overrides = (
+        "populations.feed.publisher={kind: libzmq, high_water_mark: 0, port: 5000}",
+        "populations.feed.publications.0={topic: news, rate: 1k/s, burst: 50}",
+        "populations.subscriber.subscriber=libzmq",
+        "populations.subscriber.subscriptions=[ne]",
+    )
+    words = list(plan_in_words(scenario(*overrides), plan(*overrides)))
+    assert "    sends 100B with topic news, bursts of 50 every 50ms" in words
+    assert "    queues without end: its memory grows while subscribers are slower than it" in words
+    assert (
+        "  subscriber: 1,000 clients at feed, SUB sockets of libzmq, high-water mark 1,000" in words
+    )
+    assert "    subscribes to topics that begin with ne" in words
+
+
+def test_lives_by_rate_are_described_by_the_longest() -> None:
+    life = "populations.subscriber.lifetime={rate: 100/s, offline: 0s}"
+    words = " ".join(plan_in_words(scenario(life), plan(life)))
+    assert "heartbeats every 60s, stays up to 20s, back after 0s" in words
+
+
+def test_there_is_no_stale_state_at_publishers() -> None:
+    text = "target: mqtt://localhost\n" + FEED
+    text += '  device: {clients: 1, session: persistent, subscriptions: ["a/+"]}\n'
+    compiled = plan(text=text)
+    assert looked_at(compiled) == ("a/+",)
+    assert CleanStart(compiled, "report", (0, 1)).has_work_after
+    assert not CleanStart(compiled, "report", (1,)).has_work_after
+
+
+def test_a_program_of_the_users_own_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(FEED)
+    own = 'populations.feed.publisher={kind: command, command: [./feed, "--port={port}"]}'
+    read = load_scenario(tmp_path / "s.yaml", [own])
+    assert read.publishers["feed"].publisher.command == (str(tmp_path / "feed"), "--port={port}")
+    with pytest.raises(ScenarioError, match="allowed is a program of this host") as caught:
+        check_host_files(read, provisional_plan(read))
+    assert caught.value.problems[0].place == "populations.feed.publisher.command.0"
+    (tmp_path / "feed").touch(mode=0o700)
+    check_host_files(read, provisional_plan(read))
+
+
+def test_publishers_need_no_brokers_in_number() -> None:
+    text = "topology: {brokers: {cloud: {kind: embedded, count: auto}}}\n" + FEED
+    assert scenario(text=text).topology.brokers["cloud"].count == 1
+
+
+def test_a_publisher_elsewhere_is_listened_to_in_a_hold_stage() -> None:
+    text = 'target: zmq://10.0.0.5:5556\npopulations: {s: {clients: 1, subscriptions: [""]}}\n'
+    scenario("stages=[connect, {hold: 5s}]", text=text)
+    (found,) = problems("stages=[connect, {publish: 5s}]", text=text)
+    assert found.endswith("| write hold: 60s to count what arrives")

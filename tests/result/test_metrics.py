@@ -1,0 +1,98 @@
+"""Metric expressions: one grammar, and places in the result for every known metric."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubstorm.quantities import UnfitError
+from pubstorm.result import PhasePopulation, PopulationResult, StagePopulation
+from pubstorm.result.figures import Expression, parse_expression
+from pubstorm.result.figures.metric import MONITOR_STATISTICS
+from pubstorm.result.figures.of_monitors import AGENT_METRICS, HOST_METRICS, PROCESS_METRICS
+from pubstorm.result.figures.of_populations import POPULATION_METRICS
+from pubstorm.result.figures.of_run import RUN_METRICS
+
+NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,9}", fullmatch=True)
+SPANS = st.none() | st.from_regex(r"[+A-Za-z-]([ @=.A-Za-z0-9]{0,8}[A-Za-z0-9])?", fullmatch=True)
+LABELS = st.just("") | st.from_regex(r'\{a="[ @.=<a-z]{0,6}"\}', fullmatch=True)
+MONITORED = st.one_of(
+    st.sampled_from([*PROCESS_METRICS, *HOST_METRICS, *AGENT_METRICS]),
+    st.from_regex(r"\$SYS/[a-z]{1,5}( [a-z]{1,5})?(/[a-z0-9]{1,5}){0,2}", fullmatch=True),
+    st.builds(str.__add__, st.from_regex(r"[a-z][a-z_:]{0,8}[a-z]", fullmatch=True), LABELS),
+)
+
+
+@st.composite
+def expressions(draw: st.DrawFn) -> Expression:
+    """Expressions of populations and monitors."""
+    name, metric = draw(st.sampled_from(sorted(POPULATION_METRICS.items())))
+    statistics = st.sampled_from(metric.statistics or [None])
+    if draw(st.booleans()):
+        subject = draw(st.none() | NAMES)
+        return Expression(subject, name, draw(statistics), draw(SPANS))
+    subject = draw(NAMES.filter(lambda name: name not in POPULATION_METRICS))
+    watched = draw(MONITORED.filter(lambda name: name not in POPULATION_METRICS))
+    statistic = draw(st.none() | st.sampled_from(sorted(MONITOR_STATISTICS)))
+    return Expression(subject, watched, statistic, draw(SPANS))
+
+
+@given(expressions())
+def test_what_is_written_reads_as_what_it_was(expression: Expression) -> None:
+    assert parse_expression(str(expression)) == expression
+
+
+@given(st.text())
+def test_any_text_is_an_expression_or_an_error_with_words(text: str) -> None:
+    try:
+        assert str(parse_expression(text)) == text.strip()
+    except ValueError as error:
+        assert str(error).startswith("found ")
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed"),
+    [
+        ("bytes_per_connection", "is SUBJECT.bytes_per_connection"),
+        ("took", "is took@STAGE"),
+        ("device.took@load", "is took without a subject"),
+        ("balance@load", "is balance without a span"),
+        ("balance.max", "is balance alone: it is one number"),
+        ("node.balance.p99", "is balance alone: it is one number"),
+    ],
+)
+def test_a_metric_of_a_run_is_written_with_what_it_needs(written: str, allowed: str) -> None:
+    with pytest.raises(UnfitError, match=re.escape(allowed)):
+        parse_expression(written)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["host.bytes_per_connection", "balance", "node.balance", "took@load", "connects_per_s"],
+)
+def test_a_metric_of_a_run_has_a_unit_and_reads_as_what_it_was(written: str) -> None:
+    expression = parse_expression(written)
+    assert str(expression) == written
+    assert expression.is_of_run
+    assert expression.unit == RUN_METRICS[expression.metric].unit
+
+
+@pytest.mark.parametrize("name", sorted(POPULATION_METRICS))
+def test_every_metric_of_populations_is_in_the_result(name: str) -> None:
+    metric = POPULATION_METRICS[name]
+    found: object = PopulationResult(clients=1)
+    for step in (*metric.path, *metric.statistics[:1]):
+        found = getattr(found, step)
+    assert isinstance(found, int | float)
+
+
+@pytest.mark.parametrize("name", sorted(POPULATION_METRICS))
+def test_a_metric_of_spans_is_in_their_results(name: str) -> None:
+    metric = POPULATION_METRICS[name]
+    (field, *_) = (step for step in metric.path if step != "rates")
+    assert ("stage" in metric.spans) == (field in StagePopulation.model_fields)
+    kept = field in PhasePopulation.model_fields and "actual" not in metric.path
+    assert ("phase" in metric.spans) == kept

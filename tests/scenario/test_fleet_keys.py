@@ -1,0 +1,253 @@
+"""Where a scenario has its engines run: what is refused there, and the option for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pubstorm.cli import main
+from pubstorm.errors import FleetError, ScenarioError, UsageError
+from pubstorm.experiment.invocation import Invocation
+from pubstorm.fleet.choice import site_of, timeouts_of
+from pubstorm.fleet.groups import EngineGroup, group_commands, populations_by_hosts
+from pubstorm.fleet.local import LocalSite
+from pubstorm.fleet.timeouts import Timeouts
+from pubstorm.plan import provisional_plan
+from pubstorm.scenario import Scenario, parse_scenario
+
+MQTT = """\
+target: mqtt://broker.example
+populations:
+  device:
+    clients: 10
+    publications: [{topic: "data/{n}", rate: 1/s}]
+"""
+ZEROMQ = """\
+populations:
+  feed:
+    clients: 1
+    publisher: libzmq
+    publications: [{topic: "", size: 32B, rate: 10/s}]
+  reader:
+    clients: 10
+    at: feed
+    subscriber: libzmq
+    subscriptions: [""]
+"""
+BRIDGED = """\
+topology:
+  brokers:
+    main: {kind: mosquitto}
+    small: {kind: mosquitto, count: 2}
+  bridges:
+    uplink:
+      from: small
+      to: main
+      topics: [{topic: "#", direction: both}]
+      network: {delay: 10ms}
+populations:
+  device:
+    clients: 10
+    at: small
+    publications: [{topic: "data/{n}", rate: 1/s}]
+  backend: {clients: 1, at: main, subscriptions: ["data/#"]}
+"""
+STAGES = "stages: [connect: {rate: 100/s}, publish: 1s]\n"
+
+
+def scenario(text: str, *overrides: str) -> Scenario:
+    return parse_scenario(text + STAGES, "s.yaml", overrides)
+
+
+def problems(text: str, *overrides: str) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(text, *overrides)
+    return [f"{each.path}: {each.message} | {each.hint}" for each in caught.value.problems]
+
+
+def test_engines_of_mqtt_run_anywhere_and_may_be_lost() -> None:
+    for on in ("local", "ray", "ray://10.0.0.1:6379"):
+        for policy in ("fail", "continue", "replace"):
+            read = scenario(MQTT, f"fleet.on={on}", f"fleet.on_agent_failure={policy}")
+            assert (read.fleet.on, read.fleet.on_agent_failure) == (on, policy)
+
+
+FEED_AT = "populations.feed.hosts=pub"
+READER_AT = "populations.reader.hosts=load"
+
+
+def test_programs_that_are_no_engines_are_placed_like_servers() -> None:
+    read = scenario(ZEROMQ, "fleet.on=ray", FEED_AT, READER_AT)
+    assert read.server_labels == {"pub"}
+    assert scenario(ZEROMQ, "fleet.on=ray").server_labels == set()
+    assert scenario(ZEROMQ, FEED_AT).fleet.on == "local"
+
+
+def test_programs_that_follow_no_clock_stay_on_the_controllers_host() -> None:
+    hint = "leave hosts out: then it is on the controller's host"
+    python = "populations.feed.publisher.kind=pyzmq"
+    assert scenario(ZEROMQ, "fleet.on=ray", python, READER_AT).fleet.on == "ray"
+    assert problems(ZEROMQ, "fleet.on=ray", python, FEED_AT) == [
+        f"populations.feed.hosts: found hosts with kind pyzmq, allowed with libzmq | {hint}"
+    ]
+    curve = "populations.feed.publisher={kind: pyzmq, security: curve}"
+    assert problems(ZEROMQ, "fleet.on=ray", curve, READER_AT) == [
+        "populations.reader.hosts: found hosts with security curve, allowed with none and plain "
+        f"| {hint}"
+    ]
+
+
+def test_populations_are_played_on_hosts_of_their_own() -> None:
+    read = scenario(MQTT, "fleet.on=ray", "populations.device.hosts=far")
+    assert (read.engine_labels, read.server_labels) == (frozenset({"far"}), frozenset())
+    assert populations_by_hosts(read, provisional_plan(read)) == {"far": (0,)}
+    here = scenario(MQTT, "populations.device.hosts=far")
+    assert populations_by_hosts(here, provisional_plan(here)) == {None: (0,)}
+    same = scenario(MQTT, "fleet.on=ray", "fleet.hosts=far", "populations.device.hosts=far")
+    assert same.engine_labels == set()
+    assert populations_by_hosts(same, provisional_plan(same)) == {None: (0,)}
+
+
+def test_shares_are_with_their_population_and_programs_with_no_engine() -> None:
+    slow = "{slow: {part: 50%, read_rate: 1/s}}"
+    more = f"  more: {{clients: 9, at: feed, subscriptions: [''], hosts: far, shares: {slow}}}\n"
+    read = scenario(ZEROMQ + more, "fleet.on=ray")
+    assert populations_by_hosts(read, provisional_plan(read)) == {"far": (2, 3)}
+    programs = scenario(ZEROMQ, "fleet.on=ray")
+    assert populations_by_hosts(programs, provisional_plan(programs)) == {None: ()}
+
+
+def test_engines_of_a_group_play_shares_of_its_populations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pubstorm.fleet.groups.engine_path", lambda: Path("engine"))
+    alone = group_commands([EngineGroup("far", (0, 1), 2)])
+    assert [each.words for each in alone] == [
+        ("engine", "--shard", "0/2"),
+        ("engine", "--shard", "1/2"),
+    ]
+    assert {each.hosts for each in alone} == {"far"}
+    commands = group_commands([EngineGroup(None, (0, 2), 1), EngineGroup("far", (1,), 2)])
+    assert [" ".join(each.words[1:]) for each in commands] == [
+        "--shard 0/1 --agent 0/3 --populations 0,2",
+        "--shard 0/2 --agent 1/3 --populations 1",
+        "--shard 1/2 --agent 2/3 --populations 1",
+    ]
+    assert [(c.title, c.agents, c.hosts, c.share) for c in commands] == [
+        ("agent 0", 3, None, (0, 1)),
+        ("agent 1", 3, "far", (0, 2)),
+        ("agent 2", 3, "far", (1, 2)),
+    ]
+
+
+def test_subscribers_of_a_publisher_elsewhere_run_anywhere() -> None:
+    populations = 'populations:\n  reader: {clients: 5, subscriptions: [""]}\n'
+    text = f"target: zmq://publisher.example:5556\n{populations}stages: [connect: {{}}, hold: 1s]\n"
+    read = parse_scenario(text, "s.yaml", ["fleet.on=ray"])
+    assert read.fleet.on == "ray"
+
+
+PLACED = """\
+topology:
+  brokers:
+    main: {{kind: {kind}, hosts: broker{more}}}
+populations: {{device: {{clients: 1, publications: [{{topic: t, rate: 1/s}}]}}}}
+"""
+
+
+def test_servers_are_placed_by_labels_or_addresses() -> None:
+    read = scenario(
+        PLACED.format(kind="mosquitto", more=""), "fleet.on=ray", "fleet.hosts=10.0.0.7"
+    )
+    assert read.fleet.hosts == "10.0.0.7"
+    assert read.topology.labels == {"broker"}
+
+
+@pytest.mark.parametrize("label", ["", "a b", "-a", "a/b", "a" * 64, "pubstorm=a"])
+def test_a_label_that_no_host_can_have_is_refused(label: str) -> None:
+    with pytest.raises(ScenarioError, match=r"fleet\.hosts: found .*, allowed are letters"):
+        scenario(MQTT, f'fleet.hosts="{label}"')
+
+
+def test_what_only_the_controllers_host_can_have_is_not_placed() -> None:
+    with pytest.raises(ScenarioError, match="found a profile of main, which is on another host"):
+        scenario(PLACED.format(kind="mosquitto", more=""), "fleet.on=ray", "profile={}")
+    bridged = BRIDGED.replace("main: {kind: mosquitto}", "main: {kind: mosquitto, hosts: broker}")
+    with pytest.raises(ScenarioError, match=r"with topology\.bridges\.uplink\.network, allowed"):
+        scenario(bridged, "fleet.on=ray")
+
+
+@pytest.mark.parametrize("policy", ["continue", "replace"])
+def test_no_other_site_plays_such_programs(policy: str) -> None:
+    assert problems(ZEROMQ, f"fleet.on_agent_failure={policy}") == [
+        f"fleet.on_agent_failure: found {policy} with programs that are no engines, "
+        "allowed is fail | "
+        "no other agent can play publishers and real sockets of ZeroMQ"
+    ]
+
+
+def test_each_agent_may_connect_at_least_one_client_at_a_time() -> None:
+    limit = "stages.0.connect.parallelism=3"
+    assert scenario(MQTT, "fleet.agents=3", limit).fleet.agents == 3
+    assert problems(MQTT, "fleet.agents=4", limit) == [
+        "stages.0.connect.parallelism: found 3 with fleet.agents 4, allowed is 4 or more | "
+        "each agent connects one client at a time, or more"
+    ]
+
+
+def test_clients_in_a_network_of_this_host_are_not_played_elsewhere() -> None:
+    assert scenario(BRIDGED).fleet.on == "local"
+    assert problems(BRIDGED, "fleet.on=ray") == [
+        "populations.device.at: found clients at small with fleet.on ray, allowed are brokers that "
+        "other hosts reach | leave network out of topology.bridges.uplink, or run on local"
+    ]
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_option_is_short_for_the_key(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Invocation] = []
+
+    def load(invocation: Invocation) -> None:
+        asked.append(invocation)
+        raise UsageError("loaded")
+
+    monkeypatch.setattr(Invocation, "load", load)
+    assert main([command, "s.yaml", "--on", "ray://h:6379", "--set", "seed=2"]) == 2
+    assert capsys.readouterr().err == "error: loaded\n"
+    assert asked == [Invocation("s.yaml", ("seed=2", "fleet.on=ray://h:6379"))]
+    words = "pubstorm run s.yaml --set seed=2 --set fleet.on=ray://h:6379"
+    assert asked[0].command() == words
+
+
+def test_agents_of_this_host_get_no_beats(tmp_path: Path) -> None:
+    read = scenario(MQTT)
+    assert isinstance(site_of(read, tmp_path), LocalSite)
+    assert timeouts_of(read.fleet, provisional_plan(read)) == Timeouts()
+
+
+def test_agents_elsewhere_get_beats_and_a_longer_time_out() -> None:
+    read = scenario(MQTT, "fleet.on=ray")
+    found = timeouts_of(read.fleet, provisional_plan(read))
+    assert found == Timeouts(beat_s=1.0, start_delay_s=0.5, connect_delay_s=0.5)
+
+
+def test_seldom_snapshots_are_no_silence() -> None:
+    read = scenario(MQTT, "snapshot_interval=20s")
+    assert timeouts_of(read.fleet, provisional_plan(read)).silence_s == 60
+
+
+def test_a_package_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("pubstorm.fleet.ray")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    read = scenario(MQTT, "fleet.on=ray")
+    with pytest.raises(FleetError, match="the package ray is not installed") as caught:
+        site_of(read, tmp_path)
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("with its extra: pip install 'WHEEL[ray]'")

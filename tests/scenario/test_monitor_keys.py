@@ -1,0 +1,299 @@
+"""Keys of a scenario for monitors and profiles, and the monitors made from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from pubstorm.contract.plan import Plan
+from pubstorm.contract.target import Target
+from pubstorm.errors import ScenarioError
+from pubstorm.host.members import LocalProcesses
+from pubstorm.measure.monitors import MonitorError
+from pubstorm.measure.monitors.choice import (
+    WatchedBroker,
+    monitors_for,
+    profile_spec,
+    watched_brokers,
+)
+from pubstorm.measure.monitors.process import find
+from pubstorm.plan import compile_plan
+from pubstorm.result import BrokerResult
+from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.monitors import TOGETHER_ABOVE, Process
+
+SECOND_NS = 10**9
+HERE = Target(host="127.0.0.1", port=1883)
+THERE = Target(host="broker.example", port=1883)
+
+
+def scenario(**keys: Any) -> Scenario:
+    device = {"clients": 1, "publications": [{"topic": "t", "rate": "1/s"}], "username": "u{n}"}
+    data = {"target": "mqtt://localhost", "populations": {"device": device}, **keys}
+    return parse_scenario(yaml.safe_dump(data, sort_keys=False), file="s.yaml")
+
+
+def problem(**keys: Any) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(**keys)
+    return str(caught.value)
+
+
+def chosen(asked: Scenario, targets: list[Target], *brokers: BrokerResult) -> list[tuple[str, str]]:
+    """Class and source of each monitor."""
+    compiled = compiled_for(asked, targets)
+    pids = {broker.name: broker.pid for broker in brokers}
+    found = monitors_for(asked, compiled, watched_brokers(brokers, targets, pids.__getitem__))
+    return [(type(monitor).__name__, monitor.source) for monitor in found]
+
+
+def compiled_for(asked: Scenario, targets: list[Target]) -> Plan:
+    return compile_plan(asked, targets, run_tag=1)
+
+
+def given(targets: Sequence[Target]) -> Sequence[WatchedBroker]:
+    pids: dict[str, int] = {}
+    return watched_brokers((), targets, pids.__getitem__).brokers
+
+
+def started(name: str, kind: str) -> BrokerResult:
+    return BrokerResult(
+        name=name,
+        group=name.rpartition("-")[0],
+        kind=kind,
+        version="1",
+        host="127.0.0.1",
+        port=1,
+        pid=4711,
+        died=False,
+        speaks_sys=kind == "mosquitto",
+        metrics_url="http://127.0.0.1:9/metrics" if kind in {"embedded", "rabbitmq"} else None,
+    )
+
+
+HOST = ("HostMonitor", "host")
+
+
+def test_by_default_host_and_brokers_of_the_run_are_watched() -> None:
+    kinds = {"main-0": "mosquitto", "small-0": "embedded", "other-0": "rabbitmq"}
+    brokers = [started(name, kind) for name, kind in kinds.items()]
+    assert chosen(scenario(), [HERE, HERE, HERE], *brokers) == [
+        HOST,
+        ("ProcessMonitor", "main-0"),
+        ("SysTopicsMonitor", "main-0"),
+        ("ProcessMonitor", "small-0"),
+        ("PrometheusMonitor", "small-0"),
+        ("ProcessMonitor", "other-0"),
+        ("PrometheusMonitor", "other-0"),
+    ]
+
+
+def test_a_target_of_this_machine_is_watched_and_another_is_not() -> None:
+    assert chosen(scenario(), [THERE, HERE]) == [
+        HOST,
+        ("ProcessMonitor", "broker-1"),
+        ("SysTopicsMonitor", "broker-1"),
+    ]
+
+
+def test_everything_can_be_turned_off() -> None:
+    asked = scenario(monitors={"host": False, "brokers": False})
+    assert chosen(asked, [HERE]) == []
+
+
+def test_sources_are_watched_by_their_names() -> None:
+    sources = {
+        "redis": {"process": {"port": 6379}},
+        "node": {"prometheus": {"url": "http://127.0.0.1:9100/metrics", "include": ["node_*"]}},
+        "site": {"sys": {"topics": ["site/#"], "username": "eye"}},
+        "other": {"sys": {"url": "mqtt://other.example"}},
+    }
+    asked = scenario(monitors={"host": False, "sources": sources})
+    assert chosen(asked, [THERE]) == [
+        ("ProcessMonitor", "redis"),
+        ("PrometheusMonitor", "node"),
+        ("SysTopicsMonitor", "site"),
+        ("SysTopicsMonitor", "other"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"process": {}}, "found 'no key', allowed is one of pid, port, name"),
+        ({"process": {"pid": 1, "port": 2}}, "found 'pid and port', allowed is one of"),
+        ({"prometheus": {"url": "file:///etc/passwd"}}, "allowed is an address such as http://"),
+        ({"sys": {"url": "http://x"}}, "monitors.sources.it.sys.url: found 'http://x'"),
+        ({"process": {"pid": 1}, "sys": {}}, "allowed is one of process, sys, prometheus"),
+    ],
+)
+def test_a_wrong_source_is_reported(source: object, words: str) -> None:
+    assert words in problem(monitors={"sources": {"it": source}})
+
+
+CLOUD = {"url": "https://broker.example:9700", "token": "t" * 16, "process": {"port": 1883}}
+
+
+def test_another_host_is_watched_with_its_process() -> None:
+    sources = {"cloud": {"remote": CLOUD}, "far": {"remote": {"url": "https://10.0.0.2"}}}
+    asked = scenario(monitors={"host": False, "sources": sources})
+    assert chosen(asked, [THERE]) == [
+        ("RemoteMonitor", "cloud"),
+        ("RemoteMonitor", "host-cloud"),
+        ("RemoteMonitor", "host-far"),
+    ]
+
+
+def test_thresholds_are_about_another_host_and_its_process() -> None:
+    far = {"remote": {"url": "http://127.0.0.1:9700"}}
+    monitors = {"sources": {"cloud": {"remote": CLOUD}, "far": far}}
+    conditions = ["cloud.cpu < 90%", "host-cloud.cpu.max < 80%", "host-far.clock_bound < 100ms"]
+    assert len(scenario(monitors=monitors, thresholds=conditions).thresholds) >= 3
+    for wrong in ("far.cpu < 90%", "cloud.load1 < 3", "host-cloud.rss < 3MB"):
+        assert "allowed are" in problem(monitors=monitors, thresholds=[wrong])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "http://broker.example:9700"}, "allowed with http:// are addresses of this mach"),
+        ({"url": "broker.example:9700"}, "allowed is an address such as https://broker.example"),
+        ({"url": "https://user:pw@broker.example"}, "allowed is an address such as"),
+        ({"url": "https://broker.example/host"}, "allowed is an address such as"),
+        ({"process": {"port": 1, "pid": 2}}, "allowed is one of pid, port, name"),
+    ],
+)
+def test_a_wrong_remote_source_is_reported(changes: dict[str, Any], words: str) -> None:
+    given = {key: value for key, value in {**CLOUD, **changes}.items() if value is not None}
+    assert words in problem(monitors={"sources": {"it": {"remote": given}}})
+
+
+def test_names_of_other_hosts_are_kept_for_them() -> None:
+    found = problem(monitors={"sources": {"host-a": {"process": {"pid": 1}}}})
+    assert "found the source 'host-a', allowed is another beginning" in found
+
+
+def test_a_process_of_another_host_can_be_profiled() -> None:
+    asked = scenario(
+        target="mqtt://broker.example",
+        monitors={"sources": {"cloud": {"remote": CLOUD}}},
+        profile={},
+    )
+    compiled = compiled_for(asked, [THERE])
+    found = profile_spec(asked, compiled, given(compiled.targets))
+    assert found is not None
+    assert (found.broker, found.process) == ("cloud", Process(port=1883))
+
+
+@pytest.mark.parametrize("name", ["broker-0", "agent-12"])
+def test_a_source_has_a_name_of_its_own(name: str) -> None:
+    found = problem(monitors={"sources": {name: {"process": {"pid": 1}}}})
+    assert f"monitors.sources.{name}: found the name '{name}', allowed is one that nothing" in found
+
+
+def test_a_source_can_take_the_place_of_a_target_whose_own_monitors_are_off() -> None:
+    sources = {"broker-0": {"remote": CLOUD}}
+    with pytest.raises(ScenarioError) as caught:
+        scenario(monitors={"sources": sources})
+    (refused,) = caught.value.problems
+    assert "write monitors.brokers: false" in (refused.hint or "")
+    asked = scenario(monitors={"brokers": False, "host": False, "sources": sources}, profile={})
+    assert {source for _, source in chosen(asked, [HERE])} == {"broker-0", "host-broker-0"}
+    compiled = compiled_for(asked, [HERE])
+    found = profile_spec(asked, compiled, given(compiled.targets))
+    assert found is not None
+    assert (found.broker, found.process) == ("broker-0", Process(port=1883))
+
+
+def test_a_broker_of_the_run_keeps_its_name() -> None:
+    text = yaml.safe_dump(
+        {
+            "topology": {"brokers": {"broker": {"kind": "mosquitto"}}},
+            "populations": {"device": {"clients": 1}},
+            "stages": ["connect"],
+            "monitors": {"brokers": False, "sources": {"broker-0": {"remote": CLOUD}}},
+        }
+    )
+    with pytest.raises(ScenarioError, match="found the name 'broker-0', allowed is one that"):
+        parse_scenario(text, file="s.yaml")
+
+
+def test_many_brokers_of_a_name_are_watched_together_and_without_observers() -> None:
+    brokers = (
+        started("cloud-0", "mosquitto"),
+        *(started(f"boxes-{n}", "mosquitto") for n in range(TOGETHER_ABOVE + 1)),
+        *(started(f"few-{n}", "nats") for n in range(TOGETHER_ABOVE)),
+    )
+    assert chosen(scenario(), [HERE] * len(brokers), *brokers) == [
+        HOST,
+        ("ProcessMonitor", "cloud-0"),
+        ("SysTopicsMonitor", "cloud-0"),
+        *(("ProcessMonitor", f"few-{n}") for n in range(TOGETHER_ABOVE)),
+        ("GroupMonitor", "boxes"),
+    ]
+
+
+def test_the_first_publish_stage_of_the_first_broker_is_profiled() -> None:
+    asked = scenario(stages=["connect", {"publish": "5s"}], profile={"for": "2s"})
+    compiled = compiled_for(asked, [HERE])
+    found = profile_spec(asked, compiled, given(compiled.targets))
+    assert found is not None
+    assert (found.broker, found.process, found.stage) == ("broker-0", Process(port=1883), 1)
+    assert (found.after_ns, found.duration_ns) == (SECOND_NS, 2 * SECOND_NS)
+
+
+def test_stage_and_process_of_a_profile_can_be_chosen() -> None:
+    asked = scenario(
+        target="mqtt://broker.example",
+        stages=["connect", {"publish": "5s"}, {"hold": {"for": "5s", "name": "idle"}}],
+        monitors={"sources": {"redis": {"process": {"name": "redis-server"}}}},
+        profile={"stage": "idle", "broker": "redis"},
+    )
+    compiled = compiled_for(asked, [THERE])
+    found = profile_spec(asked, compiled, given(compiled.targets))
+    assert found is not None
+    process = Process(name="redis-server")
+    assert (found.broker, found.process, found.stage) == ("redis", process, 2)
+
+
+def test_a_broker_that_the_run_placed_on_another_host_is_not_mistaken_for_a_local_process() -> None:
+    asked = scenario(profile={})
+    compiled = compiled_for(asked, [THERE])
+    watched = watched_brokers(
+        [started("main-0", "mosquitto")],
+        [THERE],
+        {"main-0": os.getpid()}.__getitem__,
+        processes_of=lambda _: LocalProcesses(),
+    )
+    found = profile_spec(asked, compiled, watched.brokers)
+    assert found is not None
+    with pytest.raises(MonitorError, match="main-0 runs on another host: run pubstorm monitor"):
+        find(found.process)
+
+
+def test_a_scenario_without_a_profile_has_none() -> None:
+    asked = scenario()
+    assert profile_spec(asked, compiled_for(asked, [HERE]), ()) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"profile": {"stage": "later"}}, "unknown stage 'later', allowed are connect, publish"),
+        ({"profile": {"broker": "x"}}, "found the unknown broker 'x', allowed are broker-0"),
+        (
+            {"profile": {}, "target": "mqtt://broker.example"},
+            "found no process of a broker, needed is one to profile",
+        ),
+        (
+            {"profile": {}, "stages": ["connect", {"hold": "1s"}]},
+            "found no publish stage, needed is one or a stage to profile",
+        ),
+    ],
+)
+def test_a_profile_of_nothing_is_reported(keys: dict[str, Any], words: str) -> None:
+    assert words in problem(**keys)

@@ -1,0 +1,141 @@
+"""Checks the examples in the documents: each YAML is read, each command line has known options."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from pubstorm import cli
+from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario.checks.brokers import EMBEDDED_OPTIONS
+from pubstorm.scenario.document import read_document
+from pubstorm.scenario.shape import shape_of
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PATH = re.compile(r"`([a-z_/]+(?:/|\.py|\.rs))`")
+COMMAND = re.compile(r"(?:    |\$ )*(?:- )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?pubstorm ([a-z].*)")
+BY_THE_RUN = {"port", "websocket-port", "metrics-port", "auth", "follow-stdin", "help", "version"}
+"""Options of the embedded broker that are no settings."""
+
+
+def test_the_glossary_names_files_that_exist() -> None:
+    rows = (ROOT / "docs/explanation/glossary.md").read_text().splitlines()
+    named = [
+        path for row in rows if row.count("|") == 4 for path in PATH.findall(row.split("|")[3])
+    ]
+    roots = (ROOT / "python" / "pubstorm", ROOT / "crates")
+    assert len(named) > 50
+    assert [path for path in named if not any((root / path).exists() for root in roots)] == []
+
+
+def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-d", str(tmp_path)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert (tmp_path / "tutorial/first-scenario/index.html").exists()
+
+
+def test_links_of_pages_beside_the_site_lead_to_files() -> None:
+    pages = [*ROOT.glob("*.md"), ROOT / "deploy" / "README.md"]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 20
+    assert [link for page, link in links if not (page.parent / link).exists()] == []
+
+
+def quoted() -> Iterator[str]:
+    """The parts, without numbers, of each message that the page on troubleshooting explains."""
+    page = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
+    for term in re.findall(r"^(.+)\n:   ", page, re.M):
+        for message in re.findall(r"`([^`]+)`", term):
+            yield from (part.strip() for part in message.split("…") if part.strip())
+
+
+def test_the_page_on_troubleshooting_quotes_messages_that_exist() -> None:
+    sources = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("python", "crates")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in {".py", ".rs"}
+    )
+    sources = re.sub(r'"\s*\n\s*f?"', "", sources)
+    messages = [*quoted()]
+    assert len(messages) > 15
+    assert [message for message in messages if message not in sources] == []
+
+
+def yaml_blocks() -> Iterator[tuple[str, str]]:
+    for path in DOCUMENTS:
+        text = path.read_text()
+        for found in re.finditer(r"^```yaml\n(.*?)^```", text, re.M | re.S):
+            line = text.count("\n", 0, found.start()) + 2
+            yield f"{path.relative_to(ROOT)}:{line}", found[1]
+
+
+def command_lines() -> Iterator[tuple[str, str]]:
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8").replace("\\\n", "")
+        for number, line in enumerate(text.splitlines(), 1):
+            found = re.match(COMMAND, line)
+            if found is not None:
+                yield f"{path.relative_to(ROOT)}:{number}", found[1]
+
+
+def identity(text: str) -> str:
+    return text if text.count("\n") == 0 else ""
+
+
+@pytest.mark.parametrize(("place", "text"), [*yaml_blocks()], ids=identity)
+def test_every_yaml_in_the_documents_is_read(place: str, text: str) -> None:
+    document = read_document(text)
+    keys = set(document.data) if isinstance(document.data, dict) else set()
+    if keys & {"populations", "topology", "stages"}:
+        assert document.duplicates == (), place
+        assert keys <= set(shape_of(Scenario).keys), place
+    if {"populations", "stages"} <= keys and keys & {"target", "topology"}:
+        parse_scenario(text, "snippet.yaml", lenient=True)
+
+
+@pytest.mark.parametrize(("place", "line"), [*command_lines()], ids=identity)
+def test_every_command_in_the_documents_has_options_that_exist(place: str, line: str) -> None:
+    name, *words = shlex.split(line, comments=True)
+    lazy = next((each for each in cli.COMMANDS if each.name == name), None)
+    assert lazy is not None, place
+    command = lazy.load()
+    if isinstance(command, click.Group):
+        command = command.commands[words[0]]
+    assert set(options_in(words)) <= options_of(command), place
+
+
+def options_in(words: list[str]) -> Iterator[str]:
+    """The options of a command line, up to what follows it in a shell."""
+    for word in words:
+        if word in {"|", "&&", ";", ">"}:
+            return
+        if word.startswith("--"):
+            yield word.partition("=")[0]
+
+
+def options_of(command: click.Command) -> set[str]:
+    params = command.get_params(click.Context(command))
+    return {name for each in params for name in each.opts} | {"--help"}
+
+
+def test_settings_of_the_embedded_broker_are_options_of_it() -> None:
+    source = (ROOT / "crates/broker/src/options.rs").read_text()
+    options = re.findall(r'#\[arg\(long(?: = "([a-z-]+)")?.*\n *(?:pub )?([a-z_]+):', source)
+    long = {name or field.replace("_", "-") for name, field in options}
+    assert {*EMBEDDED_OPTIONS, *BY_THE_RUN} == long | {"help", "version"}

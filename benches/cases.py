@@ -66,8 +66,8 @@ class Load:
     qos: int = 0
     tls: str | None = None
     """TLS mode of their connections, as the baseline names it; None: no TLS."""
-    websocket: bool = False
-    """Connections over WebSocket."""
+    variant: plans.Variant = plans.unchanged
+    """Change of the plan."""
     shares: int = 1
     """Populations that they are divided into."""
     text: plans.Text | None = None
@@ -167,8 +167,13 @@ def baseline_connect(programs: Programs, _: Scale) -> Sample:
 
 def engine_connect(programs: Programs, _: Scale) -> Sample:
     """5000 clients."""
+    return connecting(programs)
+
+
+def connecting(programs: Programs, variant: plans.Variant = plans.unchanged) -> Sample:
+    """5000 clients that connect."""
     with sink(programs) as peer:
-        run = run_engine(programs, _idle_plan(5000, peer.port))
+        run = run_engine(programs, variant(_idle_plan(5000, peer.port)))
     wrong = _engine_wrong(run, peer, clients=5000)
     return Sample(per_million(run.cpu_ns[0], run.counters["connected_total"]), wrong)
 
@@ -208,7 +213,11 @@ def engine_receive_delayed(programs: Programs, scale: Scale) -> Sample:
 
 
 def receiving(
-    programs: Programs, scale: Scale, *, delayed_acks: bool = False, websocket: bool = False
+    programs: Programs,
+    scale: Scale,
+    *,
+    delayed_acks: bool = False,
+    variant: plans.Variant = plans.unchanged,
 ) -> Sample:
     """500 subscribers, and one publisher of 100 messages a second."""
     topic = plans.TOPIC.replace("{n}", str(plans.FIRST_CLIENT + 500))
@@ -219,7 +228,7 @@ def receiving(
     stages = [plans.connect(2), plans.publish(2, scale.seconds), plans.hold(2, DRAIN_S)]
     with sink(programs) as peer:
         plan = plans.plan(populations, stages, peer.port)
-        run = run_engine(programs, plans.over_websocket(plan) if websocket else plan)
+        run = run_engine(programs, variant(plan))
     wrong = _engine_wrong(run, peer, clients=501)
     expected = round(100 * scale.seconds) * 500
     expect(wrong, "expected deliveries", run.flows["expected_total"], expected)
@@ -287,11 +296,11 @@ def engine_state(programs: Programs, _: Scale) -> Sample:
     return client_state(programs)
 
 
-def client_state(programs: Programs, *, websocket: bool = False) -> Sample:
-    """Memory that the engine allocates for each further client over TCP or WebSocket."""
+def client_state(programs: Programs, *, variant: plans.Variant = plans.unchanged) -> Sample:
+    """Memory that the engine allocates for each further client."""
     few, many = 1000, idle_clients()
-    small, wrong = _idle(programs, few, websocket=websocket)
-    large, more_wrong = _idle(programs, many, websocket=websocket)
+    small, wrong = _idle(programs, few, variant=variant)
+    large, more_wrong = _idle(programs, many, variant=variant)
     added = large.anonymous_bytes[1] - small.anonymous_bytes[1]
     return Sample(added / (many - few), wrong + more_wrong)
 
@@ -356,11 +365,15 @@ def _baseline_idle(programs: Programs, clients: int, tls: str) -> tuple[plans.Js
 
 
 def _idle(
-    programs: Programs, clients: int, *, tls: str | None = None, websocket: bool = False
+    programs: Programs,
+    clients: int,
+    *,
+    tls: str | None = None,
+    variant: plans.Variant = plans.unchanged,
 ) -> tuple[EngineRun, list[str]]:
     with sink(programs, tls=tls) as peer:
         plan = _idle_plan(clients, peer.port)
-        plan = plans.over_websocket(plan) if websocket else plan
+        plan = variant(plan)
         # More source addresses, so that ports are found soon whatever range the host gives.
         plan["sources"] = [f"127.0.0.{last}" for last in range(2, 6)]
         run = _run(programs, plan, peer)
@@ -392,7 +405,7 @@ def engine_publishing(programs: Programs, load: Load, seconds: float) -> Sample:
         if load.text is not None:
             populations = plans.with_text(populations, load.text, Path(folder) / "rows.csv")
         plan = plans.plan(populations, stages, peer.port)
-        run = _run(programs, plans.over_websocket(plan) if load.websocket else plan, peer)
+        run = _run(programs, load.variant(plan), peer)
     sent = run.counters["sent_total"]
     wrong = _engine_wrong(run, peer, clients=clients)
     expect(wrong, f"messages of QoS {qos} at the sink", peer.counts[f"messages_qos{qos}"], sent)

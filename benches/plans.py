@@ -3,7 +3,7 @@
 Names are as long as those of `crates/baseline/src/wire.rs`: five digits for every client.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,39 @@ def plan(populations: Sequence[Json], stages: Sequence[Json], port: int) -> Json
         "populations": list(populations),
         "stages": list(stages),
     }
+
+
+Variant = Callable[[Json], Json]
+"""Change of the reference's plan, which a case measures."""
+
+
+def unchanged(plan: Json) -> Json:
+    """The plan as it is."""
+    return plan
+
+
+def mqtt5(plan: Json) -> Json:
+    """The same plan with MQTT 5, without properties."""
+
+    def changed(each: Json) -> Json:
+        return {**each, "protocol": {**each["protocol"], "version": "5"}}
+
+    return {**plan, "populations": [changed(each) for each in plan["populations"]]}
+
+
+def mqtt5_properties(plan: Json) -> Json:
+    """The same plan with MQTT 5, and three user properties in each message."""
+    plan = mqtt5(plan)
+    pairs = (("site", "north"), ("unit", "celsius"), ("model", "a-7"))
+    properties = [{"name": "user_property", "key": key, "value": text} for key, text in pairs]
+
+    def changed(each: Json) -> Json:
+        return {
+            **each,
+            "publications": [{**p, "properties": properties} for p in each["publications"]],
+        }
+
+    return {**plan, "populations": [changed(each) for each in plan["populations"]]}
 
 
 def over_websocket(plan: Json) -> Json:

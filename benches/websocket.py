@@ -4,6 +4,7 @@ The sink speaks WebSocket on the same port, so that a case differs from its refe
 else.
 """
 
+from benches import plans
 from benches.cases import (
     BYTES,
     CPU,
@@ -25,24 +26,24 @@ from benches.programs import Programs
 
 def engine_websocket_send(programs: Programs, scale: Scale) -> Sample:
     """1000 clients over WebSocket, 20 messages a second each, QoS 0."""
-    load = Load(clients=1000, rate_per_s=20, websocket=True)
+    load = Load(clients=1000, rate_per_s=20, variant=plans.over_websocket)
     return engine_publishing(programs, load, scale.seconds)
 
 
 def engine_websocket_receive(programs: Programs, scale: Scale) -> Sample:
     """500 subscribers and one publisher of 100 messages a second, over WebSocket."""
-    return receiving(programs, scale, websocket=True)
+    return receiving(programs, scale, variant=plans.over_websocket)
 
 
 def engine_websocket_blast(programs: Programs, scale: Scale) -> Sample:
     """100 clients over WebSocket that publish as fast as the sink reads."""
-    load = Load(clients=100, rate_per_s=None, websocket=True)
+    load = Load(clients=100, rate_per_s=None, variant=plans.over_websocket)
     return engine_publishing(programs, load, scale.blast_seconds)
 
 
 def engine_websocket_state(programs: Programs, _: Scale) -> Sample:
     """Memory that the engine allocates for each further client, beyond that of a client on TCP."""
-    plain, framed = client_state(programs), client_state(programs, websocket=True)
+    plain, framed = client_state(programs), client_state(programs, variant=plans.over_websocket)
     return Sample(framed.cost - plain.cost, plain.wrong + framed.wrong)
 
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "pubstorm"
 FOREIGN = {
     "click": {
+        "cli.bench",
         "cli",
         "cli.asked",
         "cli.broker",

@@ -10,8 +10,10 @@ from typing import Any
 
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.plan import Attachment, Mqtt, Plan, Population
+from pubstorm.contract.plan import Attachment, Plan, Population
+from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.snapshot import (
+    Answer,
     Counters,
     EngineLoad,
     FlowCounters,
@@ -97,7 +99,7 @@ def population(
     acks: Histogram = EMPTY,
     acks_actual: Histogram = EMPTY,
     connect_time: Histogram = EMPTY,
-    outcomes: dict[Reason, int] | None = None,
+    outcomes: dict[Reason | Answer, int] | None = None,
     **counts: int,
 ) -> PopulationSnapshot:
     """A population's interval; `counts` are gauges and counters, by their names."""

@@ -11,11 +11,11 @@ from pubstorm.contract.plan import (
     ConnectAction,
     DisconnectAction,
     GaussianPayload,
-    Mqtt,
     OpenPace,
     Plan,
     TextPayload,
 )
+from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.errors import ScenarioError
 from pubstorm.host.explain import offered_load

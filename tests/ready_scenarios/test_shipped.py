@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pubstorm.cli.bench import KINDS
 from pubstorm.scenario.shipped import find_scenario, scenario_files
 from tests.starved import passes
 
@@ -241,7 +242,9 @@ def skip_without(*programs: str) -> None:
 
 
 def test_every_ready_scenario_is_played() -> None:
-    played = {*SCALED, *SERIES, *SEARCHES, "zmq-pubsub-scale"}
+    # Those of `pubstorm bench` are played by tests/cli/test_bench.py.
+    benches = {f"bench-{kind}" for kind in KINDS}
+    played = {*SCALED, *SERIES, *SEARCHES, *benches, "zmq-pubsub-scale"}
     assert {file.stem for file in scenario_files()} == played
 
 

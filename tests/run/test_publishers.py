@@ -17,15 +17,14 @@ from pubstorm.contract.plan import (
     Attachment,
     ConnectAction,
     FixedPayload,
-    Mqtt,
     OpenPace,
     Plan,
     Publication,
     PublishAction,
     Stage,
     Subscription,
-    Zmtp,
 )
+from pubstorm.contract.protocol import Mqtt, Zmtp
 from pubstorm.contract.target import Target
 from pubstorm.fleet import Fleet, Timeouts
 from pubstorm.fleet.assignment import Assignment

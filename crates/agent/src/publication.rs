@@ -139,6 +139,8 @@ mod tests {
             pace,
             window: 1,
             payload: Payload::Fixed { bytes: 32 },
+            properties: Vec::new(),
+            topic_alias: false,
         };
         let setup = PublicationSetup {
             index: 0,

@@ -306,8 +306,10 @@ impl Client {
     }
 
     /// The peer has accepted the client: subscribes, unless the peer has kept the subscriptions.
-    fn subscribe(&mut self, context: &mut Context, resumed: bool) {
+    /// `dropped` messages in flight are given up, because the peer has not kept the session.
+    fn subscribe(&mut self, context: &mut Context, resumed: bool, dropped: u64) {
         self.accepted(context);
+        self.abandon(context, dropped);
         // Only a session that was ready in this run has this run's filters for certain.
         if resumed && self.free_since_ns > 0 {
             return self.ready(context);
@@ -327,12 +329,12 @@ impl Client {
     }
 
     /// The peer has answered the subscriptions.
-    fn subscribed(&mut self, context: &mut Context, granted: u64, refused: u64) {
+    fn subscribed(&mut self, context: &mut Context, granted: u64, refused: &[Reason], last: bool) {
         let tally = &mut context.tally.populations[self.population()];
         tally.counters.subscribed_total += granted;
-        tally.counters.subscribe_failed_total += refused;
-        (0..refused).for_each(|_| tally.outcome(Reason::SubscribeRefused));
-        if self.phase == Phase::Subscribing {
+        tally.counters.subscribe_failed_total += refused.len() as u64;
+        refused.iter().for_each(|&reason| tally.outcome(reason));
+        if last && self.phase == Phase::Subscribing {
             self.ready(context);
         }
     }
@@ -468,8 +470,14 @@ impl Client {
             tally.counters.unsent_dropped_total += unsent.messages(population);
         }
         let dropped = self.session.lost(population) as u64;
+        self.abandon(context, dropped);
+    }
+
+    /// Counts all messages in flight as given up; there are `dropped`.
+    fn abandon(&mut self, context: &mut Context, dropped: u64) {
         if dropped > 0 {
             self.publications.iter_mut().for_each(Progress::forget_in_flight);
+            let tally = &mut context.tally.populations[usize::from(self.population)];
             tally.counters.abandoned_total += dropped;
             tally.gauges.in_flight -= dropped;
         }

@@ -3,6 +3,7 @@
 
 use agent::ledger::Ledger;
 use agent::tally::Tally;
+use mqtt::PropertyList;
 use plan::{Population, Random};
 
 use crate::expectations::Expectations;
@@ -50,6 +51,8 @@ pub struct Context {
     pub out: Vec<u8>,
     /// The text of a payload while its message is encoded.
     pub text: Vec<u8>,
+    /// The properties of a packet while the packet is encoded.
+    pub properties: PropertyList,
     /// State of all WebSockets.
     pub framing: Framing,
     /// Buffer for bytes from sockets.
@@ -82,6 +85,7 @@ impl Context {
             gave_up: vec![0; populations],
             out: Vec::new(),
             text: Vec::new(),
+            properties: PropertyList::new(),
             framing: Framing::new(seed),
             read_buffer: vec![0; READ_BYTES],
             setup,

@@ -5,9 +5,11 @@
 mod mqtt;
 mod zmtp;
 
+use ::mqtt::PropertyList;
 use agent::publication::{self, PublicationSetup};
 use plan::{Population, Protocol, Publication, Reason};
 
+pub use self::mqtt::PropertySetup;
 pub use ::mqtt::KeepAlive;
 
 /// Protocol state of a client.
@@ -55,6 +57,8 @@ pub enum Event<'a> {
     Connected {
         /// `true` if the peer has kept the session of an earlier connection.
         resumed: bool,
+        /// Messages in flight that are dropped, because the peer has not kept the session.
+        dropped: u64,
     },
     /// The peer refuses the client.
     Refused(Reason),
@@ -62,13 +66,17 @@ pub enum Event<'a> {
     Subscribed {
         /// Filters that the peer has granted and that were not counted when they were sent.
         granted: u64,
-        /// Filters that the peer has refused.
-        refused: u64,
+        /// Reason for each filter that the peer has refused.
+        refused: Vec<Reason>,
+        /// `true` if no answer is missing any more.
+        is_last: bool,
     },
     /// A message.
     Delivered(Message<'a>),
     /// The peer has acknowledged a message of the client.
     Acknowledged(Token),
+    /// The peer has refused a message of the client.
+    Rejected(Token, Reason),
     /// The peer has acknowledged a message that is not in flight.
     UnknownAcknowledgement,
     /// The peer has broken the protocol: the connection ends.
@@ -95,6 +103,17 @@ pub struct Asked {
     pub awaits_answer: bool,
 }
 
+/// Result of an attempt to publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// Its packet is appended.
+    Sent,
+    /// The message must wait for an acknowledgement.
+    Waits,
+    /// The peer does not accept the message.
+    Refused(Reason),
+}
+
 /// A message in flight: 24 bytes from which the protocol makes the same packet again.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
@@ -119,12 +138,21 @@ pub struct Outgoing<'a> {
     pub publication: &'a Publication,
     /// The publication as prepared at the start.
     pub ready: &'a PublicationSetup,
+    /// Properties of its messages.
+    pub properties: &'a PropertySetup,
     /// The client.
     pub sender: &'a publication::Sender,
 }
 
-/// Bytes to write, and the text of a payload while a packet is made.
-pub type Buffers<'a> = (&'a mut Vec<u8>, &'a mut Vec<u8>);
+/// Memory for packets.
+pub struct Buffers<'a> {
+    /// Bytes to write.
+    pub out: &'a mut Vec<u8>,
+    /// The text of a payload or property while its packet is made.
+    pub text: &'a mut Vec<u8>,
+    /// The properties of a packet while the packet is made.
+    pub properties: &'a mut PropertyList,
+}
 
 impl Session {
     /// State of a client that has never connected.
@@ -214,13 +242,21 @@ impl Session {
         }
     }
 
-    /// Appends a message. Returns `false` if no packet identifier is free.
+    /// Appends a message.
     #[inline]
-    pub fn publish(&mut self, outgoing: &Outgoing<'_>, token: Token, to: Buffers<'_>) -> bool {
+    pub fn publish(&mut self, outgoing: &Outgoing<'_>, token: Token, to: Buffers<'_>) -> Published {
         match self {
             Self::Mqtt(session) => mqtt::publish(session, outgoing, token, to),
             // Engines play subscribers of ZeroMQ only.
-            Self::Zmtp(_) => false,
+            Self::Zmtp(_) => Published::Waits,
+        }
+    }
+
+    /// Topic of a received message; `None` if it is no text.
+    pub fn topic<'a>(&'a self, message: &Message<'a>) -> Option<&'a str> {
+        match (self, message) {
+            (Self::Mqtt(session), Message::Mqtt(publish)) => session.topic(publish),
+            (_, message) => message.topic(),
         }
     }
 
@@ -320,8 +356,8 @@ pub fn unrepeated(population: &Population, packets: &[u8]) -> u64 {
 }
 
 impl<'a> Message<'a> {
-    /// Topic of the message; `None` if it is no text.
-    pub fn topic(&self) -> Option<&'a str> {
+    /// Topic in the message itself; `None` if it is no text.
+    fn topic(&self) -> Option<&'a str> {
         match self {
             Self::Mqtt(publish) => Some(publish.topic),
             Self::Zmtp(message) => zmtp::topic(message),

@@ -10,7 +10,7 @@ use agent::publication::{PublicationSetup, Sender, is_stamped_text, publications
 use agent::rows::{self, RowsError};
 use plan::{Plan, Population, Shard, Stamp};
 
-use crate::protocol::Outgoing;
+use crate::protocol::{Outgoing, PropertySetup};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -104,6 +104,8 @@ pub struct PopulationSetup {
     pub tls: Option<Tls>,
     /// Publications of each client.
     pub publications: Vec<PublicationSetup>,
+    /// Properties of the messages of each publication.
+    pub properties: Vec<PropertySetup>,
 }
 
 impl SetupError {
@@ -157,7 +159,9 @@ impl Setup {
             publisher_of.extend(publications.iter().map(|_| p));
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
-            let ready = PopulationSetup { is_played, first_client, share, tls, publications };
+            let properties = PropertySetup::of_publications(&population.publications);
+            let ready =
+                PopulationSetup { is_played, first_client, share, tls, publications, properties };
             populations.push(ready);
             first_client += share;
         }
@@ -195,10 +199,11 @@ impl Setup {
         publication: usize,
         sender: &'a Sender,
     ) -> Outgoing<'a> {
-        let ready = &self.populations[population].publications[publication];
+        let PopulationSetup { publications, properties, .. } = &self.populations[population];
+        let (ready, properties) = (&publications[publication], &properties[publication]);
         let population = &self.plan.populations[population];
         let publication = &population.publications[publication];
-        Outgoing { population, publication, ready, sender }
+        Outgoing { population, publication, ready, properties, sender }
     }
 
     /// Number of the first `clients` of a population that this agent plays.

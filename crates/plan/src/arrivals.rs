@@ -26,7 +26,7 @@ struct Ends {
     /// Targets of its clients; `None` if all targets are joined and the target does not matter.
     at: Option<Attachment>,
     /// True if its clients do not receive their own messages.
-    bridge: bool,
+    skips_own: bool,
     /// Filters outside of shared groups.
     filters: Vec<Vec<Level>>,
     /// Streams with a computable schedule.
@@ -119,7 +119,7 @@ impl Arrivals {
             let from = &self.populations[source.population];
             let Publishers { clients, schedule_ns } = publishers(source.population);
             let Some(there) = from.publishers_at(target, clients) else { continue };
-            let own = (source.population == population && from.bridge).then_some(n);
+            let own = (source.population == population && from.skips_own).then_some(n);
             let stream = &from.streams[source.stream];
             let of = |&filter: &usize| stream.matched_by(&filters[filter], &there, own);
             // A client receives one copy of a message that several of its filters match.
@@ -153,7 +153,7 @@ impl Ends {
         Self {
             first: population.first,
             at,
-            bridge: population.sets_bridge_bit(),
+            skips_own: population.skips_own_messages(),
             filters: filters.collect(),
             streams,
             sources: Vec::new(),

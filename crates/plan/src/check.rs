@@ -273,6 +273,8 @@ mod tests {
             pace: Pace::Closed,
             window: 1,
             payload,
+            properties: Vec::new(),
+            topic_alias: false,
         }
     }
 

@@ -86,14 +86,14 @@ impl FanOut {
     /// Sets `counts` to the deliveries to each population of one message on `topic`, published at
     /// target `target`.
     ///
-    /// `bridge` names the publisher (population and index) if the publisher sets the bridge bit:
-    /// brokers do not send such a client its own messages. Groups whose deliveries depend on the
+    /// `excluded` names the publisher (population and index) if the publisher does
+    /// not receive its own messages. Groups whose deliveries depend on the
     /// broker are excluded, see [`FanOut::ways`].
     pub fn deliveries(
         &self,
         topic: &str,
         target: usize,
-        bridge: Option<(usize, u32)>,
+        excluded: Option<(usize, u32)>,
         counts: &mut Vec<u64>,
     ) {
         counts.clear();
@@ -108,7 +108,7 @@ impl FanOut {
                 crossings.reached(target, topic).iter().for_each(|p| add(&p.topic, &p.targets));
             }
         }
-        if let Some((population, client)) = bridge {
+        if let Some((population, client)) = excluded {
             counts[population] -= u64::from(self.populations[population].has(client, topic));
         }
     }

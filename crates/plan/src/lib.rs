@@ -2,6 +2,7 @@
 //! expected deliveries, and counters that add up. The crate is pure: no socket, clock, thread or
 //! file. Time enters as nanoseconds, chance as the plan's seed.
 
+mod answer;
 mod arrivals;
 mod attachment;
 mod check;
@@ -13,6 +14,7 @@ mod model;
 mod offered_load;
 mod order;
 mod pacer;
+mod property;
 mod protocol;
 mod random;
 mod rows;
@@ -23,6 +25,7 @@ mod template;
 mod tempo;
 mod texts;
 
+pub use answer::Answer;
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
@@ -30,14 +33,15 @@ pub use fan_out::{FanOut, Ways};
 pub use histogram::{Batch, Histogram};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Late,
-    Lifetime, Order, Pace, Payload, Phase, Plan, Population, Psk, Publication, Reconnect, Route,
-    Rows, Stage, Subscription, Target, Tls, TlsVersion,
+    Lifetime, Order, Pace, Payload, Phase, Plan, Population, Psk, Publication, Reconnect,
+    RetainHandling, Route, Rows, Stage, Subscription, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
     FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad, Unmatched,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
+pub use property::{Property, PropertyValue};
 pub use protocol::{Mqtt, MqttVersion, Player, Protocol, Security, Will, Zmtp};
 pub use random::Random;
 pub use rows::Column;

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::property::Property;
 use crate::protocol::Protocol;
 use crate::template::Template;
 use crate::tempo::Tempo;
@@ -308,6 +309,28 @@ pub struct Subscription {
     pub filter: Template,
     /// Highest QoS requested.
     pub qos: u8,
+    /// `true` if the broker does not send a client its own messages. Only MQTT 5.
+    #[serde(default)]
+    pub no_local: bool,
+    /// Retained messages that the broker sends. Only MQTT 5.
+    #[serde(default)]
+    pub retain_handling: RetainHandling,
+    /// Identifier that the broker repeats in matching messages. Only MQTT 5.
+    #[serde(default)]
+    pub identifier: Option<u32>,
+}
+
+/// Retained messages that follow a subscription.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetainHandling {
+    /// All that match.
+    #[default]
+    Send,
+    /// All that match, if the subscription is new.
+    SendIfNew,
+    /// None.
+    Never,
 }
 
 /// One flow of messages that every client of a population sends.
@@ -328,6 +351,12 @@ pub struct Publication {
     pub window: u16,
     /// Payload of the messages.
     pub payload: Payload,
+    /// Properties of the messages. Only MQTT 5.
+    #[serde(default)]
+    pub properties: Vec<Property>,
+    /// `true` if a topic alias replaces a topic that the broker knows. Only MQTT 5.
+    #[serde(default)]
+    pub topic_alias: bool,
 }
 
 /// Schedule of the messages.

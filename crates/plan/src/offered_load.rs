@@ -266,8 +266,8 @@ fn deliveries(
     if publisher.speaks_zmtp() {
         fan_out.frame_deliveries(topic, target, counts);
     } else {
-        let bridge = publisher.sets_bridge_bit().then_some((population, client));
-        fan_out.deliveries(topic, target, bridge, counts);
+        let excluded = publisher.skips_own_messages().then_some((population, client));
+        fan_out.deliveries(topic, target, excluded, counts);
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::{PlanError, require};
 use crate::model::{Choice, Pace, Population, Publication, Subscription};
+use crate::property::Property;
 use crate::template::Template;
 
 /// Protocol of a population, with its options.
@@ -34,14 +35,23 @@ pub struct Mqtt {
     /// Message that the broker sends when the client dies.
     #[serde(default)]
     pub will: Option<Will>,
+    /// Properties of CONNECT.
+    #[serde(default)]
+    pub properties: Vec<Property>,
 }
 
 /// Version of MQTT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MqttVersion {
+    /// MQTT 3.1.
+    #[serde(rename = "3.1")]
+    V31,
     /// MQTT 3.1.1.
     #[serde(rename = "3.1.1")]
     V311,
+    /// MQTT 5.
+    #[serde(rename = "5")]
+    V5,
 }
 
 /// The will of a client.
@@ -56,6 +66,9 @@ pub struct Will {
     pub qos: u8,
     /// `true` if the broker keeps the message.
     pub retain: bool,
+    /// Properties of the message.
+    #[serde(default)]
+    pub properties: Vec<Property>,
 }
 
 /// Options of ZeroMQ sockets.
@@ -132,10 +145,13 @@ impl Population {
         self.mqtt()?.will.as_ref()
     }
 
-    /// Returns `true` if its clients set the bridge bit of MQTT.
+    /// Returns `true` if its clients receive nothing that they have published themselves: they set
+    /// the bridge bit of MQTT, or all their subscriptions say so.
     #[must_use]
-    pub const fn sets_bridge_bit(&self) -> bool {
+    pub fn skips_own_messages(&self) -> bool {
+        let refuses_own = |subscription: &Subscription| subscription.no_local;
         matches!(&self.protocol, Protocol::Mqtt(Mqtt { bridge: true, .. }))
+            || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
     }
 
     /// Returns `true` if the broker keeps the session of a client that is offline.
@@ -152,7 +168,7 @@ impl Population {
             subscription.filter.is_fixed() && !subscription.filter.source().starts_with("$share/")
         };
         self.at.count == 1
-            && !self.sets_bridge_bit()
+            && !self.skips_own_messages()
             && !self.subscriptions.is_empty()
             && self.subscriptions.iter().all(is_same)
     }
@@ -176,7 +192,10 @@ impl Population {
     /// Checks that a program can play it: `path` is its place in the plan.
     pub(crate) fn check_protocol(&self, path: &str) -> Result<(), PlanError> {
         let at = |name: &str| format!("{path}.{name}");
-        let Protocol::Zmtp(zmtp) = &self.protocol else { return Ok(()) };
+        let zmtp = match &self.protocol {
+            Protocol::Mqtt(mqtt) => return self.check_mqtt(path, mqtt),
+            Protocol::Zmtp(zmtp) => zmtp,
+        };
         let named = self.username.is_some() && self.password.is_some();
         require(zmtp.security != Security::Plain || named, &at("protocol.security"), || {
             "found plain, which needs a user name and a password".into()
@@ -197,6 +216,25 @@ impl Population {
         } else {
             self.check_external(path)
         }
+    }
+
+    /// Checks what only MQTT 5 has, and that `no_local` is in all subscriptions or in none.
+    fn check_mqtt(&self, path: &str, mqtt: &Mqtt) -> Result<(), PlanError> {
+        let will = mqtt.will.iter().flat_map(|will| &will.properties);
+        let messages = self.publications.iter().flat_map(|publication| &publication.properties);
+        let mut properties = mqtt.properties.iter().chain(will).chain(messages);
+        properties.try_for_each(|property| property.check(path))?;
+        let own = self.subscriptions.iter().filter(|subscription| subscription.no_local).count();
+        require(
+            own == 0 || own == self.subscriptions.len(),
+            &format!("{path}.subscriptions"),
+            || {
+                format!(
+                    "found no_local in {own} of {}, allowed is all or none",
+                    self.subscriptions.len()
+                )
+            },
+        )
     }
 
     /// Checks sockets that engines play.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::answer::Answer;
 use crate::control::ClockState;
 use crate::histogram::Histogram;
 
@@ -45,6 +46,8 @@ counters! {
         sent_total,
         /// Messages acknowledged: PUBACK, or PUBCOMP for QoS 2.
         acked_total,
+        /// Messages of QoS 1 and 2 that the broker refused: PUBACK or PUBREC with an error.
+        rejected_total,
         /// Sessions that ended at their planned lifetime.
         left_total,
         /// Stalls of subscribers.
@@ -220,6 +223,12 @@ pub enum Reason {
     ProtocolError,
     /// The broker sent a packet larger than the plan allows.
     PacketTooLarge,
+    /// A message is larger than the broker, or the protocol, accepts.
+    MessageTooLarge,
+    /// The broker does not accept messages of this QoS.
+    QosUnsupported,
+    /// The broker does not retain messages.
+    RetainUnsupported,
     /// The broker acknowledged a message that is not in flight, or with the wrong packet.
     UnexpectedAck,
     /// This process has no free descriptor (EMFILE, ENFILE).
@@ -232,6 +241,9 @@ pub enum Reason {
     BadSource,
     /// Another error of the socket.
     SocketError,
+    /// A reason code of MQTT 5.
+    #[serde(untagged)]
+    Answer(Answer),
 }
 
 /// Number of problems by reason.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::check::PlanError;
 use crate::model::{Payload, Population};
+use crate::property::Property;
 use crate::rows::Column;
 use crate::template::{Place, Template, TemplateError};
 
@@ -83,6 +84,13 @@ impl Population {
         for (path, template) in client {
             templates.extend(template.map(|t| (path.to_owned(), Place::Client, t)));
         }
+        let lists = [
+            ("protocol.properties", self.mqtt().map(|mqtt| &mqtt.properties)),
+            ("protocol.will.properties", will.map(|will| &will.properties)),
+        ];
+        for (path, properties) in lists {
+            templates.extend(properties_of(path, Place::Client, properties.into_iter().flatten()));
+        }
         for (h, header) in self.headers.iter().enumerate() {
             templates.push((format!("headers[{h}].value"), Place::Client, &header.value));
         }
@@ -99,7 +107,22 @@ impl Population {
                 let place = if *is_json { Place::Json } else { Place::Payload };
                 templates.push((format!("publications[{p}].payload"), place, template));
             }
+            let path = format!("publications[{p}].properties");
+            templates.extend(properties_of(&path, Place::Payload, &publication.properties));
         }
         templates
     }
+}
+
+/// The templates of properties: path in the population, and kind of place.
+fn properties_of<'a>(
+    path: &str,
+    place: Place,
+    properties: impl IntoIterator<Item = &'a Property>,
+) -> Vec<(String, Place, &'a Template)> {
+    let texts = properties.into_iter().enumerate().filter_map(|(i, property)| {
+        let template = property.template()?;
+        Some((format!("{path}[{i}].value"), place, template))
+    });
+    texts.collect()
 }

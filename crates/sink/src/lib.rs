@@ -1,7 +1,7 @@
-//! The sink: a peer that answers MQTT 3.1.1 and discards every message. Once clients have
-//! subscribed, it forwards each message to all of them at QoS 0, whatever their filters. It keeps
-//! no topic, session or retained message, so it is no broker. It listens on loopback only. A peer
-//! that begins with a request of HTTP gets a WebSocket.
+//! The sink: a peer that answers MQTT 3.1, 3.1.1 and 5 and discards every message. Once clients
+//! have subscribed, it forwards each message to all of them at QoS 0, whatever their filters. It
+//! keeps no topic, session or retained message, so it is no broker. It listens on loopback only. A
+//! peer that begins with a request of HTTP gets a WebSocket. All its peers speak one version.
 
 mod wire;
 
@@ -16,7 +16,9 @@ use anyhow::{Context, Result};
 use mio::net::TcpListener;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
-use mqtt::{Ack, ConnAck, Decoded, EncodeError, Packet, Publish, QoS, SubAck, Version, decode};
+use mqtt::{
+    Ack, ConnAck, DecodeError, Decoded, EncodeError, Packet, Publish, QoS, SubAck, Version, decode,
+};
 use nix::sys::socket::{Backlog, listen};
 
 use wire::Wire;
@@ -93,6 +95,7 @@ struct Sink<F, S> {
 struct Peer<S> {
     stream: S,
     wire: Wire,
+    version: Version,
     /// The front of a packet whose rest has not arrived.
     partial: Vec<u8>,
     /// Bytes that the socket did not take.
@@ -114,6 +117,7 @@ struct Answers<'a> {
     /// Some peer has subscribed.
     fans_out: bool,
     subscribed: bool,
+    version: Version,
     counts: &'a mut Counts,
 }
 
@@ -184,9 +188,9 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
             let stream = (self.secure)(stream)?;
             let (partial, unsent) = (Vec::new(), Vec::new());
             let (subscribed, reads_again) = (false, false);
-            let wire = Wire::default();
+            let (wire, version) = (Wire::default(), Version::default());
             self.peers[index] =
-                Some(Peer { stream, wire, partial, unsent, subscribed, reads_again });
+                Some(Peer { stream, wire, version, partial, unsent, subscribed, reads_again });
         }
         Ok(())
     }
@@ -219,12 +223,14 @@ impl<F: Fn(TcpStream) -> io::Result<S>, S: Read + Write> Sink<F, S> {
             forwarded: 0,
             fans_out: !self.subscribers.is_empty(),
             subscribed: false,
+            version: peer.version,
             counts: &mut self.counts,
         };
         let read = peer.read(&mut self.buffer, &mut answers);
         let written = peer.send(&answers.own).and_then(|()| peer.write(&answers.replies));
         let goes_on = read.and_then(|count| written.map(|()| count > 0));
-        let Answers { forwards, forwarded, subscribed, .. } = answers;
+        let Answers { forwards, forwarded, subscribed, version, .. } = answers;
+        peer.version = version;
         if goes_on.is_ok() && subscribed && !peer.subscribed {
             peer.subscribed = true;
             self.subscribers.push(index);
@@ -324,13 +330,17 @@ impl Answers<'_> {
     fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let invalid = |_| io::Error::from(ErrorKind::InvalidData);
         let mut taken = 0;
-        while let Decoded::Packet { packet, len } =
-            decode(Version::V311, &bytes[taken..]).map_err(invalid)?
-        {
+        while let Decoded::Packet { packet, len } = self.decode(&bytes[taken..]).map_err(invalid)? {
             self.answer(&packet).map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
             taken += len;
         }
         Ok(taken)
+    }
+
+    /// Decodes in the version of the last CONNECT.
+    fn decode<'b>(&mut self, bytes: &'b [u8]) -> Result<Decoded<'b>, DecodeError> {
+        self.version = Version::of_connect(bytes).unwrap_or(self.version);
+        decode(self.version, bytes)
     }
 
     fn answer(&mut self, packet: &Packet<'_>) -> Result<(), EncodeError> {
@@ -359,18 +369,18 @@ impl Answers<'_> {
                 self.counts.filters += codes.len() as u64;
                 let packet_id = subscribe.packet_id;
                 let suback = SubAck { packet_id, codes: &codes, ..SubAck::default() };
-                return Packet::SubAck(suback).encode(Version::V311, &mut self.replies);
+                return Packet::SubAck(suback).encode(self.version, &mut self.replies);
             }
             // DISCONNECT is followed by the end of the connection; nothing else is sent.
             _ => return Ok(()),
         };
-        reply.encode(Version::V311, &mut self.replies)
+        reply.encode(self.version, &mut self.replies)
     }
 
     fn forward(&mut self, publish: &Publish<'_>) -> Result<(), EncodeError> {
         let message = Publish { qos: QoS::AtMostOnce, packet_id: 0, dup: false, ..*publish };
         self.forwarded += 1;
-        Packet::Publish(message).encode(Version::V311, &mut self.forwards)
+        Packet::Publish(message).encode(self.version, &mut self.forwards)
     }
 }
 

@@ -16,7 +16,9 @@ use session::{ClientState, write};
 
 pub use script::{Fate, Script};
 
-const V: Version = Version::V311;
+/// Limits that the broker sets clients of MQTT 5: messages of QoS 1 and 2 in flight, and aliases.
+const RECEIVE_MAXIMUM: u32 = 5;
+const TOPIC_ALIAS_MAXIMUM: u32 = 2;
 
 /// Identifier of a network connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +66,9 @@ pub struct Broker {
 struct Link {
     /// Client of the link; `None` before CONNECT.
     client_id: Option<String>,
+    version: Version,
+    /// Topics of the client's aliases.
+    topics: BTreeMap<u32, String>,
     will: Option<Message>,
     keep_alive_s: u16,
     /// Arrival time of the client's last bytes, in ns.
@@ -235,7 +240,8 @@ impl Broker {
     fn receive_packets(&mut self, id: LinkId, input: &[u8]) -> Result<usize, BrokerError> {
         let mut used = 0;
         while self.is_open(id) {
-            match decode(V, &input[used..]) {
+            let bytes = &input[used..];
+            match decode(self.version_for(id, bytes), bytes) {
                 Ok(Decoded::Packet { packet, len }) => {
                     self.handle(id, &packet)?;
                     used += len;
@@ -248,6 +254,21 @@ impl Broker {
             }
         }
         Ok(used)
+    }
+
+    /// Version of a link, which the CONNECT at the front of `bytes` sets.
+    fn version_for(&mut self, id: LinkId, bytes: &[u8]) -> Version {
+        let Some(link) = self.links.get_mut(&id) else { return Version::default() };
+        if link.client_id.is_none() {
+            link.version = Version::of_connect(bytes).unwrap_or(link.version);
+        }
+        link.version
+    }
+
+    /// Version that the client of a link speaks.
+    #[must_use]
+    pub fn version(&self, id: LinkId) -> Version {
+        self.links.get(&id).map_or(Version::default(), |link| link.version)
     }
 
     fn close(&mut self, id: LinkId) {
@@ -282,7 +303,7 @@ impl Broker {
 
     fn send(&mut self, id: LinkId, packet: &Packet<'_>) {
         if let Some(link) = self.links.get_mut(&id) {
-            write(packet, &mut link.output);
+            write(packet, link.version, &mut link.output);
         }
     }
 
@@ -290,13 +311,13 @@ impl Broker {
         let fate = (self.script.fate)(packet.packet_type());
         let Some(link) = self.links.get_mut(&id) else { return };
         match fate {
-            Fate::Send => write(packet, &mut link.output),
+            Fate::Send => write(packet, link.version, &mut link.output),
             Fate::Drop => {}
             Fate::Duplicate => {
-                write(packet, &mut link.output);
-                write(packet, &mut link.output);
+                write(packet, link.version, &mut link.output);
+                write(packet, link.version, &mut link.output);
             }
-            Fate::Delay => write(packet, &mut link.delayed),
+            Fate::Delay => write(packet, link.version, &mut link.delayed),
         }
     }
 }

@@ -39,6 +39,11 @@ class LazyCommand(click.Command):
 COMMANDS = (
     LazyCommand("run", "pubstorm.cli.run", "Run SCENARIO, a file or the name of a ready one."),
     LazyCommand(
+        "bench",
+        "pubstorm.cli.bench",
+        "Run a common load against TARGET, or against the embedded broker.",
+    ),
+    LazyCommand(
         "check",
         "pubstorm.cli.check",
         "Check SCENARIO: print its plan in words, and what it needs from this host.",

@@ -55,8 +55,16 @@ def run(
     search with 0 where there is an answer, 1 where no value holds, 3 where nothing could be
     counted. Where a result cannot be stored, it ends with 3.
     """
-    console = standard_output()
     asked = replace(asked, reports=not no_report)
+    return play_and_print(asked, out, resume, quiet=quiet)
+
+
+def play_and_print(
+    asked: Invocation, out: Path | None, resume: Path | None = None, *, quiet: bool = False
+) -> int:
+    """Plays what is asked for and prints its result; returns the exit code. If `quiet`, only the
+    verdict is printed."""
+    console = standard_output()
     with never_waiting():
         played = _played(asked, out, resume, live_for(console, quiet))
     # What renders a result is not in memory while the load is played.

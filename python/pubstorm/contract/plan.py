@@ -7,41 +7,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from pubstorm.contract.protocol import (
+    IDENTIFIER_MAX,
+    U16,
+    U16_MAX,
+    U32,
+    U32_MAX,
+    U64,
+    Frozen,
+    Mqtt,
+    Player,
+    PositiveU64,
+    Property,
+    Protocol,
+    QoS,
+    Template,
+    Will,
+    Zmtp,
+)
 from pubstorm.contract.target import Target
 from pubstorm.errors import REDACTED
-
-U16_MAX = 2**16 - 1
-U32_MAX = 2**32 - 1
-U64_MAX = 2**64 - 1
-
-U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
-U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
-U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
-PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
-QoS = Annotated[int, Field(ge=0, le=2)]
-Player = Literal["engine", "libzmq", "pyzmq", "command"]
-Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
-
-
-class Frozen(BaseModel):
-    """A value of the contract: immutable, and without room for unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
-
-
-class Will(Frozen):
-    """Message the broker sends when a client dies."""
-
-    topic: Template
-    """Template of the topic."""
-    payload: Template
-    """Template of the payload."""
-    qos: QoS
-    """QoS 0, 1 or 2."""
-    retain: bool
-    """True if the broker keeps it."""
 
 
 class Reconnect(Frozen):
@@ -136,6 +123,13 @@ class Subscription(Frozen):
     """Template of the filter; a range `{a..b}` makes one filter for each value."""
     qos: QoS
     """Highest QoS wanted."""
+    no_local: bool = False
+    """True if the broker does not send a client its own messages. Only MQTT 5."""
+    retain_handling: Literal["send", "send_if_new", "never"] = "send"
+    """Retained messages that the broker sends: all, all if the subscription is new, or none. Only
+    MQTT 5."""
+    identifier: Annotated[int, Field(ge=1, le=IDENTIFIER_MAX)] | None = None
+    """Identifier that the broker repeats in matching messages. Only MQTT 5."""
 
 
 class OpenPace(Frozen):
@@ -211,6 +205,10 @@ class Publication(Frozen):
     """Messages of a client in flight at most (QoS 1 and 2)."""
     payload: Payload
     """Payload of a message."""
+    properties: tuple[Property, ...] = ()
+    """Properties of the messages. Only MQTT 5."""
+    topic_alias: bool = False
+    """True if a topic alias replaces a topic that the broker knows. Only MQTT 5."""
 
 
 class Attachment(Frozen):
@@ -229,53 +227,6 @@ class Attachment(Frozen):
     def targets(self) -> range:
         """Indices of the targets."""
         return range(self.first, self.first + self.count)
-
-
-class Mqtt(Frozen):
-    """Options of MQTT clients."""
-
-    kind: Literal["mqtt"] = "mqtt"
-    version: Literal["3.1.1"] = "3.1.1"
-    """Version of MQTT."""
-    client_id: Template
-    """Template of the client identifier."""
-    clean_session: bool
-    """True if each connection starts without session state."""
-    bridge: bool = False
-    """True if clients set the bridge bit in the protocol level. The broker does not send such a
-    client the messages that it published itself."""
-    will: Will | None = None
-    """Message that the broker sends when the client dies."""
-
-    @property
-    def name(self) -> Literal["mqtt-3.1.1"]:
-        """Protocol and version, as results and reports name them."""
-        return "mqtt-3.1.1"
-
-
-class Zmtp(Frozen):
-    """Options of ZeroMQ sockets, which speak ZMTP 3.1."""
-
-    kind: Literal["zmtp"] = "zmtp"
-    player: Player = "engine"
-    """Program that plays the sockets: the engines, each its share; libzmq in `pubstorm-zmq`; pyzmq
-    in a Python program; or any other program that speaks this contract."""
-    high_water_mark: U32
-    """Most messages that a publisher queues for one subscriber, and a subscriber of libzmq for
-    itself, before it drops the next; 0: no limit."""
-    io_threads: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
-    """Threads of libzmq for input and output."""
-    security: Literal["null", "plain", "curve"] = "null"
-    """Mechanism: none, the population's user name and password in clear, or keys that the run
-    makes. The engine does not speak `curve`."""
-
-    @property
-    def name(self) -> Literal["zmtp-3.1"]:
-        """Protocol and version, as results and reports name them."""
-        return "zmtp-3.1"
-
-
-Protocol = Annotated[Mqtt | Zmtp, Field(discriminator="kind")]
 
 
 class Population(Frozen):

@@ -38,6 +38,8 @@ class Counters(Value):
     """Messages handed to the socket, each once."""
     acked_total: U64 = 0
     """Messages acknowledged: PUBACK, or PUBCOMP for QoS 2."""
+    rejected_total: U64 = 0
+    """Messages of QoS 1 and 2 that the broker refused: PUBACK or PUBREC with an error."""
     left_total: U64 = 0
     """Lives that ended as planned."""
     stalled_total: U64 = 0
@@ -157,12 +159,21 @@ class Reason(StrEnum):
     DISCONNECT_TIMEOUT = "disconnect_timeout"
     PROTOCOL_ERROR = "protocol_error"
     PACKET_TOO_LARGE = "packet_too_large"
+    MESSAGE_TOO_LARGE = "message_too_large"
+    QOS_UNSUPPORTED = "qos_unsupported"
+    RETAIN_UNSUPPORTED = "retain_unsupported"
     UNEXPECTED_ACK = "unexpected_ack"
     NO_DESCRIPTORS = "no_descriptors"
     NO_PORTS = "no_ports"
     NO_MEMORY = "no_memory"
     BAD_SOURCE = "bad_source"
     SOCKET_ERROR = "socket_error"
+
+
+Answer = Annotated[str, Field(pattern=r"^(connect|subscribe|publish|disconnect)_[a-z0-9_-]+$")]
+"""A reason code of MQTT 5: the action of the client, and the name of the code in the standard."""
+Outcome = Annotated[Reason | Answer, Field(union_mode="left_to_right")]
+"""Reason of a problem, or the reason code of a broker's answer."""
 
 
 class PopulationSnapshot(Value):
@@ -172,7 +183,7 @@ class PopulationSnapshot(Value):
     """State at the end."""
     counters: Counters
     """Counts of the interval."""
-    outcomes: dict[Reason, U64]
+    outcomes: dict[Outcome, U64]
     """Problems, by reason."""
     clients_by_deliveries: tuple[tuple[U64, U64], ...] = ()
     """Pairs of a number of deliveries and the number of clients that received it in a publish

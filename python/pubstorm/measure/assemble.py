@@ -12,15 +12,8 @@ from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import HistogramSum
-from pubstorm.contract.plan import (
-    ClosedPace,
-    HoldAction,
-    OpenPace,
-    Plan,
-    Population,
-    PublishAction,
-    Zmtp,
-)
+from pubstorm.contract.plan import ClosedPace, HoldAction, OpenPace, Plan, Population, PublishAction
+from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import Counters, FlowCounters
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure.client_loss import client_losses, summed_up

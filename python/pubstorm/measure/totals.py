@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from pubstorm.contract.histogram import HistogramSum
-from pubstorm.contract.snapshot import FlowSnapshot, PopulationSnapshot, Reason, Snapshot, Stall
+from pubstorm.contract.snapshot import (
+    Answer,
+    FlowSnapshot,
+    PopulationSnapshot,
+    Reason,
+    Snapshot,
+    Stall,
+)
 from pubstorm.measure.series import TimeSeries
 
 STALLS_MAX = 100
@@ -33,7 +40,7 @@ class PopulationTotals:
     """Sums of one population."""
 
     counters: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[Reason] = field(default_factory=Counter)
+    outcomes: Counter[Reason | Answer] = field(default_factory=Counter)
     clients_by_deliveries: Counter[int] = field(default_factory=Counter)
     """Number of clients by the number of deliveries that each received in a publish stage."""
     connect_time: HistogramSum = field(default_factory=HistogramSum)

@@ -10,10 +10,11 @@ from dataclasses import replace
 from itertools import accumulate
 from math import ceil
 
-from pubstorm.contract import plan
+from pubstorm.contract import plan, protocol
 from pubstorm.contract.attachment import most_at_a_target
 from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Kind, Template, Variable
+from pubstorm.plan.mqtt5 import connect_properties, message_properties
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import PartOf
@@ -179,8 +180,8 @@ def _population(
         rows=_rows(played),
         lifetime=_lifetime(scenario, played),
         subscriptions=tuple(
-            plan.Subscription(filter=subscription.topic, qos=subscription.qos)
-            for subscription in population.subscriptions
+            plan.Subscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
+            for s in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
     )
@@ -195,13 +196,15 @@ def _with_every_key(population: Population) -> MqttClients:
     return full.model_copy(update=both)
 
 
-def _mqtt(population: MqttClients, client_id: str) -> plan.Mqtt:
+def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
     will = population.will
-    return plan.Mqtt(
+    return protocol.Mqtt(
+        version=population.version,
         client_id=client_id,
         clean_session=population.session == "clean",
         bridge=population.bridge,
-        will=None if will is None else plan.Will(**dict(will)),
+        will=None if will is None else protocol.Will(**dict(will)),
+        properties=connect_properties(population),
     )
 
 
@@ -245,8 +248,12 @@ def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | No
 
 
 def _publication(publication: MqttPublication) -> plan.Publication:
-    alike = publication.model_dump(include={"topic", "order", "qos", "retain", "window"})
-    return plan.Publication(pace=_pace(publication), payload=_payload(publication), **alike)
+    return plan.Publication(
+        pace=_pace(publication),
+        payload=_payload(publication),
+        properties=message_properties(publication),
+        **publication.model_dump(include=SAME_IN_PLAN),
+    )
 
 
 def _pace(publication: MqttPublication) -> plan.OpenPace | plan.ClosedPace:
@@ -273,6 +280,8 @@ def _payload(
 
 
 SECOND_NS = 10**9
+SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias"}
+"""Keys of a publication that the plan has as they are."""
 PATH = "/mqtt"
 """Path of WebSockets at brokers that the run starts."""
 CLIENTS_PER_SOURCE = 10_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pubstorm.contract import plan
+from pubstorm.contract import plan, protocol
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.texts import template_of
 from pubstorm.quantities import PartOf
@@ -26,14 +26,14 @@ SAMPLES = 16
 """Clients, or values of a topic, that are sampled at most."""
 
 
-def sockets_of(scenario: Scenario, population: Population) -> plan.Zmtp | None:
+def sockets_of(scenario: Scenario, population: Population) -> protocol.Zmtp | None:
     """Options of a population's sockets; None for MQTT clients."""
     if isinstance(population, MqttClients):
         return None
     security = _security(scenario.publisher_of(population) or population)
     if isinstance(population, ZmqPublisher):
         publisher = population.publisher
-        return plan.Zmtp(
+        return protocol.Zmtp(
             player=publisher.kind,
             high_water_mark=publisher.high_water_mark,
             io_threads=publisher.io_threads,
@@ -41,9 +41,9 @@ def sockets_of(scenario: Scenario, population: Population) -> plan.Zmtp | None:
         )
     if not isinstance(population, ZmqSockets):
         # It hands on what it reads, and queues nothing.
-        return plan.Zmtp(high_water_mark=0, security=security)
+        return protocol.Zmtp(high_water_mark=0, security=security)
     mark = population.high_water_mark
-    return plan.Zmtp(
+    return protocol.Zmtp(
         # CURVE needs libsodium, which the libzmq of pyzmq has and that of pubstorm-zmq has not.
         player="pyzmq" if security == "curve" else "libzmq",
         high_water_mark=DEFAULT_HIGH_WATER_MARK if mark is None else mark,

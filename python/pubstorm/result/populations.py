@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pubstorm.contract.snapshot import Counters, FlowCounters, Reason
+from pubstorm.contract.protocol import MqttName
+from pubstorm.contract.snapshot import Counters, FlowCounters, Outcome
 from pubstorm.contract.value import Value
 from pubstorm.result.measures import ClientLoss, HistogramPair, Latency, LatencyPair, Rates
 
@@ -17,7 +18,7 @@ class PopulationResult(Counters, FlowCounters):
 
     clients: int
     """Clients planned."""
-    version: Literal["mqtt-3.1.1", "zmtp-3.1"] = "mqtt-3.1.1"
+    version: MqttName | Literal["zmtp-3.1"] = "mqtt-3.1.1"
     """Protocol and version that they speak."""
     player: Literal["engine", "libzmq", "pyzmq", "command"] = "engine"
     """Program that played the clients: `pubstorm-engine` or another one."""
@@ -56,7 +57,7 @@ class PopulationResult(Counters, FlowCounters):
     """Expected deliveries that were not seen when the drain was over."""
     to_come_total: int = 0
     """Deliveries to its clients that were in flight when the run was cut short."""
-    outcomes: dict[Reason, int] = Field(default_factory=dict)
+    outcomes: dict[Outcome, int] = Field(default_factory=dict)
     """Problems of the clients, counted by reason."""
     client_loss: ClientLoss = ClientLoss()
     """Loss of single clients in publish stages, as a share; only where all expect the same

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.snapshot import Answer, Reason
 from pubstorm.quantities import count_text
 from pubstorm.result.populations import PopulationResult
 from pubstorm.result.summary import Problem
@@ -26,7 +26,13 @@ ENDS_A_WEBSOCKET = frozenset(reason for reason in Reason if reason.startswith("w
 ENDS_EITHER = frozenset({Reason.PROTOCOL_ERROR, Reason.SOCKET_ERROR}) | ENDS_A_WEBSOCKET
 """Reasons that end an attempt or a connection."""
 REFUSES_A_FILTER = frozenset({Reason.SUBSCRIBE_REFUSED})
-FAILS_AN_ATTEMPT = frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER
+LEAVES_A_MESSAGE_OUT = frozenset(
+    {Reason.MESSAGE_TOO_LARGE, Reason.QOS_UNSUPPORTED, Reason.RETAIN_UNSUPPORTED}
+)
+"""Limits of a broker of MQTT 5, for which a client does not send a message."""
+FAILS_AN_ATTEMPT = (
+    frozenset(Reason) - ENDS_A_CONNECTION - ENDS_EITHER - REFUSES_A_FILTER - LEAVES_A_MESSAGE_OUT
+)
 """Reasons that end an attempt only."""
 
 
@@ -45,6 +51,14 @@ class Kind:
     """Reasons of this kind only."""
     possible: frozenset[Reason] = frozenset()
     """Reasons of this and another kind."""
+    answers: str | None = None
+    """First word of the reason codes of MQTT 5 of this kind; None if it has none."""
+
+    def names(self, reason: Reason | Answer) -> bool:
+        """Returns True for a reason of this kind only."""
+        if isinstance(reason, Reason):
+            return reason in self.certain
+        return reason.partition("_")[0] == self.answers
 
 
 def problems(
@@ -80,20 +94,20 @@ def problem_of(kind: Kind, populations: Mapping[str, PopulationResult]) -> Probl
     )
 
 
-def reasons_text(counts: Counter[Reason], populations: Iterable[PopulationResult]) -> str:
+def reasons_text(counts: Counter[Reason | Answer], populations: Iterable[PopulationResult]) -> str:
     """Returns reasons with their counts, the most frequent first: `12 connect refused`."""
-    peer = "broker" if any(p.version == "mqtt-3.1.1" for p in populations) else "publisher"
+    peer = "broker" if any(p.version != "zmtp-3.1" for p in populations) else "publisher"
     words = ((n, str(r).replace("_", " ").replace("broker", peer)) for r, n in counts.most_common())
     return ", ".join(f"{count_text(n)} {word}" for n, word in words if n)
 
 
-def _reasons(kind: Kind, population: PopulationResult) -> Iterator[tuple[Reason, int]]:
+def _reasons(kind: Kind, population: PopulationResult) -> Iterator[tuple[Reason | Answer, int]]:
     """Yields the reasons of a population for a kind. Reasons of several kinds fill the number that
     the reasons of this kind only leave."""
     room = kind.count(population)
-    for among in (kind.certain, kind.possible):
+    for is_meant in (kind.names, kind.possible.__contains__):
         for reason, count in sorted(population.outcomes.items()):
-            if reason in among and min(count, room) > 0:
+            if is_meant(reason) and min(count, room) > 0:
                 yield reason, min(count, room)
                 room -= min(count, room)
 
@@ -134,6 +148,7 @@ CONNECTIONS_FAILED = Kind(
     "connection attempts failed",
     certain=FAILS_AN_ATTEMPT,
     possible=ENDS_EITHER,
+    answers="connect",
 )
 CONNECTIONS_LOST = Kind(
     "connections lost",
@@ -142,6 +157,7 @@ CONNECTIONS_LOST = Kind(
     "connections were lost",
     certain=ENDS_A_CONNECTION,
     possible=ENDS_EITHER,
+    answers="disconnect",
 )
 FILTERS_REFUSED = Kind(
     "subscribes refused",
@@ -149,6 +165,14 @@ FILTERS_REFUSED = Kind(
     _both("subscribed_total", "subscribe_failed_total"),
     "filters were refused",
     certain=REFUSES_A_FILTER,
+    answers="subscribe",
+)
+MESSAGES_REFUSED = Kind(
+    "publishes refused",
+    _total("rejected_total"),
+    SENT,
+    "messages sent were refused",
+    answers="publish",
 )
 UNACKNOWLEDGED = Kind(
     "publishes unacknowledged",
@@ -179,11 +203,13 @@ KINDS: tuple[Kind, ...] = (
     CONNECTIONS_FAILED,
     CONNECTIONS_LOST,
     FILTERS_REFUSED,
+    MESSAGES_REFUSED,
     Kind(
         "messages not sent",
         _total("skipped_total"),
         _both("sent_total", "skipped_total"),
         "scheduled messages were not sent",
+        certain=LEAVES_A_MESSAGE_OUT,
     ),
     UNACKNOWLEDGED,
     GIVEN_UP,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pubstorm.contract.snapshot import Reason
+from pubstorm.contract.snapshot import Outcome
 from pubstorm.contract.value import Value
 
 MILLION = 1_000_000
@@ -64,7 +64,7 @@ class Problem(Value):
     """Number of all; null if unknown."""
     text: str
     """Description."""
-    reasons: dict[Reason, int] = Field(default_factory=dict)
+    reasons: dict[Outcome, int] = Field(default_factory=dict)
     """Numbers by reason."""
     populations: dict[str, int] = Field(default_factory=dict)
     """Numbers by population."""

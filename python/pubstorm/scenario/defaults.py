@@ -10,7 +10,7 @@ from typing import Literal
 from pubstorm.result.figures import Expression
 from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Connecting, Population, Simulated
+from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
 from pubstorm.scenario.shares import shares_of
 
 
@@ -109,6 +109,15 @@ def _has_schedule(population: Population) -> bool:
     return any(each.rate_per_s is not None for each in population.flows)
 
 
+def _can_be_rejected(population: Population) -> bool:
+    """Only acknowledgements of MQTT 5 can refuse a message."""
+    return (
+        isinstance(population, MqttClients)
+        and population.version == "5"
+        and any(publication.qos for publication in population.publications)
+    )
+
+
 def _skips_late(population: Population) -> bool:
     return any(each.late == "skip" for each in population.flows)
 
@@ -124,6 +133,9 @@ DEFAULTS: Mapping[str, Default] = {
         replaced_by=frozenset({"lost", "loss"}),
         concerns=_receives,
         exempts=_may_lose,
+    ),
+    "rejected": Default(
+        replaced_by=frozenset({"rejected"}), concerns=_can_be_rejected, exempts=lambda _: False
     ),
     "skipped": Default(
         replaced_by=frozenset({"skipped"}), concerns=_has_schedule, exempts=_skips_late

@@ -5,8 +5,9 @@ have no key twice, and mean nothing beyond null, true, false, numbers and text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -61,6 +62,11 @@ class Document:
     data: object
     lines: dict[Path, int]
     duplicates: tuple[tuple[Path, int], ...]
+
+
+def yaml_of(values: Mapping[str, Any]) -> str:
+    """Returns the values as YAML, in their order."""
+    return yaml.safe_dump(dict(values), sort_keys=False, default_flow_style=None).rstrip()
 
 
 def read_document(text: str) -> Document:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -17,6 +17,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from pubstorm.contract.protocol import IDENTIFIER_MAX, MqttVersion
 from pubstorm.contract.target import Target, parse_sources, parse_targets
 from pubstorm.contract.template import Kind, MisplacedError, Template, TemplateError
 from pubstorm.quantities import (
@@ -137,6 +138,27 @@ def qos(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2:
         return value
     raise UnfitError(value, "are 0, 1 and 2")
+
+
+def version(value: object) -> str:
+    """A version of MQTT, as text or as the number that YAML reads."""
+    if str(value) in MQTT_VERSIONS and not isinstance(value, bool):
+        return str(value)
+    raise UnfitError(value, f"are {', '.join(MQTT_VERSIONS[:-1])} and {MQTT_VERSIONS[-1]}")
+
+
+def property_text(value: object) -> str:
+    """A template with one value for each message: no range or choice, which belongs to the
+    topic."""
+    source = text(value)
+    if _template(source).has(Kind.RANGE, Kind.CHOICE):
+        raise UnfitError(value, "is a text without ranges and choices")
+    return source
+
+
+def session_expiry(value: object) -> object:
+    """A duration in whole seconds, or the largest one for `never`."""
+    return f"{U32_MAX}s" if value == "never" else value
 
 
 def flag(value: object) -> bool:
@@ -270,6 +292,8 @@ SMALL_COUNT_MAX = 4096
 OR_SHARE = "or a share in percent such as 50%"
 CENTURY_NS = 100 * 365 * 24 * 3600 * SECOND_NS
 TEXT_BYTES_MAX = 60_000
+U32_MAX = 2**32 - 1
+MQTT_VERSIONS = get_args(MqttVersion)
 EMPTY_HINT = "only ZeroMQ has empty ones: its subscribers say at: and a population of publishers"
 MESSAGE_BYTES_MAX = 256_000_000
 PUBLICATION_RATE_MIN_PER_S = 1e-7
@@ -330,6 +354,22 @@ FlowFilter = Annotated[str, BeforeValidator(flow_topic), _json("topic filter tem
 ClientTopic = Annotated[str, BeforeValidator(client_topic), _json("topic template")]
 TopicFilter = Annotated[str, BeforeValidator(topic_filter), _json("topic filter template")]
 QoS = Annotated[int, BeforeValidator(qos), _json("QoS", "integer", enum=[0, 1, 2])]
+Version = Annotated[
+    MqttVersion,
+    BeforeValidator(version),
+    _json("version", ["string", "number"], enum=[*MQTT_VERSIONS, 3.1, 5]),
+]
+PropertyText = Annotated[str, BeforeValidator(property_text), _json("template")]
+WholeSeconds = Annotated[int, Quantity(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS)]
+SessionExpiry = Annotated[
+    int,
+    Quantity(duration_ns, 0, U32_MAX * SECOND_NS, step=SECOND_NS),
+    BeforeValidator(session_expiry),
+    OrWord("never"),
+]
+ReceiveMaximum = Annotated[int, Quantity(count, 1, 65535)]
+TopicAliases = Annotated[int, Quantity(count, 0, 65535)]
+SubscriptionIdentifier = Annotated[int, Quantity(count, 1, IDENTIFIER_MAX)]
 Flag = Annotated[bool, BeforeValidator(flag), _json("flag", "boolean")]
 Targets = Annotated[
     tuple[Target, ...],

@@ -15,7 +15,15 @@ from pubstorm.errors import Problem, ScenarioError, is_secret
 from pubstorm.quantities import UnfitError, describe
 from pubstorm.scenario.checks import check_keys, check_rows, check_values
 from pubstorm.scenario.descriptors import allowed_descriptors
-from pubstorm.scenario.document import At, Document, DocumentError, Finding, Path, read_document
+from pubstorm.scenario.document import (
+    At,
+    Document,
+    DocumentError,
+    Finding,
+    Path,
+    read_document,
+    yaml_of,
+)
 from pubstorm.scenario.expressions import check_variant_columns
 from pubstorm.scenario.limits import check_limits, with_limits
 from pubstorm.scenario.model import Scenario, Source, Step
@@ -70,6 +78,15 @@ def parse_scenario(
     return loading.scenario(text, overrides, target)
 
 
+def written_again(scenario: Scenario) -> str:
+    """Returns the text of a scenario with its overrides and its target as values. Secrets stay
+    references."""
+    source = scenario.source
+    loading = _Loading(source.file, read_document(source.text))
+    written = loading.written(source.overrides, source.target)
+    return yaml_of({key: part for key, part in written.items() if part != {}})
+
+
 def varied(scenario: Scenario, *overrides: str) -> Scenario:
     """A scenario read again, with more overrides; raises `ScenarioError`."""
     source = scenario.source
@@ -114,10 +131,7 @@ class _Loading:
         ]
 
     def scenario(self, text: str, overrides: Sequence[str], target: str | None) -> Scenario:
-        for override in overrides:
-            self._override(override)
-        if target is not None:
-            self._retarget(target)
+        self.written(overrides, target)
         self._resolve()
         if isinstance(self.data, dict):
             self.data = self._sized({"name": _name_of(self.file), **self.data})
@@ -137,6 +151,14 @@ class _Loading:
         scenario = with_absolute_paths(scenario, self._folder)
         source = Source(text, self.file, tuple(overrides), target, self.left_out)
         return scenario.read_from(source, stored + newline + notes, steps)
+
+    def written(self, overrides: Sequence[str], target: str | None) -> Mapping[str, Any]:
+        """The values with overrides and target, as they are written."""
+        for override in overrides:
+            self._override(override)
+        if target is not None:
+            self._retarget(target)
+        return self.data if isinstance(self.data, dict) else {}
 
     def _sized(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with every size times the scale, and with numbers that follow from sizes."""

@@ -29,19 +29,27 @@ from pubstorm.scenario.fields import (
     KeepAlive,
     Name,
     Number,
+    PacketBytes,
     Payload,
     PortNumber,
     PositiveDuration,
+    PropertyText,
     PublicationRate,
     QoS,
     Rate,
     ReadRate,
+    ReceiveMaximum,
+    SessionExpiry,
     Share,
     ShareBelowOne,
     SmallCount,
+    SubscriptionIdentifier,
     Text,
     Topic,
+    TopicAliases,
     TopicFilter,
+    Version,
+    WholeSeconds,
     Window,
 )
 from pubstorm.scenario.headers import Headers
@@ -70,6 +78,14 @@ class MqttSubscription(Subscription):
     """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
     qos: QoS = 0
     """Highest QoS wanted."""
+    no_local: Flag = False
+    """MQTT 5: the broker does not send a client its own messages. All subscriptions of a population
+    say it, or none."""
+    retain_handling: Literal["send", "send_if_new", "never"] = "send"
+    """MQTT 5: retained messages that the broker sends: all, all if the subscription is new, or
+    none."""
+    identifier: SubscriptionIdentifier | None = None
+    """MQTT 5: subscription identifier, which the broker repeats in the messages that match."""
 
 
 class Size(Part):
@@ -130,7 +146,24 @@ class MqttPublication(Publication):
     spread: ShareBelowOne = 0.0
     """Each client's period differs from the given one by up to this share."""
     window: Window = 65535
-    """Messages of a client in flight at most, for QoS 1 and 2."""
+    """Messages of a client in flight at most, for QoS 1 and 2. With MQTT 5 the broker's Receive
+    Maximum is obeyed too."""
+    expiry: WholeSeconds | None = None
+    """MQTT 5: message expiry interval, in whole seconds. A message that expires before it is
+    delivered counts as lost."""
+    content_type: PropertyText | None = None
+    """MQTT 5: content type."""
+    payload_format: Literal["bytes", "text"] | None = None
+    """MQTT 5: payload format indicator."""
+    response_topic: Topic | None = None
+    """MQTT 5: response topic."""
+    correlation_data: PropertyText | None = None
+    """MQTT 5: correlation data."""
+    user_properties: Mapping[Text, PropertyText] = Field(default_factory=dict)
+    """MQTT 5: user properties, by name."""
+    topic_alias: Flag = False
+    """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
+    the broker's Topic Alias Maximum allows."""
 
 
 class Attachment(Part):
@@ -369,6 +402,20 @@ class MqttClients(Simulated):
 
     client_id: ClientText | None = None
     """Client identifier, different for each client. Default: NAME-{n}."""
+    version: Version = "3.1.1"
+    """Version of MQTT: 3.1, 3.1.1 or 5."""
+    session_expiry: SessionExpiry | None = None
+    """MQTT 5: session expiry interval in whole seconds, or `never`. Default: `never` for persistent
+    sessions, otherwise the session ends with the connection."""
+    receive_maximum: ReceiveMaximum | None = None
+    """MQTT 5: messages of QoS 1 and 2 that the broker may have in flight to a client."""
+    maximum_packet_size: PacketBytes | None = None
+    """MQTT 5: largest packet that the broker may send to a client. The broker drops larger
+    messages, which count as lost."""
+    topic_aliases: TopicAliases | None = None
+    """MQTT 5: topic aliases that the broker may use."""
+    user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
+    """MQTT 5: user properties of CONNECT, by name."""
     bridge: Flag = False
     """Clients set the bridge bit in the protocol level, as mosquitto's bridges do. A broker that
     knows the bit sends a client nothing that the client published."""

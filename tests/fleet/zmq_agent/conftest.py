@@ -33,8 +33,8 @@ from pubstorm.contract.plan import (
     Reconnect,
     Stage,
     Subscription,
-    Zmtp,
 )
+from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.contract.target import Target
 from pubstorm.measure.totals import Totals

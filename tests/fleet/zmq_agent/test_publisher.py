@@ -19,8 +19,8 @@ from pubstorm.contract.plan import (
     OpenPace,
     Plan,
     PublishAction,
-    Zmtp,
 )
+from pubstorm.contract.protocol import Zmtp
 from pubstorm.fleet.zmq_agent.messages import STAMP
 from tests.fleet.zmq_agent.conftest import (
     CONNECT,

@@ -1,12 +1,12 @@
 //! Messages of a client: all scheduled messages in one write, and retransmission after a reconnect.
 
 use agent::publication::{PublicationSetup, Sender};
-use plan::{INCARNATION_PLACES, Pacer, Publication};
+use plan::{INCARNATION_PLACES, Pacer, Publication, Reason};
 
 use super::{Client, Phase, Then};
 use crate::context::Context;
 use crate::expectations::Batch;
-use crate::protocol::{Outgoing, Token};
+use crate::protocol::{Buffers, Outgoing, Published, Token};
 use crate::setup::Setup;
 
 /// Bytes that a client writes in one time slice at most.
@@ -116,7 +116,7 @@ impl Client {
     /// Appends the scheduled messages of one publication to `context.out`.
     fn publish_slice(&mut self, context: &mut Context, index: usize) {
         let population = usize::from(self.population);
-        let Context { setup, tally, out, text, publishing, now_ns, .. } = context;
+        let Context { setup, tally, out, text, properties, publishing, now_ns, .. } = context;
         let Some(publishing) = publishing else { return };
         let now_ns = *now_ns;
         let client = setup.shard.global(self.local);
@@ -127,14 +127,10 @@ impl Client {
         let tempo = &publishing.tempos[population];
         let progress = &mut self.publications[index];
         loop {
-            let due_ns = match &ready.pacer {
-                Some(pacer) => {
-                    let after = pacer.due_ns(client, progress.scheduled);
-                    publishing.start_ns.saturating_add(tempo.real_ns(after))
-                }
-                None if tempo.factor() == 0.0 => return,
-                None => now_ns.max(publishing.start_ns),
-            };
+            let pacer = ready.pacer.as_ref();
+            let schedule_ns = pacer.map(|pacer| pacer.due_ns(client, progress.scheduled));
+            let due_ns = publishing.due_ns(population, schedule_ns, now_ns);
+            let Some(due_ns) = due_ns else { return };
             if due_ns >= publishing.end_ns {
                 return;
             }
@@ -157,11 +153,22 @@ impl Client {
                 continue;
             }
             let token = Token::new(index, progress.sent, due_ns, now_ns);
-            if !self.session.publish(&outgoing, token, (out, text)) {
-                progress.waits = true;
+            let published =
+                self.session.publish(&outgoing, token, Buffers { out, text, properties });
+            progress.waits = published == Published::Waits;
+            if progress.waits {
                 return;
             }
             progress.scheduled += 1;
+            if let Published::Refused(reason) = published {
+                counters.skipped_total += 1;
+                tally.populations[population].outcome(reason);
+                // A closed loop would try again at once, for ever.
+                if ready.pacer.is_none() {
+                    return;
+                }
+                continue;
+            }
             if ready.pacer.is_some() {
                 let held_up = due_ns < self.free_since_ns;
                 let lateness = if held_up { &mut tally.blocked } else { &mut tally.lateness };
@@ -177,15 +184,29 @@ impl Client {
         }
     }
 
+    /// Counts a message that the broker refuses. Returns `true` if a blocked publication can
+    /// continue.
+    pub fn rejected(&mut self, context: &mut Context, token: &Token, reason: Reason) -> bool {
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        tally.counters.rejected_total += 1;
+        tally.outcome(reason);
+        self.answered(context, token)
+    }
+
     /// Counts an acknowledgement. Returns `true` if a blocked publication can continue.
     pub fn acknowledged(&mut self, context: &mut Context, token: &Token) -> bool {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.acked_total += 1;
-        tally.gauges.in_flight -= 1;
         let now_ns = context.now_ns.cast_signed();
         let moment = token.moment();
         tally.ack_intended.record(now_ns - moment.intended_ns.cast_signed());
         tally.ack_actual.record(now_ns - moment.actual_ns.cast_signed());
+        self.answered(context, token)
+    }
+
+    /// Ends the flight of a message. Returns `true` if a blocked publication can continue.
+    fn answered(&mut self, context: &mut Context, token: &Token) -> bool {
+        context.tally.populations[usize::from(self.population)].gauges.in_flight -= 1;
         self.publications[token.publication()].in_flight -= 1;
         // A publication may wait for a packet identifier that another one has held.
         let publications =
@@ -203,10 +224,10 @@ impl Client {
     /// Sends the messages that a kept session has in flight, then the scheduled messages.
     pub fn retransmit(&mut self, context: &mut Context) {
         let population = usize::from(self.population);
-        let Context { setup, tally, out, text, .. } = context;
+        let Context { setup, tally, out, text, properties, .. } = context;
         let sender = sender(setup, population, setup.shard.global(self.local));
         let outgoing = |token: Token| setup.outgoing(population, token.publication(), &sender);
-        let resent = self.session.retransmit(outgoing, (out, text));
+        let resent = self.session.retransmit(outgoing, Buffers { out, text, properties });
         let counters = &mut tally.populations[population].counters;
         counters.resent_total += resent;
         counters.packets_sent_total += resent;

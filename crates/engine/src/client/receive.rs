@@ -177,9 +177,14 @@ impl Client {
                     next = step;
                 }
                 Event::Acknowledged(token) => can_publish |= self.acknowledged(context, &token),
-                Event::Connected { resumed } => self.subscribe(context, resumed),
-                Event::Subscribed { granted, refused } => {
-                    self.subscribed(context, granted, refused);
+                Event::Connected { resumed, dropped } => {
+                    self.subscribe(context, resumed, dropped);
+                }
+                Event::Subscribed { granted, refused, is_last } => {
+                    self.subscribed(context, granted, &refused, is_last);
+                }
+                Event::Rejected(token, reason) => {
+                    can_publish |= self.rejected(context, &token, reason);
                 }
                 Event::Refused(reason) | Event::Ended(reason) => self.lost(context, reason),
                 Event::UnknownAcknowledgement => tally.outcome(Reason::UnexpectedAck),
@@ -205,7 +210,8 @@ impl Client {
         };
         let Context { setup, tally, ledger, expectations, now_ns, .. } = context;
         let client = setup.shard.global(self.local);
-        let ways = || expectations.ways(to, client, message.topic().unwrap_or_default());
+        let ways =
+            || expectations.ways(to, client, self.session.topic(message).unwrap_or_default());
         let (delivery, expected) = ledger.note_ways(self.index, stamp.stream, stamp.sequence, ways);
         let counts_loss = expectations.counts_loss(to) && expected;
         let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
@@ -269,7 +275,7 @@ impl Client {
             to: usize::from(self.population),
             client: self.global(context),
             target: self.target(context),
-            topic: message.topic(),
+            topic: self.session.topic(message),
             now_ns: context.now_ns,
         };
         let Context { setup, tally, expectations, .. } = context;

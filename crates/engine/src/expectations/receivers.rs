@@ -19,8 +19,8 @@ struct Publisher {
     target: usize,
     /// Protocols do not deliver each other's messages.
     speaks_zmtp: bool,
-    /// Population and client, if the client sets the bridge bit.
-    bridge: Option<(usize, u32)>,
+    /// Population and client, if the client does not receive its own messages.
+    excluded: Option<(usize, u32)>,
 }
 
 impl Receivers {
@@ -63,7 +63,7 @@ impl Receivers {
         let publisher = Publisher {
             target,
             speaks_zmtp: population.speaks_zmtp(),
-            bridge: population.sets_bridge_bit().then_some((from, client)),
+            excluded: population.skips_own_messages().then_some((from, client)),
         };
         if self.asked != Some(publisher) || self.topic != topic {
             topic.clone_into(&mut self.topic);
@@ -71,7 +71,7 @@ impl Receivers {
             if publisher.speaks_zmtp {
                 self.fan_out.frame_deliveries(topic, target, &mut self.deliveries);
             } else {
-                self.fan_out.deliveries(topic, target, publisher.bridge, &mut self.deliveries);
+                self.fan_out.deliveries(topic, target, publisher.excluded, &mut self.deliveries);
             }
         }
         &self.deliveries

@@ -1,12 +1,19 @@
 //! MQTT: CONNECT and SUBSCRIBE of a client, packets of the broker as events, PUBLISH for messages.
 
+mod properties;
+
 use mqtt::{
-    Connect, Decoded, Packet, Properties, Publish, PublishHeader, QoS, SubAck, Version, decode,
+    Alias, Connect, Decoded, Packet, PacketType, Property, PropertyList, Publish, PublishHeader,
+    QoS, RetainHandling, SubAck, SubscriptionOptions, Unsupported, Value, Version, decode,
     encode_publish_header,
 };
-use plan::{Mqtt, MqttVersion, Payload, Population, Protocol, Reason, payload_bytes};
+use plan::{
+    Answer, Mqtt, MqttVersion, Payload, Population, Protocol, Reason, Subscription, payload_bytes,
+};
 
-use super::{Asked, Buffers, Event, Identity, Message, Outgoing, Reading, Token};
+use super::{Asked, Buffers, Event, Identity, Message, Outgoing, Published, Reading, Token};
+
+pub use properties::PropertySetup;
 
 /// State of an MQTT client.
 pub type Session = mqtt::Session<Token>;
@@ -15,6 +22,8 @@ pub type Session = mqtt::Session<Token>;
 #[inline]
 pub const fn version(population: &Population) -> Version {
     match &population.protocol {
+        Protocol::Mqtt(Mqtt { version: MqttVersion::V31, .. }) => Version::V31,
+        Protocol::Mqtt(Mqtt { version: MqttVersion::V5, .. }) => Version::V5,
         Protocol::Mqtt(Mqtt { version: MqttVersion::V311, .. }) | Protocol::Zmtp(_) => {
             Version::V311
         }
@@ -33,6 +42,17 @@ pub fn open(
     let client_id = text(&options.client_id);
     let username = population.username.as_ref().map(text);
     let password = population.password.as_ref().map(text);
+    let list = |properties: &[plan::Property]| {
+        let mut list = PropertyList::new();
+        let setup = PropertySetup::new(properties);
+        let written = setup.write(&mut list, &mut Vec::new(), |template, text| {
+            template.render(n, 0, text);
+        });
+        written.map(|()| list).ok_or(Reason::ProtocolError)
+    };
+    let properties = list(&options.properties)?;
+    let of_will = options.will.as_ref().map(|will| will.properties.as_slice());
+    let will_properties = list(of_will.unwrap_or_default())?;
     let will = options.will.as_ref();
     let will = will.map(|will| (text(&will.topic), text(&will.payload), will));
     let connect = Connect {
@@ -44,12 +64,12 @@ pub fn open(
             payload: payload.as_bytes(),
             qos: qos(will.qos),
             retain: will.retain,
-            ..mqtt::Will::default()
+            properties: will_properties.properties(),
         }),
         keep_alive_s: population.keep_alive_s,
         clean_session: options.clean_session,
         bridge: options.bridge,
-        ..Connect::default()
+        properties: properties.properties(),
     };
     // The controller checks lengths; no packet can hold a longer text.
     let opened = session.connect(version(population), &connect, out);
@@ -78,16 +98,27 @@ pub fn handle<'a>(
     let event = match event {
         mqtt::Event::Delivered(publish) => Event::Delivered(Message::Mqtt(publish)),
         mqtt::Event::Acknowledged(token) => Event::Acknowledged(token),
-        mqtt::Event::Connected { session_present, .. } => {
-            Event::Connected { resumed: session_present }
+        mqtt::Event::Connected { session_present, dropped } => {
+            Event::Connected { resumed: session_present, dropped: dropped as u64 }
         }
-        mqtt::Event::Refused { code } => Event::Refused(refusal(code)),
+        mqtt::Event::Refused { code } => Event::Refused(refusal(reading.version, code)),
         mqtt::Event::Subscribed { codes, .. } => {
-            let refused = codes.iter().filter(|&&code| code == SubAck::FAILURE).count();
-            Event::Subscribed { granted: (codes.len() - refused) as u64, refused: refused as u64 }
+            let refused: Vec<Reason> = codes
+                .iter()
+                .filter(|&&code| code >= SubAck::FAILURE)
+                .map(|&code| match reading.version {
+                    Version::V5 => answered(PacketType::SubAck, code),
+                    Version::V31 | Version::V311 => Reason::SubscribeRefused,
+                })
+                .collect();
+            let granted = (codes.len() - refused.len()) as u64;
+            Event::Subscribed { granted, refused, is_last: !session.awaits_requests() }
         }
-        mqtt::Event::Rejected { .. } | mqtt::Event::Disconnected(_) => {
-            Event::Ended(Reason::ProtocolError)
+        mqtt::Event::Rejected { token, code } => {
+            Event::Rejected(token, answered(PacketType::PubAck, code.number()))
+        }
+        mqtt::Event::Disconnected(reasoned) => {
+            Event::Ended(answered(PacketType::Disconnect, reasoned.code.number()))
         }
         mqtt::Event::UnknownAck => Event::UnknownAcknowledgement,
         mqtt::Event::Unsubscribed { .. }
@@ -99,67 +130,119 @@ pub fn handle<'a>(
     (len, event)
 }
 
-/// Appends one SUBSCRIBE with all filters; nothing if there are none.
+/// Appends the subscriptions: one SUBSCRIBE for the filters without an identifier, and one for each
+/// identifier, since a packet has only one. Nothing without filters.
 pub fn subscribe(
     session: &mut Session,
     identity: &Identity<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Asked, Reason> {
     let Identity { population, n } = *identity;
-    let mut filters = Vec::new();
-    for subscription in &population.subscriptions {
-        let texts = (0..subscription.filter.variants()).map(|v| subscription.filter.text(n, v));
-        filters.extend(texts.map(|text| (text, qos(subscription.qos))));
+    let mut identifiers: Vec<_> = population.subscriptions.iter().map(|s| s.identifier).collect();
+    identifiers.sort_unstable();
+    identifiers.dedup();
+    let packets = identifiers.len() as u64;
+    for identifier in identifiers {
+        let mut properties = PropertyList::new();
+        if let Some(number) = identifier {
+            let pushed = properties.push(Property::SubscriptionIdentifier, Value::Number(number));
+            pushed.map_err(|_| Reason::ProtocolError)?;
+        }
+        let mut filters = Vec::new();
+        for subscription in population.subscriptions.iter().filter(|s| s.identifier == identifier) {
+            let texts = (0..subscription.filter.variants()).map(|v| subscription.filter.text(n, v));
+            filters.extend(texts.map(|text| (text, options(subscription))));
+        }
+        let requested = filters.iter().map(|(filter, options)| (filter.as_str(), *options));
+        let asked = session.subscribe(version(population), properties.properties(), requested, out);
+        asked.map_err(|_| Reason::ProtocolError)?;
     }
-    if filters.is_empty() {
-        return Ok(Asked::default());
-    }
-    let requested = filters.iter().map(|(filter, qos)| (filter.as_str(), *qos));
-    let requested = requested.map(|(filter, qos)| (filter, qos.into()));
-    let asked = session.subscribe(version(population), Properties::NONE, requested, out);
-    asked.map_err(|_| Reason::ProtocolError)?;
-    Ok(Asked { packets: 1, granted: 0, awaits_answer: true })
+    Ok(Asked { packets, granted: 0, awaits_answer: packets > 0 })
 }
 
-/// Appends the PUBLISH of a message; `false` if no packet identifier is free.
+fn options(subscription: &Subscription) -> SubscriptionOptions {
+    SubscriptionOptions {
+        qos: qos(subscription.qos),
+        no_local: subscription.no_local,
+        retain_as_published: false,
+        retain_handling: match subscription.retain_handling {
+            plan::RetainHandling::Send => RetainHandling::Send,
+            plan::RetainHandling::SendIfNew => RetainHandling::SendIfNew,
+            plan::RetainHandling::Never => RetainHandling::Never,
+        },
+    }
+}
+
+/// Appends the PUBLISH of a message.
 #[inline]
 pub fn publish(
     session: &mut Session,
     outgoing: &Outgoing<'_>,
     token: Token,
-    to: Buffers<'_>,
-) -> bool {
-    let Ok(packet_id) = session.publish(qos(outgoing.publication.qos), token) else {
-        return false;
+    mut to: Buffers<'_>,
+) -> Published {
+    let publication = outgoing.publication;
+    let qos = qos(publication.qos);
+    match session.check(qos, publication.retain) {
+        Ok(()) => {}
+        Err(Unsupported::QoS) => return Published::Refused(Reason::QosUnsupported),
+        Err(Unsupported::Retain) => return Published::Refused(Reason::RetainUnsupported),
+    }
+    let Ok(packet_id) = session.publish(qos, token) else { return Published::Waits };
+    let variant = outgoing.ready.variants.of(outgoing.sender.client, token.moment().number);
+    let alias = match outgoing.properties.alias(variant) {
+        Some(alias) => session.announce(alias),
+        None => Alias::Unusable,
     };
-    append(outgoing, &token, (packet_id, false), to);
-    true
+    let start = to.out.len();
+    let delivery = Delivery { packet_id, dup: false, alias };
+    let appended = append(outgoing, &token, delivery, &mut to);
+    if appended.is_none() || to.out.len() - start > session.packet_bytes_max() {
+        to.out.truncate(start);
+        session.withdraw(packet_id, alias);
+        return Published::Refused(Reason::MessageTooLarge);
+    }
+    Published::Sent
 }
 
 /// Appends what a session has in flight once more.
 pub fn retransmit<'a>(
     session: &mut Session,
     outgoing: impl Fn(Token) -> Outgoing<'a>,
-    (out, text): Buffers<'_>,
+    Buffers { out, text, properties }: Buffers<'_>,
 ) -> u64 {
     let again = |token: Token, packet_id: u16, out: &mut Vec<u8>| {
-        append(&outgoing(token), &token, (packet_id, true), (out, text));
+        let delivery = Delivery { packet_id, dup: true, alias: Alias::Unusable };
+        let mut to = Buffers { out, text: &mut *text, properties: &mut *properties };
+        let sent = append(&outgoing(token), &token, delivery, &mut to);
+        sent.expect("the message was sent before");
     };
     session.retransmit(out, again) as u64
 }
 
+/// Fields of a PUBLISH beside its message.
+#[derive(Clone, Copy)]
+struct Delivery {
+    packet_id: u16,
+    dup: bool,
+    alias: Alias,
+}
+
 /// Appends a PUBLISH. A text is made in a buffer of its own first, since its size comes before it.
-/// `delivery` is packet identifier and DUP.
+/// Returns `None` if the packet, or a property, would be longer than MQTT allows.
 #[inline]
 fn append(
     outgoing: &Outgoing<'_>,
     token: &Token,
-    (packet_id, dup): (u16, bool),
-    (out, text): Buffers<'_>,
-) {
-    let Outgoing { population, publication, ready, sender } = *outgoing;
+    delivery: Delivery,
+    Buffers { out, text, properties }: &mut Buffers<'_>,
+) -> Option<()> {
+    let Outgoing { population, publication, ready, sender, properties: setup } = *outgoing;
     let moment = token.moment();
     let variant = ready.variants.of(sender.client, moment.number);
+    let written = setup.of_message(delivery.alias, properties, text, |template, text| {
+        template.render_message(sender.n, variant, &ready.facts(sender, moment, variant), text);
+    })?;
     let bytes = match &publication.payload {
         Payload::Text { template, .. } => {
             text.clear();
@@ -172,26 +255,32 @@ fn append(
         }
     };
     let header = PublishHeader {
-        dup,
+        dup: delivery.dup,
         qos: qos(publication.qos),
         retain: publication.retain,
-        packet_id,
-        ..PublishHeader::default()
+        packet_id: delivery.packet_id,
+        properties: written,
     };
-    let topic_bytes = publication.topic.rendered_bytes(sender.n, variant);
-    encode_publish_header(version(population), &header, topic_bytes, bytes, out, |out| {
-        publication.topic.render(sender.n, variant, out);
-    })
-    .expect("the plan's check bounds topics and payloads");
+    let is_known = matches!(delivery.alias, Alias::Known(_));
+    let topic_bytes =
+        if is_known { 0 } else { publication.topic.rendered_bytes(sender.n, variant) };
+    let encoded =
+        encode_publish_header(version(population), &header, topic_bytes, bytes, out, |out| {
+            if !is_known {
+                publication.topic.render(sender.n, variant, out);
+            }
+        });
+    encoded.ok()?;
     if matches!(publication.payload, Payload::Text { .. }) {
         out.extend_from_slice(text);
-        return;
+        return Some(());
     }
     let end = out.len() + bytes;
     if ready.stamped {
         out.extend_from_slice(&ready.stamp(sender, moment, variant).to_bytes());
     }
     out.resize(end, b'.');
+    Some(())
 }
 
 /// Offset of the packet that contains the byte at `offset`.
@@ -222,14 +311,21 @@ fn qos(level: u8) -> QoS {
     QoS::try_from(level).expect("the plan's check allows 0, 1 and 2")
 }
 
-/// The reason behind a CONNACK code [MQTT-3.2.2.3].
-const fn refusal(code: u8) -> Reason {
-    match code {
-        1 => Reason::BadProtocolVersion,
-        2 => Reason::IdentifierRejected,
-        3 => Reason::ServerUnavailable,
-        4 => Reason::BadCredentials,
-        5 => Reason::NotAuthorized,
+/// The reason behind a CONNACK code [MQTT-3.2.2.3]. Codes of MQTT 5 that mean the same have the
+/// same reason.
+fn refusal(version: Version, code: u8) -> Reason {
+    match (version, code) {
+        (Version::V5, 0x84) | (_, 1) => Reason::BadProtocolVersion,
+        (Version::V5, 0x85) | (_, 2) => Reason::IdentifierRejected,
+        (Version::V5, 0x88) | (_, 3) => Reason::ServerUnavailable,
+        (Version::V5, 0x86) | (_, 4) => Reason::BadCredentials,
+        (Version::V5, 0x87) | (_, 5) => Reason::NotAuthorized,
+        (Version::V5, code) => answered(PacketType::ConnAck, code),
         _ => Reason::ConnectRejected,
     }
+}
+
+/// The reason of a code that the codec has checked.
+fn answered(packet: PacketType, code: u8) -> Reason {
+    Answer::of(packet, code).map_or(Reason::ProtocolError, Reason::Answer)
 }

@@ -53,9 +53,9 @@ fn neutral<'a>(
     match event {
         zmtp::Event::Message(message) => Event::Delivered(Message::Zmtp(message)),
         zmtp::Event::Incomplete => Event::Incomplete,
-        zmtp::Event::Connected => Event::Connected { resumed: false },
+        zmtp::Event::Connected => Event::Connected { resumed: false, dropped: 0 },
         // The publisher has taken in all prefixes.
-        zmtp::Event::Pong => Event::Subscribed { granted: 0, refused: 0 },
+        zmtp::Event::Pong => Event::Subscribed { granted: 0, refused: Vec::new(), is_last: true },
         zmtp::Event::Refused(_) if was_connected => Event::Refused(Reason::ClosedByBroker),
         zmtp::Event::Refused(_) if credentials.is_some() => Event::Refused(Reason::BadCredentials),
         zmtp::Event::Refused(_) => Event::Refused(Reason::ConnectClosed),

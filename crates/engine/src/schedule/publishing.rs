@@ -27,6 +27,19 @@ impl Publishing {
         self.tempos[population].schedule_before(until_ns.saturating_sub(self.start_ns))
     }
 
+    /// Scheduled instant of a message that is `schedule_ns` after the start of its population's
+    /// schedule. In a closed loop, which has no schedule, the message is due now, or never while
+    /// the population's rate is 0.
+    #[inline]
+    pub fn due_ns(&self, population: usize, schedule_ns: Option<u64>, now_ns: u64) -> Option<u64> {
+        let tempo = &self.tempos[population];
+        match schedule_ns {
+            Some(after_ns) => Some(self.start_ns.saturating_add(tempo.real_ns(after_ns))),
+            None if tempo.factor() == 0.0 => None,
+            None => Some(now_ns.max(self.start_ns)),
+        }
+    }
+
     /// Progress of the schedule of a population from one instant to another, while its clients
     /// were connected; all in nanoseconds.
     pub fn passed_ns(&self, population: usize, since_ns: u64, until_ns: u64) -> u64 {

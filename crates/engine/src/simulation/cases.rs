@@ -1,8 +1,9 @@
 //! Cases drawn from a seed: a plan, changes beyond it, how many agents play it, and the weather.
 
 use plan::{
-    Action, Change, ChangeAction, Command, End, Late, Lifetime, Order, Pace, Payload, Phase, Plan,
-    Population, Protocol, Publication, Reconnect, Subscription, Will,
+    Action, Change, ChangeAction, Command, End, Late, Lifetime, MqttVersion, Order, Pace, Payload,
+    Phase, Plan, Population, Property, PropertyValue, Protocol, Publication, Reconnect,
+    Subscription, Will,
 };
 use testkit::Rng;
 
@@ -53,6 +54,7 @@ impl Case {
         let mut case = Self { plan, changes, exclusions: Vec::new(), agents, climate, weather };
         case.extend(seed);
         case.draw_transports(seed);
+        case.draw_versions(seed);
         case
     }
 
@@ -97,6 +99,37 @@ impl Case {
         }
     }
 
+    /// Draws populations that speak MQTT 5, apart from the other draws.
+    fn draw_versions(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x55aa_0005);
+        for population in &mut self.plan.populations {
+            let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
+            if !rng.chance(40) {
+                continue;
+            }
+            mqtt.version = MqttVersion::V5;
+            if !mqtt.clean_session {
+                mqtt.properties.push(number("session_expiry_interval", u32::MAX));
+            }
+            for (index, subscription) in population.subscriptions.iter_mut().enumerate() {
+                subscription.identifier = rng.chance(30).then_some(1 + index as u32);
+            }
+            for publication in &mut population.publications {
+                publication.topic_alias = rng.chance(40);
+                if rng.chance(40) {
+                    publication.properties = vec![
+                        number("message_expiry_interval", 1000),
+                        Property {
+                            name: "user_property".into(),
+                            key: Some("of".into()),
+                            value: PropertyValue::Text(template("{n}")),
+                        },
+                    ];
+                }
+            }
+        }
+    }
+
     /// Commands in a stage that begins at `start_ns`, each with the instant at which it is sent;
     /// changes take effect `lead_ns` later.
     pub fn commands_in(&self, stage: usize, start_ns: u64, lead_ns: u64) -> Vec<(u64, Command)> {
@@ -137,6 +170,10 @@ impl Case {
     }
 }
 
+fn number(name: &str, value: u32) -> Property {
+    Property { name: name.into(), key: None, value: PropertyValue::Number(value) }
+}
+
 fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Population {
     let clients = 1 + rng.below(8) as u32;
     let mut population = plans::population(&format!("c{index}"), clients);
@@ -150,6 +187,7 @@ fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Po
         payload: template("gone"),
         qos: rng.below(3) as u8,
         retain: false,
+        properties: Vec::new(),
     });
     if let Protocol::Mqtt(mqtt) = &mut population.protocol {
         (mqtt.clean_session, mqtt.will) = (clean_session, will);
@@ -188,7 +226,7 @@ fn subscription(rng: &mut Rng, count: usize) -> Subscription {
         4 => "+/+/{n}/#".into(),
         _ => format!("p{of}/0/{{n}}/{{1..2}}"),
     };
-    Subscription { filter: template(&filter), qos: rng.below(3) as u8 }
+    plans::subscription(&filter, rng.below(3) as u8)
 }
 
 fn publication_of(
@@ -228,6 +266,8 @@ fn publication_of(
         pace,
         window: 1 + rng.below(10) as u16,
         payload,
+        properties: Vec::new(),
+        topic_alias: false,
     }
 }
 

@@ -188,7 +188,7 @@ fn messages_add_up(run: &Run, totals: &Totals) {
             let sent = written[p] + counters.unsent_dropped_total;
             assert_eq!(counters.sent_total, sent, "{}: written or counted", population.name);
         } else {
-            let given_up = counters.abandoned_total + gauges.in_flight;
+            let given_up = counters.abandoned_total + counters.rejected_total + gauges.in_flight;
             assert_eq!(counters.sent_total, counters.acked_total + given_up, "{counters:?}");
             assert!(counters.sent_total <= written[p] + given_up, "{counters:?}");
             assert!(counters.sent_total >= written[p], "{counters:?}");

@@ -174,13 +174,15 @@ impl Peer {
 
     /// The broker writes messages of its own to every client.
     pub fn flood(&mut self, bytes: usize) {
-        let mut messages = Vec::new();
-        while messages.len() < bytes {
-            let message = Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
-            Packet::Publish(message).encode(Version::V311, &mut messages).expect("it is short");
-        }
         for (&connection, line) in &self.lines {
-            let bytes = framed(line, messages.clone(), &mut self.rng);
+            let version = line.link.map_or(Version::default(), |link| self.broker.version(link));
+            let mut messages = Vec::new();
+            while messages.len() < bytes {
+                let message =
+                    Publish { topic: "flood", payload: &[b'.'; 1000], ..Publish::default() };
+                Packet::Publish(message).encode(version, &mut messages).expect("it is short");
+            }
+            let bytes = framed(line, messages, &mut self.rng);
             self.output.push_back((connection, Output::Bytes(bytes)));
         }
     }

@@ -2,7 +2,7 @@
 
 use plan::{
     Action, Attachment, Choice, Late, Mqtt, Order, Pace, Payload, Plan, Population, Protocol,
-    Publication, Reconnect, Stage, Subscription, Target, Template,
+    Publication, Reconnect, RetainHandling, Stage, Subscription, Target, Template,
 };
 
 use super::weather::{MS, S};
@@ -44,6 +44,7 @@ pub fn population(name: &str, clients: u32) -> Population {
             clean_session: true,
             bridge: false,
             will: None,
+            properties: Vec::new(),
         }),
         clients,
         first: 0,
@@ -82,12 +83,20 @@ pub fn publication(topic: &str, qos: u8, period_ns: u64) -> Publication {
         },
         window: 100,
         payload: Payload::Fixed { bytes: 64 },
+        properties: Vec::new(),
+        topic_alias: false,
     }
 }
 
 /// A subscription.
 pub fn subscription(filter: &str, qos: u8) -> Subscription {
-    Subscription { filter: template(filter), qos }
+    Subscription {
+        filter: template(filter),
+        qos,
+        no_local: false,
+        retain_handling: RetainHandling::default(),
+        identifier: None,
+    }
 }
 
 /// A valid template.

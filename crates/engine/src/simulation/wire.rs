@@ -53,6 +53,8 @@ pub struct Wire {
 struct Way {
     /// The front of a packet.
     partial: Vec<u8>,
+    /// Version of the connection.
+    version: Version,
     /// It is no MQTT any more.
     is_broken: bool,
 }
@@ -95,6 +97,7 @@ impl Wire {
         let bytes = &bytes[..];
         self.bytes_received += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
+        way.version = self.ways.get(&(connection, true)).map_or(way.version, |up| up.version);
         way.take(bytes, |packet| {
             self.packets_received += 1;
             let Packet::Publish(publish) = packet else { return };
@@ -117,7 +120,9 @@ impl Way {
         self.partial.extend_from_slice(bytes);
         let mut taken = 0;
         while !self.is_broken {
-            match decode(Version::V311, &self.partial[taken..]) {
+            let rest = &self.partial[taken..];
+            self.version = Version::of_connect(rest).unwrap_or(self.version);
+            match decode(self.version, rest) {
                 Ok(Decoded::Packet { packet, len }) => {
                     act(&packet);
                     taken += len;

@@ -3,6 +3,9 @@
 use super::wire::{Reader, write_packet};
 use super::{DecodeError, EncodeError, PacketType, Properties, ReasonCode, Version};
 
+/// Return code before MQTT 5 for a version that the server does not speak `[MQTT-3.1.2-2]`.
+const UNACCEPTABLE_VERSION: u8 = 1;
+
 /// The server's answer to CONNECT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnAck<'a> {
@@ -35,6 +38,10 @@ impl<'a> ConnAck<'a> {
             _ => return Err(DecodeError::BadConnAckFlags(flags)),
         };
         if version != Version::V5 {
+            return Ok(Self { session_present, code, properties: Properties::NONE });
+        }
+        if code == UNACCEPTABLE_VERSION && body.is_empty() {
+            // A server of an older version answers in its own format.
             return Ok(Self { session_present, code, properties: Properties::NONE });
         }
         ReasonCode::of(PacketType::ConnAck, code)?;
@@ -87,6 +94,16 @@ mod tests {
         assert_rejected_5(&[0x20, 2, 0, 0], DecodeError::TooShort);
         let zero = DecodeError::BadPropertyValue { property: Property::ReceiveMaximum, value: 0 };
         assert_rejected_5(&[0x20, 6, 0, 0, 3, 0x21, 0, 0], zero);
+    }
+
+    #[test]
+    fn an_older_server_refuses_the_version_in_its_own_format() {
+        let found = decode(Version::V5, &[0x20, 2, 0, 1]);
+        let packet = Packet::ConnAck(ConnAck { code: 1, ..ConnAck::default() });
+        assert_eq!(found, Ok(Decoded::Packet { packet, len: 4 }));
+        let packet = PacketType::ConnAck;
+        assert_rejected_5(&[0x20, 2, 0, 2], DecodeError::BadReasonCode { packet, code: 2 });
+        assert_rejected_5(&[0x20, 3, 0, 1, 0], DecodeError::BadReasonCode { packet, code: 1 });
     }
 
     #[test]

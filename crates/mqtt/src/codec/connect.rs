@@ -11,7 +11,7 @@ const PASSWORD: u8 = 0b0100_0000;
 const USERNAME: u8 = 0b1000_0000;
 const RESERVED: u8 = 0b0000_0001;
 /// Bit of the protocol level that a bridge sets, as the bridges of mosquitto do.
-const BRIDGE: u8 = 0b1000_0000;
+pub(super) const BRIDGE: u8 = 0b1000_0000;
 const WILL_QOS_SHIFT: u8 = 3;
 const WILL_DETAILS: u8 = 0b0011_1000;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{DecodeError, Version};
 
 /// The control packet types, with their numbers on the wire (2.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names are those of the standard")]
 #[repr(u8)]
 pub enum PacketType {

@@ -76,6 +76,17 @@ impl Version {
         Self::ALL.into_iter().find(|version| version.protocol_level() == level)
     }
 
+    /// The version of the CONNECT at the front of `bytes`; `None` if the bytes begin with another
+    /// packet, or before the protocol level has arrived.
+    #[must_use]
+    pub fn of_connect(bytes: &[u8]) -> Option<Self> {
+        let body = bytes.strip_prefix(&[PacketType::Connect.first_byte()])?;
+        let length_len = body.iter().position(|byte| byte & 0x80 == 0)? + 1;
+        let mut body = Reader::new(&body[length_len..]);
+        body.utf8().ok()?;
+        Self::of_level(body.u8().ok()? & !connect::BRIDGE)
+    }
+
     /// The protocol name of CONNECT `[MQTT-3.1.2-1]`.
     const fn protocol_name(self) -> &'static [u8] {
         match self {

@@ -127,6 +127,11 @@ const fn bit(packet: PacketType) -> Packets {
     1 << packet as u8
 }
 
+/// Letters of a name of the standard in small letters, with `_` for a space.
+pub(super) fn snake_case(name: &str) -> impl Iterator<Item = char> {
+    name.chars().map(|letter| if letter == ' ' { '_' } else { letter.to_ascii_lowercase() })
+}
+
 const fn is_many(times: &str) -> bool {
     matches!(times.as_bytes(), b"many")
 }
@@ -163,6 +168,13 @@ pub struct PropertyList {
 }
 
 impl Property {
+    /// The property with this name of the standard, in small letters with `_` for a space.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let is_it = |row: &&Row| snake_case(row.name).eq(name.chars());
+        TABLE.iter().find(is_it).map(|row| row.property)
+    }
+
     /// Name in the standard.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::property::snake_case;
 use super::{DecodeError, PacketType};
 
 /// Packets as bits: bit `PacketType as u8`.
@@ -114,6 +115,17 @@ impl ReasonCode {
         self.0 >= 0x80
     }
 
+    /// Codes that a packet may carry.
+    pub fn all_of(packet: PacketType) -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).filter_map(move |code| Self::of(packet, code).ok())
+    }
+
+    /// Name in the standard, in small letters with `_` for a space.
+    #[must_use]
+    pub fn identifier(self, packet: PacketType) -> String {
+        snake_case(self.name(packet)).collect()
+    }
+
     /// Name in the standard, in a packet of this type.
     #[must_use]
     pub fn name(self, packet: PacketType) -> &'static str {
@@ -140,6 +152,13 @@ mod tests {
         assert_eq!(name(PacketType::SubAck, 0), "Granted QoS 0");
         assert_eq!(name(PacketType::PubRec, 0x10), "No matching subscribers");
         assert_eq!(name(PacketType::ConnAck, 0x87), "Not authorized");
+    }
+
+    #[test]
+    fn identifiers_are_names_in_small_letters() {
+        let identifiers: Vec<_> =
+            ReasonCode::all_of(PacketType::Auth).map(|c| c.identifier(PacketType::Auth)).collect();
+        assert_eq!(identifiers, ["success", "continue_authentication", "re-authenticate"]);
     }
 
     #[test]

@@ -69,6 +69,8 @@ fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {
         },
         window: 1,
         payload: Payload::Fixed { bytes: 1 },
+        properties: Vec::new(),
+        topic_alias: false,
     };
     let publications = topics.iter().map(publication).collect();
     Population { publications, ..population(clients, first, &[]) }

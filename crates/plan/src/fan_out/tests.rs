@@ -1,10 +1,16 @@
 use super::*;
-use crate::model::{Attachment, Choice, Population, Subscription, Target};
+use crate::model::{Attachment, Choice, Population, RetainHandling, Subscription, Target};
 use crate::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::template::Template;
 
 pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Population {
-    let filter = |f: &&str| Subscription { filter: Template::new(f).unwrap(), qos: 0 };
+    let filter = |f: &&str| Subscription {
+        filter: Template::new(f).unwrap(),
+        qos: 0,
+        no_local: false,
+        retain_handling: RetainHandling::default(),
+        identifier: None,
+    };
     Population {
         whole: None,
         name: "p".into(),
@@ -14,6 +20,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
             clean_session: true,
             bridge: false,
             will: None,
+            properties: Vec::new(),
         }),
         clients,
         first,

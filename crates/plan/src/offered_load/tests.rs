@@ -14,6 +14,8 @@ fn publication(topic: &str, pace: Pace) -> Publication {
         pace,
         window: 1,
         payload: Payload::Fixed { bytes: 1 },
+        properties: Vec::new(),
+        topic_alias: false,
     }
 }
 

@@ -28,6 +28,8 @@ fn publisher() -> Population {
         pace,
         window: 1,
         payload: Payload::Fixed { bytes: 32 },
+        properties: Vec::new(),
+        topic_alias: false,
     };
     let protocol = Protocol::Zmtp(Zmtp { player: Player::Libzmq, ..ZMTP });
     Population { protocol, publications: vec![publication], ..subscribers(1, 0, &[]) }

@@ -1,7 +1,10 @@
 //! Handling of each packet of a client.
 
 use mqtt::topic;
-use mqtt::{Ack, ConnAck, Connect, Packet, PacketId, Publish, QoS, SubAck, Subscribe, Unsubscribe};
+use mqtt::{
+    Ack, ConnAck, Connect, Packet, PacketId, Property, PropertyList, Publish, QoS, SubAck,
+    Subscribe, Unsubscribe, Value, Version,
+};
 
 use super::session::ClientState;
 use super::{Broker, BrokerError, LinkId, Message};
@@ -78,11 +81,16 @@ impl Broker {
         });
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
-        let connack = ConnAck { session_present, code: 0, ..ConnAck::default() };
-        super::write(&Packet::ConnAck(connack), &mut link.output);
+        let limits = limits();
+        let connack = ConnAck { session_present, code: 0, properties: limits.properties() };
+        super::write(&Packet::ConnAck(connack), link.version, &mut link.output);
         let client = self.clients.entry(client_id).or_default();
         client.link = Some(id);
-        client.persistent = !connect.clean_session;
+        client.version = link.version;
+        client.persistent = match link.version {
+            Version::V5 => connect.properties.number(Property::SessionExpiryInterval) > Some(0),
+            Version::V31 | Version::V311 => !connect.clean_session,
+        };
         client.resend(&mut link.output);
         client.fill_window(self.script.window, &mut link.output);
     }
@@ -91,9 +99,10 @@ impl Broker {
         let packet_id = publish.packet_id;
         let is_new = publish.qos != QoS::ExactlyOnce
             || self.client(id).is_some_and(|client| client.received.insert(packet_id));
+        let topic = self.topic_of(id, publish);
         if is_new {
             self.accept(Message {
-                topic: publish.topic.to_owned(),
+                topic,
                 payload: publish.payload.to_owned(),
                 qos: publish.qos,
                 retain: publish.retain,
@@ -104,6 +113,21 @@ impl Broker {
             QoS::AtLeastOnce => self.send_ack(id, &Packet::PubAck(Ack::of(packet_id))),
             QoS::ExactlyOnce => self.send_ack(id, &Packet::PubRec(Ack::of(packet_id))),
         }
+    }
+
+    /// Topic of a message: its own, which may belong to an alias from now on, or that of its alias
+    /// (3.3.2.3.4 of MQTT 5).
+    fn topic_of(&mut self, id: LinkId, publish: &Publish<'_>) -> String {
+        let alias = publish.properties.number(Property::TopicAlias);
+        let (Some(alias), Some(link)) = (alias, self.links.get_mut(&id)) else {
+            return publish.topic.to_owned();
+        };
+        assert!(alias <= super::TOPIC_ALIAS_MAXIMUM, "an alias beyond the maximum: {alias}");
+        if publish.topic.is_empty() {
+            return link.topics.get(&alias).expect("an alias has had a topic").clone();
+        }
+        link.topics.insert(alias, publish.topic.to_owned());
+        publish.topic.to_owned()
     }
 
     fn handle_settled(&mut self, id: LinkId, packet_id: PacketId, qos: QoS) {
@@ -152,11 +176,27 @@ impl Broker {
             unsubscribe.filters().for_each(|filter| client.unsubscribe(filter));
         }
         let packet_id = unsubscribe.packet_id;
-        self.send_ack(id, &Packet::UnsubAck(SubAck { packet_id, ..SubAck::default() }));
+        let codes = vec![0; unsubscribe.filters().count()];
+        self.send_ack(
+            id,
+            &Packet::UnsubAck(SubAck { packet_id, codes: &codes, ..SubAck::default() }),
+        );
     }
 
     fn client(&mut self, id: LinkId) -> Option<&mut ClientState> {
         let client_id = self.links.get(&id)?.client_id.as_ref()?;
         self.clients.get_mut(client_id)
     }
+}
+
+/// Limits in CONNACK, which has none before MQTT 5.
+fn limits() -> PropertyList {
+    let mut list = PropertyList::new();
+    for (property, number) in [
+        (Property::ReceiveMaximum, super::RECEIVE_MAXIMUM),
+        (Property::TopicAliasMaximum, super::TOPIC_ALIAS_MAXIMUM),
+    ] {
+        list.push(property, Value::Number(number)).expect("the numbers are allowed");
+    }
+    list
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use mqtt::{Ack, Packet, PacketId, Publish, QoS, topic};
+use mqtt::{Ack, Packet, PacketId, Publish, QoS, Version, topic};
 
 use super::{LinkId, Message};
 
@@ -12,6 +12,8 @@ use super::{LinkId, Message};
 pub(super) struct ClientState {
     pub(super) link: Option<LinkId>,
     pub(super) persistent: bool,
+    /// Version that the client spoke last.
+    pub(super) version: Version,
     pub(super) subscriptions: Vec<(String, QoS)>,
     /// QoS 2 messages from the client that are not released.
     pub(super) received: BTreeSet<PacketId>,
@@ -66,7 +68,7 @@ impl ClientState {
             self.queue.push_back(message);
             self.fill_window(window, out);
         } else if self.link.is_some() {
-            write_message(&message, 0, false, out);
+            write_message(&message, self.version, (0, false), out);
         }
     }
 
@@ -74,7 +76,7 @@ impl ClientState {
         while self.link.is_some() && self.in_flight.len() < window {
             let Some(message) = self.queue.pop_front() else { return };
             let packet_id = self.free_packet_id();
-            write_message(&message, packet_id, false, out);
+            write_message(&message, self.version, (packet_id, false), out);
             self.in_flight.push(InFlight { packet_id, message, released: false });
         }
     }
@@ -83,9 +85,9 @@ impl ClientState {
     pub(super) fn resend(&self, out: &mut Vec<u8>) {
         for InFlight { packet_id, message, released } in &self.in_flight {
             if *released {
-                write(&Packet::PubRel(Ack::of(*packet_id)), out);
+                write(&Packet::PubRel(Ack::of(*packet_id)), self.version, out);
             } else {
-                write_message(message, *packet_id, true, out);
+                write_message(message, self.version, (*packet_id, true), out);
             }
         }
     }
@@ -120,13 +122,18 @@ impl ClientState {
     }
 }
 
-fn write_message(message: &Message, packet_id: PacketId, dup: bool, out: &mut Vec<u8>) {
+fn write_message(
+    message: &Message,
+    version: Version,
+    (packet_id, dup): (PacketId, bool),
+    out: &mut Vec<u8>,
+) {
     let Message { topic, payload, qos, retain } = message;
     let flags = Publish { dup, qos: *qos, retain: *retain, ..Publish::default() };
     let publish = Publish { topic, packet_id, payload, ..flags };
-    write(&Packet::Publish(publish), out);
+    write(&Packet::Publish(publish), version, out);
 }
 
-pub(super) fn write(packet: &Packet<'_>, out: &mut Vec<u8>) {
-    packet.encode(mqtt::Version::V311, out).expect("tests send short packets");
+pub(super) fn write(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
+    packet.encode(version, out).expect("tests send short packets");
 }

@@ -4,13 +4,15 @@ use mqtt::{Connect, Properties, Reasoned, Will, encode_subscribe};
 
 use super::*;
 
+const V: Version = Version::V311;
+
 fn connect(client_id: &str) -> Connect<'_> {
     Connect { client_id, clean_session: true, ..Connect::default() }
 }
 
 fn bytes(packet: &Packet<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    write(packet, &mut out);
+    write(packet, V, &mut out);
     out
 }
 
@@ -148,6 +150,6 @@ fn connections_are_refused_with_the_code_of_the_script_or_of_the_standard() {
     let unnamed = bytes(&Packet::Connect(Connect { clean_session: false, ..connect("") }));
     assert_eq!(refused(&mut broker, unnamed), [0x20, 2, 0, 2]);
     let mut other_version = plain;
-    other_version[8] = 5;
+    other_version[8] = 6;
     assert_eq!(refused(&mut broker, other_version), [0x20, 2, 0, 1]);
 }

@@ -188,8 +188,11 @@ def _kind(population: Population) -> str:
     """Returns the kind of clients, and their keep-alive."""
     keep_alive = f"{population.keep_alive_s}s"
     if population.zmtp is None:
+        mqtt = population.mqtt
+        assert mqtt is not None, "a population speaks MQTT or ZeroMQ"
+        version = "" if mqtt.version == "3.1.1" else f"MQTT {mqtt.version}, "
         session = "persistent" if population.keeps_session else "clean"
-        return f"{session} session, keep-alive {keep_alive}"
+        return f"{version}{session} session, keep-alive {keep_alive}"
     security = _security(population)
     if population.player != "engine":
         mark = _mark(population.zmtp.high_water_mark)

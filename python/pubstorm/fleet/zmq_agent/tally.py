@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
+    Answer,
     Counters,
     EngineLoad,
     FlowCounters,
@@ -48,7 +49,7 @@ class Counts:
     """Events since the last snapshot."""
 
     counters: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[Reason] = field(default_factory=Counter)
+    outcomes: Counter[Reason | Answer] = field(default_factory=Counter)
     connect_time: HistogramSum = field(default_factory=HistogramSum)
     flows: dict[int, FlowTally] = field(default_factory=dict)
     targets: dict[int, Counter[str]] = field(default_factory=dict)

@@ -192,7 +192,7 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
 
 def _subscribes_to_nothing(population: PopulationResult) -> bool:
     filters = population.subscribed_total + population.subscribe_failed_total
-    return population.version == "mqtt-3.1.1" and population.ready_max > 0 and not filters
+    return population.version != "zmtp-3.1" and population.ready_max > 0 and not filters
 
 
 def _is_excluded(measured: Measured, population: PopulationResult, name: str) -> bool:
@@ -218,6 +218,7 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "subscribe_failed": (_FILTERS, frozenset()),
     "sent": ((), _STAGES),
     "acked": ((), _STAGES),
+    "rejected": (_MESSAGES, frozenset()),
     "left": ((), _STAGES),
     "stalled": (_DELIVERIES, _STAGES),
     "resent": (_MESSAGES, frozenset()),

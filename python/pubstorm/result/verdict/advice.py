@@ -11,6 +11,19 @@ ADVICE: Mapping[Reason, str] = {
         "the broker or publisher knows another password for these users, or does not know them; "
         "pubstorm seed TARGET SCENARIO --verify lists users that are missing in Redis"
     ),
+    Reason.BAD_PROTOCOL_VERSION: (
+        "the broker does not speak this version of MQTT: set version of the population to another"
+    ),
+    Reason.MESSAGE_TOO_LARGE: (
+        "the messages are larger than the Maximum Packet Size in the broker's CONNACK, or than "
+        "MQTT allows: make them smaller or raise the broker's limit"
+    ),
+    Reason.QOS_UNSUPPORTED: (
+        "the broker's CONNACK allows a lower Maximum QoS: lower qos of the publication"
+    ),
+    Reason.RETAIN_UNSUPPORTED: (
+        "the broker's CONNACK says that it retains no messages: leave retain out"
+    ),
     Reason.CERTIFICATE_EXPIRED: (
         "the broker's certificate, or one above it, is out of its dates: renew it, and look at the "
         "clocks of both sides"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.contract.snapshot import STARVED_SHARE, Reason
+from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Reason
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import (
     FleetResult,
@@ -24,6 +24,8 @@ from pubstorm.result.problems import (
     DROPPED_UNSENT,
     FILTERS_REFUSED,
     GIVEN_UP,
+    LEAVES_A_MESSAGE_OUT,
+    MESSAGES_REFUSED,
     SENT_AGAIN,
     UNACKNOWLEDGED,
     Kind,
@@ -211,10 +213,14 @@ def _skipped(measured: Measured) -> Iterable[Finding]:
     published = of_publishers(measured)
     interrupted = _was_interrupted(measured)
     for name, population in measured.populations.items():
-        skipped = population.skipped_total
-        if not skipped or name in published:
+        due = population.skipped_total + population.sent_total
+        left_out = sum(population.outcomes.get(reason, 0) for reason in LEAVES_A_MESSAGE_OUT)
+        if left_out:
+            text = f"{name}: {count_text(left_out)} of {counted(due, 'message')} due were not sent"
+            yield Finding(f"{text}: the broker does not accept them", LimitedBy.BROKER)
+        skipped = population.skipped_total - left_out
+        if skipped <= 0 or name in published:
             continue
-        due = skipped + population.sent_total
         text = f"{name}: {count_text(skipped)} of {counted(due, 'message')} due were not sent"
         if _held_up(measured, population):
             yield Finding(f"{text}: their connection, socket or window did not take them")
@@ -255,7 +261,8 @@ def _connections(measured: Measured) -> Iterable[Finding]:
         for carried_by, names in _touched(measured, "connect_failed_total"):
             yield from _problem(measured, CONNECTIONS_FAILED, names, carried_by)
     for name in measured.populations:
-        yield from _problem(measured, FILTERS_REFUSED, [name], LimitedBy.BROKER)
+        for kind in (FILTERS_REFUSED, MESSAGES_REFUSED):
+            yield from _problem(measured, kind, [name], LimitedBy.BROKER)
     for carried_by, names in _touched(measured, "disconnected_total"):
         yield from _problem(measured, CONNECTIONS_LOST, names, carried_by)
 
@@ -398,8 +405,8 @@ def _nothing_published(measured: Measured) -> Iterable[Finding]:
             yield Finding(f"stage {stage.name}: no message was sent in {stage.duration_s:.1f} s")
 
 
-def _outcomes(measured: Measured) -> Counter[Reason]:
-    total = Counter[Reason]()
+def _outcomes(measured: Measured) -> Counter[Reason | Answer]:
+    total = Counter[Reason | Answer]()
     for population in measured.populations.values():
         total.update(population.outcomes)
     return total

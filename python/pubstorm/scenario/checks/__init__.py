@@ -15,6 +15,7 @@ from pubstorm.scenario.checks.brokers import check_brokers
 from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.fleet import check_fleet
+from pubstorm.scenario.checks.mqtt5 import check_mqtt5
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
 from pubstorm.scenario.checks.series import check_search, check_series
@@ -93,6 +94,7 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_services(scenario)
     yield from check_tls(scenario)
     yield from check_websocket(scenario)
+    yield from check_mqtt5(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_zeromq(scenario)

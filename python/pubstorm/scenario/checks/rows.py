@@ -17,11 +17,15 @@ from pubstorm.scenario.populations import (
     Difference,
     MqttClients,
     MqttDifference,
+    MqttPublication,
     Population,
     Rows,
     ZmqPublisher,
 )
 from pubstorm.scenario.tls import Tls
+
+PROPERTY_TEXTS = ("content_type", "response_topic", "correlation_data")
+"""Keys of a publication that are texts of MQTT 5."""
 
 
 def check_payloads(scenario: Scenario) -> Iterator[Finding]:
@@ -75,6 +79,12 @@ def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
         yield ("publications", n, "topic"), publication.topic
         for path, source in payload_texts(publication.payload):
             yield ("publications", n, "payload", *path), source
+        if isinstance(publication, MqttPublication):
+            for key in PROPERTY_TEXTS:
+                if (text := getattr(publication, key)) is not None:
+                    yield ("publications", n, key), text
+            for key, text in publication.user_properties.items():
+                yield ("publications", n, "user_properties", key), text
 
 
 def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
@@ -88,6 +98,9 @@ def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
         texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
         texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
         texts |= {("headers", header): value for header, value in population.headers.items()}
+        texts |= {
+            ("user_properties", key): text for key, text in population.user_properties.items()
+        }
     yield from ((path, text) for path, text in texts.items() if text is not None)
 
 

@@ -1,0 +1,111 @@
+"""Protocols of populations, as the plan has them: the types of `crates/plan/src/protocol.rs` and
+`property.rs`, and what all types of a plan are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+U16_MAX = 2**16 - 1
+U32_MAX = 2**32 - 1
+U64_MAX = 2**64 - 1
+IDENTIFIER_MAX = 268_435_455
+"""Largest subscription identifier of MQTT 5."""
+
+U16 = Annotated[int, Field(ge=0, le=U16_MAX)]
+U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
+U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
+PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
+QoS = Annotated[int, Field(ge=0, le=2)]
+MqttVersion = Literal["3.1", "3.1.1", "5"]
+MqttName = Literal["mqtt-3.1", "mqtt-3.1.1", "mqtt-5"]
+MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
+    "3.1": "mqtt-3.1",
+    "3.1.1": "mqtt-3.1.1",
+    "5": "mqtt-5",
+}
+Player = Literal["engine", "libzmq", "pyzmq", "command"]
+Template = Annotated[str, Field(description="Text with variables such as `{n}`.")]
+
+
+class Frozen(BaseModel):
+    """A value of the contract: immutable, and without room for unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+
+class Property(Frozen):
+    """A property of a packet of MQTT 5."""
+
+    name: str
+    """Name in the standard, in small letters with `_` for a space."""
+    key: str | None = None
+    """Name of a user property; null for other properties."""
+    value: U32 | Template
+    """A number, or the template of a string or of binary data."""
+
+
+class Will(Frozen):
+    """Message the broker sends when a client dies."""
+
+    topic: Template
+    """Template of the topic."""
+    payload: Template
+    """Template of the payload."""
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    retain: bool
+    """True if the broker keeps it."""
+    properties: tuple[Property, ...] = ()
+    """Properties of the message."""
+
+
+class Mqtt(Frozen):
+    """Options of MQTT clients."""
+
+    kind: Literal["mqtt"] = "mqtt"
+    version: MqttVersion = "3.1.1"
+    """Version of MQTT."""
+    client_id: Template
+    """Template of the client identifier."""
+    clean_session: bool
+    """True if each connection starts without session state."""
+    bridge: bool = False
+    """True if clients set the bridge bit in the protocol level. The broker does not send such a
+    client the messages that it published itself."""
+    will: Will | None = None
+    """Message that the broker sends when the client dies."""
+    properties: tuple[Property, ...] = ()
+    """Properties of CONNECT."""
+
+    @property
+    def name(self) -> MqttName:
+        """Protocol and version, as results and reports name them."""
+        return MQTT_NAMES[self.version]
+
+
+class Zmtp(Frozen):
+    """Options of ZeroMQ sockets, which speak ZMTP 3.1."""
+
+    kind: Literal["zmtp"] = "zmtp"
+    player: Player = "engine"
+    """Program that plays the sockets: the engines, each its share; libzmq in `pubstorm-zmq`; pyzmq
+    in a Python program; or any other program that speaks this contract."""
+    high_water_mark: U32
+    """Most messages that a publisher queues for one subscriber, and a subscriber of libzmq for
+    itself, before it drops the next; 0: no limit."""
+    io_threads: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
+    """Threads of libzmq for input and output."""
+    security: Literal["null", "plain", "curve"] = "null"
+    """Mechanism: none, the population's user name and password in clear, or keys that the run
+    makes. The engine does not speak `curve`."""
+
+    @property
+    def name(self) -> Literal["zmtp-3.1"]:
+        """Protocol and version, as results and reports name them."""
+        return "zmtp-3.1"
+
+
+Protocol = Annotated[Mqtt | Zmtp, Field(discriminator="kind")]

@@ -1,0 +1,120 @@
+"""`pubstorm bench`: each option as the value that it stands for, whole runs of each kind, and the
+scenario that a line prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pubstorm.cli.bench import KINDS, overrides
+from pubstorm.errors import UsageError
+
+QUICK = ("-c", "20", "--for", "1s")
+
+
+def bench(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pubstorm", "bench", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def printed(*words: str) -> dict[str, Any]:
+    found = bench(*words, "--print")
+    assert found.returncode == 0, found.stderr
+    values: dict[str, Any] = yaml.safe_load(found.stdout)
+    return values
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_runs_on_the_embedded_broker(kind: str, tmp_path: Path) -> None:
+    found = bench(kind, *QUICK, "--out", str(tmp_path / "run"))
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "PASS" in found.stdout
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_options_are_values_of_the_printed_scenario() -> None:
+    values = printed(
+        "pairs",
+        "mqtts://broker.example",
+        *("-c", "50", "--rate", "20/s", "--size", "1kB", "--qos", "1", "--topic", "a/{n}/b"),
+        *("--for", "10s", "--ramp", "100/s", "--v5", "--username", "user-{n}"),
+        *("--password", "${env:PATH}", "--tls-ca", "ca.crt", "--tls-insecure"),
+    )
+    assert values["target"] == "mqtts://broker.example"
+    assert "topology" not in values
+    publisher, subscriber = (values["populations"][name] for name in ("publisher", "subscriber"))
+    for each in (publisher, subscriber):
+        assert (each["clients"], each["version"], each["username"]) == (50, 5, "user-{n}")
+        assert each["password"] == "${env:PATH}"
+        assert each["tls"] == {"ca": str(Path("ca.crt").absolute()), "verify": False}
+    (publication,) = publisher["publications"]
+    assert publication == {"topic": "a/{n}/b", "rate": "20/s", "size": "1kB", "qos": 1}
+    assert subscriber["subscriptions"] == [{"topic": "a/{n}/b", "qos": 1}]
+    assert values["stages"][:2] == [{"connect": {"rate": "100/s"}}, {"publish": "10s"}]
+
+
+def test_a_printed_scenario_runs(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(bench("fan-in", *QUICK, "--print").stdout)
+    command = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(tmp_path / "run")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"), [("pub", "2/s"), ("pairs", "2/s"), ("fan-in", "2/s"), ("fan-out", "100/s")]
+)
+def test_a_total_rate_is_divided_among_the_publishers(kind: str, rate: str) -> None:
+    values = printed(kind, "-c", "50", "--total-rate", "100/s")
+    assert values["populations"]["publisher"]["publications"][0]["rate"] == rate
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "written"),
+    [("fan-in", "a/x{n}/b", "a/+/b"), ("fan-out", "a/b", "a/b"), ("sub", "a/{n}", "a/{n}")],
+)
+def test_subscribers_have_a_filter_for_the_topic(kind: str, topic: str, written: str) -> None:
+    subscriber = printed(kind, "--topic", topic)["populations"]["subscriber"]
+    assert subscriber["subscriptions"][0]["topic"] == written
+
+
+def test_until_is_a_search_whose_threshold_is_the_opposite() -> None:
+    values = printed("pairs", "--rate", "5/s", "--until", "p99 > 100ms")
+    assert values["thresholds"] == ["subscriber.latency.p99 <= 100ms"]
+    rate = "populations.publisher.publications.0.rate"
+    assert values["search"] == {"vary": rate, "from": "5/s", "to": "1M/s"}
+    values = printed("pub", "--qos", "1", "--until", "publisher.skipped >= 1")
+    assert values["thresholds"] == ["publisher.skipped < 1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        ("conn", {"rate": "1/s"}, "--rate with conn, which publishes nothing"),
+        ("sub", {"size": "1kB"}, "--size with sub, which publishes nothing"),
+        ("conn", {"qos": "1"}, "--qos with conn, which only connects"),
+        ("pub", {"rate": "1/s", "as_fast": True}, "found --rate and --max"),
+        ("pub", {"total_rate": "soon"}, "--total-rate soon"),
+        ("pub", {"total_rate": "10/s", "clients": "some"}, "--total-rate 10/s"),
+        ("pub", {"until": "p99 > 100ms"}, "QoS 0, which has no acknowledgements"),
+        ("pairs", {"until": "it breaks"}, "allowed is METRIC > VALUE"),
+        ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    kind: str, given: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        list(overrides(kind, given))
+
+
+def test_a_wrong_value_is_named_with_its_place() -> None:
+    found = bench("pub", "--size", "much")
+    assert found.returncode == 2
+    assert "populations.publisher.publications.0.size" in found.stderr
+    assert "Traceback" not in found.stderr

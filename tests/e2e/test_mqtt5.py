@@ -1,0 +1,254 @@
+"""Whole runs with MQTT 5 and 3.1: properties as another client receives them, limits of a broker
+that clients obey, answers with a reason code."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+Played = tuple[int, dict[str, Any]]
+Play = Callable[..., Played]
+MosquittoMaker = Callable[..., Any]
+
+CLIENTS = 20
+MESSAGES = CLIENTS * 10
+RECEIVED_TIMEOUT_S = 30
+
+
+def scenario(folder: Path, where: str, *lines: str) -> Path:
+    """A scenario with clients of version 5 that have `lines`, and publish for a second."""
+    path = folder / "scenario.yaml"
+    device = "\n    ".join(("clients: 20", "reconnect: never", *lines))
+    stages = "stages: [connect, publish: 1s, disconnect]\ndrain: 2s\n"
+    path.write_text(f"{where}\npopulations:\n  device:\n    {device}\n{stages}")
+    return path
+
+
+@pytest.mark.parametrize("version", ["3.1", "5"])
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+@pytest.mark.parametrize("transport", ["tcp", "websocket"])
+def test_each_version_is_played_on_each_transport(
+    run: Play, tmp_path: Path, version: str, kind: str, transport: str
+) -> None:
+    where = f"topology: {{brokers: {{broker: {{kind: {kind}, transport: {transport}}}}}}}"
+    path = scenario(
+        tmp_path,
+        where,
+        f"version: {version}",
+        "subscriptions: [{topic: 't/{n}', qos: 2}]",
+        "publications: [{topic: 't/{n}', rate: 10/s, qos: 2}]",
+    )
+    code, result = run(path)
+    device = result["populations"]["device"]
+    assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]["evidence"]
+    assert (device["version"], device["outcomes"]) == (f"mqtt-{version}", {})
+    assert device["received_total"] == device["expected_total"] == MESSAGES
+
+
+def test_another_client_receives_each_property(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    broker = mosquitto()
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        "publications:",
+        "  - topic: device/{n}",
+        "    rate: 10/s",
+        "    qos: 1",
+        "    expiry: 100s",
+        "    content_type: text/{n}",
+        "    payload_format: text",
+        "    response_topic: reply/{n}",
+        "    correlation_data: 'no. {seq}'",
+        "    user_properties: {site: north, client: '{n}'}",
+        "    topic_alias: true",
+    )
+    with received_from(broker.port) as messages:
+        code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    seen = [0] * CLIENTS
+    for message in messages:
+        n = int(message.topic.removeprefix("device/"))
+        found: Any = message.properties
+        assert found.ContentType == f"text/{n}"
+        assert found.PayloadFormatIndicator == 1
+        assert found.ResponseTopic == f"reply/{n}"
+        assert found.CorrelationData == f"no. {seen[n]}".encode()
+        assert sorted(found.UserProperty) == [("client", str(n)), ("site", "north")]
+        assert 0 < found.MessageExpiryInterval <= 100
+        seen[n] += 1
+    assert seen == [10] * CLIENTS
+
+
+@contextmanager
+def received_from(port: int) -> Iterator[list[paho.MQTTMessage]]:
+    """Subscribes to device/#; ends when all messages of a run have arrived."""
+    messages: list[paho.MQTTMessage] = []
+    subscribed, complete = threading.Event(), threading.Event()
+    client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+
+    def on_message(_client: object, _data: object, message: paho.MQTTMessage) -> None:
+        messages.append(message)
+        if len(messages) == MESSAGES:
+            complete.set()
+
+    def on_connect(*_: object) -> None:
+        client.subscribe("device/#", 1)
+
+    client.on_connect = on_connect
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.on_message = on_message
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    try:
+        assert subscribed.wait(RECEIVED_TIMEOUT_S)
+        yield messages
+        assert complete.wait(RECEIVED_TIMEOUT_S), f"{len(messages)} of {MESSAGES} messages"
+    finally:
+        client.disconnect()
+        client.loop_stop()
+
+
+def test_a_client_expects_none_of_its_own_messages_with_no_local(run: Play, tmp_path: Path) -> None:
+    path = scenario(
+        tmp_path,
+        "topology: {brokers: {broker: {kind: mosquitto}}}",
+        "version: 5",
+        "subscriptions: [{topic: all, qos: 1, no_local: true, identifier: 9}]",
+        "publications: [{topic: all, rate: 10/s, qos: 1}]",
+    )
+    code, result = run(path)
+    device = result["populations"]["device"]
+    assert code == 0, result["verdict"]["evidence"]
+    assert device["received_total"] == device["expected_total"] == MESSAGES * (CLIENTS - 1)
+
+
+def test_a_topic_alias_saves_the_bytes_of_the_topic(run: Play, tmp_path: Path) -> None:
+    topic = "a/long/topic/that/an/alias/replaces/{n}"
+    sent = {}
+    for alias in ("false", "true"):
+        path = scenario(
+            tmp_path,
+            "topology: {brokers: {broker: {kind: mosquitto}}}",
+            "version: 5",
+            f"publications: [{{topic: '{topic}', rate: 10/s, qos: 1, size: 200B, "
+            f"topic_alias: {alias}}}]",
+            f"subscriptions: [{{topic: '{topic}', qos: 1}}]",
+        )
+        code, result = run(path)
+        assert code == 0, result["verdict"]["evidence"]
+        sent[alias] = result["populations"]["device"]["bytes_sent_total"]
+    # An alias is a property of three bytes. The first message of each client has the topic too.
+    with_topic = sum(len(topic.format(n=n)) * 9 for n in range(CLIENTS))
+    assert sent["false"] - sent["true"] == with_topic - 3 * MESSAGES
+
+
+def test_messages_beyond_the_limit_of_the_broker_are_left_out(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    broker = mosquitto(max_packet_size=500)
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        "publications:",
+        "  - {topic: 'small/{n}', rate: 10/s, qos: 1, size: 100B}",
+        "  - {topic: 'large/{n}', rate: 10/s, qos: 1, size: 1kB}",
+    )
+    code, result = run(path)
+    device = result["populations"]["device"]
+    assert (code, result["verdict"]["status"]) == (1, "fail")
+    assert device["outcomes"] == {"message_too_large": MESSAGES}
+    assert (device["acked_total"], device["skipped_total"]) == (MESSAGES, MESSAGES)
+    assert any("Maximum Packet Size" in line for line in result["verdict"]["evidence"])
+
+
+def test_no_more_messages_are_in_flight_than_the_broker_receives(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    """mosquitto disconnects a client that exceeds its Receive Maximum."""
+    broker = mosquitto(max_inflight_messages=3)
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        "publications: [{topic: 't/{n}', rate: 100/s, qos: 2, burst: 50}]",
+    )
+    code, result = run(path)
+    device = result["populations"]["device"]
+    assert code == 0, result["verdict"]["evidence"]
+    assert (device["acked_total"], device["outcomes"]) == (CLIENTS * 100, {})
+    assert device["in_flight_max"] <= CLIENTS * 3
+
+
+def test_a_broker_that_refuses_messages_is_named_by_its_reason_code(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("topic read #\n")
+    rules.chmod(0o644)
+    broker = mosquitto(acl_file=rules)
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        "publications: [{topic: 't/{n}', rate: 10/s, qos: 1}]",
+    )
+    code, result = run(path)
+    device = result["populations"]["device"]
+    assert (code, result["verdict"]["status"]) == (1, "fail")
+    assert (device["rejected_total"], device["acked_total"]) == (MESSAGES, 0)
+    assert device["outcomes"] == {"publish_not_authorized": MESSAGES}
+    assert any("publish not authorized" in line for line in result["verdict"]["evidence"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"\x20\x02\x00\x01", b"\x20\x03\x00\x84\x00"],
+    ids=["of a broker of 3.1.1", "of a broker of 5"],
+)
+def test_a_broker_that_does_not_speak_the_version_is_named(
+    run: Play, tmp_path: Path, answer: bytes
+) -> None:
+    with refusing(answer) as port:
+        load = "publications: [{topic: 't/{n}', rate: 10/s}]"
+        target = f"target: mqtt://127.0.0.1:{port}"
+        code, result = run(scenario(tmp_path, target, "version: 5", load))
+    assert code != 0
+    assert result["populations"]["device"]["outcomes"] == {"bad_protocol_version": CLIENTS}
+    assert any("set version" in line for line in result["verdict"]["evidence"])
+
+
+@contextmanager
+def refusing(answer: bytes) -> Iterator[int]:
+    """Answers every CONNECT with these bytes, and closes the connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                if connection.recv(4096):
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()

@@ -1,0 +1,151 @@
+"""MQTT 5 from scenario to plan: versions, properties, and keys that an older version lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.cli.describe.plan import plan_in_words
+from pubstorm.contract.plan import Plan, Subscription
+from pubstorm.contract.protocol import Mqtt, Property
+from pubstorm.errors import ScenarioError
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.scenario import parse_scenario
+
+BASE = """\
+target: mqtt://broker
+populations:
+  device:
+    clients: 10
+    {device}
+stages: [connect]
+"""
+
+
+def scenario_text(*lines: str) -> str:
+    return BASE.format(device="\n    ".join(lines))
+
+
+def plan_of(*lines: str) -> Plan:
+    scenario = parse_scenario(scenario_text(*lines), "s.yaml")
+    return compile_plan(scenario, planned_targets(scenario), run_tag=1)
+
+
+def mqtt_of(*lines: str) -> Mqtt:
+    mqtt = plan_of(*lines).populations[0].mqtt
+    assert mqtt is not None
+    return mqtt
+
+
+def problems(*lines: str) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        parse_scenario(scenario_text(*lines), "s.yaml")
+    return [f"{problem}; {problem.hint}" for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("written", "version"),
+    [("5", "5"), ("'5'", "5"), ("3.1", "3.1"), ("3.1.1", "3.1.1")],
+)
+def test_a_version_is_a_text_or_the_number_that_yaml_reads(written: str, version: str) -> None:
+    mqtt = mqtt_of(f"version: {written}")
+    assert (mqtt.version, mqtt.name) == (version, f"mqtt-{version}")
+
+
+@pytest.mark.parametrize("written", ["4", "5.0", "true", "'3'"])
+def test_other_versions_are_refused(written: str) -> None:
+    (problem,) = problems(f"version: {written}")
+    assert "allowed are 3.1, 3.1.1 and 5" in problem
+
+
+def test_keys_of_clients_become_properties_of_connect() -> None:
+    mqtt = mqtt_of(
+        "version: 5",
+        "session_expiry: 1h",
+        "receive_maximum: 20",
+        "maximum_packet_size: 10kB",
+        "topic_aliases: 3",
+        "user_properties: {site: 'north-{n}'}",
+    )
+    assert mqtt.properties == (
+        Property(name="session_expiry_interval", value=3600),
+        Property(name="receive_maximum", value=20),
+        Property(name="maximum_packet_size", value=10_000),
+        Property(name="topic_alias_maximum", value=3),
+        Property(name="user_property", key="site", value="north-{n}"),
+    )
+
+
+@pytest.mark.parametrize("lines", [("session: persistent",), ("session_expiry: never",)])
+def test_a_session_without_an_end_has_the_largest_interval(lines: tuple[str, ...]) -> None:
+    mqtt = mqtt_of("version: 5", *lines)
+    assert mqtt.properties == (Property(name="session_expiry_interval", value=2**32 - 1),)
+
+
+def test_keys_of_publications_become_properties_of_messages() -> None:
+    plan = plan_of(
+        "version: 5",
+        "publications:",
+        "  - topic: t/{n}",
+        "    rate: 1/s",
+        "    expiry: 30s",
+        "    content_type: text/plain",
+        "    payload_format: text",
+        "    response_topic: reply/{n}",
+        "    correlation_data: '{seq}'",
+        "    user_properties: {a: b, c: '{n}'}",
+        "    topic_alias: true",
+    )
+    (publication,) = plan.populations[0].publications
+    assert publication.topic_alias
+    assert publication.properties == (
+        Property(name="message_expiry_interval", value=30),
+        Property(name="content_type", value="text/plain"),
+        Property(name="payload_format_indicator", value=1),
+        Property(name="response_topic", value="reply/{n}"),
+        Property(name="correlation_data", value="{seq}"),
+        Property(name="user_property", key="a", value="b"),
+        Property(name="user_property", key="c", value="{n}"),
+    )
+
+
+def test_options_of_subscriptions_are_in_the_plan_and_the_version_in_its_words() -> None:
+    options = "no_local: true, retain_handling: never, identifier: 7"
+    plan = plan_of("version: 5", f"subscriptions: [{{topic: t, qos: 1, {options}}}]")
+    assert plan.populations[0].subscriptions == (
+        Subscription(filter="t", qos=1, no_local=True, retain_handling="never", identifier=7),
+    )
+    scenario = parse_scenario(scenario_text("version: 5"), "s.yaml")
+    assert "MQTT 5, clean session" in "\n".join(plan_in_words(scenario, plan))
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("session_expiry: 1h", "session_expiry"),
+        ("user_properties: {a: b}", "user_properties"),
+        ("subscriptions: [{topic: t, no_local: true}]", "subscriptions.0.no_local"),
+        ("publications: [{topic: t, rate: 1/s, expiry: 1s}]", "publications.0.expiry"),
+        (
+            "shares: {s: {part: 10%, subscriptions: [{topic: t, identifier: 1}]}}",
+            "shares.s.subscriptions.0.identifier",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", ["3.1", "3.1.1"])
+def test_keys_of_mqtt_5_need_version_5(line: str, path: str, version: str) -> None:
+    (problem,) = problems(f"version: {version}", line)
+    assert f"populations.device.{path}" in problem
+    assert f"with version {version}" in problem and "write version: 5" in problem
+
+
+def test_what_mqtt_5_forbids_is_refused() -> None:
+    mixed = "subscriptions: [{topic: a, no_local: true}, b]"
+    assert "allowed is all or none" in problems("version: 5", mixed)[0]
+    shared = "subscriptions: [{topic: $share/g/a, no_local: true}]"
+    assert "found no_local in a shared subscription" in problems("version: 5", shared)[0]
+    ended = ("session: persistent", "session_expiry: 0s")
+    assert "needed is a longer one" in problems("version: 5", *ended)[0]
+    ranged = "publications: [{topic: t, rate: 1/s, content_type: '{1..3}'}]"
+    assert "without ranges and choices" in problems("version: 5", ranged)[0]
+    missing = "publications: [{topic: t, rate: 1/s, user_properties: {a: '{row.b}'}}]"
+    assert "found {row.b} without rows" in problems("version: 5", missing)[0]

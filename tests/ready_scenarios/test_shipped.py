@@ -159,6 +159,13 @@ FLEET = (
 STEPS = yaml.safe_load(find_scenario("device-mobile").read_text())["sweep"]["steps"]
 VARIANTS = yaml.safe_load(find_scenario("mosquitto-variants").read_text())["sweep"]["steps"]
 PLAIN_AND_FAST = ("without TLS", "4000 clients, a ramp of 10 s")
+FEATURES = yaml.safe_load(find_scenario("mqtt5-features").read_text())["sweep"]["steps"]
+COUNTED = ("no local", "retained messages, not wanted")
+SERIES["mqtt5-features"] = (
+    "stages.3.hold=500ms",
+    f"sweep.steps={json.dumps([step for step in FEATURES if step['step'] in COUNTED])}",
+    "sweep.pause=0s",
+)
 SERIES["mosquitto-variants"] = (
     "scale=1%",
     "populations.device.publications.0.rate=2/s",

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.run import play_and_print
+from pubstorm.cli.console import standard_output
+from pubstorm.cli.run import play, print_result
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.output import say
+from pubstorm.output import never_waiting, say
 from pubstorm.quantities import UnfitError, count, rate_per_s
+from pubstorm.run.display import live_for
 from pubstorm.scenario.load import written_again
 
 RATE_MAX = "1M/s"
@@ -83,7 +85,10 @@ def bench(kind: str, target: str | None, prints: bool, out: Path | None, **given
     if prints:
         say(written_again(asked.load()))
         return 0
-    return play_and_print(asked, out)
+    console = standard_output()
+    with never_waiting():
+        played = play(asked, out, None, live_for(console, quiet=False))
+    return print_result(played, console, is_brief=True)
 
 
 def overrides(kind: str, given: dict[str, object]) -> Iterator[str]:

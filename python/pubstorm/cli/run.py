@@ -14,6 +14,7 @@ from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import never_waiting, warn
+from pubstorm.report.console import PlainConsole
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.run.display import Live, live_for
 from pubstorm.run.play import RunOptions, run_scenario
@@ -56,22 +57,22 @@ def run(
     counted. Where a result cannot be stored, it ends with 3.
     """
     asked = replace(asked, reports=not no_report)
-    return play_and_print(asked, out, resume, quiet=quiet)
-
-
-def play_and_print(
-    asked: Invocation, out: Path | None, resume: Path | None = None, *, quiet: bool = False
-) -> int:
-    """Plays what is asked for and prints its result; returns the exit code. If `quiet`, only the
-    verdict is printed."""
     console = standard_output()
     with never_waiting():
-        played = _played(asked, out, resume, live_for(console, quiet))
+        played = play(asked, out, resume, live_for(console, quiet))
+    return print_result(played, console, is_brief=quiet)
+
+
+def print_result(
+    played: Result | Series | SearchResult, console: PlainConsole, *, is_brief: bool
+) -> int:
+    """Prints a result and returns the exit code. If `is_brief`, it prints the verdict without the
+    tables."""
     # What renders a result is not in memory while the load is played.
     from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE, document_of
     from pubstorm.report.text import render, render_brief
 
-    (render_brief if quiet else render)(document_of(played), console)
+    (render_brief if is_brief else render)(document_of(played), console)
     if isinstance(played, Series):
         code, files = max(map(_code, played.steps)), [SERIES_FILE]
         files += [f"{step.folder}/{_file(step)}" for step in played.steps if step.status]
@@ -83,7 +84,7 @@ def play_and_print(
     return code if _are_stored(Path(played.run_directory), files) else NOT_STORED
 
 
-def _played(
+def play(
     asked: Invocation, out: Path | None, resume: Path | None, live: Live
 ) -> Result | Series | SearchResult:
     """Plays what is asked for: a run, a series or a search."""

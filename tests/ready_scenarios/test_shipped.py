@@ -166,6 +166,17 @@ SERIES["mqtt5-features"] = (
     f"sweep.steps={json.dumps([step for step in FEATURES if step['step'] in COUNTED])}",
     "sweep.pause=0s",
 )
+STORMS = yaml.safe_load(find_scenario("reconnect-storm").read_text())["sweep"]["steps"]
+SERIES["reconnect-storm"] = (
+    "scale=2%",
+    "populations.device.publications.0.interval=500ms",
+    "stages.1.publish.for=6s",
+    "stages.1.publish.faults.0.at=1s",
+    "stages.1.publish.faults.0.for=1s",
+    "thresholds=[never_ready == 0, clients_lost@death > 0, device.loss < 90%]",
+    f"sweep.steps={json.dumps([STORMS[0], STORMS[2]])}",
+    "sweep.pause=0s",
+)
 SERIES["mosquitto-variants"] = (
     "scale=1%",
     "populations.device.publications.0.rate=2/s",

@@ -189,11 +189,10 @@ pub fn publish(
         Err(Unsupported::Retain) => return Published::Refused(Reason::RetainUnsupported),
     }
     let Ok(packet_id) = session.publish(qos, token) else { return Published::Waits };
-    let variant = outgoing.ready.variants.of(outgoing.sender.client, token.moment().number);
-    let alias = match outgoing.properties.alias(variant) {
-        Some(alias) => session.announce(alias),
-        None => Alias::Unusable,
-    };
+    let alias = outgoing
+        .properties
+        .alias(|| outgoing.ready.variants.of(outgoing.sender.client, token.moment().number));
+    let alias = alias.map_or(Alias::Unusable, |alias| session.announce(alias));
     let start = to.out.len();
     let delivery = Delivery { packet_id, dup: false, alias };
     let appended = append(outgoing, &token, delivery, &mut to);

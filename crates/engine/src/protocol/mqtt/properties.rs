@@ -56,10 +56,12 @@ impl PropertySetup {
         publications.iter().map(prepare).collect()
     }
 
-    /// Topic alias for a value of the topic's range; `None` without aliases, or beyond the last.
+    /// Topic alias for the value of the topic's range that `variant` returns; `None` without
+    /// aliases, or beyond the last.
     #[inline]
-    pub fn alias(&self, variant: u32) -> Option<u16> {
-        u16::try_from(self.first_alias? + variant).ok()
+    pub fn alias(&self, variant: impl FnOnce() -> u32) -> Option<u16> {
+        let first = self.first_alias?;
+        u16::try_from(first + variant()).ok()
     }
 
     /// Sets `list` to the properties, with texts that `render` appends to `text`. Returns `None` if

@@ -120,7 +120,7 @@ def test_what_is_set_to_null_is_as_if_it_were_not_there() -> None:
         ("target: mqtt://localhost\n", "", "found neither target nor topology.brokers"),
         ("stages:", "topology: {brokers: {b: {kind: embedded}}}\nstages:", "found a target and"),
         ("rate: 1/s", "rate: 1/s, interval: 1s", "found rate and interval"),
-        (", rate: 1/s", "", "found neither rate nor interval"),
+        (", rate: 1/s", "", "found no rate, needed is one of rate, interval and total_rate"),
         ("rate: 1/s", "rate: 1/s, size: 1B, payload: x", "found size and payload"),
         ("rate: 1/s", "rate: max, jitter: 10%", "found jitter with rate max"),
         ("clients: 10", "clients: 10\n    client_id: me", "the client id 'me' more than once"),

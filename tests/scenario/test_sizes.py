@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.errors import ScenarioError
-from pubstorm.scenario import Scenario, parse_scenario
+from pubstorm.scenario import Scenario, parse_scenario, searched
 from pubstorm.scenario.model import Step
 
 BRIDGED = """\
@@ -219,3 +219,59 @@ def test_counts_of_nothing_and_upper_bounds_hold_at_any_size() -> None:
     text = PLAIN.replace("{0..99}", "{each device}", 1)
     lines = ["device.connected > 0", "device.lost == 0", "device.duplicate < 5"]
     assert sources(read(text, "scale=10%", f"thresholds=[{', '.join(lines)}]")) == lines
+
+
+TOTAL = """\
+target: mqtt://broker
+populations:
+  device:
+    clients: 300
+    shares: {acked: {part: 20%, qos: 1}}
+    publications: [{topic: "t/{n}", total_rate: 30k/s}]
+stages: [connect, publish: 1s]
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ((), 100),
+        (("populations.device.clients=3000",), 10),
+        # A tenth of the clients has a tenth of the load.
+        (("scale=10%",), 100),
+        (("populations.device.publications.0.total_rate=1/min",), 1 / 60 / 300),
+    ],
+)
+def test_a_total_rate_is_divided_among_all_clients(settings: tuple[str, ...], rate: float) -> None:
+    scenario = read(TOTAL, *settings)
+    (publication,) = scenario.populations["device"].flows
+    assert publication.rate_per_s == pytest.approx(rate)
+
+
+def test_a_search_can_vary_the_total_rate() -> None:
+    vary = "populations.device.publications.0.total_rate"
+    search = f"search={{vary: {vary}, from: 3k/s, to: 30k/s}}"
+    scenario = read(TOTAL, search, "thresholds=[skipped == 0]")
+    (publication,) = searched(scenario, 6000).populations["device"].flows
+    assert publication.rate_per_s == pytest.approx(20)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("total_rate: 30k/s, rate: 1/s", "found rate and total_rate"),
+        ("total_rate: soon", "found 'soon', allowed is a rate such as"),
+        ("size: 1B", "found no rate, needed is one of rate, interval and total_rate"),
+    ],
+)
+def test_a_total_rate_is_the_only_pace(setting: str, words: str) -> None:
+    assert words in problems(TOTAL.replace("total_rate: 30k/s", setting))
+
+
+def test_publications_of_a_share_have_a_rate_of_their_own() -> None:
+    def of_share(pace: str) -> str:
+        return TOTAL.replace("qos: 1", f"publications: [{{topic: a, {pace}}}]")
+
+    assert read(of_share("rate: 1/s"))
+    assert "found total_rate in a share" in problems(of_share("total_rate: 10/s"))
+    assert "found no rate" in problems(of_share("qos: 1"))

@@ -38,7 +38,7 @@ from pubstorm.scenario.rewrite import (
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.secrets import References, redacted_override, redacted_text
 from pubstorm.scenario.shape import shape_of
-from pubstorm.scenario.sizes import scaled, scaled_sweep, with_numbers
+from pubstorm.scenario.sizes import scaled, scaled_sweep, with_numbers, with_rates
 from pubstorm.scenario.sweep import Sweep, Variation, shown
 
 
@@ -162,7 +162,7 @@ class _Loading:
 
     def _sized(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values with every size times the scale, and with numbers that follow from sizes."""
-        larger, unscaled = scaled(data)
+        larger, unscaled = scaled(with_rates(data))
         sized, unknown = with_numbers(counted(larger, allowed_descriptors()))
         self._add((*unscaled, *unknown))
         return sized

@@ -112,6 +112,9 @@ class Publication(Part):
     """Messages a second of each client; `max`: as fast as window and socket take them."""
     interval: PositiveDuration | None = None
     """Time between two messages of a client, instead of a rate."""
+    total_rate: Rate | None = None
+    """Messages a second of all clients of the population together, instead of a rate. It follows
+    `scale` with the clients."""
     burst: Burst = 1
     """Messages of a client that are scheduled at once. Bursts are that many times as far apart, so
     that the rate stays the same."""

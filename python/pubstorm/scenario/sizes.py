@@ -12,7 +12,15 @@ from math import floor
 from typing import Any
 
 from pubstorm.contract.template import RANGE_VALUES_MAX, Kind, Part, Template, TemplateError
-from pubstorm.quantities import UnfitError, count, factor, rounded, share, write_count
+from pubstorm.quantities import (
+    UnfitError,
+    count,
+    factor,
+    rate_per_s,
+    rounded,
+    share,
+    write_count,
+)
 from pubstorm.scenario.document import At, Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.faults import FAULT_KINDS
@@ -112,6 +120,30 @@ def with_numbers(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Findi
     if not isinstance(populations.data, Mapping):
         return data, []
     return {**data, "populations": walk(populations)}, findings
+
+
+def with_rates(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The file's values with the rate of one client in the place of each `total_rate`. The types of
+    the fields report what cannot be divided."""
+    divided: object = data
+    for population in At(data)["populations"].named():
+        for publication in population["publications"].entries():
+            if "rate" in publication or "interval" in publication:
+                continue
+            rate = _rate_of_each(publication["total_rate"].data, population["clients"].data)
+            if rate is not None:
+                own = {str(each.path[-1]): each.data for each in publication.named()}
+                del own["total_rate"]
+                divided = put(divided, publication.path, {**own, "rate": rate})
+    return divided if isinstance(divided, Mapping) else data
+
+
+def _rate_of_each(total: object, clients: object) -> str | None:
+    """Returns the rate of one client; None without a total rate or a number of clients."""
+    try:
+        return f"{rate_per_s(total) / count(clients):.12f}/s"
+    except (UnfitError, ZeroDivisionError):
+        return None
 
 
 def put(data: object, path: Path, value: object) -> object:

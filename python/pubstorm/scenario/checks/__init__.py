@@ -42,6 +42,8 @@ __all__ = ["check_keys", "check_rows", "check_values"]
 IDS_CHECKED = 70_000
 PUBLICATIONS_MAX = 65_536
 PORTS_END = 65_536
+PACES = ("rate", "interval", "total_rate")
+"""Keys of a publication, one of which sets its pace."""
 FREE_HINT = "leave port out: then free ones are taken"
 
 
@@ -59,8 +61,9 @@ def check_keys(data: object) -> Iterator[Finding]:
         )
         if isinstance(at.data, str) and at.data not in places:
             yield at.path, *unknown("broker", at.data, places)
-        for publication in population["publications"].entries():
-            yield from _check_publication(publication)
+        for whole in (population, *population["shares"].named()):
+            for publication in whole["publications"].entries():
+                yield from _check_publication(publication)
     for stage in root["stages"].entries():
         for verb in stage.entries():
             for entry in verb["populations"].entries():
@@ -144,10 +147,13 @@ def _check_publication(publication: At) -> Iterator[Finding]:
     if not isinstance(publication.data, dict):
         return
     path = publication.path
-    paces = [key for key in ("rate", "interval") if key in publication]
+    paces = [key for key in PACES if key in publication]
     if len(paces) != 1:
-        found = " and ".join(paces) or "neither rate nor interval"
-        yield path, f"found {found}, needed is one of rate and interval", None
+        found = " and ".join(paces) or "no rate"
+        yield path, f"found {found}, needed is one of rate, interval and total_rate", None
+    if "total_rate" in publication and "shares" in path:
+        message = "found total_rate in a share, allowed is rate or interval"
+        yield (*path, "total_rate"), message, "a total is that of all clients of the population"
     if "size" in publication and "payload" in publication:
         yield path, "found size and payload, allowed is one of them", None
     if publication["rate"].data == "max":

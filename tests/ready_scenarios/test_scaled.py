@@ -15,7 +15,10 @@ from pubstorm.scenario.load import smallest
 from pubstorm.scenario.shares import meant_by, shares_of
 from pubstorm.scenario.shipped import find_scenario, scenario_files
 
-UNSCALED = {"slow-subscriber": "no size that follows it"}
+UNSCALED = {
+    "slow-subscriber": "no size that follows it",
+    "mqtt5-features": "no size that follows it",
+}
 """Scenarios that no scale fits, with the reason that they give."""
 SCALED = [file.stem for file in scenario_files() if file.stem not in UNSCALED]
 UNHEARD = {"connection-ladder", "device-mobile"}

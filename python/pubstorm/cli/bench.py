@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from pubstorm.cli.asked import SET
 from pubstorm.cli.console import standard_output
 from pubstorm.cli.run import play, print_result
 from pubstorm.errors import UsageError
@@ -73,15 +74,23 @@ KINDS = {
     metavar="CONDITION",
     help='Search the largest rate before this is so, such as "p99 > 100ms".',
 )
+@SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="As of pubstorm run.")
-def bench(kind: str, target: str | None, prints: bool, out: Path | None, **given: object) -> int:
+def bench(
+    kind: str,
+    target: str | None,
+    overrides: tuple[str, ...],
+    prints: bool,
+    out: Path | None,
+    **given: object,
+) -> int:
     """Run a common load against TARGET, or against the embedded broker.
 
     Kinds: conn only connects; pub publishes; sub subscribes and counts; pairs, fan-in and fan-out
     publish and receive. The exit codes are those of `pubstorm run`. --print writes the scenario.
     """
-    asked = Invocation(f"bench-{kind}", tuple(overrides(kind, given)), target)
+    asked = Invocation(f"bench-{kind}", (*options_of(kind, given), *overrides), target)
     if prints:
         say(written_again(asked.load()))
         return 0
@@ -91,7 +100,7 @@ def bench(kind: str, target: str | None, prints: bool, out: Path | None, **given
     return print_result(played, console, is_brief=True)
 
 
-def overrides(kind: str, given: dict[str, object]) -> Iterator[str]:
+def options_of(kind: str, given: dict[str, object]) -> Iterator[str]:
     """Yields an override for each option that is given. Raises UsageError for one that the kind
     does not have."""
     load = KINDS[kind]

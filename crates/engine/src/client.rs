@@ -9,7 +9,7 @@ use plan::{Population, Random, Reason};
 
 use crate::context::Context;
 use crate::expectations::Death;
-use crate::protocol::{Identity, KeepAlive, Session};
+use crate::protocol::{Identity, KeepAlive, Refusals, Session};
 use crate::schedule::coalescing;
 use crate::setup::Setup;
 use crate::transport::tcp::{Route, Socket};
@@ -329,12 +329,20 @@ impl Client {
     }
 
     /// The peer has answered the subscriptions.
-    fn subscribed(&mut self, context: &mut Context, granted: u64, refused: &[Reason], last: bool) {
+    fn subscribed(
+        &mut self,
+        context: &mut Context,
+        granted: u64,
+        refused: Refusals<'_>,
+        is_last: bool,
+    ) {
         let tally = &mut context.tally.populations[self.population()];
         tally.counters.subscribed_total += granted;
-        tally.counters.subscribe_failed_total += refused.len() as u64;
-        refused.iter().for_each(|&reason| tally.outcome(reason));
-        if last && self.phase == Phase::Subscribing {
+        for reason in refused.iter() {
+            tally.counters.subscribe_failed_total += 1;
+            tally.outcome(reason);
+        }
+        if is_last && self.phase == Phase::Subscribing {
             self.ready(context);
         }
     }

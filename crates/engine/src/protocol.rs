@@ -66,8 +66,8 @@ pub enum Event<'a> {
     Subscribed {
         /// Filters that the peer has granted and that were not counted when they were sent.
         granted: u64,
-        /// Reason for each filter that the peer has refused.
-        refused: Vec<Reason>,
+        /// Filters that the peer has refused.
+        refused: Refusals<'a>,
         /// `true` if no answer is missing any more.
         is_last: bool,
     },
@@ -81,6 +81,14 @@ pub enum Event<'a> {
     UnknownAcknowledgement,
     /// The peer has broken the protocol: the connection ends.
     Ended(Reason),
+}
+
+/// Answers to filters, some of which are refusals.
+#[derive(Clone, Copy)]
+pub struct Refusals<'a> {
+    codes: &'a [u8],
+    /// Reason of a code; `None`: the filter is granted.
+    reason: fn(u8) -> Option<Reason>,
 }
 
 /// A received message. Its parts are computed only when they are asked for.
@@ -352,6 +360,16 @@ pub fn unrepeated(population: &Population, packets: &[u8]) -> u64 {
     match population.protocol {
         Protocol::Mqtt(_) => mqtt::unrepeated(mqtt::version(population), packets),
         Protocol::Zmtp(_) => 0,
+    }
+}
+
+impl Refusals<'_> {
+    /// No refusals.
+    const NONE: Self = Self { codes: &[], reason: |_| None };
+
+    /// Reason of each refusal.
+    pub fn iter(&self) -> impl Iterator<Item = Reason> {
+        self.codes.iter().filter_map(|&code| (self.reason)(code))
     }
 }
 

@@ -181,7 +181,7 @@ impl Client {
                     self.subscribe(context, resumed, dropped);
                 }
                 Event::Subscribed { granted, refused, is_last } => {
-                    self.subscribed(context, granted, &refused, is_last);
+                    self.subscribed(context, granted, refused, is_last);
                 }
                 Event::Rejected(token, reason) => {
                     can_publish |= self.rejected(context, &token, reason);

@@ -11,7 +11,9 @@ use plan::{
     Answer, Mqtt, MqttVersion, Payload, Population, Protocol, Reason, Subscription, payload_bytes,
 };
 
-use super::{Asked, Buffers, Event, Identity, Message, Outgoing, Published, Reading, Token};
+use super::{
+    Asked, Buffers, Event, Identity, Message, Outgoing, Published, Reading, Refusals, Token,
+};
 
 pub use properties::PropertySetup;
 
@@ -103,15 +105,14 @@ pub fn handle<'a>(
         }
         mqtt::Event::Refused { code } => Event::Refused(refusal(reading.version, code)),
         mqtt::Event::Subscribed { codes, .. } => {
-            let refused: Vec<Reason> = codes
-                .iter()
-                .filter(|&&code| code >= SubAck::FAILURE)
-                .map(|&code| match reading.version {
-                    Version::V5 => answered(PacketType::SubAck, code),
-                    Version::V31 | Version::V311 => Reason::SubscribeRefused,
-                })
-                .collect();
-            let granted = (codes.len() - refused.len()) as u64;
+            let reason: fn(u8) -> Option<Reason> = match reading.version {
+                Version::V5 => |code| is_refusal(code).then(|| answered(PacketType::SubAck, code)),
+                Version::V31 | Version::V311 => {
+                    |code| is_refusal(code).then_some(Reason::SubscribeRefused)
+                }
+            };
+            let granted = codes.iter().filter(|&&code| !is_refusal(code)).count() as u64;
+            let refused = Refusals { codes, reason };
             Event::Subscribed { granted, refused, is_last: !session.awaits_requests() }
         }
         mqtt::Event::Rejected { token, code } => {
@@ -322,6 +323,10 @@ fn refusal(version: Version, code: u8) -> Reason {
         (Version::V5, code) => answered(PacketType::ConnAck, code),
         _ => Reason::ConnectRejected,
     }
+}
+
+const fn is_refusal(code: u8) -> bool {
+    code >= SubAck::FAILURE
 }
 
 /// The reason of a code that the codec has checked.

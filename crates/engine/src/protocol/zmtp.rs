@@ -3,7 +3,7 @@
 use plan::{Reason, Security, Template};
 use zmtp::{Handled, Mechanism, Session};
 
-use super::{Asked, Event, Identity, Message, Reading};
+use super::{Asked, Event, Identity, Message, Reading, Refusals};
 
 /// User name and password.
 pub type Credentials = (String, String);
@@ -55,7 +55,9 @@ fn neutral<'a>(
         zmtp::Event::Incomplete => Event::Incomplete,
         zmtp::Event::Connected => Event::Connected { resumed: false, dropped: 0 },
         // The publisher has taken in all prefixes.
-        zmtp::Event::Pong => Event::Subscribed { granted: 0, refused: Vec::new(), is_last: true },
+        zmtp::Event::Pong => {
+            Event::Subscribed { granted: 0, refused: Refusals::NONE, is_last: true }
+        }
         zmtp::Event::Refused(_) if was_connected => Event::Refused(Reason::ClosedByBroker),
         zmtp::Event::Refused(_) if credentials.is_some() => Event::Refused(Reason::BadCredentials),
         zmtp::Event::Refused(_) => Event::Refused(Reason::ConnectClosed),

@@ -426,7 +426,7 @@ def _baseline_sample(
 
 
 def _engine_wrong(run: EngineRun, peer: Sink, *, clients: int) -> list[str]:
-    """Where the engine's account differs from the sink's, the kernel's or the plan."""
+    """Returns differences between the engine's counts and those of sink, kernel and plan."""
     wrong: list[str] = []
     expect(wrong, "clients connected", run.counters["connected_total"], clients)
     expect(wrong, "clients connected at the end", run.connected, clients)

@@ -29,7 +29,7 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True)
 class Programs:
-    """Where the built programs are."""
+    """Folder of the built programs."""
 
     directory: Path
 

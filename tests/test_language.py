@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.test_tidy import PYTHON, ROOT, RUST, text_of
 
 SENTENCE_WORDS_MAX = 30
-OPENINGS = re.compile(r"\W*(?:What|Whether|Who|Whose|Whoever|How)\b")
+OPENINGS = re.compile(r"\W*(?:What|Whether|Which|Who|Whose|Whoever|How|When|Where)\b")
 RETIRED = re.compile(
     r"\b(?:conductor|comeback|turnout|residue|unjudged?|judged?|judges|judging|owed?|owes"
     r"|whoever|nobody|doorkeeper|mend(?:s|ed|ing)?|told|tells?|telling|bulletin|cohorts?"
@@ -142,6 +142,17 @@ def test_no_docstring_opens_with_a_question_word() -> None:
         for path in (*PYTHON, *RUST)
         for line, text in prose_of(path)
         if not text.startswith(("#", "//")) and OPENINGS.match(text)
+    ]
+    assert found == []
+
+
+def test_no_heading_opens_with_a_question_word() -> None:
+    found = [
+        f"{path}:{line}: {text}"
+        for path in PAGES
+        if path.suffix == ".md" and path.name not in QUOTING
+        for line, text in enumerate(text_of(path).splitlines(), 1)
+        if text.startswith("#") and OPENINGS.match(text)
     ]
     assert found == []
 

@@ -21,7 +21,7 @@ Number = int | float
 MILLISECOND_NS, SECOND_NS = 10**6, 10**9
 THIN_SPACE = "\u202f"
 NOTHING = "–"
-"""Where there is nothing to show."""
+"""Mark of a missing value in tables."""
 
 
 class UnfitError(ValueError):

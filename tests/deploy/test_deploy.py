@@ -78,7 +78,7 @@ def test_a_file_fits_the_schema_of_its_program(name: str, schema: Callable[[], A
 
 
 def keys_of(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where the keys of a document are."""
+    """Paths of the keys of a document."""
     for key, below in (
         value.items()
         if isinstance(value, dict)
@@ -92,7 +92,7 @@ def keys_of(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str 
 
 
 FREE = {"rayStartParams", "labels", "requests", "limits", "matchLabels", "metadata"}
-"""Where a user chooses the keys."""
+"""Paths at which a user chooses the keys."""
 
 
 def test_a_typo_anywhere_in_the_job_is_refused() -> None:

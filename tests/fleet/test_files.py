@@ -1,4 +1,4 @@
-"""Which files of a plan go to which agent, and what the plan says there."""
+"""Files of a plan that each agent receives, and their paths there."""
 
 from __future__ import annotations
 

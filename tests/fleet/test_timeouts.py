@@ -1,4 +1,4 @@
-"""When an agent has been silent for too long."""
+"""Timeouts of silent agents."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ BOXES = 1000
 KILLED = 50
 """Number of small brokers that are killed."""
 FAULT = (0.15, 0.05)
-"""When they are killed, and how long they are away: shares of the run."""
+"""Instants of their deaths, and times until they return: shares of the run."""
 FUNCTIONS = ("mux_poll__handle", "packet__read", "handle__publish", "sub__messages_queue")
 
 

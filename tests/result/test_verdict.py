@@ -1,4 +1,4 @@
-"""Which status a run gets, who limited it, and what is said in evidence."""
+"""Status, limiting component and evidence of a run."""
 
 from __future__ import annotations
 

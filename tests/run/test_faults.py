@@ -1,4 +1,4 @@
-"""When faults are played: at their instants, beside the stage, and repaired before it ends."""
+"""Faults are played at their instants, beside the stage, and repaired before it ends."""
 
 from __future__ import annotations
 

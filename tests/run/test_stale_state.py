@@ -1,4 +1,4 @@
-"""Which topics are looked at for a clean start, and what counts as a run's own."""
+"""Topics that the check for a clean start reads, and those that belong to the run."""
 
 import asyncio
 from pathlib import Path

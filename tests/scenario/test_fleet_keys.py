@@ -1,4 +1,4 @@
-"""Where a scenario has its engines run: what is refused there, and the option for it."""
+"""The keys of `fleet`: refused values, and the option `--on`."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ fn with_steering<T>(host_ns: i64, act: impl FnOnce(&mut Steering) -> T) -> Optio
     })
 }
 
-/// When CLOCK_MONOTONIC shows that this thread's time has reached an instant: not before it, and
+/// Instant of CLOCK_MONOTONIC at which this thread's time reaches an instant: not before it, and
 /// not more than some nanoseconds later.
 pub(crate) fn monotonic_at(instant_ns: u64) -> u64 {
     if !IS_OTHER.load(Ordering::Relaxed) {

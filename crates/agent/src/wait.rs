@@ -40,7 +40,7 @@ impl Wait {
         Ok((Self { poll, alarm, alarm_ns: 0 }, waker))
     }
 
-    /// Where descriptors are registered.
+    /// Registry for descriptors.
     pub fn registry(&self) -> &Registry {
         self.poll.registry()
     }

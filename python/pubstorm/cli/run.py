@@ -68,7 +68,7 @@ def print_result(
 ) -> int:
     """Prints a result and returns the exit code. If `is_brief`, it prints the verdict without the
     tables."""
-    # What renders a result is not in memory while the load is played.
+    # Renderers are imported after the load, so that they take no memory during it.
     from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE, document_of
     from pubstorm.report.text import render, render_brief
 

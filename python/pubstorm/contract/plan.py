@@ -143,7 +143,7 @@ class OpenPace(Frozen):
     jitter: Annotated[float, Field(ge=0, le=1)]
     """Each message moves on the schedule by up to half this share of the period."""
     phase: Literal["spread", "random", "aligned"]
-    """Where in its period a client sends first."""
+    """Start of a client in its period."""
     late: Literal["send", "skip"]
     """`send`: a late message is sent late; `skip`: a late message is skipped."""
     burst: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
@@ -200,7 +200,7 @@ class Publication(Frozen):
     retain: bool
     """True if the broker keeps the last message."""
     pace: Pace
-    """When messages are due."""
+    """Schedule of the messages."""
     window: Annotated[int, Field(ge=1, le=U16_MAX)]
     """Messages of a client in flight at most (QoS 1 and 2)."""
     payload: Payload
@@ -212,7 +212,7 @@ class Publication(Frozen):
 
 
 class Attachment(Frozen):
-    """Which targets the clients of a population connect to."""
+    """Targets of the clients of a population."""
 
     first: U32
     """Index of the first target."""
@@ -243,7 +243,7 @@ class Population(Frozen):
     first: U64
     """Number `{n}` of the first client."""
     at: Attachment
-    """Which targets they connect to."""
+    """Targets of the clients."""
     username: Template | None
     """Template of the user name."""
     password: Template | None
@@ -374,7 +374,7 @@ class Change(Frozen):
     name: str
     """Name of the phase that begins with it."""
     after_ns: U64
-    """When it begins, after the start of the stage, in nanoseconds."""
+    """Time from the start of the stage to the change, in nanoseconds."""
     population: U32
     """Index of the population."""
     action: ChangeAction
@@ -464,7 +464,7 @@ class Plan(Frozen):
     seed: U64
     """Seed of every random choice: the same plan makes the same load."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1)]
-    """Where clients connect, as each population's `at` says."""
+    """Addresses for clients; each population's `at` selects among them."""
     targets_joined: bool
     """True if a message published at one target reaches subscribers at the others."""
     bridges: tuple[Bridges, ...] = ()

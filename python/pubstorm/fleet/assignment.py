@@ -18,7 +18,7 @@ class Program:
     population: int
     """Index of the population that it has a share of."""
     share: int
-    """Which share: of a publisher the client itself."""
+    """Number of the share; of a publisher, the client."""
     shares: int
     """Number of shares of its population."""
     name: str

@@ -215,7 +215,7 @@ class Incarnation:
         self.over.set_result(None)
         text = f"{self.slot.name} {end.text}"
         if self.hello.done():
-            # What one that was killed logged before is not why.
+            # The last line of a killed agent's log is not the reason.
             why = end.hint.rpartition("\n")[2] if end.code > 0 else ""
             text = f"{text}: {why}" if why else text
             self._emit(Ended(self.agent, end.how, text, self.number))

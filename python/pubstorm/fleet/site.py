@@ -29,7 +29,7 @@ class AgentCommand:
     hosts: str | None = None
     """Label of the hosts that it can be on; None: those of the fleet."""
     share: tuple[int, int] | None = None
-    """Which share of the clients it plays, and of how many; None: that of its number."""
+    """Share of the clients that it plays; None: that of its number."""
     populations: tuple[int, ...] | None = None
     """Indices of the populations that it plays; None: all."""
 

@@ -59,7 +59,7 @@ def slowed(compiled: plan.Plan, index: int, played: PopulationShare) -> plan.Pop
     if not isinstance(part, PartOf):
         return population
     due = _scheduled_per_s(compiled, index)
-    # Where nothing is due there is nothing to be slow with.
+    # A client without scheduled deliveries has no share of them.
     read_rate_per_s = due * part.share if due else None
     return population.model_copy(update={"read_rate_per_s": read_rate_per_s})
 

@@ -1,4 +1,4 @@
-"""Which metrics are plotted over time, together with which, and in what words: data only."""
+"""Panels of metrics over time, with their titles and descriptions: data only."""
 
 from __future__ import annotations
 

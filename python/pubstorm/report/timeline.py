@@ -183,7 +183,7 @@ def _steps_s(track: Track) -> list[float]:
 
 
 def _kinds(source: str, result: Result) -> tuple[Kind, ...]:
-    """Which panels show it."""
+    """Panels that show it."""
     if source in publisher_sources(result):
         return ("watched", "population") if source in result.populations else ("watched",)
     if source in result.populations or source in result.wholes:

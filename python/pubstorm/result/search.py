@@ -30,7 +30,7 @@ class Trial(Value):
     phase: TrialPhase
     """Purpose of the trial."""
     repetition: int = 1
-    """Which repeat of that, from 1."""
+    """Number of the repeat, from 1."""
     attempt: int = 1
     """Number of the attempt, from 1; above 1 if the same trial was not counted before."""
     figure: float | None = None

@@ -53,7 +53,7 @@ class SeriesStep(Value):
     base: str = ""
     """The label without the variant."""
     variant: str | None = None
-    """Which variant of the scenario it plays; null: there are none."""
+    """Variant of the scenario; null without variants."""
     values: dict[str, str]
     """Values that the step sets in the scenario, by path."""
     repetition: int = 1
@@ -116,7 +116,7 @@ class Series(Experiment):
     steps: tuple[SeriesStep, ...]
     """Steps in the order of playing."""
     stopped: str | None = None
-    """Which condition ended it early; with variants, each that was ended."""
+    """Condition that ended it early; with variants, each that was ended."""
     memory: tuple[MemoryModel, ...] = ()
     """Memory by connections over the steps, where a line was fitted."""
     tables: tuple[SeriesTable, ...] = ()

@@ -27,7 +27,7 @@ from pubstorm.topology.started import Started
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Which run it is, and where it is stored."""
+    """Name and folder of a run."""
 
     scenario: Scenario
     directory: RunDirectory

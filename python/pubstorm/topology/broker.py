@@ -103,7 +103,7 @@ class ServerProcess(ABC):
         self._command: Sequence[str] = ()
         self._process: Child | None = None
 
-    # What each adapter says of itself.
+    # Properties of each adapter.
 
     @abstractmethod
     def program(self) -> str:
@@ -137,7 +137,7 @@ class ServerProcess(ABC):
         """Returns what is missing after too long a start, as the end of a sentence."""
         return "accepted no connection"
 
-    # What is the same for all.
+    # Properties of all adapters.
 
     @property
     def host(self) -> str:

@@ -25,8 +25,9 @@ pub struct Exchange {
     pub answered_ns: i64,
 }
 
-/// Where the reference clock is: at `t` of the host's clock, from `at_ns` on, its lead over that is
-/// between `least_ns + (t - at_ns) * slowest` and `most_ns + (t - at_ns) * fastest`.
+/// Bounds of the reference clock: at `t` of the host's clock, from `at_ns` on, its lead over the
+/// host's clock is between `least_ns + (t - at_ns) * slowest` and `most_ns + (t - at_ns) *
+/// fastest`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// Arrival of the last answer, by the host's clock in nanoseconds.

@@ -15,9 +15,9 @@ os.environ.update(
         "RAY_ENABLE_AUTO_CONNECT": "0",
         # Attempts to join, one a second: what is refused stays so.
         "RAY_gcs_server_port_wait_time_s": "2",
-        # How long a node is looked for on this host, shorter than the time for joining.
+        # Time to look for a node on this host, shorter than the time for joining.
         "RAY_GCS_SERVER_REQUEST_TIMEOUT_SECONDS": "20",
-        # What the user has set stays so.
+        # Variables that the user has set stay.
         **os.environ,
     }
 )

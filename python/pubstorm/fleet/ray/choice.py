@@ -1,4 +1,4 @@
-"""Which host each agent is on. Pure: it asks no cluster."""
+"""Assigns a host to each agent. The functions are pure."""
 
 from __future__ import annotations
 

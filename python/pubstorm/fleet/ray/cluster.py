@@ -56,7 +56,7 @@ class Room:
     group: PlacementGroup | None
     """None: nothing is reserved."""
     index: int
-    """Which part of the group."""
+    """Number of the part in its group."""
 
 
 class Cluster:

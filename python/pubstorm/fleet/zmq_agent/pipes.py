@@ -50,7 +50,7 @@ class Pipes:
             try:
                 commands.append(COMMAND.validate_json(line))
             except ValidationError:
-                # What is no command comes from no controller of ours: better stop than guess.
+                # A line that is no command is not the controller's: the agent stops.
                 self.closed = True
         return commands
 

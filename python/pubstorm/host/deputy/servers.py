@@ -40,7 +40,7 @@ class _Server:
     tree: ProcessTree
     log: Path
     log_from: int
-    """Where the log of this process begins."""
+    """Offset of the first byte of this process in its log."""
     over: asyncio.Task[None] | None = None
 
 

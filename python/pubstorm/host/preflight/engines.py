@@ -30,7 +30,7 @@ def agents_needed(plan: Plan, *, descriptors: int, cores: int) -> int:
         )
     publishers = sum(each.clients for each in plan.populations if each.is_publisher)
     each_per_s = ZMTP_MESSAGES_PER_S_PER_AGENT if publishers else MESSAGES_PER_S_PER_AGENT
-    # What is under test on this host is to have its core, too.
+    # Brokers and publishers on this host need a core too.
     by_load = min(max(1, cores - publishers), ceil(_peak_per_s(plan) / each_per_s))
     return max(by_descriptors, by_load)
 

@@ -67,7 +67,7 @@ class EmbeddedBroker(BrokerProcess):
             self.version = str(said["version"])
             self._metrics_port = int(said.get("metrics_port", 0))
             self.websocket_port = int(said.get("websocket_port", 0))
-            # When it is started again, it is on the same ports.
+            # A restarted broker has the same ports.
             self._command = (*self.place.prefix, *await self.configure(self.program()))
         except TimeoutError:
             return False

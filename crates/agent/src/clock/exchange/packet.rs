@@ -49,8 +49,8 @@ pub fn answer(
     Ok(packet)
 }
 
-/// When the question with this nonce came and the answer left; `None`: these bytes are no answer
-/// to it.
+/// Instants at which the question with this nonce came and its answer left; `None` if these bytes
+/// are no answer to the question.
 pub fn read_answer(key: &Key, nonce: &Nonce, bytes: &[u8]) -> Option<(i64, i64)> {
     let content = content(key, ANSWER, bytes)?;
     let instant = |place: Range<usize>| content[place].try_into().ok().map(i64::from_be_bytes);

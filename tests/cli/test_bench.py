@@ -75,12 +75,11 @@ def assert_passes(found: subprocess.CompletedProcess[str], folder: Path) -> dict
     return result
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate"), [("pub", "2/s"), ("pairs", "2/s"), ("fan-in", "2/s"), ("fan-out", "100/s")]
-)
-def test_a_total_rate_is_divided_among_the_publishers(kind: str, rate: str) -> None:
-    values = printed(kind, "-c", "50", "--total-rate", "100/s")
-    assert values["populations"]["publisher"]["publications"][0]["rate"] == rate
+def test_a_total_rate_takes_the_place_of_the_rate() -> None:
+    values = printed("pairs", "-c", "50", "--total-rate", "100/s")
+    (publication,) = values["populations"]["publisher"]["publications"]
+    assert publication["total_rate"] == "100/s"
+    assert "rate" not in publication
 
 
 @pytest.mark.parametrize(
@@ -97,6 +96,9 @@ def test_until_is_a_search_whose_threshold_is_the_opposite() -> None:
     assert values["thresholds"] == ["subscriber.latency.p99 <= 100ms"]
     rate = "populations.publisher.publications.0.rate"
     assert values["search"] == {"vary": rate, "from": "5/s", "to": "1M/s"}
+    values = printed("pairs", "--total-rate", "1k/s", "--until", "p99 > 100ms")
+    total_rate = "populations.publisher.publications.0.total_rate"
+    assert values["search"] == {"vary": total_rate, "from": "1k/s", "to": "10M/s"}
     values = printed("pub", "--qos", "1", "--until", "publisher.skipped >= 1")
     assert values["thresholds"] == ["publisher.skipped < 1"]
 
@@ -108,8 +110,6 @@ def test_until_is_a_search_whose_threshold_is_the_opposite() -> None:
         ("sub", {"size": "1kB"}, "--size with sub, which publishes nothing"),
         ("conn", {"qos": "1"}, "--qos with conn, which only connects"),
         ("pub", {"rate": "1/s", "as_fast": True}, "found --rate and --max"),
-        ("pub", {"total_rate": "soon"}, "--total-rate soon"),
-        ("pub", {"total_rate": "10/s", "clients": "some"}, "--total-rate 10/s"),
         ("pub", {"until": "p99 > 100ms"}, "QoS 0, which has no acknowledgements"),
         ("pairs", {"until": "it breaks"}, "allowed is METRIC > VALUE"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),
@@ -123,7 +123,8 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_wrong_value_is_named_with_its_place() -> None:
-    found = bench("pub", "--size", "much")
-    assert found.returncode == 2
-    assert "populations.publisher.publications.0.size" in found.stderr
+    for option, key in (("--size", "size"), ("--total-rate", "total_rate")):
+        found = bench("pub", option, "much")
+        assert found.returncode == 2
+        assert f"populations.publisher.publications.0.{key}" in found.stderr
     assert "Traceback" not in found.stderr

@@ -3,6 +3,7 @@ value of it, so that a line grows into a scenario."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,11 @@ from pubstorm.cli.run import play, print_result
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.output import never_waiting, say
-from pubstorm.quantities import UnfitError, count, rate_per_s
 from pubstorm.run.display import live_for
 from pubstorm.scenario.load import written_again
 
-RATE_MAX = "1M/s"
-"""Largest rate of a client that a search tries."""
+RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
+"""Largest rate that a search tries, of a publisher and of all of them."""
 CONDITION = re.compile(r"\s*([\w./]+)\s*(>=?)\s*(\S.*?)\s*")
 
 
@@ -117,7 +117,7 @@ def options_of(kind: str, given: dict[str, object]) -> Iterator[str]:
             case "as_fast":
                 yield f"{flow}.rate=max"
             case "total_rate":
-                yield f"{flow}.rate={_each(load, str(value), options.get('clients', 1000))}"
+                yield from (f"{flow}.rate=null", f"{flow}.total_rate={value}")
             case "size":
                 yield f"{flow}.size={value}"
             case "qos":
@@ -159,23 +159,14 @@ def _option(name: str) -> str:
     return "--max" if name == "as_fast" else f"--{name.replace('_', '-')}"
 
 
-def _each(load: Bench, total: str, clients: object) -> str:
-    """Returns the rate of one publisher."""
-    try:
-        number = count(clients) if "publisher" in load.many else 1
-        return f"{rate_per_s(total) / number:.9g}/s"
-    except (UnfitError, ZeroDivisionError) as error:
-        raise UsageError(f"--total-rate {total}: {error}", "such as --total-rate 20k/s") from error
-
-
 def _topics(kind: str, load: Bench, topic: str) -> Iterator[str]:
     """Yields the topic of publishers, and the filter of subscribers that matches it."""
     if load.publishes:
-        yield f"populations.publisher.publications.0.topic={_quoted(topic)}"
+        yield f"populations.publisher.publications.0.topic={json.dumps(topic)}"
     if "subscriber" in load.populations:
         own = kind in ("pairs", "sub", "fan-out")
         levels = (level if own or "{" not in level else "+" for level in topic.split("/"))
-        yield f"populations.subscriber.subscriptions.0.topic={_quoted('/'.join(levels))}"
+        yield f"populations.subscriber.subscriptions.0.topic={json.dumps('/'.join(levels))}"
 
 
 def _connection(path: str, options: dict[str, object]) -> Iterator[str]:
@@ -183,9 +174,9 @@ def _connection(path: str, options: dict[str, object]) -> Iterator[str]:
         yield f"{path}.version=5"
     for name in ("username", "password"):
         if name in options:
-            yield f"{path}.{name}={_quoted(str(options[name]))}"
+            yield f"{path}.{name}={json.dumps(str(options[name]))}"
     if "tls_ca" in options:
-        yield f"{path}.tls.ca={_quoted(str(Path(str(options['tls_ca'])).absolute()))}"
+        yield f"{path}.tls.ca={json.dumps(str(Path(str(options['tls_ca'])).absolute()))}"
     if "tls_insecure" in options:
         yield f"{path}.tls.verify=false"
 
@@ -206,15 +197,9 @@ def _search(kind: str, flow: str, condition: str, options: dict[str, object]) ->
                 "add --qos 1",
             )
     threshold = f"{metric} {'<=' if sign == '>' else '<'} {value}"
-    first = options.get("rate", "1/s")
-    if "total_rate" in options:
-        raise UsageError("found --until and --total-rate", "give the first rate of each: --rate")
+    key = "total_rate" if "total_rate" in options else "rate"
+    first = options.get(key, "1/s")
     return (
-        f"search={{vary: {flow}.rate, from: {first}, to: {RATE_MAX}}}",
-        f"thresholds=[{_quoted(threshold)}]",
+        f"search={{vary: {flow}.{key}, from: {first}, to: {RATE_MAX[key]}}}",
+        f"thresholds=[{json.dumps(threshold)}]",
     )
-
-
-def _quoted(text: str) -> str:
-    """A string of YAML."""
-    return "'" + text.replace("'", "''") + "'"

@@ -83,8 +83,16 @@ def written_again(scenario: Scenario) -> str:
     references."""
     source = scenario.source
     loading = _Loading(source.file, read_document(source.text))
-    written = loading.written(source.overrides, source.target)
+    written = {**loading.written(source.overrides, source.target)}
+    written["populations"] = _without_nulls(written["populations"])
     return yaml_of({key: part for key, part in written.items() if part != {}})
+
+
+def _without_nulls(part: Any) -> Any:
+    """Returns a part without its null values, which are as if they were absent."""
+    if isinstance(part, Mapping):
+        return {key: _without_nulls(each) for key, each in part.items() if each is not None}
+    return [_without_nulls(each) for each in part] if isinstance(part, list) else part
 
 
 def varied(scenario: Scenario, *overrides: str) -> Scenario:

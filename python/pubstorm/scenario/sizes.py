@@ -128,7 +128,7 @@ def with_rates(data: Mapping[str, Any]) -> Mapping[str, Any]:
     divided: object = data
     for population in At(data)["populations"].named():
         for publication in population["publications"].entries():
-            if "rate" in publication or "interval" in publication:
+            if any(publication[key].data is not None for key in ("rate", "interval")):
                 continue
             rate = _rate_of_each(publication["total_rate"].data, population["clients"].data)
             if rate is not None:

@@ -147,7 +147,7 @@ def _check_publication(publication: At) -> Iterator[Finding]:
     if not isinstance(publication.data, dict):
         return
     path = publication.path
-    paces = [key for key in PACES if key in publication]
+    paces = [key for key in PACES if publication[key].data is not None]
     if len(paces) != 1:
         found = " and ".join(paces) or "no rate"
         yield path, f"found {found}, needed is one of rate, interval and total_rate", None

@@ -14,6 +14,8 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.e2e.answering import answering
+
 Played = tuple[int, dict[str, Any]]
 Play = Callable[..., Played]
 MosquittoMaker = Callable[..., Any]
@@ -220,7 +222,7 @@ def test_a_broker_that_refuses_messages_is_named_by_its_reason_code(
 def test_a_broker_that_does_not_speak_the_version_is_named(
     run: Play, tmp_path: Path, answer: bytes
 ) -> None:
-    with refusing(answer) as port:
+    with answering(refusal(answer)) as port:
         load = "publications: [{topic: 't/{n}', rate: 10/s}]"
         target = f"target: mqtt://127.0.0.1:{port}"
         code, result = run(scenario(tmp_path, target, "version: 5", load))
@@ -229,26 +231,11 @@ def test_a_broker_that_does_not_speak_the_version_is_named(
     assert any("set version" in line for line in result["verdict"]["evidence"])
 
 
-@contextmanager
-def refusing(answer: bytes) -> Iterator[int]:
-    """Answers every CONNECT with these bytes, and closes the connection."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def refusal(answer: bytes) -> Callable[[socket.socket], None]:
+    """Answers a CONNECT with these bytes."""
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                if connection.recv(4096):
-                    connection.sendall(answer)
+    def refuse(connection: socket.socket) -> None:
+        if connection.recv(4096):
+            connection.sendall(answer)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    return refuse

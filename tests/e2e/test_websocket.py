@@ -6,14 +6,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.answering import answering
 from tests.ports import free_port
 
 Played = tuple[int, dict[str, Any]]
@@ -87,7 +86,7 @@ def test_a_port_of_mqtt_is_named_as_no_websocket(
 def test_a_web_server_is_named_by_its_answer(
     run: Play, tmp_path: Path, answer: str, reason: str, words: str
 ) -> None:
-    with web_server(answer) as port:
+    with answering(web_server(answer)) as port:
         code, result = run(scenario(tmp_path, f"target: ws://127.0.0.1:{port}/mqtt"))
     assert_no_client(code, result, reason, words)
 
@@ -101,32 +100,17 @@ def assert_no_client(code: int, result: dict[str, Any], reason: str, words: str)
     assert len(advice) == 1 and words in advice[0], verdict["evidence"]
 
 
-@contextmanager
-def web_server(answer: str) -> Iterator[int]:
-    """Answers every request with these lines after the version of HTTP."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def web_server(answer: str) -> Callable[[socket.socket], None]:
+    """Answers a request with these lines after the version of HTTP."""
 
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                request = b""
-                while b"\r\n\r\n" not in request and (part := connection.recv(4096)):
-                    request += part
-                if b"\r\n\r\n" in request:
-                    connection.sendall(answered(answer, request.decode()).encode())
+    def serve(connection: socket.socket) -> None:
+        request = b""
+        while b"\r\n\r\n" not in request and (part := connection.recv(4096)):
+            request += part
+        if b"\r\n\r\n" in request:
+            connection.sendall(answered(answer, request.decode()).encode())
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    return serve
 
 
 def answered(answer: str, request: str) -> str:

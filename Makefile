@@ -17,15 +17,20 @@ FUZZ := --manifest-path fuzz/Cargo.toml
 PROGRAMS := -p pubstorm-engine -p pubstorm-broker -p pubstorm-proxy -p pubstorm-zmq
 
 .PHONY: help build demo test test-rust test-python test-tools simulate lint lint-rust lint-python \
-	format bench scale docs docs-site requirements wheel clean programs
+	format bench scale docs docs-site pictures requirements wheel clean programs demo-programs
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: .venv/ready programs ## Build the programs and install Pubstorm into .venv
 
-demo: build ## Run scenarios/quickstart.yaml on the embedded broker
+demo: ## Run scenarios/quickstart.yaml on the embedded broker
+	$(MAKE) --jobs=2 .venv/ready demo-programs
 	$(BIN)/pubstorm run scenarios/quickstart.yaml
+
+# What the demo needs. libzmq and the two other programs take a sixth of the time of all four.
+demo-programs:
+	cargo build --locked --release -p pubstorm-engine -p pubstorm-broker
 
 test: test-rust test-python ## Run every test; installs the brokers and Chromium when root
 
@@ -74,11 +79,14 @@ docs-site: .venv/ready-dev ## Build the documentation as a site into site/
 docs: .venv/ready ## Generate docs/reference and the JSON Schemas
 	$(BIN)/python docs/generate.py .
 
+pictures: build test-tools ## Make the pictures of README and guides from real runs
+	scripts/pictures
+
 requirements: .venv/ready-dev ## Lock the Python dependencies again
 	scripts/lock-requirements
 
-wheel: .venv/ready ## Build the wheel into dist/
-	$(BIN)/pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+wheel: .venv/ready-wheel ## Build an sdist, and wheels for x86_64 and aarch64, into dist/
+	scripts/build-wheels
 
 clean: ## Remove everything that was built
 	rm -rf .venv dist target
@@ -91,6 +99,6 @@ programs:
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/ready-dev: .venv/ready requirements-dev.txt
-	$(PIP) -r requirements-dev.txt
+.venv/ready-%: .venv/ready requirements-%.txt
+	$(PIP) -r requirements-$*.txt
 	@touch $@

@@ -14,6 +14,7 @@ import click
 import pytest
 
 from pubstorm import cli
+from pubstorm.cli.imports import parsed, scenario_lines
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.checks.brokers import EMBEDDED_OPTIONS
 from pubstorm.scenario.document import read_document
@@ -139,3 +140,36 @@ def test_settings_of_the_embedded_broker_are_options_of_it() -> None:
     options = re.findall(r'#\[arg\(long(?: = "([a-z-]+)")?.*\n *(?:pub )?([a-z_]+):', source)
     long = {name or field.replace("_", "-") for name, field in options}
     assert {*EMBEDDED_OPTIONS, *BY_THE_RUN} == long | {"help", "version"}
+
+
+def test_each_page_for_users_of_another_tool_has_a_whole_scenario() -> None:
+    pages = sorted((ROOT / "docs/how-to/coming-from").glob("*.md"))
+    assert len(pages) == 6
+    whole = {"target", "populations", "stages"}
+    for page in pages:
+        blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)
+        found = [read_document(block).data for block in blocks]
+        assert any(isinstance(data, dict) and whole <= set(data) for data in found), page
+
+
+def test_the_imported_scenario_is_the_one_that_the_page_shows() -> None:
+    text = (ROOT / "docs/how-to/coming-from/emqtt-bench.md").read_text()
+    line = re.search(r'pubstorm import emqtt-bench "([^"]+)"', text)
+    shown = re.search(r"^```yaml\n(.*?)^```", text, re.M | re.S)
+    assert line is not None and shown is not None
+    lines = [
+        each
+        for each in scenario_lines(parsed(shlex.split(line[1])))
+        if not each.lstrip().startswith("#")
+    ]
+    assert "\n".join(lines) + "\n" == shown[1]
+
+
+def test_the_man_page_has_every_command_and_option() -> None:
+    text = (ROOT / "python/man/pubstorm.1").read_text().replace("\\-", "-")
+    for lazy in cli.COMMANDS:
+        assert f'.SS "pubstorm {lazy.name}' in text
+        for name in {each for each in options_of(lazy.load()) if each[0] == "-"} - {"--help"}:
+            assert re.search(rf"^\.B (?:.*, )?{re.escape(name)}\b", text, re.M), name
+    requests = {line.split(" ")[0] for line in text.splitlines() if line.startswith(".")}
+    assert requests <= {'.\\"', ".TH", ".SH", ".SS", ".PP", ".TP", ".B"}

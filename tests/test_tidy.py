@@ -162,7 +162,8 @@ def test_every_part_has_the_same_version() -> None:
 
 def test_locked_requirements_carry_hashes_and_no_address() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for file, extras in (("requirements.txt", ["build"]), ("requirements-dev.txt", ["dev"])):
+    files = {"requirements.txt": ["build"], "requirements-dev.txt": ["build", "dev", "ray"]}
+    for file, extras in {**files, "requirements-wheel.txt": ["build", "wheel"]}.items():
         text = (ROOT / file).read_text()
         assert "://" not in text
         entries = [line for line in text.splitlines() if "==" in line]

@@ -47,6 +47,7 @@ def test_options_are_values_of_the_printed_scenario() -> None:
         *("-c", "50", "--rate", "20/s", "--size", "1kB", "--qos", "1", "--topic", "a/{n}/b"),
         *("--for", "10s", "--ramp", "100/s", "--v5", "--username", "user-{n}"),
         *("--password", "${env:PATH}", "--tls-ca", "ca.crt", "--tls-insecure"),
+        *("--tls-cert", "c-{n}.crt", "--tls-key", "c-{n}.key"),
     )
     assert values["target"] == "mqtts://broker.example"
     assert "topology" not in values
@@ -54,7 +55,9 @@ def test_options_are_values_of_the_printed_scenario() -> None:
     for each in (publisher, subscriber):
         assert (each["clients"], each["version"], each["username"]) == (50, 5, "user-{n}")
         assert each["password"] == "${env:PATH}"
-        assert each["tls"] == {"ca": str(Path("ca.crt").absolute()), "verify": False}
+        files = {"ca": "ca.crt", "certificate": "c-{n}.crt", "key": "c-{n}.key"}
+        absolute = {key: str(Path(file).absolute()) for key, file in files.items()}
+        assert each["tls"] == {**absolute, "verify": False}
     (publication,) = publisher["publications"]
     assert publication == {"topic": "a/{n}/b", "rate": "20/s", "size": "1kB", "qos": 1}
     assert subscriber["subscriptions"] == [{"topic": "a/{n}/b", "qos": 1}]
@@ -110,6 +113,7 @@ def test_until_is_a_search_whose_threshold_is_the_opposite() -> None:
         ("sub", {"size": "1kB"}, "--size with sub, which publishes nothing"),
         ("conn", {"qos": "1"}, "--qos with conn, which only connects"),
         ("pub", {"rate": "1/s", "as_fast": True}, "found --rate and --max"),
+        ("pub", {"tls_cert": "a.crt"}, "found --tls-cert without --tls-key"),
         ("pub", {"until": "p99 > 100ms"}, "QoS 0, which has no acknowledgements"),
         ("pairs", {"until": "it breaks"}, "allowed is METRIC > VALUE"),
         ("pairs", {"until": "p99 > 1s", "as_fast": True}, "found --until and --max"),

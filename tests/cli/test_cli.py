@@ -84,9 +84,10 @@ error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a c
 1000, 10k or 1.5M
 error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
 clients, first, scales, username, password, at, rows, connect_timeout, reconnect, subscriptions, \
-keep_alive, read_rate, tcp_acks, lifetime, hosts, shares, client_id, version, session_expiry, \
-receive_maximum, maximum_packet_size, topic_aliases, user_properties, bridge, tls, headers, \
-session, will, end, publications
+keep_alive, read_rate, tcp_acks, lifetime, hosts, shares, client_id, takes_over, version, \
+session_expiry, receive_maximum, maximum_packet_size, topic_aliases, user_properties, \
+authentication, bridge, tls, headers, session, will, end, publications, \
+responds
   hint: did you mean 'keep_alive'?
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
 1/6 Hz

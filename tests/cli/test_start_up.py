@@ -63,6 +63,6 @@ def test_an_unknown_command_is_an_error_with_its_name() -> None:
 
 
 def test_a_run_loads_only_the_libraries_that_it_needs_before_its_end() -> None:
-    results = {"pubstorm.run.record", "pubstorm.report.text", "pubstorm.result.verdict.findings"}
+    results = {"pubstorm.play.record", "pubstorm.report.text", "pubstorm.result.verdict.findings"}
     unused = HEAVY - NEEDED_BY_RUNS | results | {"ray", "zmq"}
     assert imported_by("import pubstorm.cli.run") & unused == set()

@@ -30,6 +30,8 @@ GONE_TIMEOUT_S = 30.0
 POLL_S = 0.01
 ANY_SPEED = ("--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%")
 """Validity rules that a busy machine passes too: these tests look at counts."""
+EACH_SECOND = ("--progress", "1s")
+"""Lines of the display that tests wait for."""
 DATA_ONLY = ("--no-report",)
 """Rendering takes a third of the CPU of a short run; tests of reports ask for it."""
 
@@ -238,7 +240,14 @@ def runs_in(folder: Path) -> Iterator[RunMaker]:
         directory = out or folder / f"run-{len(runs)}"
         program = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
         process = subprocess.Popen(
-            [*prefix, *program, *ANY_SPEED, *(() if report else DATA_ONLY), *arguments],
+            [
+                *prefix,
+                *program,
+                *EACH_SECOND,
+                *ANY_SPEED,
+                *(() if report else DATA_ONLY),
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -17,7 +17,7 @@ from pubstorm.contract.target import Target
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.host.binaries import engine_path
 from pubstorm.plan import compile_plan
-from pubstorm.run.solo import play_alone
+from pubstorm.play.solo import play_alone
 from pubstorm.scenario import parse_scenario
 
 MosquittoMaker = Callable[..., Any]

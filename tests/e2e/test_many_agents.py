@@ -55,6 +55,12 @@ COUNTS = (
 CASES = (
     Case("mosquitto-fixed-rate", "device", 20, BEES),
     Case("connection-ladder", "connection", 2, PARTS),
+    Case(
+        "connection-ladder",
+        "connection",
+        3,
+        (*PARTS, "populations.connection.publications.0.arrivals=poisson"),
+    ),
 )
 
 

@@ -3,6 +3,7 @@ that clients obey, answers with a reason code."""
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -93,7 +94,7 @@ def test_another_client_receives_each_property(
 
 
 @contextmanager
-def received_from(port: int) -> Iterator[list[paho.MQTTMessage]]:
+def received_from(port: int, total: int = MESSAGES) -> Iterator[list[paho.MQTTMessage]]:
     """Subscribes to device/#; ends when all messages of a run have arrived."""
     messages: list[paho.MQTTMessage] = []
     subscribed, complete = threading.Event(), threading.Event()
@@ -101,7 +102,7 @@ def received_from(port: int) -> Iterator[list[paho.MQTTMessage]]:
 
     def on_message(_client: object, _data: object, message: paho.MQTTMessage) -> None:
         messages.append(message)
-        if len(messages) == MESSAGES:
+        if len(messages) == total:
             complete.set()
 
     def on_connect(*_: object) -> None:
@@ -115,10 +116,50 @@ def received_from(port: int) -> Iterator[list[paho.MQTTMessage]]:
     try:
         assert subscribed.wait(RECEIVED_TIMEOUT_S)
         yield messages
-        assert complete.wait(RECEIVED_TIMEOUT_S), f"{len(messages)} of {MESSAGES} messages"
+        assert complete.wait(RECEIVED_TIMEOUT_S), f"{len(messages)} of {total} messages"
     finally:
         client.disconnect()
         client.loop_stop()
+
+
+@pytest.mark.parametrize("end", ["abort", "disconnect_with_will"])
+def test_another_client_sees_each_property_of_a_will(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker, end: str
+) -> None:
+    broker = mosquitto()
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        f"end: {end}",
+        "will:",
+        "  topic: device/{n}",
+        "  payload: gone {n}",
+        "  qos: 1",
+        "  expiry: 100s",
+        "  content_type: text/{n}",
+        "  payload_format: text",
+        "  response_topic: reply/{n}",
+        "  correlation_data: 'no. {n}'",
+        "  user_properties: {site: north, client: '{n}'}",
+        "publications: [{topic: up, rate: 1/s}]",
+    )
+    with received_from(broker.port, CLIENTS) as messages:
+        code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    for message in messages:
+        n = message.topic.removeprefix("device/")
+        found: Any = message.properties
+        assert (message.payload, message.qos) == (f"gone {n}".encode(), 1)
+        assert found.ContentType == f"text/{n}"
+        assert found.PayloadFormatIndicator == 1
+        assert found.ResponseTopic == f"reply/{n}"
+        assert found.CorrelationData == f"no. {n}".encode()
+        assert sorted(found.UserProperty) == [("client", n), ("site", "north")]
+        assert 0 < found.MessageExpiryInterval <= 100
+    assert sorted(int(message.topic.removeprefix("device/")) for message in messages) == [
+        *range(CLIENTS)
+    ]
 
 
 def test_a_client_expects_none_of_its_own_messages_with_no_local(run: Play, tmp_path: Path) -> None:
@@ -229,6 +270,61 @@ def test_a_broker_that_does_not_speak_the_version_is_named(
     assert code != 0
     assert result["populations"]["device"]["outcomes"] == {"bad_protocol_version": CLIENTS}
     assert any("set version" in line for line in result["verdict"]["evidence"])
+
+
+def test_waits_for_the_receive_maximum_are_apart_from_the_window(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    """A closed loop with a window of 5, at a broker that accepts 2 messages in flight, and 10."""
+    waits = {}
+    for maximum in (2, 10):
+        broker = mosquitto(max_inflight_messages=maximum)
+        load = "publications: [{topic: 't/{n}', rate: max, window: 5, qos: 1}]"
+        code, result = run(scenario(tmp_path, f"target: {broker.url}", "version: 5", load))
+        assert code == 0, result["verdict"]["evidence"]
+        waits[maximum] = result["populations"]["device"]
+    assert waits[10]["receive_maximum_waits_total"] == 0
+    held = waits[2]
+    assert held["in_flight_max"] <= 2 * CLIENTS
+    # Two acknowledgements in one read end one wait.
+    assert 2 * held["receive_maximum_waits_total"] >= held["sent_total"] - 2 * CLIENTS > 0
+    assert held["receive_maximum_wait_us"]["count"] == held["receive_maximum_waits_total"]
+
+
+def test_the_texts_of_a_broker_are_kept_with_its_codes(run: Play, tmp_path: Path) -> None:
+    refused = itertools.count()
+
+    def refuse(connection: socket.socket) -> None:
+        """Refuses a client with a reason string of its own and a reference to another server."""
+        if connection.recv(4096):
+            reason = f"node {next(refused):02} is full\x1b[2J".encode()
+            texts = b"\x1f" + field(reason) + b"\x1c" + field(b"b2.example:1884")
+            body = bytes((0, 0x9C, len(texts))) + texts
+            connection.sendall(bytes((0x20, len(body))) + body)
+
+    with answering(refuse) as port:
+        load = "publications: [{topic: 't/{n}', rate: 10/s}]"
+        target = f"target: mqtt://127.0.0.1:{port}"
+        code, result = run(scenario(tmp_path, target, "version: 5", load))
+    device = result["populations"]["device"]
+    outcome = "connect_use_another_server"
+    assert (code, device["outcomes"]) == (3, {outcome: CLIENTS})
+    reasons = [e for e in device["explanations"] if e["property"] == "reason_string"]
+    references = [e for e in device["explanations"] if e["property"] == "server_reference"]
+    assert {e["outcome"] for e in (*reasons, *references)} == {outcome}
+    assert sum(e["count"] for e in reasons) == sum(e["count"] for e in references) == CLIENTS
+    # The controller has connected before the clients.
+    first = int(reasons[0]["text"].split()[1])
+    kept = [(f"node {first + number:02} is full\\u{{1b}}[2J", 1) for number in range(5)]
+    assert [(e["text"], e["count"]) for e in reasons] == [*kept, (None, CLIENTS - 5)]
+    assert [e["text"] for e in references] == ["b2.example:1884"]
+    line = f'{outcome}: the broker refers to "b2.example:1884" ({CLIENTS} ×)'
+    assert line in result["verdict"]["evidence"]
+
+
+def field(text: bytes) -> bytes:
+    """Returns bytes behind their length."""
+    return len(text).to_bytes(2, "big") + text
 
 
 def refusal(answer: bytes) -> Callable[[socket.socket], None]:

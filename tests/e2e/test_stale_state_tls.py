@@ -12,8 +12,8 @@ import pytest
 
 from pubstorm.contract.plan import Plan, Psk, Tls
 from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.run.clean_start.look import Findings, look_before
-from pubstorm.run.clean_start.observer import Deadline
+from pubstorm.play.clean_start.look import Findings, look_before
+from pubstorm.play.clean_start.observer import Deadline
 from pubstorm.scenario import parse_scenario
 
 MosquittoMaker = Callable[..., Any]

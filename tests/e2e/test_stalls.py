@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.starved import is_starved
+
 LOAD = """
 target: {target}
 stall_after: 2s
@@ -39,8 +41,9 @@ def test_a_subscriber_that_the_broker_forgets_is_named_with_the_time(
     # It stays connected, its subscription stands, and nothing comes any more.
     rights.write_text(f"user mobile-3\ntopic deny state/3\n{EVERYTHING}")
     broker.signal(signal.SIGHUP)
-    assert run.finish() == 1
-    result = run.result()
+    code, result = run.finish(), run.result()
+    # A host that gives agents no processor makes the run invalid, and names the stall as well.
+    assert code == 1 or (code == 3 and is_starved(result))
     (stall,) = result["stalls"]
     publish = result["stages"][1]
     assert (stall["population"], stall["number"], stall["stage"]) == ("mobile", 3, "publish")

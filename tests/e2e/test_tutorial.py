@@ -27,7 +27,7 @@ def seen(line: str) -> str:
 
 def test_the_tutorial_has_steps() -> None:
     assert len(FILES) == 4
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 6
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])

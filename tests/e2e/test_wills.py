@@ -54,7 +54,75 @@ def test_wills_of_aborted_clients_are_expected_and_timed(run: Play, broker: str)
     for name in ("watcher", "brief-watcher"):
         assert populations[name]["received_total"] == populations[name]["expected_total"]
     # Every device is played by the same agent as one of the two watchers.
-    latency = populations["watcher"]["latency_us"]["intended"]
+    latency = populations["watcher"]["will_latency_us"]
     assert latency["count"] == 20
     assert 0 < latency["min"] <= latency["p50"]
+    assert populations["watcher"]["wills_received_total"] == 2 * 20
     assert populations["polite"]["disconnected_total"] == 0
+
+
+ENDS = """
+topology: {brokers: {main: {kind: BROKER}}}
+validity: {lateness_p99: 1min, busy: 100%}
+populations:
+  silent:
+    clients: 6
+    version: 5
+    keep_alive: 1s
+    end: vanish
+    will: {topic: "silent/{n}", payload: bye, qos: 1}
+  parting:
+    clients: 5
+    version: 5
+    end: disconnect_with_will
+    will: {topic: "parting/{n}", payload: bye}
+  delayed:
+    clients: 4
+    version: 5
+    session: persistent
+    session_expiry: 1h
+    end: abort
+    will: {topic: "delayed/{n}", payload: bye, qos: 1, delay: 1s}
+  returning:
+    clients: 3
+    version: 5
+    session: persistent
+    session_expiry: 1h
+    end: vanish
+    keep_alive: 1h
+    lifetime: {from: 200ms, offline: 100ms}
+    will: {topic: "returning/{n}", payload: bye, delay: 1h}
+  watcher:
+    clients: 2
+    version: 5
+    subscriptions: ["silent/#", "parting/#", "delayed/#", "returning/#"]
+stages:
+  - connect: {populations: [watcher]}
+  - connect: {populations: [silent, parting, delayed, returning]}
+  - hold: 1s
+  - disconnect: {populations: [silent, parting, delayed]}
+drain: 6s
+thresholds: [lost == 0, wills_lost == 0, watcher.will_latency.p50 < 10min]
+monitors: {host: false}
+"""
+
+
+@pytest.mark.slow("keep-alives expire")
+@pytest.mark.parametrize("broker", ["embedded", "mosquitto"])
+def test_each_end_has_its_wills(run: Play, broker: str) -> None:
+    scenario = ENDS.replace("BROKER", broker)
+    parting = 10
+    if broker == "embedded":
+        # rmqtt discards the will after any DISCONNECT.
+        scenario, parting = scenario.replace("disconnect_with_will", "disconnect"), 0
+    code, result = run(scenario)
+    assert (code, result["verdict"]["status"]) == (0, "pass"), result["verdict"]
+    # A client that returns before the end of its will delay has no will.
+    flows = {flow["source"]: flow for flow in result["flows"] if flow["to"] == "watcher"}
+    expected = Counter({name: flow["wills_expected_total"] for name, flow in flows.items()})
+    assert +expected == +Counter({"silent": 12, "parting": parting, "delayed": 8})
+    assert result["populations"]["returning"]["left_total"] >= 3
+    watcher = result["populations"]["watcher"]
+    assert watcher["wills_received_total"] == watcher["received_total"] == 20 + parting
+    latency = watcher["will_latency_us"]
+    assert latency["count"] + latency["negative_total"] == 20 + parting

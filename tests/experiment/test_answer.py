@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
-from pubstorm.experiment.interval import interval, t_quantile
-from pubstorm.experiment.search.answer import Terms, answer_of
+from pubstorm.experiment.search.answer import Terms, answer_of, question_of
 from pubstorm.experiment.search.strategy import Outcome, Settings, State, Strategy
 from pubstorm.experiment.search.trial import in_words, outcome_of, unfit, without_measurement
 from pubstorm.quantities import THIN_SPACE
-from pubstorm.result import LimitedBy, SearchAnswer, Status, Trial
+from pubstorm.result import LimitedBy, SearchAnswer, Status, ThresholdOutcome, Trial
+from pubstorm.result.interval import interval, t_quantile
+from pubstorm.scenario import parse_scenario
 
 TERMS = Terms("per_s", 1.0, "backend.received_per_s", "per_s", 0.95)
 EVIDENCE = "device.lost == 0: found 7"
@@ -155,3 +159,85 @@ def test_a_trial_that_does_not_fit_is_not_tried_again_and_one_that_failed_to_sta
     assert outcome_of(small) == Outcome("uncounted", final=True)
     assert outcome_of(failed) == Outcome("uncounted")
     assert in_words(failed) == "is not counted: no broker"
+
+
+QUESTIONS = """
+target: mqtt://h
+populations:
+  device: {clients: 10, publications: [{topic: "a/{n}", total_rate: 30/s, size: 50B}]}
+thresholds: [device.skipped == 0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("vary", "ends", "words"),
+    [
+        ("publications.0.total_rate", "from: 10/s, to: 1M/s", "{} messages/s in all"),
+        ("publications.0.rate", "from: 1/s, to: 1k/s", "{} messages/s of each client of device"),
+        ("publications.0.size", "from: 10B, to: 1kB", "messages of {} of device"),
+        ("clients", "from: 10, to: 1k", "{} clients"),
+        ("keep_alive", "from: 10s, to: 60s", "keep_alive {}"),
+    ],
+)
+def test_an_answer_speaks_in_the_unit_of_its_question(vary: str, ends: str, words: str) -> None:
+    search = f"search: {{vary: populations.device.{vary}, {ends}}}\n"
+    text = (
+        QUESTIONS.replace("total_rate: 30/s", "rate: 3/s") if vary.endswith(".rate") else QUESTIONS
+    )
+    assert question_of(parse_scenario(text + search, "s.yaml")) == words
+
+
+def test_with_more_than_one_population_the_question_names_one() -> None:
+    other = '  other: {clients: 3, publications: [{topic: "b", rate: 1/s}]}\nthresholds'
+    text = QUESTIONS.replace("thresholds", other)
+    for key, ends, words in (
+        ("publications.0.total_rate", "from: 10/s, to: 1M/s", "{} messages/s of device"),
+        ("clients", "from: 10, to: 1k", "{} clients of device"),
+    ):
+        search = f"search: {{vary: populations.device.{key}, {ends}}}\n"
+        assert question_of(parse_scenario(text + search, "s.yaml")) == words
+
+
+def headline(limit: float, outcome: ThresholdOutcome | None, host: float = 1e12) -> str:
+    """The headline of a search over total_rate, with what each failing trial missed."""
+    strategy, trials = Strategy(Settings(1000, 64_000, repeat=1)), list[Trial]()
+    while (following := strategy.next) is not None:
+        value = following.value
+        state: State = "passed" if value <= limit else "failed"
+        state = "uncounted" if value > host else state
+        made = trial(len(trials) + 1, value, Outcome(state))
+        missed = () if outcome is None or state != "failed" else (outcome,)
+        trials.append(made.model_copy(update={"thresholds": missed}))
+        strategy.take(Outcome(state))
+    terms = replace(TERMS, question="{} messages/s in all")
+    return answer_of(trials, strategy.facts, terms).headline.replace(THIN_SPACE, " ")
+
+
+MISSED = ThresholdOutcome(
+    expression="subscriber.latency.p99 <= 100ms",
+    figure="subscriber.latency.p99",
+    metric="latency",
+    found=131_000.0,
+    unit="us",
+    passed=False,
+    text="found 131 ms",
+)
+
+
+def test_a_headline_has_the_answer_and_what_the_next_value_showed() -> None:
+    assert re.fullmatch(
+        r"43 \d00 messages/s in all; at 43 \d00/s p99 was 131 ms", headline(43_607, MISSED)
+    )
+    acknowledged = {"metric": "ack_latency", "figure": "publisher.ack_latency.mean"}
+    assert "/s mean of acknowledgements was 131 ms" in headline(
+        43_607, MISSED.model_copy(update=acknowledged)
+    )
+    lost = {"metric": "lost", "figure": "device.lost", "found": 7.0, "unit": ""}
+    assert headline(43_607, MISSED.model_copy(update=lost)).endswith("/s lost was 7")
+
+
+def test_a_headline_without_a_figure_beyond_the_answer() -> None:
+    assert headline(1e9, None) == "at least 64 000 messages/s in all"
+    assert "/s fails, limited by broker: device.lost" in headline(43_607, None)
+    assert headline(1e9, None, host=40_000).endswith("/s this host was the limit")
+    assert headline(0, MISSED) == "no value passed; at 1.95/s p99 was 131 ms"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pubstorm.experiment.interval import estimate_of
 from pubstorm.experiment.series.figures import figures, trials_of
 from pubstorm.experiment.series.pivot import asked_of, pivoted
 from pubstorm.report import document_of
@@ -27,6 +26,7 @@ from pubstorm.result import (
     Status,
     Trial,
 )
+from pubstorm.result.interval import estimate_of
 from pubstorm.scenario.sweep import Sweep, TableColumn
 from tests.report.example_search import search_of
 

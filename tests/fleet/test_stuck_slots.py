@@ -14,7 +14,7 @@ from pubstorm.contract.commands import Bye, EnterStage
 from pubstorm.errors import FleetError
 from pubstorm.fleet import Ended, Fleet, FleetEvent, SlotLostError, Timeouts
 from tests.measure import made
-from tests.run.virtual import run_virtually
+from tests.play.virtual import run_virtually
 
 SHORT = Timeouts(silence_s=60, beat_s=0.05, lost_s=0.4, hello_s=0.4, answer_s=0.2, replace_s=0.4)
 NO_BEATS = Timeouts(silence_s=60, hello_s=0.4, answer_s=0.2)

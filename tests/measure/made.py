@@ -118,8 +118,9 @@ def flow(
     source: int, to: int, intended: Histogram = EMPTY, actual: Histogram = EMPTY, **counts: int
 ) -> FlowSnapshot:
     """A flow's interval, with its latencies from the intended and from the actual send."""
+    named: dict[str, Any] = {"from": source}
     return FlowSnapshot(
-        **{"from": source},
+        **named,
         to=to,
         counters=FlowCounters(**counts),
         latency_intended=intended,

@@ -10,8 +10,8 @@ from pubstorm.measure.load_samples import LoadSampler
 from pubstorm.measure.phases import phases
 from pubstorm.measure.run_log import AgentFailure
 from pubstorm.measure.totals import Totals, merge
+from pubstorm.play.progress import Progress
 from pubstorm.result import Event, FailureResult, PhaseStatus
-from pubstorm.run.progress import Progress
 from tests.measure import made, test_assemble, test_load_samples, test_phases
 from tests.measure.made import SECOND_NS, START_NS
 from tests.measure.test_assemble import PUBLISHING_NS, flow, plan, snapshot
@@ -171,7 +171,9 @@ def test_a_stage_names_populations_excluded_since_an_agent_was_away() -> None:
     run = assembly(failure(1))
     run.run_log.exclude_from_loss(0, [1])
     run.run_log.exclude_from_loss(1, [1])
-    assert [stage.excluded for stage in run.stages()] == [(), ("backend",)]
+    contested = run.plan.contested
+    assert [run.plan.populations[n].name for n in contested if n != 1] == ["device"]
+    assert [stage.excluded for stage in run.stages()] == [(), ("device", "backend")]
 
 
 def test_a_phase_that_lost_clients_says_nothing_of_the_target() -> None:

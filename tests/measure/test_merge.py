@@ -10,6 +10,7 @@ from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.snapshot import (
     Counters,
     EngineLoad,
+    Explanation,
     FlowCounters,
     FlowSnapshot,
     Gauges,
@@ -23,11 +24,22 @@ from tests.measure import made
 
 SMALL = st.integers(0, 50)
 HISTOGRAMS = st.lists(st.integers(-5, 1 << 40), max_size=5).map(Histogram.of)
+EXPLANATIONS = st.lists(
+    st.builds(
+        Explanation,
+        outcome=st.just(Reason.NOT_AUTHORIZED),
+        property=st.just("reason_string"),
+        text=st.none() | st.sampled_from("abcdefgh"),
+        count=SMALL,
+    ),
+    max_size=6,
+).map(tuple)
 POPULATIONS = st.builds(
     PopulationSnapshot,
     gauges=st.builds(Gauges, connected=SMALL, ready=SMALL, in_flight=SMALL, backlog=SMALL),
     counters=st.builds(Counters, sent_total=SMALL, acked_total=SMALL),
     outcomes=st.dictionaries(st.sampled_from(Reason), SMALL, max_size=2),
+    explanations=EXPLANATIONS,
     connect_time=HISTOGRAMS,
     ack_intended=HISTOGRAMS,
     ack_actual=HISTOGRAMS,

@@ -180,6 +180,15 @@ def test_a_load_that_is_not_carried_collapses(bad: Second, words: str) -> None:
     assert words in phase.evidence[0]
 
 
+def test_the_scatter_of_poisson_arrivals_is_no_collapse() -> None:
+    fewer = [GOOD] * 10 + [Second(sent=1350, acked=1350, received=1350)] * 10
+    chance = SCENARIO.replace("rate: 10/s", "rate: 10/s, arrivals: poisson")
+    found = {text: evaluated(fewer, scenario=text)[0].status for text in (SCENARIO, chance)}
+    assert found == {SCENARIO: PhaseStatus.COLLAPSED, chance: PhaseStatus.HELD}
+    none = [GOOD] * 10 + [Second(sent=1200, acked=1200, received=1200)] * 10
+    assert evaluated(none, scenario=chance)[0].status is PhaseStatus.COLLAPSED
+
+
 STARVED = Second(sent=1300, acked=1300, received=1300, starved=0.2)
 LATENT = [Second(acked=1455, waiting=45 * n, latency_ms=1 + 30 * n, starved=0.1) for n in range(40)]
 DROPPED = {("broker-0", "$SYS/messages/dropped"): Track([0, 5, 10, 15], [0, 0, 10, 300])}

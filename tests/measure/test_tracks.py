@@ -8,9 +8,9 @@ import pytest
 
 from pubstorm.measure.recorder import keep
 from pubstorm.measure.tracks import Span, group_of, statistics, watched
+from pubstorm.play.salvage import salvaged_tracks
 from pubstorm.result import Statistics
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, Tracks, csv_lines, growth
-from pubstorm.run.salvage import salvaged_tracks
 from tests.measure import test_load_samples
 
 

@@ -10,8 +10,8 @@ from pubstorm.contract.plan import AddClients, ChangeRate, Plan, PublishAction, 
 from pubstorm.errors import ScenarioError, UsageError
 from pubstorm.host.explain import offered_load
 from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.play.changes import AskedChange, parse_change
 from pubstorm.quantities import PartOf
-from pubstorm.run.changes import AskedChange, parse_change
 from pubstorm.scenario import parse_scenario
 
 SECOND_NS = 10**9

@@ -9,10 +9,10 @@ from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import PublishAction
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import compile_plan, planned_targets
-from pubstorm.plan.faults import PlannedFault, faulty_bridges, planned_faults
+from pubstorm.plan.faults import Commands, PlannedFault, faulty_bridges, planned_faults
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 from pubstorm.scenario.base import default_of
-from pubstorm.scenario.faults import Fault
+from pubstorm.scenario.faults import Fault, tcp_address
 from pubstorm.scenario.shipped import find_scenario
 
 SECOND_NS = 10**9
@@ -70,6 +70,47 @@ def test_bridges_are_cut_and_delayed_by_their_names() -> None:
     assert (delay.stage, delay.delay_ns, delay.lasts_ns) == (2, 200_000_000, None)
 
 
+def test_a_command_breaks_what_the_run_does_not_know() -> None:
+    restart, undone, lasting = planned(
+        "{at: 1s, command: systemctl restart x, repaired_when: 'tcp :1883', timeout: 5s}, "
+        "{at: 9s, command: a, repair: b, for: 3s, name: outage}",
+        "{at: 1s, command: a, for: ever}",
+    )
+    assert restart.commands == Commands("systemctl restart x", None, "tcp :1883", 5 * SECOND_NS)
+    assert (restart.name, restart.kind, restart.victims) == ("command", "command", ())
+    assert (restart.lasts_ns, undone.lasts_ns, lasting.lasts_ns) == (0, 3 * SECOND_NS, None)
+    assert undone.commands == Commands("a", "b", None, 60 * SECOND_NS)
+    assert undone.name == "outage"
+
+
+@pytest.mark.parametrize(
+    ("condition", "address"),
+    [
+        ("tcp :1883", ("localhost", 1883)),
+        ("tcp broker.example:8883", ("broker.example", 8883)),
+        ("tcp [::1]:1883", ("::1", 1883)),
+        ("tcpdump -c 1 port 1883", None),
+        ("tcp-check.sh", None),
+        ("ssh broker tcp :1", None),
+    ],
+)
+def test_the_end_of_a_command_is_an_address_or_a_line(
+    condition: str, address: tuple[str, int] | None
+) -> None:
+    (found,) = planned(f"{{at: 1s, command: a, repaired_when: '{condition}'}}")
+    assert found.commands is not None
+    assert tcp_address(found.commands.repaired_when or "") == address
+
+
+def test_commands_may_overlap_with_each_other_and_with_faults_of_the_run() -> None:
+    faults = "{at: 1s, command: a, for: ever}, {at: 2s, kill: cloud}, {at: 2s, command: b, "
+    assert [f.name for f in planned(f"{faults}repaired_when: c}}")] == [
+        "command",
+        "kill cloud",
+        "command (2)",
+    ]
+
+
 def test_bridges_that_faults_touch_are_known_beforehand() -> None:
     assert faulty_bridges(scenario("{at: 1s, cut: up-3}")) == {"up"}
     assert faulty_bridges(scenario("{at: 1s, kill: boxes}")) == set()
@@ -112,7 +153,7 @@ def test_faults_and_changes_share_the_names_of_phases_in_the_order_of_time() -> 
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [
-        ("at: 1s", ": found none of stop, kill, freeze, cut, delay, needed is one of"),
+        ("at: 1s", ": found none of stop, kill, freeze, cut, delay, command, needed is one of"),
         ("at: 1s, stop: cloud, kill: cloud", ": found stop and kill, needed is one of"),
         ("at: 1s, kill: cloud, cut: up", ": found kill and cut, needed is one of"),
         ("at: 1s, delay: up", ".by: found delay without by"),
@@ -128,6 +169,28 @@ def test_faults_and_changes_share_the_names_of_phases_in_the_order_of_time() -> 
         ("at: 60s, kill: cloud", ".at: found a fault at 1min, allowed is before the end"),
         ("at: 50s, kill: cloud, for: 11s", ".for: found a fault until 61s, allowed is until"),
         ("at: 50s, kill: cloud, for: always", ".for: found 'always', allowed is a duration"),
+        ("at: 1s, command: a", ": found command without repair, repaired_when or for: ever"),
+        ("at: 1s, command: a, kill: cloud", ": found kill and command, needed is one of"),
+        ("at: 1s, command: '', repair: b", ".command: found '', allowed is a command"),
+        ("at: 1s, command: [a, b], repair: b", ".command: found a list of 2, allowed is text"),
+        ("at: 1s, command: a, repair: ' '", ".repair: found ' ', allowed is a command"),
+        ("at: 1s, command: a, repair: b, count: 1", ".count: found count with command"),
+        ("at: 1s, command: a, repair: b, for: ever", ".for: found repair with for: ever"),
+        ("at: 1s, command: a, repaired_when: b, for: 2s", ".for: found for with a command that"),
+        ("at: 1s, command: a, repaired_when: tcp", ".repaired_when: found 'tcp', allowed is tcp"),
+        ("at: 1s, command: a, repaired_when: tcp 1883", ".repaired_when: found 'tcp 1883'"),
+        ("at: 1s, command: a, repaired_when: 'tcp :0'", ".repaired_when: found 'tcp :0'"),
+        ("at: 1s, command: a, repaired_when: 'tcp:1883'", ".repaired_when: found 'tcp:1883'"),
+        ("at: 1s, command: a, repair: b, timeout: 0s", ".timeout: found '0s', allowed is"),
+        ("at: 1s, kill: cloud, repair: b", ".repair: found repair with kill, allowed is repair"),
+        ("at: 1s, kill: cloud, repaired_when: b", ".repaired_when: found repaired_when with kill"),
+        ("at: 1s, kill: cloud, timeout: 1s", ".timeout: found timeout with kill"),
+        ("at: 60s, command: a, repaired_when: b", ".at: found a fault at 1min"),
+        ("at: 59s, command: a, repair: b, for: 2s", ".for: found a fault until 61s"),
+        (
+            "at: 1s, command: 'kill ${env:PUBSTORM_NOWHERE}', repair: b",
+            ".command: found 'kill ${env:PUBSTORM_NOWHERE}', allowed is a command without",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_fault_is_reported(fault: str, problem: str) -> None:
@@ -156,8 +219,8 @@ def test_a_fault_of_a_broker_that_a_target_stands_for_says_what_to_do() -> None:
     (problem,) = caught.value.problems
     assert problem.message == "found the unknown broker 'cloud', allowed are boxes"
     assert problem.hint == (
-        "a run breaks brokers that it starts itself, under topology.brokers; leave this fault "
-        "out, or run the scenario without --target"
+        "a run breaks brokers that it starts itself, under topology.brokers, and others by "
+        "`command`; leave this fault out, or run the scenario without --target"
     )
 
 
@@ -239,6 +302,21 @@ def test_check_hints_at_clients_that_will_not_come_back() -> None:
     plan = compile_plan(found, planned_targets(found), run_tag=0)
     hints = [line.strip() for line in plan_in_words(found, plan) if "hint" in line]
     assert hints == ["hint: clients of device do not come back: their reconnect is never"]
+
+
+def test_check_shows_what_a_shell_will_run() -> None:
+    found = scenario(
+        "{at: 1s, command: a, repaired_when: 'tcp :1'}, {at: 2s, command: a, for: ever}, "
+        "{at: 3s, command: a, repair: b}, {at: 9s, command: a, repair: b, repaired_when: c}"
+    )
+    plan = compile_plan(found, planned_targets(found), run_tag=0)
+    shown = [line.strip() for line in plan_in_words(found, plan) if " run a" in line]
+    assert shown == [
+        "at 1s: run a, repaired when tcp :1 accepts a connection",
+        "at 2s: run a, not repaired in this run",
+        "at 3s: run a, after 1s b",
+        "at 9s: run a, after 1s b, repaired when c exits with 0",
+    ]
 
 
 def test_the_default_time_of_a_fault_can_be_written_as_the_reference_shows_it() -> None:

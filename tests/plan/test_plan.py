@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.attachment import clients_at, most_at_one
 from pubstorm.contract.plan import (
     ClosedPace,
@@ -87,6 +88,15 @@ def test_one_sixth_hertz_is_a_period_of_six_seconds() -> None:
     plan = plan_of(TWO, "populations.device.publications.0.rate=1/6 Hz")
     pace = plan.populations[1].publications[0].pace
     assert isinstance(pace, OpenPace) and pace.period_ns == 6_000_000_000
+
+
+def test_poisson_arrivals_reach_the_plan_and_are_described_in_words() -> None:
+    read = parse_scenario(TWO, "s.yaml", ["populations.device.publications.0.arrivals=poisson"])
+    plan = compile_plan(read, planned_targets(read), run_tag=7)
+    pace = plan.populations[1].publications[0].pace
+    assert isinstance(pace, OpenPace) and pace.arrivals == "poisson"
+    words = "\n".join(plan_in_words(read, plan))
+    assert "every 500ms in the mean (Poisson arrivals) from each client" in words
 
 
 @pytest.mark.parametrize(

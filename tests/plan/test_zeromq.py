@@ -18,9 +18,9 @@ from pubstorm.host.explain import offered_load
 from pubstorm.host.files import check_host_files
 from pubstorm.host.preflight import Host, agents_needed, largest_share, needs
 from pubstorm.plan import planned_targets, provisional_plan, targets_by_name
-from pubstorm.run.changes import parse_change
-from pubstorm.run.clean_start import CleanStart
-from pubstorm.run.clean_start.topics import looked_at
+from pubstorm.play.changes import parse_change
+from pubstorm.play.clean_start import CleanStart
+from pubstorm.play.clean_start.topics import looked_at
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
 
 SECOND_NS = 10**9
@@ -251,6 +251,10 @@ def test_publishers_are_not_scaled() -> None:
         ("populations.feed.publications=[]", "found no publications, needed is one"),
         ("populations.feed.publications.0.qos=1", "found qos with ZeroMQ publishers"),
         ("populations.feed.publications.0.jitter=10%", "found jitter with ZeroMQ publishers"),
+        (
+            "populations.feed.publications.0.arrivals=poisson",
+            "found arrivals with ZeroMQ publishers",
+        ),
         ("populations.feed.publisher=zmq", "allowed is 'libzmq', 'pyzmq' or 'command'"),
         ("populations.subscriber.subscriber=pyzmq", "allowed is 'simulated' or 'libzmq'"),
         ("populations.feed.publisher=command", "found kind command without command"),

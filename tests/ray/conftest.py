@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import ANY_SPEED, Run, end_all
+from tests.e2e.conftest import ANY_SPEED, EACH_SECOND, Run, end_all
 from tests.ray.cluster import COMMAND_TIMEOUT_S, OUTSIDE, PREFIX, Cluster, until, why_not
 from tests.ray.node import lone_node as lone_node
 from tests.ray.node import node as node
@@ -82,7 +82,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[RunMaker]:
         place = ["--on", on or cluster.url]
         words = [sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory)]
         process = subprocess.Popen(
-            cluster.head.within(*words, *place, *ANY_SPEED, *arguments),
+            cluster.head.within(*words, *place, *EACH_SECOND, *ANY_SPEED, *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

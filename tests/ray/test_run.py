@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install pubstorm[ray]")
 
-from tests.e2e.conftest import ANY_SPEED, Run, end_all
+from tests.e2e.conftest import ANY_SPEED, EACH_SECOND, Run, end_all
 
 pytestmark = pytest.mark.xdist_group("heavy")
 
@@ -47,7 +47,7 @@ def start(node: str, tmp_path: Path) -> Iterator[Start]:
         words = (sys.executable, "-m", "pubstorm", "run", str(path), "--out", str(directory))
         place = ("--on", f"ray://{node}", "--set", "fleet.spread=pack", "--set", "fleet.agents=2")
         process = subprocess.Popen(
-            [*words, *place, *ANY_SPEED],
+            [*words, *place, *EACH_SECOND, *ANY_SPEED],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

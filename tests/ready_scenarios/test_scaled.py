@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from pubstorm.errors import ScenarioError
+from pubstorm.play.oversights import oversights
 from pubstorm.result.figures.thresholds import OF_A_SIZE
-from pubstorm.run.oversights import oversights
 from pubstorm.scenario import Scenario, load_scenario
 from pubstorm.scenario.load import smallest
 from pubstorm.scenario.shares import meant_by, shares_of

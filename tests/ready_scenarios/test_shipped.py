@@ -56,6 +56,10 @@ SCALED = {
         "populations.device.publications.0.rate=5/s",
         "stages.1.publish=2s",
     ),
+    "request-response": (
+        "scale=10%",
+        "stages.1.publish=2s",
+    ),
     "sixty-thousand": (
         "scale=1%",
         "populations.device.publications.0.interval=1s",

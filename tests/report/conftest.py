@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
-from pubstorm.run.directory import RunDirectory
 from tests.report.example_run import Shape, write_run
 
 

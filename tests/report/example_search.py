@@ -109,6 +109,7 @@ def search_of(**changes: object) -> SearchResult:
             limited_by=LimitedBy.PUBLISHER,
             confirmed=True,
             trials=13,
+            headline="97 400 messages/s in all; at 98 900/s loss was 0.71 %",
             text="It passes up to 97 400/s ± 1 500/s; beyond that the publisher is the limit.",
         ),
         complete=True,

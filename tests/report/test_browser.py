@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shutil
@@ -10,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
-from pubstorm.run.directory import RunDirectory
+from pubstorm.report.plot import START_MS
 from tests.report.example_series import write_series
 from tests.report.reading import Page
 
@@ -54,14 +57,20 @@ USER = """
   const search = document.getElementById("flame-search");
   search.value = "EPOLL_WAIT";
   search.dispatchEvent(new Event("input"));
-  document.querySelector("details").open = true;
+  document.querySelector("details:has([data-figure])").open = true;
   while (!document.querySelector("details .js-plotly-plot")) await pause();
+  const blobs = [], names = [];
+  URL.createObjectURL = (blob) => { blobs.push(blob); return "#"; };
+  HTMLAnchorElement.prototype.click = function () { names.push(this.download); };
+  document.querySelector('[data-csv="load"]').click();
   document.getElementById("theme").click();
   document.body.dataset.said = JSON.stringify({
     moved: moved && whole !== latency.layout.xaxis.range.join(),
     outer: document.querySelectorAll("#flame .outer").length,
     found: document.getElementById("flame-found").textContent,
     theme: document.documentElement.dataset.theme,
+    csv: await blobs[0].text(),
+    names,
   });
 })();
 </script>
@@ -69,12 +78,12 @@ USER = """
 """Does what a user would, and writes down what came of it."""
 
 
-def opened(page: Path, profile: Path) -> tuple[str, str]:
+def opened(page: Path, profile: Path, bound_s: int = 300) -> tuple[str, str]:
     """The page as the browser has made it, and what it logged."""
     assert BROWSER is not None
     address = f"{page.as_uri()}#dark"
     command = [BROWSER, *QUIET, f"--user-data-dir={profile}", "--dump-dom", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=bound_s, check=True)
     return done.stdout, done.stderr
 
 
@@ -89,11 +98,11 @@ def test_no_script_fails(shown: tuple[str, str]) -> None:
     assert "data-failed" not in dom[: dom.index("<body")]
 
 
-def test_every_plot_in_sight_is_drawn(shown: tuple[str, str], failed_run: Path) -> None:
-    page = Page((failed_run / "report.html").read_text(encoding="utf-8"))
-    hidden = [key for key in page.figures if key.startswith("other-")]
+def test_every_plot_that_stands_open_is_drawn(shown: tuple[str, str], failed_run: Path) -> None:
+    text = (failed_run / "report.html").read_text(encoding="utf-8")
+    unfolded = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
     drawn = re.findall(r'<div class="canvas js-plotly-plot"', shown[0])
-    assert len(drawn) == len(page.figures) - len(hidden)
+    assert len(drawn) == unfolded.count("data-figure=") == 4
     assert f'data-plots="{len(drawn)}"' in shown[0]
 
 
@@ -113,6 +122,17 @@ def test_what_a_user_does_is_followed(failed_run: Path, tmp_path: Path) -> None:
     (body,) = (attributes for tag, attributes in Page(dom).elements if tag == "body")
     said = json.loads(body["data-said"])
     assert re.fullmatch(r"found in [\d.]+ % of the samples", said.pop("found"))
+    (name,), rows = said.pop("names"), [*csv.reader(io.StringIO(said.pop("csv")))]
+    assert name.endswith("-load.csv")
+    assert rows[0] == ["line", "time (s)", "messages per second"]
+    figure = Page(text).figures["load"]
+    first = next(each for each in figure["data"] if each["name"] == rows[1][0])
+    assert [float(cell) for cell in rows[1][1:]] == [
+        (first["x"][0] - START_MS) / 1000,
+        first["y"][0],
+    ]
+    points = sum(y is not None for trace in figure["data"] for y in trace["y"])
+    assert len(rows) == 1 + points
     assert said == {"moved": True, "outer": 5, "theme": "light"}
 
 
@@ -122,4 +142,4 @@ def test_the_page_of_a_series_is_drawn(tmp_path: Path) -> None:
     assert list(write_reports(directory.path, directory.write)) == []
     dom, log = opened(directory.path / "report.html", tmp_path / "browser")
     assert re.findall(r".*CONSOLE.*", log) == []
-    assert 'data-plots="9"' in dom
+    assert 'data-plots="5"' in dom, "the plots of single steps are folded"

@@ -123,7 +123,7 @@ def test_every_report_shows_it(spread: Result) -> None:
     page = Page(run_files(load_run(Path(spread.run_directory)))["report.html"]()).text
     for text in (printed(spread), markdown(document_of(spread)), page):
         assert "delivery times between hosts are off by 42.5 µs at most" in text
-    samplers = page[page.index("Samplers") : page.index("Over time")]
+    samplers = page[page.index("Tables: Samplers") : page.index("Latency over time")]
     assert "device-0 connect 5.00 µs 9.00 µs – 1 1 100 % – backend sub" in samplers
     assert "5.00 µs 9.00 µs – 1 1 100 % 42.5 µs" in samplers
 

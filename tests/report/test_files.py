@@ -12,13 +12,13 @@ from hdrh.log import HistogramLogReader
 
 import pubstorm.report.files
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_index
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import document_of, load_result, write_reports
 from pubstorm.report.files import run_files
 from pubstorm.report.junit import junit
 from pubstorm.report.markdown import code_span, markdown
 from pubstorm.report.stored import load_run
 from pubstorm.result import LimitedBy, Status
-from pubstorm.run.directory import RunDirectory
 from tests.report.example_run import Shape, write_run
 from tests.report.example_search import trials, write_search
 from tests.report.example_series import write_series

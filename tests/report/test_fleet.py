@@ -29,14 +29,20 @@ def result(tmp_path: Path) -> Result:
     return write_run(tmp_path, Shape(duration_s=20), **parts)
 
 
-def test_samplers_problems_and_stalls_stand_with_the_key_figures(result: Result) -> None:
+def test_samplers_problems_and_stalls_stand_in_their_sections(result: Result) -> None:
     text = Page(run_files(load_run(Path(result.run_directory)))["report.html"]()).text
-    start = text[text.index("Key figures") : text.index("Over time All plots")]
-    assert "device pub QoS 0 – – – 1 999 959 2 000 000 99.997 %" in start
-    assert "Messages of QoS 0 get no answer" in start
-    assert "30 connect refused, 11 connect timeout" in start
-    assert "device 17 publish from 12.0 s on 34" in start
-    tables = text[text.index("Tables") :]
+    happened, load, tables = (
+        text[text.index(start) : text.index(end, text.index(start))]
+        for start, end in (
+            ("fault: ", "Messages a second"),
+            ("Messages a second", "Latency over time"),
+            ("Balance of the targets", "Load of the agents"),
+        )
+    )
+    assert "device pub QoS 0 – – – 1 999 959 2 000 000 99.997 %" in load
+    assert "Messages of QoS 0 get no answer" in load
+    assert "30 connect refused, 11 connect timeout" in happened
+    assert "device 17 publish from 12.0 s on 34" in happened
     assert "node-0 62 100 62.1 % 50 %" in tables
     assert "node-0 45.0 MB 9.87 kB 9.92 GB 0.999 14" in tables
     assert "host: memory did not grow with connections." in tables

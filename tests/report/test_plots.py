@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from math import dist
 from pathlib import Path
 
 import pytest
@@ -362,3 +364,41 @@ def test_text_can_be_read_on_both_grounds(name: str, theme: int) -> None:
 @pytest.mark.parametrize("colour", PALETTE)
 def test_lines_can_be_seen_on_both_grounds(colour: str) -> None:
     assert min(contrast(colour, ground) for ground in themes()["ground"]) >= 3
+
+
+SEEN = {
+    "usual": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "without red": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "without green": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+}
+"""Linear RGB as people see it (Machado, Oliveira and Fernandes 2009)."""
+WHITE = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+"""From linear RGB to CIE XYZ."""
+
+
+def lab(colour: str, vision: str) -> tuple[float, ...]:
+    """A colour in CIELAB, as people of this vision see it."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    seen = [min(1, max(0, sumprod(row, linear))) for row in SEEN[vision]]
+    x, y, z = (sumprod(row, seen) / sum(row) for row in WHITE)
+    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+def sumprod(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("vision", SEEN)
+def test_the_first_lines_differ_for_colour_blind_people(vision: str) -> None:
+    for one, other in combinations(PALETTE[:6], 2):
+        assert dist(lab(one, vision), lab(other, vision)) > 20, (one, other)

@@ -7,13 +7,13 @@ from pathlib import Path
 import plotly.graph_objects
 import pytest
 
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import document_of, load_result, write_reports
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.markdown import markdown
 from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.tables import facts
 from pubstorm.report.watched import processes
-from pubstorm.run.directory import RunDirectory
 from tests.report.example_publisher import write_publisher_run
 from tests.report.example_run import Shape, write_run
 from tests.report.reading import Page

@@ -209,6 +209,20 @@ def test_a_success_is_whole_only_where_nothing_is_missing(count: int, of: int, t
     assert success_text(count, of) == text
 
 
+def test_the_texts_of_a_broker_have_a_table(measured: MeasuredMaker) -> None:
+    texts = {"quota | of *all*": 3, None: 2}
+    explanations = [
+        {"outcome": "not_authorized", "property": "reason_string", "text": text, "count": count}
+        for text, count in texts.items()
+    ]
+    run = measured(device={"explanations": explanations})
+    document = document_of(Result.of(run, evaluate_run(run, [])))
+    found = next(t for t in document.tables if t.title == "Reason strings and server references")
+    start = ("device", "not authorized", "reason string")
+    assert found.texts == ((*start, '"quota | of *all*"', "3"), (*start, "other texts", "2"))
+    assert "quota \\| of \\*all\\*" in markdown(document)
+
+
 def test_phases_monitors_and_the_own_table_on_the_terminal(perturbed: Result) -> None:
     check("perturbed.txt", page(perturbed))
     for width in (80, 100):

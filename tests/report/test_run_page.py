@@ -10,12 +10,12 @@ from pathlib import Path
 import plotly.graph_objects
 import pytest
 
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
 from pubstorm.report.files import run_files
 from pubstorm.report.stored import load_run
 from pubstorm.result import Cell, Event, Result, Statistics
 from pubstorm.result.samples import HEADER, Sample, csv_lines
-from pubstorm.run.directory import RunDirectory
 from tests.report.example_run import Shape, write_run
 from tests.report.reading import Page
 
@@ -39,22 +39,57 @@ def page(text: str) -> Page:
 def test_the_sections_stand_in_the_order_in_which_they_are_read(page: Page) -> None:
     assert page.attributes("data-section") == [
         "Verdict",
-        "Key figures",
-        "Over time",
-        "Percentiles",
-        "Profile",
-        "Tables",
-        "Environment",
-        "Scenario",
-        "Files",
+        "What happened",
+        "Load",
+        "Latency",
+        "Broker",
+        "Generator",
+        "Details",
     ]
 
 
 def test_verdict_evidence_and_thresholds_come_first(page: Page) -> None:
-    start = page.text[: page.text.index("Key figures")]
+    start = page.text[: page.text.index("45.0 s fault")]
     assert "FAIL limited by broker" in start
     assert "broker-0 used 98.9 % of one core" in start
     assert "failed backend.lost == 0 found 412" in start
+
+
+def test_the_headline_and_six_figures_come_first(failed_run: Path, tmp_path: Path) -> None:
+    page = Page(_evaluated(failed_run, tmp_path, headline="Failed: 412 were lost."))
+    (headline,) = (each for _, each in page.elements if "headline" in each.get("class", ""))
+    assert headline["class"] == "headline fail"
+    start = page.text[: page.text.index("Thresholds")]
+    places = [start.index(name) for name in ("Failed: ", "messages lost", "broker-0 used 98.9 %")]
+    assert places == sorted(places)
+    assert "✗ 412 fail" in start, "a figure has a sign and a word beside its colour"
+
+
+def test_everything_but_the_first_plot_of_a_section_is_folded(text: str) -> None:
+    unfolded = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+    keys = re.findall(r'data-figure="([^"]*)"', unfolded)
+    assert keys == ["load", "latency", "process-cpu", "agent-load"]
+    assert "Samplers" not in unfolded
+    assert re.search("<summary>Tables: .*Connections, Messages", text)
+
+
+def test_of_many_thresholds_those_that_passed_are_folded(failed_run: Path, tmp_path: Path) -> None:
+    found = load_run(failed_run).result.verdict.thresholds
+    missed = next(each for each in found if each.missed)
+    passed = next(each for each in found if each.passed)
+    text = _evaluated(failed_run, tmp_path, thresholds=(*(passed,) * 12, missed))
+    unfolded = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+    assert unfolded.count('class="mark"') == 8
+    assert unfolded.index('class="fail">\n<span') < unfolded.index('class="pass">\n<span')
+    assert "5 more that passed" in text
+
+
+def _evaluated(failed_run: Path, folder: Path, **changes: object) -> str:
+    """The page of the failed run with changes of its verdict."""
+    run = load_run(failed_run)
+    verdict = run.result.verdict.model_copy(update=changes)
+    result = run.result.model_copy(update={"verdict": verdict})
+    return run_files(replace(run, path=folder, result=result))["report.html"]()
 
 
 def test_the_scenario_and_every_file_are_named(page: Page) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import plotly.graph_objects
 import pytest
 
+from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
-from pubstorm.run.directory import RunDirectory
 from tests.report.example_series import write_series
 from tests.report.reading import Page
 

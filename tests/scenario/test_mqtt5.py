@@ -6,7 +6,7 @@ import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.plan import Plan, Subscription
-from pubstorm.contract.protocol import Mqtt, Property
+from pubstorm.contract.protocol import Authentication, Mqtt, Property
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import parse_scenario
@@ -123,6 +123,7 @@ def test_options_of_subscriptions_are_in_the_plan_and_the_version_in_its_words()
     [
         ("session_expiry: 1h", "session_expiry"),
         ("user_properties: {a: b}", "user_properties"),
+        ("authentication: {method: A, data: b}", "authentication"),
         ("subscriptions: [{topic: t, no_local: true}]", "subscriptions.0.no_local"),
         ("publications: [{topic: t, rate: 1/s, expiry: 1s}]", "publications.0.expiry"),
         (
@@ -138,6 +139,47 @@ def test_keys_of_mqtt_5_need_version_5(line: str, path: str, version: str) -> No
     assert f"with version {version}" in problem and "write version: 5" in problem
 
 
+SCRAM = "authentication: {method: SCRAM-SHA-256}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "text"),
+    [
+        ((SCRAM,), "authentication", "without username"),
+        ((SCRAM, "username: a"), "authentication", "without password"),
+        (("authentication: {method: TICKET}",), "authentication.method", "without data"),
+        (
+            ("authentication: {method: SCRAM-SHA-256, data: a}", "username: a", "password: b"),
+            "authentication.data",
+            "allowed are username and password",
+        ),
+        ((SCRAM, "username: é", "password: b"), "username", "allowed is ASCII"),
+        (("authentication: {method: A, data: '{row.a}'}",), "authentication.data", "without rows"),
+    ],
+)
+def test_an_authentication_has_what_its_method_needs(
+    lines: tuple[str, ...], path: str, text: str
+) -> None:
+    found = problems("version: 5", *lines)
+    assert f"populations.device.{path}" in found[0]
+    assert text in found[0]
+
+
+def test_an_authentication_is_in_the_plan_and_its_data_not_in_stored_plans() -> None:
+    plan = plan_of("version: 5", "authentication: {method: TICKET, data: 'key-{n}'}")
+    assert authentication_of(plan) == Authentication(method="TICKET", data="key-{n}")
+    assert "key-" not in plan.without_secrets().to_line()
+    assert "TICKET" in plan.without_secrets().to_line()
+    scram = plan_of("version: 5", SCRAM, "username: a", "password: b")
+    assert authentication_of(scram) == Authentication(method="SCRAM-SHA-256")
+
+
+def authentication_of(plan: Plan) -> Authentication | None:
+    protocol = plan.populations[0].protocol
+    assert isinstance(protocol, Mqtt)
+    return protocol.authentication
+
+
 def test_what_mqtt_5_forbids_is_refused() -> None:
     mixed = "subscriptions: [{topic: a, no_local: true}, b]"
     assert "allowed is all or none" in problems("version: 5", mixed)[0]
@@ -149,3 +191,71 @@ def test_what_mqtt_5_forbids_is_refused() -> None:
     assert "without ranges and choices" in problems("version: 5", ranged)[0]
     missing = "publications: [{topic: t, rate: 1/s, user_properties: {a: '{row.b}'}}]"
     assert "found {row.b} without rows" in problems("version: 5", missing)[0]
+
+
+WILL = "will: {topic: 'gone/{n}', payload: bye, qos: 1, %s}"
+
+
+def test_keys_of_wills_become_properties() -> None:
+    keys = (
+        "delay: 5s, expiry: 1min, content_type: text/plain, payload_format: text, "
+        "response_topic: 'r/{n}', correlation_data: 'c-{n}', user_properties: {site: '{n}'}"
+    )
+    mqtt = mqtt_of("version: 5", "session_expiry: 10s", WILL % keys)
+    assert mqtt.will is not None
+    assert mqtt.will.properties == (
+        Property(name="will_delay_interval", value=5),
+        Property(name="message_expiry_interval", value=60),
+        Property(name="content_type", value="text/plain"),
+        Property(name="payload_format_indicator", value=1),
+        Property(name="response_topic", value="r/{n}"),
+        Property(name="correlation_data", value="c-{n}"),
+        Property(name="user_property", key="site", value="{n}"),
+    )
+    assert mqtt.will_delay_s == 5
+
+
+@pytest.mark.parametrize("key", ["delay: 1s", "expiry: 1s", "user_properties: {a: b}"])
+def test_properties_of_wills_need_mqtt_5(key: str) -> None:
+    (problem,) = problems(WILL % key)
+    name = key.partition(":")[0]
+    assert f"populations.device.will.{name}: found {name} with version 3.1.1" in problem
+    assert "write version: 5 in the population" in problem
+
+
+@pytest.mark.parametrize(
+    ("session", "is_allowed"),
+    [
+        ("session: persistent", True),
+        ("session_expiry: 5s", True),
+        ("session_expiry: 4s", False),
+        ("session: clean", False),
+    ],
+)
+def test_a_will_delay_ends_before_its_session(session: str, is_allowed: bool) -> None:
+    lines = ("version: 5", session, WILL % "delay: 5s")
+    if is_allowed:
+        assert mqtt_of(*lines).will_delay_s == 5
+        return
+    (problem,) = problems(*lines)
+    assert "populations.device.will.delay: found a delay of 5s, allowed is up to" in problem
+
+
+def test_a_share_with_a_session_that_ends_at_once_has_no_will_delay() -> None:
+    shares = "shares: {brief: {part: 50%, session: clean}}"
+    (problem,) = problems("version: 5", "session: persistent", WILL % "delay: 5s", shares)
+    assert "populations.device.shares.brief" in problem
+
+
+def test_a_disconnect_with_will_needs_mqtt_5() -> None:
+    assert plan_of("version: 5", "end: disconnect_with_will").populations[0].end
+    (problem,) = problems("end: disconnect_with_will")
+    assert "found disconnect_with_will with version 3.1.1" in problem
+    (problem,) = problems("shares: {some: {part: 50%, end: disconnect_with_will}}")
+    assert "populations.device.shares.some.end" in problem
+
+
+def test_clients_that_vanish_may_have_two_connections() -> None:
+    population = plan_of("end: vanish", "keep_alive: 10s", WILL % "retain: false").populations[0]
+    assert population.connections_max == 2 * population.clients
+    assert population.will_wait_ns == 15 * 10**9

@@ -123,6 +123,18 @@ def test_what_is_set_to_null_is_as_if_it_were_not_there() -> None:
         (", rate: 1/s", "", "found no rate, needed is one of rate, interval and total_rate"),
         ("rate: 1/s", "rate: 1/s, size: 1B, payload: x", "found size and payload"),
         ("rate: 1/s", "rate: max, jitter: 10%", "found jitter with rate max"),
+        ("rate: 1/s", "rate: max, arrivals: poisson", "found arrivals with rate max"),
+        (
+            "rate: 1/s",
+            "rate: 1/s, arrivals: poisson, jitter: 10%",
+            "found jitter with arrivals poisson, allowed is jitter with even arrivals",
+        ),
+        (
+            "rate: 1/s",
+            "rate: 1/s, arrivals: poisson, phase: aligned",
+            "found phase with arrivals poisson",
+        ),
+        ("rate: 1/s", "rate: 1/s, arrivals: pareto", "found 'pareto', allowed is 'even' or"),
         ("clients: 10", "clients: 10\n    client_id: me", "the client id 'me' more than once"),
         ("clients: 10", "clients: 10\n    client_id: '{n%3}'", "the client id '0' more than once"),
         ("clients: 10", "clients: 0", "found 0, allowed is 1 to"),

@@ -25,8 +25,8 @@ from pubstorm.host.keys.listener import psk_settings
 from pubstorm.host.keys.psk import new_keys, psk_text
 from pubstorm.measure.monitors.bridges import BridgeMonitor
 from pubstorm.plan import provisional_plan
-from pubstorm.run.clean_start.bridges import remove_bridges
-from pubstorm.run.clean_start.observer import Deadline, Observer
+from pubstorm.play.clean_start.bridges import remove_bridges
+from pubstorm.play.clean_start.observer import Deadline, Observer
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.topology import Broker
 from pubstorm.topology import Around, BrokerEvent, Topology

@@ -49,31 +49,39 @@ impl<'a> Deliveries<'a> {
     /// Counts one delivery.
     #[inline]
     pub fn note(&mut self, delivery: Delivery, stamp: &Stamp) {
-        let (counters, counts_loss) = (&mut *self.counters, self.counts_loss);
-        match delivery {
-            Delivery::Duplicate => {
-                counters.duplicate_total += 1;
-                return;
-            }
-            Delivery::Stale => {
-                counters.stale_total += 1;
-                return;
-            }
-            Delivery::First { passed_over: 0 } => {}
-            Delivery::Unfollowed => self.unfollowed += 1,
-            Delivery::First { passed_over } => {
-                // Gaps do not count for receivers that may have been offline.
-                counters.missing_total += i64::from(passed_over) * i64::from(counts_loss);
-            }
-            Delivery::Reordered { filled } => {
-                counters.reordered_total += 1;
-                counters.missing_total -= i64::from(filled && counts_loss);
-            }
+        if !is_received(self.counters, delivery, self.counts_loss) {
+            return;
         }
+        self.unfollowed += u64::from(delivery == Delivery::Unfollowed);
         self.received += 1;
         self.intended.record(self.now_ns - stamp.intended_ns.cast_signed());
         self.actual.record(self.now_ns - stamp.actual_ns.cast_signed());
     }
+}
+
+/// Counts a delivery by its class. Returns `true` if it counts as received.
+#[inline]
+pub fn is_received(counters: &mut FlowCounters, delivery: Delivery, counts_loss: bool) -> bool {
+    match delivery {
+        Delivery::Duplicate => {
+            counters.duplicate_total += 1;
+            return false;
+        }
+        Delivery::Stale => {
+            counters.stale_total += 1;
+            return false;
+        }
+        Delivery::First { passed_over: 0 } | Delivery::Unfollowed => {}
+        Delivery::First { passed_over } => {
+            // Gaps do not count for receivers that may have been offline.
+            counters.missing_total += i64::from(passed_over) * i64::from(counts_loss);
+        }
+        Delivery::Reordered { filled } => {
+            counters.reordered_total += 1;
+            counters.missing_total -= i64::from(filled && counts_loss);
+        }
+    }
+    true
 }
 
 impl Drop for Deliveries<'_> {

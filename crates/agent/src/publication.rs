@@ -141,6 +141,7 @@ mod tests {
             payload: Payload::Fixed { bytes: 32 },
             properties: Vec::new(),
             topic_alias: false,
+            request: false,
         };
         let setup = PublicationSetup {
             index: 0,

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use plan::{
-    EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot, Snapshot, TargetSnapshot,
+    AnswerCounters, EngineLoad, FlowCounters, FlowSnapshot, Histogram, PopulationSnapshot,
+    Snapshot, TargetSnapshot,
 };
 
 use crate::clock;
@@ -31,8 +32,11 @@ pub struct Tally {
     /// Deliveries outside the ledger.
     pub unfollowed_total: u64,
     /// Deliveries of each flow that were expected in this stage and had not arrived, at the last
+    /// snapshot: all, and those of wills.
+    lacking_before: Vec<[i64; 2]>,
+    /// Answers to each population that were expected in this stage and had not arrived, at the last
     /// snapshot.
-    lacking_before: Vec<i64>,
+    unanswered_before: Vec<i64>,
     cpu_before_ns: u64,
     run_delay_before_ns: u64,
     sequence: u64,
@@ -78,7 +82,8 @@ impl Tally {
             blocked: Histogram::default(),
             busy_ns: 0,
             unfollowed_total: 0,
-            lacking_before: vec![0; populations * populations],
+            lacking_before: vec![[0; 2]; populations * populations],
+            unanswered_before: vec![0; populations],
             cpu_before_ns: 0,
             run_delay_before_ns: 0,
             sequence: 0,
@@ -113,7 +118,8 @@ impl Tally {
 
     /// Counts deliveries of a stage anew; to be called behind a snapshot.
     pub fn begin_stage(&mut self) {
-        self.lacking_before.fill(0);
+        self.lacking_before.fill([0; 2]);
+        self.unanswered_before.fill(0);
         self.deliveries_of.fill(0);
     }
 
@@ -132,15 +138,44 @@ impl Tally {
     pub fn exclude_from_loss(&mut self, to: usize) {
         for (flow, before) in self.flows.iter_mut().zip(&self.lacking_before) {
             if flow.to == to {
-                flow.counters.expected_total -= before + lacking(&flow.counters);
+                let [all, wills] = lacking(&flow.counters);
+                flow.counters.expected_total -= before[0] + all;
+                flow.counters.wills_expected_total -= before[1] + wills;
             }
         }
+        self.forgive_unanswered(to);
+    }
+
+    /// Adds answers of population `from` to those that population `to` expects.
+    pub fn expect_answers(&mut self, (from, to): (usize, usize), count: i64) {
+        self.populations[to].answers.answers_expected_total += count;
+        self.flow(from, to).counters.expected_total += count;
+    }
+
+    /// Sets expected = received for the answers of population `from` to population `to`, for this
+    /// stage.
+    pub fn exclude_answers_from_loss(&mut self, (from, to): (usize, usize)) {
+        let unanswered = self.forgive_unanswered(to);
+        self.flow(from, to).counters.expected_total -= unanswered;
+    }
+
+    /// Expects the answers that population `to` has received in this stage. Returns the number of
+    /// the others.
+    fn forgive_unanswered(&mut self, to: usize) -> i64 {
+        let answers = &mut self.populations[to].answers;
+        let unanswered = self.unanswered_before[to] + unanswered(answers);
+        answers.answers_expected_total -= unanswered;
+        unanswered
     }
 
     /// Moves the counts out into a snapshot and starts the next interval.
     pub fn snapshot(&mut self, moment: &Moment) -> Snapshot {
         for (flow, before) in self.flows.iter().zip(&mut self.lacking_before) {
-            *before += lacking(&flow.counters);
+            let [all, wills] = lacking(&flow.counters);
+            *before = [before[0] + all, before[1] + wills];
+        }
+        for (population, before) in self.populations.iter().zip(&mut self.unanswered_before) {
+            *before += unanswered(&population.answers);
         }
         let has_counts = |flow: &&mut FlowSnapshot| flow.counters != FlowCounters::default();
         let flows = self.flows.iter_mut().filter(has_counts).map(take_flow).collect();
@@ -226,9 +261,17 @@ impl Targets {
     }
 }
 
-/// Deliveries that are expected and have not arrived.
-const fn lacking(counters: &FlowCounters) -> i64 {
-    counters.expected_total - counters.received_total
+/// Deliveries that are expected and have not arrived: all, and those of wills.
+const fn lacking(counters: &FlowCounters) -> [i64; 2] {
+    [
+        counters.expected_total - counters.received_total,
+        counters.wills_expected_total - counters.wills_received_total,
+    ]
+}
+
+/// Answers that are expected and have not arrived.
+const fn unanswered(answers: &AnswerCounters) -> i64 {
+    answers.answers_expected_total - answers.answered_total
 }
 
 fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {
@@ -236,10 +279,14 @@ fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {
         gauges: tally.gauges,
         counters: std::mem::take(&mut tally.counters),
         outcomes: std::mem::take(&mut tally.outcomes),
+        explanations: std::mem::take(&mut tally.explanations),
         clients_by_deliveries: std::mem::take(&mut tally.clients_by_deliveries),
         connect_time: tally.connect_time.take(),
         ack_intended: tally.ack_intended.take(),
         ack_actual: tally.ack_actual.take(),
+        receive_maximum_wait: tally.receive_maximum_wait.take(),
+        answers: std::mem::take(&mut tally.answers),
+        round_trip: tally.round_trip.take(),
     }
 }
 
@@ -248,6 +295,7 @@ fn take_flow(tally: &mut FlowSnapshot) -> FlowSnapshot {
         counters: std::mem::take(&mut tally.counters),
         latency_intended: tally.latency_intended.take(),
         latency_actual: tally.latency_actual.take(),
+        will_latency: tally.will_latency.take(),
         ..*tally
     }
 }

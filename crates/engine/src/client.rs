@@ -1,20 +1,21 @@
 //! The life of one simulated client: phases of its connections, back-off, timer and counters.
 
+mod authenticate;
+mod death;
+mod establish;
 mod leave;
 mod publish;
 mod receive;
+mod respond;
 mod unsent;
 
 use plan::{Population, Random, Reason};
 
 use crate::context::Context;
-use crate::expectations::Death;
-use crate::protocol::{Identity, KeepAlive, Refusals, Session};
+use crate::protocol::{Cause, Identity, KeepAlive, Refusals, Session};
 use crate::schedule::coalescing;
 use crate::setup::Setup;
-use crate::transport::tcp::{Route, Socket};
-use crate::transport::tls::Who;
-use crate::transport::{Channel, Halt, Stream, WebSocket};
+use crate::transport::{Halt, Stream};
 
 #[cfg(test)]
 pub use leave::LEAVE_NS;
@@ -23,15 +24,11 @@ pub use publish::Progress;
 use unsent::Unsent;
 
 /// Memory of an idle client in user space: socket, or box of its TLS, 16, session 24, publications
-/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 6; and
+/// 16, what is unsent 8, an empty buffer 24, three instants 24, indices 10, phase and flags 9; and
 /// its link in the wheel, 16. The kernel's share is its own. The budget is 256 bytes.
 /// (In debug builds mio's sockets are larger.)
 #[cfg(not(any(debug_assertions, test)))]
 const _: () = assert!(size_of::<Client>() + size_of::<crate::schedule::wheel::Link>() <= 160);
-
-/// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
-/// byte for each message a second, which is room for 10 ms of messages of 100 bytes.
-const SLOW_RECEIVE_BUFFER: std::ops::RangeInclusive<usize> = 4096..=256 * 1024;
 
 /// A simulated client.
 pub struct Client {
@@ -65,6 +62,8 @@ pub struct Client {
     reads_again: bool,
     /// The timer must be set again.
     retime: bool,
+    /// The DISCONNECT that was sent makes the broker publish the will.
+    leaves_will: bool,
     /// Last period in which acknowledgements were delayed, see [`receive`].
     acks_period: u8,
 }
@@ -132,6 +131,7 @@ impl Client {
             ended: false,
             reads_again: false,
             retime: false,
+            leaves_will: false,
             acks_period: 0,
         }
     }
@@ -207,23 +207,6 @@ impl Client {
         self.connect(context);
     }
 
-    /// Begins an attempt to connect.
-    fn connect(&mut self, context: &mut Context) {
-        let population = &context.setup.plan.populations[self.population()];
-        let tally = &mut context.tally.populations[usize::from(self.population)];
-        tally.counters.connect_attempts_total += 1;
-        context.underway += 1;
-        self.phase = Phase::Connecting;
-        self.retime = true;
-        self.ended = false;
-        self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
-        self.deadline_ns = context.now_ns + population.connect_timeout_ns;
-        match context.host.open(&self.route(context), self.index) {
-            Ok(socket) => self.stream = Some(Stream::Direct(Channel::Plain(socket))),
-            Err(reason) => self.lost(context, reason),
-        }
-    }
-
     /// Handles the timer.
     pub fn timer(&mut self, context: &mut Context) {
         self.retime = true;
@@ -281,30 +264,6 @@ impl Client {
         }
     }
 
-    /// Continues after TCP has connected or failed: with TLS and WebSocket if the target uses them,
-    /// then with the protocol.
-    fn establish(&mut self, context: &mut Context) {
-        let secured = self.secure(context);
-        self.count_frames(context);
-        match secured {
-            Ok(()) => self.greet(context),
-            Err(Halt::Later) => {}
-            Err(Halt::Lost(reason)) => self.lost(context, reason),
-        }
-    }
-
-    /// Sends the first bytes of the protocol.
-    fn greet(&mut self, context: &mut Context) {
-        context.out.clear();
-        let identity = identity_of(self, &context.setup);
-        if let Err(reason) = self.session.open(&identity, &mut context.out) {
-            return self.lost(context, reason);
-        }
-        self.phase = Phase::Greeting;
-        context.tally.populations[self.population()].counters.packets_sent_total += 1;
-        self.flush(context);
-    }
-
     /// The peer has accepted the client: subscribes, unless the peer has kept the subscriptions.
     /// `dropped` messages in flight are given up, because the peer has not kept the session.
     fn subscribe(&mut self, context: &mut Context, resumed: bool, dropped: u64) {
@@ -338,45 +297,13 @@ impl Client {
     ) {
         let tally = &mut context.tally.populations[self.population()];
         tally.counters.subscribed_total += granted;
-        for reason in refused.iter() {
+        for cause in refused.iter() {
             tally.counters.subscribe_failed_total += 1;
-            tally.outcome(reason);
+            cause.count(tally);
         }
         if is_last && self.phase == Phase::Subscribing {
             self.ready(context);
         }
-    }
-
-    fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
-        self.stream = match self.stream.take() {
-            Some(Stream::Direct(Channel::Plain(socket))) => Some(self.wrap(context, socket)?),
-            stream => stream,
-        };
-        self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
-    }
-
-    /// Puts a connected socket under TLS and WebSocket, as the target says.
-    fn wrap(&self, context: &mut Context, socket: Socket) -> Result<Stream, Halt> {
-        let (index, target) = (self.population(), self.target(context));
-        let Context { setup, framing, .. } = context;
-        let (at, Identity { population, n }) =
-            (&setup.plan.targets[target], identity_of(self, setup));
-        let channel = match setup.populations[index].tls.as_ref().filter(|_| at.tls) {
-            Some(tls) => {
-                let ssl = tls.begin(Who { local: self.local, n, target });
-                let secured = ssl.and_then(|ssl| Channel::secure(socket, ssl).ok());
-                secured.ok_or(Halt::Lost(Reason::TlsFailed))?
-            }
-            None => Channel::Plain(socket),
-        };
-        Ok(match &at.websocket {
-            Some(path) => {
-                let websocket =
-                    WebSocket::new(channel, (at, path.as_str()), (population, n), framing);
-                Stream::WebSocket(Box::new(websocket))
-            }
-            None => Stream::Direct(channel),
-        })
     }
 
     /// Counts the client as connected: the peer has accepted it.
@@ -389,6 +316,7 @@ impl Client {
         let since_ns = self.deadline_ns - population.connect_timeout_ns;
         tally.connect_time.record(context.now_ns.cast_signed() - since_ns.cast_signed());
         self.phase = Phase::Subscribing;
+        self.settle_will(context);
     }
 
     fn ready(&mut self, context: &mut Context) {
@@ -402,9 +330,10 @@ impl Client {
     }
 
     /// Handles the loss of the connection, or a failed attempt, and counts the reason.
-    fn lost(&mut self, context: &mut Context, reason: Reason) {
+    fn lost<'a>(&mut self, context: &mut Context, cause: impl Into<Cause<'a>>) {
         let tally = &mut context.tally.populations[usize::from(self.population)];
-        tally.outcome(reason);
+        let cause = cause.into();
+        cause.count(tally);
         match self.phase {
             Phase::Connecting | Phase::Greeting => {
                 tally.counters.connect_failed_total += 1;
@@ -412,7 +341,8 @@ impl Client {
             }
             _ => {
                 tally.counters.disconnected_total += 1;
-                self.expect_will(context, Death::Noticed);
+                let death = self.death_by(context, cause.reason);
+                self.expect_will(context, death);
             }
         }
         if let Phase::Leaving(then) = self.phase {
@@ -471,23 +401,24 @@ impl Client {
         self.stream = None;
         self.unread = Vec::new();
         self.paused = false;
+        self.leaves_will = false;
         self.next_due_ns = u64::MAX;
+        self.end_holds(context);
+        context.exchanges.forget(self.index);
+        self.drop_unsent(context);
+        let population = &context.setup.plan.populations[usize::from(self.population)];
+        let dropped = self.session.lost(population) as u64;
+        let waiting = context.outboxes.forget_waiting(self.index);
+        self.drop_answers(context, waiting);
+        self.abandon(context, dropped);
+    }
+
+    /// Counts the messages in packets that are not written any more.
+    fn drop_unsent(&mut self, context: &mut Context) {
         let population = &context.setup.plan.populations[usize::from(self.population)];
         let tally = &mut context.tally.populations[usize::from(self.population)];
         if let Some(unsent) = self.unsent.take() {
             tally.counters.unsent_dropped_total += unsent.messages(population);
-        }
-        let dropped = self.session.lost(population) as u64;
-        self.abandon(context, dropped);
-    }
-
-    /// Counts all messages in flight as given up; there are `dropped`.
-    fn abandon(&mut self, context: &mut Context, dropped: u64) {
-        if dropped > 0 {
-            self.publications.iter_mut().for_each(Progress::forget_in_flight);
-            let tally = &mut context.tally.populations[usize::from(self.population)];
-            tally.counters.abandoned_total += dropped;
-            tally.gauges.in_flight -= dropped;
         }
     }
 
@@ -511,8 +442,12 @@ impl Client {
 
     fn write(&mut self, context: &mut Context, packets: &[u8]) {
         let (count, lost) = self.send(context, packets);
-        if count < packets.len() && self.stream.is_some() {
+        if count < packets.len() {
             self.unsent = Some(Box::new(Unsent::new(packets, count)));
+        }
+        if self.stream.is_none() {
+            // The peer has ended the connection behind messages that the client answers.
+            self.drop_unsent(context);
         }
         if let Some(reason) = lost {
             self.lost(context, reason);
@@ -558,26 +493,6 @@ impl Client {
             }
         }
         (sent, None)
-    }
-
-    fn route(&self, context: &Context) -> Route {
-        let setup = &context.setup;
-        let sources = &setup.sources;
-        let turn = self.local as usize / setup.plan.populations[self.population()].at.count;
-        let rate = setup.plan.populations[self.population()].read_rate_per_s;
-        let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
-        Route {
-            target: setup.targets[self.target(context)],
-            source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
-            receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
-        }
-    }
-
-    /// Adds the deliveries of the client's will, if the client has one, to those expected.
-    fn expect_will(&self, context: &mut Context, death: Death) {
-        let client = (self.population(), self.global(context));
-        let Context { setup, tally, expectations, now_ns, .. } = context;
-        expectations.expect_will(setup, tally, client, (death, *now_ns));
     }
 
     /// Index in the population over all agents.

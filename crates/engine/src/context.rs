@@ -9,10 +9,12 @@ use plan::{Population, Random};
 use crate::expectations::Expectations;
 use crate::expectations::stalls::Stalls;
 use crate::host::Host;
+use crate::outboxes::Outboxes;
+use crate::protocol::Exchanges;
 use crate::schedule::lifetimes::Lifetimes;
 use crate::schedule::publishing::Publishing;
 use crate::setup::Setup;
-use crate::transport::Framing;
+use crate::transport::{Framing, Silent};
 
 /// Purpose of the random values in frames.
 const FRAMING: u64 = 0xf4a3;
@@ -53,8 +55,14 @@ pub struct Context {
     pub text: Vec<u8>,
     /// The properties of a packet while the packet is encoded.
     pub properties: PropertyList,
+    /// Authentications that wait for the proof of a broker.
+    pub exchanges: Exchanges,
     /// State of all WebSockets.
     pub framing: Framing,
+    /// Answers of QoS 1 and 2.
+    pub outboxes: Outboxes,
+    /// Connections of clients that have vanished.
+    pub silent: Silent,
     /// Buffer for bytes from sockets.
     pub read_buffer: Vec<u8>,
 }
@@ -86,7 +94,10 @@ impl Context {
             out: Vec::new(),
             text: Vec::new(),
             properties: PropertyList::new(),
+            exchanges: Exchanges::default(),
             framing: Framing::new(seed),
+            outboxes: Outboxes::default(),
+            silent: Silent::new(setup.clients()),
             read_buffer: vec![0; READ_BYTES],
             setup,
         }
@@ -110,6 +121,22 @@ impl Context {
     pub fn begin_stage(&mut self, leaving: &[usize]) {
         self.expectations.begin_stage(&self.setup.plan, leaving, &mut self.tally);
         self.stalls.begin_stage();
+    }
+
+    /// Counts clients as offline whose connections were taken over: they were ready once.
+    pub fn note_takeovers(&mut self) {
+        for (index, own) in self.setup.populations.iter().enumerate() {
+            let arrived = own.rival.and_then(|_| self.lifetimes.arrived(index));
+            if let Some(arrived) = arrived {
+                let gauges = &mut self.tally.populations[index].gauges;
+                gauges.offline = u64::from(arrived).saturating_sub(gauges.ready);
+            }
+        }
+    }
+
+    /// Expects the deliveries of all wills that are due.
+    pub fn expect_due_wills(&mut self) {
+        self.expectations.expect_due_wills(&self.setup, &mut self.tally, self.now_ns);
     }
 
     /// Sets expected = received for a population, up to the end of the stage.

@@ -131,6 +131,7 @@ impl EventLoop {
         }
         if self.stopping && self.context.leaving == 0 && self.context.expectations.is_balanced() {
             self.snapshot();
+            self.context.silent.close_all();
             return Ok(false);
         }
         let (wake_ns, due_ns) = (self.wake_ns(), self.due_ns());
@@ -148,7 +149,12 @@ impl EventLoop {
                 let coming = &self.ready[at..self.ready.len().min(at + FETCHED)];
                 fetch(&self.clients, coming.iter().map(|ready| ready.client));
             }
-            let Some(client) = self.clients.get_mut(index) else { continue };
+            let Some(client) = self.clients.get_mut(index) else {
+                if ended {
+                    self.context.silent.close(index);
+                }
+                continue;
+            };
             if writable {
                 client.writable(&mut self.context);
             }
@@ -229,6 +235,7 @@ impl EventLoop {
         }
         next_ns = next_ns.min(self.changes.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.lifetimes.next_ns().unwrap_or(u64::MAX));
+        next_ns = next_ns.min(self.context.expectations.next_will_ns().unwrap_or(u64::MAX));
         if let Some((_, at_ns)) = self.pending {
             next_ns = next_ns.min(at_ns);
         }
@@ -241,6 +248,7 @@ impl EventLoop {
         self.enter_pending();
         self.walk_changes();
         self.walk_lives();
+        self.context.expect_due_wills();
         self.wheel.advance(self.context.now_ns, &mut self.due);
         let fired = self.handle_timers();
         self.walk_stage();
@@ -500,6 +508,7 @@ impl EventLoop {
             self.next_snapshot_ns += (behind + 1) * interval_ns;
         }
         self.note_backlogs();
+        self.context.note_takeovers();
         self.look_for_stalls();
         let moment = Moment {
             agent: self.context.setup.agent.index(),

@@ -2,6 +2,7 @@
 //! published, by the fan-out of the plan. A population whose members change in a stage is excluded
 //! from loss in that stage: its expected deliveries are those that it has received.
 
+mod answers;
 mod balance;
 mod receivers;
 pub mod stalls;
@@ -12,6 +13,7 @@ use plan::{FanOut, Plan, Ways};
 
 use crate::setup::Setup;
 
+use answers::Answers;
 use balance::Balance;
 pub use balance::Batch;
 use receivers::Receivers;
@@ -26,6 +28,7 @@ pub struct Expectations {
     /// for one that is excluded from loss.
     counts_loss: Vec<bool>,
     receivers: Receivers,
+    answers: Answers,
     wills: Wills,
     balance: Balance,
 }
@@ -34,25 +37,28 @@ impl Expectations {
     /// Expectations before the first stage.
     pub fn new(plan: &Plan) -> Self {
         let populations = plan.populations.len();
+        let fan_out = FanOut::new(plan);
         Self {
             active: vec![0; populations],
             counts_loss: vec![true; populations],
-            receivers: Receivers::new(FanOut::new(plan)),
+            answers: Answers::new(plan, &fan_out),
+            receivers: Receivers::new(fan_out),
             wills: Wills::default(),
             balance: Balance::default(),
         }
     }
 
     /// Begins a stage in which the populations `leaving` disconnect. A session that the broker
-    /// keeps receives messages while its client is offline. A population with session lifetimes is
-    /// excluded from loss.
+    /// keeps receives messages while its client is offline. A population with session lifetimes, or
+    /// with client identifiers of another one, is excluded from loss.
     pub fn begin_stage(&mut self, plan: &Plan, leaving: &[usize], tally: &mut Tally) {
         self.wills.begin_stage(leaving);
         self.receivers.begin_stage(plan, &self.active);
+        self.answers.begin_stage(&self.receivers);
         self.counts_loss.fill(true);
         tally.begin_stage();
         for (index, population) in plan.populations.iter().enumerate() {
-            if population.lifetime.is_some() {
+            if population.lifetime.is_some() || plan.rival(index).is_some() {
                 self.exclude_from_loss(index, tally);
             }
         }
@@ -62,6 +68,7 @@ impl Expectations {
     pub fn exclude_from_loss(&mut self, population: usize, tally: &mut Tally) {
         if std::mem::replace(&mut self.counts_loss[population], false) {
             tally.exclude_from_loss(population);
+            self.answers.exclude_from_loss(population, tally);
         }
     }
 
@@ -96,10 +103,13 @@ impl Expectations {
         let flow = tally.flow(from, to);
         flow.counters.received_total += 1;
         flow.counters.expected_total += i64::from(!is_expected);
-        if let Some(ended_ns) = self.wills.ended_ns(topic) {
-            let latency_ns = now_ns.cast_signed() - ended_ns.cast_signed();
-            flow.latency_intended.record(latency_ns);
-            flow.latency_actual.record(latency_ns);
+        if publisher.is_some() {
+            return;
+        }
+        flow.counters.wills_received_total += 1;
+        flow.counters.wills_expected_total += i64::from(!is_expected);
+        if let Some(due_ns) = self.wills.known_ns(topic) {
+            flow.will_latency.record(now_ns.cast_signed() - due_ns.cast_signed());
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Machine {
 /// A socket that something has happened to. As with epoll's edges, each news comes once.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// Index of its client in this agent.
+    /// Index of its client in this agent; beyond the clients, of a silent connection.
     pub client: usize,
     /// There may be bytes, or their end.
     pub readable: bool,
@@ -74,6 +74,26 @@ impl Host {
             Self::Machine(machine) => machine.open(route, client).map(Socket::Tcp),
             #[cfg(test)]
             Self::Simulated(host) => host.open(route, client).map(Socket::Simulated),
+        }
+    }
+
+    /// Lets the news of a socket have another index. Only bytes and the end of the stream are news.
+    ///
+    /// # Errors
+    /// The kernel's, if it has no memory for this.
+    pub fn rename(&self, socket: &mut Socket, index: usize) -> io::Result<()> {
+        match (self, socket) {
+            (Self::Machine(machine), Socket::Tcp(stream)) => {
+                let registry = machine.wait.registry();
+                registry.reregister(stream, Token(index), Interest::READABLE)
+            }
+            #[cfg(test)]
+            (_, Socket::Simulated(socket)) => {
+                socket.rename(index);
+                Ok(())
+            }
+            #[cfg(test)]
+            _ => unreachable!("a simulated machine has simulated sockets"),
         }
     }
 

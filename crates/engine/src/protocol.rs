@@ -2,14 +2,17 @@
 //! folder has the same parts: open, handle, subscribe, publish, retransmit, keep-alive, goodbye,
 //! lost. A protocol has no socket, no timer and no counter.
 
+mod cause;
 mod mqtt;
 mod zmtp;
 
-use ::mqtt::PropertyList;
+use ::mqtt::{Properties, PropertyList};
 use agent::publication::{self, PublicationSetup};
-use plan::{Population, Protocol, Publication, Reason};
+use plan::{Population, Protocol, Publication, Reason, Responds, Stamp};
 
+pub use self::cause::{Cause, Texts};
 pub use self::mqtt::PropertySetup;
+pub use self::mqtt::scram::{Exchanges, Login, nonce};
 pub use ::mqtt::KeepAlive;
 
 /// Protocol state of a client.
@@ -59,9 +62,13 @@ pub enum Event<'a> {
         resumed: bool,
         /// Messages in flight that are dropped, because the peer has not kept the session.
         dropped: u64,
+        /// Last message of the peer's authentication; empty if there is none.
+        proof: &'a [u8],
     },
+    /// The peer continues the authentication.
+    Challenged(&'a [u8]),
     /// The peer refuses the client.
-    Refused(Reason),
+    Refused(Cause<'a>),
     /// The peer has answered the subscriptions.
     Subscribed {
         /// Filters that the peer has granted and that were not counted when they were sent.
@@ -76,11 +83,11 @@ pub enum Event<'a> {
     /// The peer has acknowledged a message of the client.
     Acknowledged(Token),
     /// The peer has refused a message of the client.
-    Rejected(Token, Reason),
+    Rejected(Token, Cause<'a>),
     /// The peer has acknowledged a message that is not in flight.
     UnknownAcknowledgement,
     /// The peer has broken the protocol: the connection ends.
-    Ended(Reason),
+    Ended(Cause<'a>),
 }
 
 /// Answers to filters, some of which are refusals.
@@ -89,6 +96,8 @@ pub struct Refusals<'a> {
     codes: &'a [u8],
     /// Reason of a code; `None`: the filter is granted.
     reason: fn(u8) -> Option<Reason>,
+    /// Texts of the packet with the codes.
+    texts: Texts<'a>,
 }
 
 /// A received message. Its parts are computed only when they are asked for.
@@ -118,8 +127,19 @@ pub enum Published {
     Sent,
     /// The message must wait for an acknowledgement.
     Waits,
+    /// As many messages are in flight as the peer accepts.
+    Held,
     /// The peer does not accept the message.
     Refused(Reason),
+}
+
+/// Kind of the last packet of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goodbye {
+    /// The peer discards the will.
+    Plain,
+    /// The peer publishes the will.
+    WithWill,
 }
 
 /// A message in flight: 24 bytes from which the protocol makes the same packet again.
@@ -152,6 +172,34 @@ pub struct Outgoing<'a> {
     pub sender: &'a publication::Sender,
 }
 
+/// The response that a received message asks for.
+#[derive(Clone, Copy)]
+pub struct Response<'a> {
+    /// Its topic.
+    pub topic: &'a str,
+    /// Its correlation data.
+    pub correlation: Option<&'a [u8]>,
+}
+
+/// An answer to a received message.
+#[derive(Clone, Copy)]
+pub struct Answer<'a> {
+    /// Options of the population that answers.
+    pub responds: Responds,
+    /// Topic and correlation data.
+    pub response: Response<'a>,
+    /// Stamp at the start of the payload; `None` for requests of other programs.
+    pub stamp: Option<Stamp>,
+}
+
+/// A message in flight that is sent again.
+pub enum Resent<'a> {
+    /// A message of a publication.
+    Message(Outgoing<'a>),
+    /// An answer.
+    Answer(Answer<'a>),
+}
+
 /// Memory for packets.
 pub struct Buffers<'a> {
     /// Bytes to write.
@@ -171,17 +219,34 @@ impl Session {
         }
     }
 
-    /// Appends the first bytes of a connection.
+    /// Appends the first bytes of a connection, with those of an exchange with SCRAM if there is a
+    /// `login`.
     ///
     /// # Errors
     /// A reason if no packet can hold the texts of the client.
-    pub fn open(&mut self, identity: &Identity<'_>, out: &mut Vec<u8>) -> Result<(), Reason> {
+    pub fn open(
+        &mut self,
+        identity: &Identity<'_>,
+        login: Option<&Login>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
         match self {
-            Self::Mqtt(session) => mqtt::open(session, identity, out),
+            Self::Mqtt(session) => mqtt::open(session, identity, login, out),
             Self::Zmtp(session) => {
                 zmtp::open(session, identity, out);
                 Ok(())
             }
+        }
+    }
+
+    /// Appends a step of an authentication.
+    ///
+    /// # Errors
+    /// A reason if no packet can hold the step.
+    pub fn authenticate(&self, step: &str, out: &mut Vec<u8>) -> Result<(), Reason> {
+        match self {
+            Self::Mqtt(_) => mqtt::authenticate(step, out),
+            Self::Zmtp(_) => Err(Reason::ProtocolError),
         }
     }
 
@@ -260,6 +325,14 @@ impl Session {
         }
     }
 
+    /// Appends an answer.
+    pub fn answer(&mut self, answer: &Answer<'_>, token: Token, to: Buffers<'_>) -> Published {
+        match self {
+            Self::Mqtt(session) => mqtt::answer(session, answer, token, to),
+            Self::Zmtp(_) => Published::Waits,
+        }
+    }
+
     /// Topic of a received message; `None` if it is no text.
     pub fn topic<'a>(&'a self, message: &Message<'a>) -> Option<&'a str> {
         match (self, message) {
@@ -272,7 +345,7 @@ impl Session {
     /// number.
     pub fn retransmit<'a>(
         &mut self,
-        outgoing: impl Fn(Token) -> Outgoing<'a>,
+        outgoing: impl Fn(Token) -> Resent<'a>,
         to: Buffers<'_>,
     ) -> u64 {
         match self {
@@ -324,11 +397,26 @@ impl Session {
         }
     }
 
+    /// Instant at which the peer gives up a client that sends nothing more, in nanoseconds;
+    /// `u64::MAX` without keep-alive.
+    pub fn silence_deadline(&self, keep_alive_s: u16) -> u64 {
+        match self {
+            Self::Mqtt(session) => session.silence_deadline(keep_alive_s).unwrap_or(u64::MAX),
+            Self::Zmtp(_) => u64::MAX,
+        }
+    }
+
     /// Appends the last packet of a connection. Returns `false` if the protocol has none.
-    pub fn goodbye(&mut self, population: &Population, out: &mut Vec<u8>) -> bool {
+    pub fn goodbye(
+        &mut self,
+        population: &Population,
+        goodbye: Goodbye,
+        out: &mut Vec<u8>,
+    ) -> bool {
         match self {
             Self::Mqtt(session) if session.is_open() => {
-                session.disconnect(mqtt::version(population), out);
+                let code = mqtt::disconnect_code(goodbye);
+                session.disconnect(mqtt::version(population), code, out);
                 true
             }
             Self::Mqtt(_) | Self::Zmtp(_) => false,
@@ -363,13 +451,18 @@ pub fn unrepeated(population: &Population, packets: &[u8]) -> u64 {
     }
 }
 
-impl Refusals<'_> {
+impl<'a> Refusals<'a> {
     /// No refusals.
-    const NONE: Self = Self { codes: &[], reason: |_| None };
+    const NONE: Self = Self {
+        codes: &[],
+        reason: |_| None,
+        texts: Texts { reason_string: None, server_reference: None },
+    };
 
-    /// Reason of each refusal.
-    pub fn iter(&self) -> impl Iterator<Item = Reason> {
-        self.codes.iter().filter_map(|&code| (self.reason)(code))
+    /// Cause of each refusal.
+    pub fn iter(&self) -> impl Iterator<Item = Cause<'a>> {
+        let reasons = self.codes.iter().filter_map(|&code| (self.reason)(code));
+        reasons.map(|reason| Cause { reason, texts: self.texts })
     }
 }
 
@@ -391,6 +484,29 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// Returns `true` if the message itself has this topic.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.topic() == Some(topic)
+    }
+
+    /// Properties of MQTT 5.
+    #[inline]
+    pub const fn properties(&self) -> Properties<'a> {
+        match self {
+            Self::Mqtt(publish) => publish.properties,
+            Self::Zmtp(_) => Properties::NONE,
+        }
+    }
+
+    /// The response that the message asks for; `None` if it asks for none.
+    #[inline]
+    pub fn response(&self) -> Option<Response<'a>> {
+        match self {
+            Self::Mqtt(publish) => mqtt::response_of(publish),
+            Self::Zmtp(_) => None,
+        }
+    }
+
     /// Returns `true` if the broker has kept the message for later subscribers.
     #[inline]
     pub const fn is_retained(&self) -> bool {
@@ -399,11 +515,26 @@ impl<'a> Message<'a> {
 }
 
 impl Token {
+    /// Stands for a publication in tokens of answers: the highest index of all.
+    const ANSWERS: usize = u16::MAX as usize;
+
     /// Token of a message: number among those of its client and publication, and instants in
     /// nanoseconds.
     #[inline]
     pub const fn new(publication: usize, number: u64, intended_ns: u64, actual_ns: u64) -> Self {
         Self { intended_ns, actual_ns, place: (publication as u64) << NUMBER_BITS | number }
+    }
+
+    /// Token of an answer: its number among those of its client, and the instant of the request, in
+    /// nanoseconds.
+    pub const fn of_answer(number: u64, received_ns: u64) -> Self {
+        Self::new(Self::ANSWERS, number, received_ns, received_ns)
+    }
+
+    /// Number of the answer among those of its client; `None` for messages of publications.
+    #[inline]
+    pub const fn answer(&self) -> Option<u64> {
+        if self.publication() == Self::ANSWERS { Some(self.moment().number) } else { None }
     }
 
     /// Number and instants of the message.

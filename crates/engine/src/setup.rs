@@ -1,6 +1,8 @@
 //! The plan prepared for one agent: its clients, their publications and their targets, with all
 //! names resolved. Nothing changes after the start.
 
+pub mod origin;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -84,6 +86,10 @@ pub struct Setup {
     pub populations: Vec<PopulationSetup>,
     /// Population of each publication, over all populations.
     pub publisher_of: Vec<usize>,
+    /// For each publication, over all populations, `true` if its messages are requests.
+    requests: Vec<bool>,
+    /// `true` if some publication sends requests.
+    has_requests: bool,
     /// For each target the population that publishes there with ZeroMQ, if there is one.
     pub publisher_at: Vec<Option<usize>>,
     /// `true` if some payloads of text carry a stamp.
@@ -106,6 +112,8 @@ pub struct PopulationSetup {
     pub publications: Vec<PublicationSetup>,
     /// Properties of the messages of each publication.
     pub properties: Vec<PropertySetup>,
+    /// Index of the population with the same client identifiers, if there is one.
+    pub rival: Option<usize>,
 }
 
 impl SetupError {
@@ -160,16 +168,23 @@ impl Setup {
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
             let properties = PropertySetup::of_publications(&population.publications);
-            let ready =
-                PopulationSetup { is_played, first_client, share, tls, publications, properties };
+            let rival = plan.rival(p);
+            let ready = PopulationSetup {
+                is_played,
+                first_client,
+                share,
+                tls,
+                publications,
+                properties,
+                rival,
+            };
             populations.push(ready);
             first_client += share;
         }
-        let stamps_text = plan
-            .populations
-            .iter()
-            .flat_map(|p| &p.publications)
-            .any(|p| is_stamped_text(&p.payload));
+        let publications = || plan.populations.iter().flat_map(|p| &p.publications);
+        let requests: Vec<bool> = publications().map(|p| p.request).collect();
+        let has_requests = requests.contains(&true);
+        let stamps_text = publications().any(|p| is_stamped_text(&p.payload));
         let mut publisher_at = vec![None; targets.len()];
         for (p, population) in
             plan.populations.iter().enumerate().filter(|(_, p)| p.is_externally_published())
@@ -185,6 +200,8 @@ impl Setup {
             targets,
             populations,
             publisher_of,
+            requests,
+            has_requests,
             publisher_at,
             stamps_text,
             since_1970_ns: clock::since_1970_ns(),
@@ -248,8 +265,7 @@ impl Setup {
     #[inline]
     pub fn origin_of(&self, payload: &[u8]) -> Option<(Stamp, usize)> {
         let stamp = self.stamp_of(payload)?;
-        let from = *self.publisher_of.get(usize::from(stamp.stream.publication))?;
-        Some((stamp, from))
+        Some((stamp, self.publisher(&stamp)?))
     }
 
     /// Longest time of timer coalescing, in nanoseconds: short enough that no message is skipped as

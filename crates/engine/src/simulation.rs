@@ -5,11 +5,13 @@ mod agents;
 mod cases;
 mod checks;
 mod course;
+mod deaths;
 mod host;
 mod network;
 mod outcomes;
 mod peer;
 pub mod plans;
+mod round_trips;
 mod scenes;
 mod weather;
 mod wire;
@@ -133,19 +135,16 @@ fn a_run_of_thirty_days_keeps_every_timer() {
     plan.populations.iter_mut().for_each(|population| population.keep_alive_s = 100);
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish = Action::Publish { duration_ns: DAYS * 24 * 60 * minute_ns, changes: Vec::new() };
+    let publish = Action::Publish {
+        duration_ns: DAYS * 24 * 60 * minute_ns,
+        changes: Vec::new(),
+        rate_profile: Vec::new(),
+    };
     let disconnect = Action::Disconnect { rate_per_s: None };
     plan.stages =
         [connect, publish, disconnect].map(|action| plans::stage(action, &[0, 1, 2])).into();
     let weather = Weather { keep_alive_check_ns: minute_ns, ..Weather::fair() };
-    let case = Case {
-        plan,
-        changes: Vec::new(),
-        exclusions: Vec::new(),
-        agents: 1,
-        climate: Climate::Fair,
-        weather,
-    };
+    let case = Case::playing(plan, Climate::Fair, weather);
     let run = Run::play(case, 1, 1, Peer::new(Broker::new(Script::reliable())));
     let totals = checks::check(&run);
     assert_eq!(totals.counters[0].sent_total, 2 * DAYS * 24 * 60);

@@ -2,12 +2,16 @@
 //! to count.
 
 pub mod channel;
+pub mod silent;
 pub mod tcp;
 pub mod tls;
 pub mod websocket;
 
 pub use self::channel::{Channel, Halt};
+pub use self::silent::Silent;
 pub use self::websocket::{Framing, WebSocket};
+
+use self::tcp::Socket;
 
 /// A connection as a client's protocol uses it. (As in `client.rs`.)
 #[cfg(not(any(debug_assertions, test)))]
@@ -99,6 +103,11 @@ impl Stream {
     /// Makes the close of the socket a reset: the kernel discards what it has not sent.
     pub fn reset_on_close(&self) {
         self.channel().reset_on_close();
+    }
+
+    /// The socket under the connection.
+    pub fn socket_mut(&mut self) -> &mut Socket {
+        self.channel_mut().socket_mut()
     }
 
     /// Lets the kernel delay its acknowledgements from now on.

@@ -10,7 +10,7 @@
 //! `[MQTT5-3.3.2-11]` the one of MQTT 5.
 //!
 //! ```
-//! use mqtt::{Connect, Decoded, Event, Packet, QoS, Session, Version, decode};
+//! use mqtt::{Connect, Decoded, Event, Packet, Properties, QoS, Session, Version, decode};
 //!
 //! let mut session = Session::<u64>::new();
 //! let mut out = Vec::new();
@@ -22,7 +22,8 @@
 //!     unreachable!()
 //! };
 //! let event = session.handle(Version::V311, &packet, &mut out).unwrap();
-//! assert_eq!(event, Event::Connected { session_present: false, dropped: 0 });
+//! let properties = Properties::NONE;
+//! assert_eq!(event, Event::Connected { session_present: false, dropped: 0, properties });
 //! assert_eq!(session.publish(QoS::AtLeastOnce, 7), Ok(1));
 //! ```
 
@@ -34,8 +35,8 @@ pub use codec::{
     Ack, ConnAck, Connect, DecodeError, Decoded, EncodeError, LEN_MAX, Packet, PacketId,
     PacketType, Properties, Property, PropertyIter, PropertyList, Publish, PublishHeader, QoS,
     ReasonCode, Reasoned, RetainHandling, SubAck, Subscribe, SubscribeFilters, SubscriptionOptions,
-    Unsubscribe, UnsubscribeFilters, Value, Version, Will, decode, encode_publish_header,
-    encode_subscribe, encode_unsubscribe,
+    Unsubscribe, UnsubscribeFilters, Value, Version, Will, decode, encode_auth,
+    encode_publish_header, encode_subscribe, encode_unsubscribe,
 };
 pub use session::{
     Alias, Blocked, Event, KeepAlive, ProtocolError, RequestError, Session, Unsupported,

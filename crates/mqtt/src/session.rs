@@ -12,8 +12,8 @@ mod server;
 mod tests;
 
 use crate::codec::{
-    self, Connect, PacketId, PacketType, Properties, Property, QoS, Reasoned, SubscriptionOptions,
-    Version,
+    self, Connect, PacketId, PacketType, Properties, Property, QoS, ReasonCode, Reasoned,
+    SubscriptionOptions, Version,
 };
 use in_flight::InFlight;
 use server::Server;
@@ -55,6 +55,8 @@ pub struct Session<T> {
 enum Connection {
     Lost,
     AwaitingConnAck,
+    /// CONNECT has named an authentication method: AUTH may come before CONNACK.
+    Authenticating,
     Up,
 }
 
@@ -166,7 +168,11 @@ impl<T: Copy> Session<T> {
         let dropped = self.connection_lost(!connect.clean_session);
         let aliases_max = connect.properties.number(Property::TopicAliasMaximum);
         self.aliases_max = aliases_max.unwrap_or(0) as u16;
-        self.connection = Connection::AwaitingConnAck;
+        let method = connect.properties.text(Property::AuthenticationMethod);
+        self.connection = match method {
+            Some(_) => Connection::Authenticating,
+            None => Connection::AwaitingConnAck,
+        };
         self.clean_session = connect.clean_session;
         Ok(dropped)
     }
@@ -276,10 +282,11 @@ impl<T: Copy> Session<T> {
     }
 
     /// Appends DISCONNECT, after which the client must send nothing `[MQTT-3.14.4-2]`. Messages in
-    /// flight stay until [`Session::connection_lost`].
-    pub fn disconnect(&mut self, version: Version, out: &mut Vec<u8>) {
-        let normal = Reasoned::default().encode(version, PacketType::Disconnect, out);
-        normal.expect("the packet has two bytes");
+    /// flight stay until [`Session::connection_lost`]. `code` is not written before MQTT 5.
+    pub fn disconnect(&mut self, version: Version, code: ReasonCode, out: &mut Vec<u8>) {
+        let reasoned = Reasoned { code, ..Reasoned::default() };
+        let written = reasoned.encode(version, PacketType::Disconnect, out);
+        written.expect("the packet has three bytes");
         self.connection = Connection::Lost;
     }
 

@@ -14,6 +14,9 @@ const PACKETS: [(PacketType, &str); 4] = [
     (PacketType::Disconnect, "disconnect"),
 ];
 
+/// Code of Session taken over.
+const SESSION_TAKEN_OVER: u8 = 0x8e;
+
 /// A reason code in CONNACK, SUBACK, PUBACK, PUBREC or DISCONNECT. Its text is the action of the
 /// client and the name of the code: `publish_quota_exceeded`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +32,12 @@ impl Answer {
         let packet = if packet == PacketType::PubRec { PacketType::PubAck } else { packet };
         let code = ReasonCode::of(packet, code).ok()?;
         PACKETS.iter().any(|(counted, _)| *counted == packet).then_some(Self { packet, code })
+    }
+
+    /// Returns `true` for the end of a connection because another one uses the client identifier.
+    #[must_use]
+    pub fn is_takeover(self) -> bool {
+        self.packet == PacketType::Disconnect && self.code.number() == SESSION_TAKEN_OVER
     }
 
     fn named(name: &str) -> Option<Self> {

@@ -1,8 +1,11 @@
 //! Checks of a plan at the start of an agent.
 
 use crate::model::{
-    Action, Bridges, Change, Lifetime, Pace, Payload, Plan, Population, Publication, Stage,
+    Action, Bridges, Change, Lifetime, Pace, Payload, Phase, Plan, Population, Process,
+    Publication, Stage,
 };
+use crate::rate_profile::{POINTS_MAX, RatePoint};
+use crate::stamp::PUBLICATIONS_MAX;
 use crate::template::{Place, TemplateError};
 use crate::tempo::Tempo;
 
@@ -62,18 +65,18 @@ impl Plan {
         require(self.snapshot_interval_ns > 0, "snapshot_interval_ns", || "must be > 0".into())?;
         require(self.stall_ns != Some(0), "stall_ns", || "must be > 0".into())?;
         require(self.max_packet_bytes > 0, "max_packet_bytes", || "must be > 0".into())?;
-        // Stamps and clients hold these indices in 16 bits.
-        let most = usize::from(u16::MAX);
-        let (populations, publications) = (
-            self.populations.len(),
-            self.populations.iter().map(|p| p.publications.len()).sum::<usize>(),
-        );
-        for (path, found) in [("populations", populations), ("publications", publications)] {
+        // Clients hold the index of a population in 16 bits, stamps that of a publication in 15.
+        let publications = self.populations.iter().map(|p| p.publications.len()).sum::<usize>();
+        for (path, found, most) in [
+            ("populations", self.populations.len(), usize::from(u16::MAX)),
+            ("publications", publications, PUBLICATIONS_MAX),
+        ] {
             require(found <= most, path, || format!("found {found}, allowed are {most}"))?;
         }
         for (p, population) in self.populations.iter().enumerate() {
             population.check(&format!("populations[{p}]"), self.targets.len())?;
         }
+        self.check_takeovers()?;
         let apart = self.bridges.is_empty() || !self.targets_joined;
         require(apart, "targets_joined", || {
             "found true with bridges, allowed is false: what bridges join is known".into()
@@ -103,7 +106,8 @@ impl Stage {
             check_rate(rate_per_s, &format!("{path}.rate_per_s"))?;
         }
         match &self.action {
-            Action::Publish { duration_ns, changes } => {
+            Action::Publish { duration_ns, changes, rate_profile } => {
+                self.check_rates(&format!("{path}.rate_profile"), rate_profile, populations)?;
                 for (c, change) in changes.iter().enumerate() {
                     let path = format!("{path}.changes[{c}]");
                     change.check(&path, *duration_ns, populations.len())?;
@@ -126,6 +130,36 @@ impl Stage {
             Action::Connect { .. } | Action::Hold { .. } | Action::Disconnect { .. } => {}
         }
         Ok(())
+    }
+}
+
+impl Stage {
+    fn check_rates(
+        &self,
+        path: &str,
+        profile: &[RatePoint],
+        populations: &[Population],
+    ) -> Result<(), PlanError> {
+        require(profile.len() <= POINTS_MAX, path, || {
+            format!("found {} points, allowed are {POINTS_MAX}", profile.len())
+        })?;
+        let possible = |point: &RatePoint| (0.0..=Tempo::FACTOR_MAX).contains(&point.factor);
+        require(profile.iter().all(possible), path, || {
+            format!("allowed are factors of 0 to {}", Tempo::FACTOR_MAX)
+        })?;
+        require(profile.is_sorted_by_key(|point| point.after_ns), path, || {
+            "allowed are points in the order of time".into()
+        })?;
+        let follows = |population: &Population| {
+            let open = population.publications.iter().all(|p| p.pace != Pace::Closed);
+            population.publications.is_empty() || (open && !population.speaks_zmtp())
+        };
+        let all = self.populations.iter().all(|&p| follows(&populations[p]));
+        require(profile.is_empty() || all, path, || {
+            "found closed loops or publishers of ZeroMQ, allowed are publications of MQTT with a \
+             rate"
+                .into()
+        })
     }
 }
 
@@ -180,6 +214,7 @@ impl Population {
         check_targets(self.at.first, self.at.count, targets, &format!("{path}.at"))?;
         self.check_protocol(path)?;
         self.check_templates(path)?;
+        self.check_round_trips(path)?;
         if let Some(Lifetime { min_ns, max_ns, .. }) = self.lifetime {
             require(0 < min_ns && min_ns <= max_ns, &format!("{path}.lifetime"), || {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
@@ -193,13 +228,19 @@ impl Population {
             let path = format!("{path}.publications[{p}]");
             check_qos(publication.qos, &path)?;
             require(publication.window > 0, &format!("{path}.window"), || "must be > 0".into())?;
-            if let Pace::Open { period_ns, spread, jitter, .. } = publication.pace {
+            if let Pace::Open { period_ns, spread, jitter, phase, arrivals, .. } = publication.pace
+            {
                 require(period_ns > 0, &format!("{path}.pace.period_ns"), || "must be > 0".into())?;
                 require((0.0..1.0).contains(&spread), &format!("{path}.pace.spread"), || {
                     format!("found {spread}, allowed is 0 to below 1")
                 })?;
                 require((0.0..=1.0).contains(&jitter), &format!("{path}.pace.jitter"), || {
                     format!("found {jitter}, allowed is 0 to 1")
+                })?;
+                let is_plain = jitter == 0.0 && phase == Phase::Spread;
+                let possible = arrivals == Process::Even || is_plain;
+                require(possible, &format!("{path}.pace"), || {
+                    "found jitter or a phase with Poisson arrivals, allowed is neither".into()
                 })?;
             }
         }
@@ -210,7 +251,7 @@ impl Population {
 impl Publication {
     /// Longest topic and payload that MQTT allows, with room for the other fields [MQTT-2.2.3].
     const TOPIC_BYTES_MAX: usize = 65_535;
-    const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
+    pub(crate) const PAYLOAD_BYTES_MAX: u64 = 256_000_000;
 
     pub(crate) fn check_sizes(&self, path: &str) -> Result<(), PlanError> {
         let topic = self.topic.bytes_max();
@@ -244,7 +285,7 @@ fn check_rate(rate_per_s: Option<f64>, path: &str) -> Result<(), PlanError> {
     require(possible, path, || format!("found {rate}, allowed is above 0"))
 }
 
-fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
+pub(crate) fn check_qos(qos: u8, path: &str) -> Result<(), PlanError> {
     require(qos <= 2, &format!("{path}.qos"), || format!("found {qos}, allowed are 0, 1 and 2"))
 }
 
@@ -275,6 +316,7 @@ mod tests {
             payload,
             properties: Vec::new(),
             topic_alias: false,
+            request: false,
         }
     }
 
@@ -354,8 +396,8 @@ mod tests {
         let most = usize::from(u16::MAX);
         let publication = publication("t", Payload::Fixed { bytes: 1 });
         for (populations, publications, wrong) in [
-            (2, most / 2, None),
-            (2, most / 2 + 1, Some("publications: found 65536, allowed are 65535")),
+            (2, most / 4, None),
+            (2, most / 4 + 1, Some("publications: found 32768, allowed are 32767")),
             (most, 0, None),
             (most + 1, 0, Some("populations: found 65536, allowed are 65535")),
         ] {

@@ -7,6 +7,7 @@ mod arrivals;
 mod attachment;
 mod check;
 mod control;
+mod explanation;
 mod fan_out;
 mod histogram;
 mod lifetime;
@@ -17,6 +18,8 @@ mod pacer;
 mod property;
 mod protocol;
 mod random;
+mod rate_profile;
+mod round_trip;
 mod rows;
 mod shard;
 mod snapshot;
@@ -29,11 +32,12 @@ pub use answer::Answer;
 pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
+pub use explanation::{Explanation, Explanations, TextProperty};
 pub use fan_out::{FanOut, Ways};
 pub use histogram::{Batch, Histogram};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Late,
-    Lifetime, Order, Pace, Payload, Phase, Plan, Population, Psk, Publication, Reconnect,
+    Lifetime, Order, Pace, Payload, Phase, Plan, Population, Process, Psk, Publication, Reconnect,
     RetainHandling, Route, Rows, Stage, Subscription, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
@@ -42,15 +46,19 @@ pub use offered_load::{
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};
 pub use property::{Property, PropertyValue};
-pub use protocol::{Mqtt, MqttVersion, Player, Protocol, Security, Will, Zmtp};
+pub use protocol::{
+    Authentication, Mqtt, MqttVersion, Player, Protocol, SCRAM_SHA_256, Security, Will, Zmtp,
+};
 pub use random::Random;
+pub use rate_profile::RatePoint;
+pub use round_trip::Responds;
 pub use rows::Column;
 pub use shard::Shard;
 pub use snapshot::{
-    Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes, PopulationSnapshot, Reason,
-    Snapshot, Stall, TargetSnapshot,
+    AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
+    PopulationSnapshot, Reason, Snapshot, Stall, TargetSnapshot,
 };
-pub use stamp::{INCARNATION_PLACES, INCARNATIONS, STAMP_BYTES, Stamp, StreamId};
+pub use stamp::{INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, Stamp, StreamId};
 pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
 pub use texts::Columns;

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::property::Property;
 use crate::protocol::Protocol;
+use crate::rate_profile::RatePoint;
+use crate::round_trip::Responds;
 use crate::template::Template;
 use crate::tempo::Tempo;
 
@@ -189,6 +191,10 @@ pub struct Population {
     /// Session lifetime of a client once it is ready; `None`: until a stage disconnects the client.
     #[serde(default)]
     pub lifetime: Option<Lifetime>,
+    /// Index of the population whose client identifiers its clients use: client `c` ends the
+    /// connection of that population's client `c`. `None` if it has identifiers of its own.
+    #[serde(default)]
+    pub takes_over: Option<usize>,
     /// File with rows for the clients' templates; `None` without a file.
     #[serde(default)]
     pub rows: Option<Rows>,
@@ -196,6 +202,9 @@ pub struct Population {
     pub subscriptions: Vec<Subscription>,
     /// Publications of each client in publish stages.
     pub publications: Vec<Publication>,
+    /// Answers to messages with a Response Topic; `None`: no answers. Only MQTT 5.
+    #[serde(default)]
+    pub responds: Option<Responds>,
 }
 
 /// A header of HTTP.
@@ -263,8 +272,14 @@ pub enum End {
     /// With DISCONNECT, after which the broker discards the will.
     #[default]
     Disconnect,
+    /// With DISCONNECT and the reason code 0x04, after which the broker publishes the will. Only
+    /// MQTT 5.
+    DisconnectWithWill,
     /// With a reset of the connection, after which the broker publishes the will.
     Abort,
+    /// With silence: the client sends and reads nothing more and its connection stays open. The
+    /// broker publishes the will once the keep-alive has expired.
+    Vanish,
 }
 
 /// Session lifetime of clients: each client draws a time for each session, and then disconnects.
@@ -357,6 +372,10 @@ pub struct Publication {
     /// `true` if a topic alias replaces a topic that the broker knows. Only MQTT 5.
     #[serde(default)]
     pub topic_alias: bool,
+    /// `true` if each message is a request: its correlation data is the stamp, and answers to its
+    /// Response Topic are round trips. Only MQTT 5.
+    #[serde(default)]
+    pub request: bool,
 }
 
 /// Schedule of the messages.
@@ -380,6 +399,9 @@ pub enum Pace {
         /// periods.
         #[serde(default = "one")]
         burst: u32,
+        /// Process of the messages on the schedule.
+        #[serde(default)]
+        arrivals: Process,
     },
     /// Closed loop: the next message is scheduled as soon as the window and the socket accept it.
     Closed,
@@ -387,6 +409,18 @@ pub enum Pace {
 
 const fn one() -> u32 {
     1
+}
+
+/// Process of the messages of a client on its schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Process {
+    /// One message, or one burst, in each period.
+    #[default]
+    Even,
+    /// A Poisson process: the times between two messages or bursts are exponential, with the same
+    /// mean. Without `jitter` and with `phase` spread, which have no meaning here.
+    Poisson,
 }
 
 /// Start of a client in its period.
@@ -474,6 +508,10 @@ pub enum Action {
         duration_ns: u64,
         /// Changes during the stage, in the order of time.
         changes: Vec<Change>,
+        /// Factor of the planned rates of all populations over time, which changes of a rate
+        /// multiply; empty: always 1.
+        #[serde(default)]
+        rate_profile: Vec<RatePoint>,
     },
     /// Keeps the connections and publishes nothing.
     Hold {

@@ -12,6 +12,9 @@ use crate::SECOND_NS;
 use crate::fan_out::FanOut;
 use crate::model::{Action, Change, ChangeAction, Lifetime, Pace, Plan, Population, Stage};
 
+use crate::rate_profile::{self, RatePoint};
+use crate::tempo::Tempo;
+
 pub use unmatched::Unmatched;
 
 /// Messages of a publication, or filters of a subscription, that are sampled at most.
@@ -53,6 +56,8 @@ pub struct PhaseLoad {
     pub clients: Vec<u32>,
     /// Publications with a schedule and active clients.
     pub flows: Vec<FlowLoad>,
+    /// Largest rate of the phase, as a multiple of its mean rate; 1 without a profile.
+    pub peak: f64,
 }
 
 /// The load of one publication.
@@ -63,7 +68,8 @@ pub struct FlowLoad {
     pub population: usize,
     /// Index of the publication within its population.
     pub publication: usize,
-    /// Messages sent a second. Of clients with a session lifetime the mean number publishes.
+    /// Messages sent a second, in the mean of the phase. Of clients with a session lifetime the
+    /// mean number publishes.
     pub sent_per_s: f64,
     /// Expected deliveries a second, by receiving population.
     pub delivered_per_s: Vec<f64>,
@@ -140,11 +146,15 @@ impl OfferedLoad {
 fn stage(stage: &Stage, active: &mut Active<'_>, receivers: &mut Receivers<'_>) -> StageLoad {
     active.enter(stage);
     let plan = active.plan;
-    let (duration_ns, changes) = match &stage.action {
-        Action::Publish { duration_ns, changes } => (*duration_ns, changes.as_slice()),
-        Action::Hold { duration_ns } => (*duration_ns, &[][..]),
-        Action::Connect { .. } | Action::Disconnect { .. } => (0, &[][..]),
+    let none = (&[][..], &[][..]);
+    let (duration_ns, (changes, profile)) = match &stage.action {
+        Action::Publish { duration_ns, changes, rate_profile } => {
+            (*duration_ns, (changes.as_slice(), rate_profile.as_slice()))
+        }
+        Action::Hold { duration_ns } => (*duration_ns, none),
+        Action::Connect { .. } | Action::Disconnect { .. } => (0, none),
     };
+    let tempo = Tempo::new(profile);
     let mut factors = vec![0.0; plan.populations.len()];
     let mut closed_loop = false;
     if matches!(stage.action, Action::Publish { .. }) {
@@ -158,7 +168,8 @@ fn stage(stage: &Stage, active: &mut Active<'_>, receivers: &mut Receivers<'_>) 
     // The changes of the shares of one population have one name and one instant.
     for together in changes.chunk_by(|one, next| one.name == next.name) {
         let end_ns = together[0].after_ns;
-        phases.push(phase(name, (after_ns, end_ns), active, &factors, receivers));
+        let span = Span::new(name, (after_ns, end_ns), profile, &tempo);
+        phases.push(phase(span, active, &factors, receivers));
         (name, after_ns) = (&together[0].name, end_ns);
         for change in together {
             active.change(change);
@@ -170,20 +181,46 @@ fn stage(stage: &Stage, active: &mut Active<'_>, receivers: &mut Receivers<'_>) 
             }
         }
     }
-    phases.push(phase(name, (after_ns, duration_ns), active, &factors, receivers));
+    let span = Span::new(name, (after_ns, duration_ns), profile, &tempo);
+    phases.push(phase(span, active, &factors, receivers));
     StageLoad { closed_loop, phases }
 }
 
+/// Time from one change to the next.
+#[derive(Clone, Copy)]
+struct Span<'a> {
+    name: &'a str,
+    after_ns: u64,
+    duration_ns: u64,
+    /// Mean factor of the profile.
+    mean: f64,
+    /// Largest factor of the profile, as a multiple of the mean.
+    peak: f64,
+}
+
+impl<'a> Span<'a> {
+    fn new(name: &'a str, span: (u64, u64), profile: &[RatePoint], tempo: &Tempo) -> Self {
+        let (after_ns, duration_ns) = (span.0, span.1 - span.0);
+        let passed_ns = tempo.schedule_ns(span.1) - tempo.schedule_ns(span.0);
+        let is_plain = profile.is_empty() || duration_ns == 0;
+        let mean = if is_plain { 1.0 } else { passed_ns as f64 / duration_ns as f64 };
+        let is_even = is_plain || mean == 0.0;
+        let peak =
+            if is_even { 1.0 } else { (rate_profile::largest(profile, span) / mean).max(1.0) };
+        Self { name, after_ns, duration_ns, mean, peak }
+    }
+}
+
 fn phase(
-    name: &str,
-    (after_ns, end_ns): (u64, u64),
+    span: Span<'_>,
     active: &Active<'_>,
     factors: &[f64],
     receivers: &mut Receivers<'_>,
 ) -> PhaseLoad {
     let mut flows = Vec::new();
     for (p, population) in active.plan.populations.iter().enumerate() {
-        let publishers = f64::from(active.counts[p]) * population.share_active() * factors[p];
+        let present = f64::from(active.counts[p]) * population.share_active();
+        let publishers = present * factors[p] * span.mean;
         for (publication, planned) in population.publications.iter().enumerate() {
             let Pace::Open { period_ns, .. } = planned.pace else { continue };
             if publishers == 0.0 {
@@ -195,8 +232,9 @@ fn phase(
             flows.push(FlowLoad { population: p, publication, sent_per_s, delivered_per_s });
         }
     }
-    let (name, duration_ns) = (name.to_owned(), end_ns - after_ns);
-    PhaseLoad { name, after_ns, duration_ns, clients: active.counts.clone(), flows }
+    let Span { name, after_ns, duration_ns, peak, .. } = span;
+    let (name, clients) = (name.to_owned(), active.counts.clone());
+    PhaseLoad { name, after_ns, duration_ns, clients, flows, peak }
 }
 
 impl Active<'_> {

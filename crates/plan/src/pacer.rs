@@ -1,8 +1,14 @@
 //! Schedule of the messages of an open-loop publication, and the sizes of the payloads. The
-//! schedule is a pure function of client and message number on absolute time. So a stall shifts no
-//! message, and every agent computes the same instants.
+//! schedule is a pure function of client and place on absolute time. So a stall shifts no message,
+//! and every agent computes the same instants.
+//!
+//! A message has a place in the schedule of its client. With even arrivals the places are the
+//! numbers from 0 on. With Poisson arrivals some numbers are no places: [`Pacer::first_from`] and
+//! [`Pacer::after`] give the next one.
 
-use crate::model::{Pace, Payload, Phase};
+mod poisson;
+
+use crate::model::{Pace, Payload, Phase, Process};
 use crate::random::Random;
 
 /// Schedule of one publication for all clients of a population.
@@ -13,6 +19,7 @@ pub struct Pacer {
     jitter: f64,
     phase: Phase,
     burst: u64,
+    is_poisson: bool,
     random: Random,
 }
 
@@ -22,12 +29,13 @@ impl Pacer {
     #[must_use]
     pub fn new(pace: &Pace, seed: u64, purpose: u64) -> Option<Self> {
         match *pace {
-            Pace::Open { period_ns, spread, jitter, phase, burst, .. } => Some(Self {
+            Pace::Open { period_ns, spread, jitter, phase, burst, arrivals, .. } => Some(Self {
                 period_ns: period_ns as f64,
                 spread,
                 jitter,
                 phase,
                 burst: u64::from(burst.max(1)),
+                is_poisson: arrivals == Process::Poisson,
                 random: Random::new(seed, purpose),
             }),
             Pace::Closed => None,
@@ -50,12 +58,16 @@ impl Pacer {
         self.period_ns * (1.0 + self.spread * (2.0 * unit - 1.0))
     }
 
-    /// Scheduled time of message `k` of `client`, in nanoseconds after publishing began. Never
-    /// decreases with `k`.
+    /// Scheduled time of the message of `client` at `place`, in nanoseconds after publishing began.
+    /// Never decreases with the place.
     #[must_use]
-    pub fn due_ns(&self, client: u32, k: u64) -> u64 {
+    #[inline]
+    pub fn due_ns(&self, client: u32, place: u64) -> u64 {
+        if self.is_poisson {
+            return poisson::Train::new(self, client).due_ns(place);
+        }
         // All messages of a burst are scheduled with its first message.
-        let first = k - k % self.burst;
+        let first = place - place % self.burst;
         let mut position = self.phase(client) + first as f64;
         if self.jitter > 0.0 {
             let unit = self.random.of(u64::from(client)).of(2 + first).unit();
@@ -64,9 +76,19 @@ impl Pacer {
         (position * self.period_ns(client)).max(0.0) as u64
     }
 
-    /// Number of messages of `client` scheduled before `elapsed_ns`.
+    /// Place of the message of `client` that follows the message at `place`.
     #[must_use]
-    pub fn due_before(&self, client: u32, elapsed_ns: u64) -> u64 {
+    #[inline]
+    pub fn after(&self, client: u32, place: u64) -> u64 {
+        if self.is_poisson { poisson::Train::new(self, client).after(place) } else { place + 1 }
+    }
+
+    /// Place of the first message of `client` scheduled at `elapsed_ns` or later.
+    #[must_use]
+    pub fn first_from(&self, client: u32, elapsed_ns: u64) -> u64 {
+        if self.is_poisson {
+            return poisson::Train::new(self, client).first_from(elapsed_ns);
+        }
         let periods = elapsed_ns as f64 / self.period_ns(client) - self.phase(client);
         let mut k = (periods - 1.0).max(0.0) as u64;
         k -= k % self.burst;
@@ -74,6 +96,21 @@ impl Pacer {
             k += self.burst;
         }
         k
+    }
+
+    /// Number of messages of `client` from `place` on that are scheduled before `elapsed_ns`.
+    #[must_use]
+    pub fn count_before(&self, client: u32, place: u64, elapsed_ns: u64) -> u64 {
+        if self.is_poisson {
+            return poisson::Train::new(self, client).count_before(place, elapsed_ns);
+        }
+        self.first_from(client, elapsed_ns).saturating_sub(place)
+    }
+
+    /// Number of messages of `client` scheduled before `elapsed_ns`.
+    #[must_use]
+    pub fn due_before(&self, client: u32, elapsed_ns: u64) -> u64 {
+        self.count_before(client, self.first_from(client, 0), elapsed_ns)
     }
 
     /// Phase of `client` in its period, 0 to below 1. The multiples of the golden ratio leave no
@@ -113,7 +150,8 @@ mod tests {
     }
 
     fn bursts(burst: u32, period_ns: u64, spread: f64, jitter: f64, phase: Phase) -> Pacer {
-        let pace = Pace::Open { period_ns, spread, jitter, phase, late: Late::Send, burst };
+        let (late, arrivals) = (Late::Send, Process::Even);
+        let pace = Pace::Open { period_ns, spread, jitter, phase, late, burst, arrivals };
         Pacer::new(&pace, 42, 0).unwrap()
     }
 

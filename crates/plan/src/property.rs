@@ -37,6 +37,14 @@ impl Property {
         Name::named(&self.name)
     }
 
+    /// Its number; 0 for a property with a text.
+    pub(crate) const fn number(&self) -> u32 {
+        match &self.value {
+            PropertyValue::Number(number) => *number,
+            PropertyValue::Text(_) => 0,
+        }
+    }
+
     pub(crate) const fn template(&self) -> Option<&Template> {
         match &self.value {
             PropertyValue::Number(_) => None,

@@ -1,12 +1,17 @@
 //! The protocol that a population speaks, with the options of each protocol, and the program that
 //! plays the population. Engines play MQTT clients and SUB sockets; other programs play the rest.
 
+use mqtt::Property as Name;
 use serde::{Deserialize, Serialize};
 
+use crate::SECOND_NS;
 use crate::check::{PlanError, require};
-use crate::model::{Choice, Pace, Population, Publication, Subscription};
+use crate::model::{Choice, Pace, Plan, Population, Process, Publication, Subscription};
 use crate::property::Property;
 use crate::template::Template;
+
+/// Method of enhanced authentication that the engine plays.
+pub const SCRAM_SHA_256: &str = "SCRAM-SHA-256";
 
 /// Protocol of a population, with its options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,10 +39,25 @@ pub struct Mqtt {
     pub bridge: bool,
     /// Message that the broker sends when the client dies.
     #[serde(default)]
-    pub will: Option<Will>,
+    pub will: Option<Box<Will>>,
     /// Properties of CONNECT.
     #[serde(default)]
     pub properties: Vec<Property>,
+    /// Enhanced authentication.
+    #[serde(default)]
+    pub authentication: Option<Authentication>,
+}
+
+/// Enhanced authentication of MQTT 5.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Authentication {
+    /// Name of the method.
+    pub method: String,
+    /// Template of the data in CONNECT. `None`: the method is SCRAM-SHA-256, with user name and
+    /// password of the population, which CONNECT then does not have.
+    #[serde(default)]
+    pub data: Option<Template>,
 }
 
 /// Version of MQTT.
@@ -114,6 +134,31 @@ pub enum Security {
     Curve,
 }
 
+impl Plan {
+    /// The population with the same client identifiers, whose clients take connections over from
+    /// those of `population`, or have them taken over.
+    #[must_use]
+    pub fn rival(&self, population: usize) -> Option<usize> {
+        let is_taker = |other: &Population| other.takes_over == Some(population);
+        let own = self.populations[population].takes_over;
+        own.or_else(|| self.populations.iter().position(is_taker))
+    }
+
+    /// Checks which populations take connections over.
+    pub(crate) fn check_takeovers(&self) -> Result<(), PlanError> {
+        for (p, population) in self.populations.iter().enumerate() {
+            let Some(victim) = population.takes_over else { continue };
+            let plain = |victim: &Population| victim.takes_over.is_none();
+            let is_possible = victim != p && self.populations.get(victim).is_some_and(plain);
+            let is_only = self.rival(victim) == Some(p);
+            require(is_possible && is_only, &format!("populations[{p}].takes_over"), || {
+                format!("found {victim}, allowed is a population that no other one takes over")
+            })?;
+        }
+        Ok(())
+    }
+}
+
 impl Population {
     /// Options of its MQTT clients; `None` for ZeroMQ sockets.
     #[must_use]
@@ -142,7 +187,24 @@ impl Population {
     /// The will of its clients, if they have one.
     #[must_use]
     pub fn will(&self) -> Option<&Will> {
-        self.mqtt()?.will.as_ref()
+        self.mqtt()?.will.as_deref()
+    }
+
+    /// Time from the end of a connection to the publication of its will, in nanoseconds: the Will
+    /// Delay Interval, or the rest of the session if that is shorter (3.1.3.2.2 of MQTT 5).
+    #[must_use]
+    pub fn will_delay_ns(&self) -> u64 {
+        let Some((mqtt, will)) = self.mqtt().and_then(|mqtt| Some((mqtt, mqtt.will.as_ref()?)))
+        else {
+            return 0;
+        };
+        let seconds = |properties: &[Property], name| {
+            let found = properties.iter().find(|property| property.kind() == Some(name));
+            found.map_or(0, Property::number)
+        };
+        let delay_s = seconds(&will.properties, Name::WillDelayInterval);
+        let session_s = seconds(&mqtt.properties, Name::SessionExpiryInterval);
+        u64::from(delay_s.min(session_s)) * SECOND_NS
     }
 
     /// Returns `true` if its clients receive nothing that they have published themselves: they set
@@ -224,6 +286,9 @@ impl Population {
         let messages = self.publications.iter().flat_map(|publication| &publication.properties);
         let mut properties = mqtt.properties.iter().chain(will).chain(messages);
         properties.try_for_each(|property| property.check(path))?;
+        if let Some(authentication) = &mqtt.authentication {
+            self.check_authentication(&format!("{path}.protocol"), mqtt.version, authentication)?;
+        }
         let own = self.subscriptions.iter().filter(|subscription| subscription.no_local).count();
         require(
             own == 0 || own == self.subscriptions.len(),
@@ -235,6 +300,30 @@ impl Population {
                 )
             },
         )
+    }
+
+    fn check_authentication(
+        &self,
+        path: &str,
+        version: MqttVersion,
+        authentication: &Authentication,
+    ) -> Result<(), PlanError> {
+        let path = format!("{path}.authentication");
+        require(version == MqttVersion::V5, &path, || {
+            "found one before MQTT 5, allowed is null".into()
+        })?;
+        let is_scram = authentication.method == SCRAM_SHA_256;
+        require(is_scram == authentication.data.is_none(), &format!("{path}.data"), || {
+            format!(
+                "found {} with method {}, allowed is null with {SCRAM_SHA_256} alone",
+                if is_scram { "some" } else { "null" },
+                authentication.method
+            )
+        })?;
+        let named = self.username.is_some() && self.password.is_some();
+        require(!is_scram || named, &path, || {
+            format!("found {SCRAM_SHA_256}, which needs a user name and a password")
+        })
     }
 
     /// Checks sockets that engines play.
@@ -282,11 +371,14 @@ impl Publication {
             )
         })?;
         let smooth = match self.pace {
-            Pace::Open { spread, jitter, .. } => spread == 0.0 && jitter == 0.0,
+            Pace::Open { spread, jitter, arrivals, .. } => {
+                spread == 0.0 && jitter == 0.0 && arrivals == Process::Even
+            }
             Pace::Closed => true,
         };
         require(smooth, &format!("{path}.pace"), || {
-            "found spread or jitter, allowed for a publisher of ZeroMQ is neither".into()
+            "found spread, jitter or Poisson arrivals, allowed for a publisher of ZeroMQ is none"
+                .into()
         })
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Answer;
 use crate::control::ClockState;
+use crate::explanation::Explanations;
 use crate::histogram::Histogram;
 
 /// Declares a struct of counters that adds up field by field.
@@ -61,6 +62,16 @@ counters! {
         unsent_dropped_total,
         /// Messages that were scheduled and not sent.
         skipped_total,
+        /// Times that the next message of a client waited for the Receive Maximum of the broker.
+        receive_maximum_waits_total,
+        /// Messages sent that request an answer.
+        requests_total,
+        /// Answers to requests, which `sent_total` contains too.
+        answers_total,
+        /// Answers that were not sent: too many were waiting, or the broker did not accept them.
+        answers_dropped_total,
+        /// Answers received to requests of other clients.
+        answers_of_others_total,
         /// Retained messages received, which are outside the ledger.
         retained_total,
         /// Messages received without a stamp of this run.
@@ -95,6 +106,28 @@ counters! {
         stale_total,
         /// Missing places in streams; the count falls when a place is filled.
         missing_total,
+        /// Expected deliveries of wills, which `expected_total` contains.
+        #[serde(default)]
+        wills_expected_total,
+        /// Deliveries of wills received, which `received_total` contains.
+        #[serde(default)]
+        wills_received_total,
+    }
+}
+
+counters! {
+    /// Answers to the requests of a population. The flow from the responding population to this
+    /// one contains them too.
+    AnswerCounters: i64 {
+        /// Expected answers: requests sent, times the responding clients that receive them, at
+        /// least one for each request.
+        answers_expected_total,
+        /// Answers received, at most one for each request and responding client.
+        answered_total,
+        /// Further answers to a request.
+        answers_duplicate_total,
+        /// Answers among `answered_total` that came in a later stage than their requests.
+        answers_late_total,
     }
 }
 
@@ -185,6 +218,10 @@ pub enum Reason {
     NotAuthorized,
     /// Another CONNACK code.
     ConnectRejected,
+    /// AUTH of the broker is not a step of the method of the client.
+    AuthenticationInvalid,
+    /// The broker accepted the client and did not prove that it has the client's password.
+    ServerUnproved,
     /// SUBACK 0x80.
     SubscribeRefused,
     /// The broker closed an established connection.
@@ -333,6 +370,9 @@ pub struct PopulationSnapshot {
     pub counters: Counters,
     /// Problems of the clients.
     pub outcomes: Outcomes,
+    /// Texts of the broker beside problems.
+    #[serde(default)]
+    pub explanations: Explanations,
     /// Pairs of a number of deliveries and the number of clients that received it in a publish
     /// stage. Only the stage's last snapshot has pairs, for clients that expect the same messages.
     #[serde(default)]
@@ -343,6 +383,15 @@ pub struct PopulationSnapshot {
     pub ack_intended: Histogram,
     /// Time from the actual send to the acknowledgement.
     pub ack_actual: Histogram,
+    /// Time for which the next message of a client waited for the Receive Maximum of the broker.
+    #[serde(default)]
+    pub receive_maximum_wait: Histogram,
+    /// Answers to the requests of the clients.
+    #[serde(default)]
+    pub answers: AnswerCounters,
+    /// Time from the intended send of a request to its answer.
+    #[serde(default)]
+    pub round_trip: Histogram,
 }
 
 impl PopulationSnapshot {
@@ -367,6 +416,9 @@ pub struct FlowSnapshot {
     pub latency_intended: Histogram,
     /// Time from the actual send to the delivery.
     pub latency_actual: Histogram,
+    /// Time from the instant at which a will was due to its delivery.
+    #[serde(default)]
+    pub will_latency: Histogram,
 }
 
 /// Load of the agent, from which the controller evaluates the validity of the agent's figures.

@@ -15,6 +15,11 @@ pub const INCARNATION_PLACES: u32 = 1 << 26;
 /// Largest number of incarnations of an agent: later places would collide with earlier places.
 pub const INCARNATIONS: u32 = 32;
 
+/// Largest number of publications of a plan; the highest bit of the index marks answers.
+pub const PUBLICATIONS_MAX: usize = ANSWERS as usize - 1;
+
+/// Mark of answers in the index of a publication.
+const ANSWERS: u16 = 1 << 15;
 /// First bytes of a stamp in a text.
 const MARKER: &[u8; 5] = b"~pst~";
 /// Base 64 for URLs (RFC 4648, section 5): JSON escapes none of these characters.
@@ -62,6 +67,22 @@ impl StreamId {
     #[must_use]
     pub fn key(self) -> u64 {
         u64::from(self.publication) << 48 | u64::from(self.variant) << 32 | u64::from(self.client)
+    }
+
+    /// The stream of the answers to the messages of this stream.
+    #[must_use]
+    pub const fn of_answers(self) -> Self {
+        Self { publication: self.publication | ANSWERS, ..self }
+    }
+
+    /// The stream of the requests, if this one is a stream of answers.
+    #[must_use]
+    #[inline]
+    pub const fn of_requests(self) -> Option<Self> {
+        if self.publication & ANSWERS == 0 {
+            return None;
+        }
+        Some(Self { publication: self.publication & !ANSWERS, ..self })
     }
 }
 
@@ -153,6 +174,17 @@ mod tests {
         payload.extend_from_slice(b"the rest");
         assert_eq!(Stamp::read(&payload), Some(stamp));
         assert_eq!(Stamp::read(&payload[..31]), None);
+    }
+
+    #[test]
+    fn streams_of_answers_lead_back_to_their_requests() {
+        let last = PUBLICATIONS_MAX as u16 - 1;
+        for publication in [0, 1, last] {
+            let requests = StreamId { publication, variant: 7, client: 9 };
+            assert_eq!(requests.of_requests(), None);
+            assert_eq!(requests.of_answers().of_requests(), Some(requests));
+            assert_ne!(requests.of_answers().key(), requests.key());
+        }
     }
 
     #[test]

@@ -1,23 +1,37 @@
 //! Schedule time of a population while its rate changes. At `factor` times the planned rate the
 //! schedule runs `factor` times as fast. So a change loses, doubles or bunches no message, and
-//! every client keeps its phase. The map consists of pieces in whole numbers, so that it has an
-//! exact inverse.
+//! every client keeps its phase. Between two points of a profile the factor is linear. The map
+//! consists of pieces in whole numbers, so that it has an exact inverse.
+
+use std::sync::Arc;
+
+use crate::rate_profile::{self, RatePoint};
 
 /// Map between real time and schedule time, both in nanoseconds after publishing began. Both times
-/// are equal until the first change.
+/// are equal until the first change, if there is no profile.
 #[derive(Clone, Debug, Default)]
 pub struct Tempo {
-    /// Pieces in the order of time; empty before the first change.
-    pieces: Vec<Piece>,
+    /// Factor of the planned rate over time; empty: always 1.
+    profile: Arc<[RatePoint]>,
+    /// Pieces in the order of time; empty if both times are equal.
+    pieces: Arc<Vec<Piece>>,
+    /// True if there are pieces.
+    is_changed: bool,
+    /// Instant of the last change.
+    changed_ns: u64,
 }
 
-/// Piece of the map: the schedule runs at `factor` from `real_ns` on.
+/// Piece of the map: from `real_ns` on, the schedule runs at `factor`, which reaches `end` after
+/// `length_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     real_ns: u64,
     schedule_ns: u64,
     /// Factor in units of 2^-32.
     factor: u64,
+    /// Factor at the end, in units of 2^-32.
+    end: u64,
+    length_ns: u64,
 }
 
 const FACTOR_BITS: u32 = 32;
@@ -27,33 +41,66 @@ impl Tempo {
     /// Largest factor.
     pub const FACTOR_MAX: f64 = 1e6;
 
-    /// Sets the factor of the schedule from `at_ns` on, which must not be before the last change.
-    /// The factor is 0 to [`Tempo::FACTOR_MAX`], rounded to 2^-32.
-    pub fn change(&mut self, at_ns: u64, factor: f64) {
-        let at_ns = at_ns.max(self.pieces.last().map_or(0, |last| last.real_ns));
-        let schedule_ns = self.schedule_ns(at_ns);
-        if self.pieces.is_empty() {
-            let factor = 1 << FACTOR_BITS;
-            self.pieces.push(Piece { real_ns: 0, schedule_ns: 0, factor });
+    /// Map of a stage with a profile; an empty profile is the factor 1.
+    #[must_use]
+    pub fn new(profile: &[RatePoint]) -> Self {
+        let mut tempo = Self { profile: profile.into(), ..Self::default() };
+        if !profile.is_empty() {
+            tempo.lay(0, 1.0);
         }
-        let factor = (factor.clamp(0.0, Self::FACTOR_MAX) * FACTOR_ONE).round() as u64;
-        self.pieces.push(Piece { real_ns: at_ns, schedule_ns, factor });
+        tempo
     }
 
-    /// Factor of the schedule since the last change.
+    /// Multiplies the factor of the schedule by `factor` from `at_ns` on, instead of by the factor
+    /// of the last change, which must not be later. The factor is 0 to [`Tempo::FACTOR_MAX`],
+    /// rounded to 2^-32.
+    pub fn change(&mut self, at_ns: u64, factor: f64) {
+        if !self.is_changed {
+            self.lay(0, 1.0);
+        }
+        self.changed_ns = self.changed_ns.max(at_ns);
+        self.lay(self.changed_ns, factor);
+    }
+
+    /// Lays the pieces from `from_ns` on anew: those of the profile, times `factor`.
+    fn lay(&mut self, from_ns: u64, factor: f64) {
+        let (mut real_ns, mut schedule_ns) = (from_ns, self.schedule_ns(from_ns));
+        let profile = Arc::clone(&self.profile);
+        let pieces = Arc::make_mut(&mut self.pieces);
+        pieces.truncate(pieces.partition_point(|piece| piece.real_ns < from_ns));
+        let first = profile.partition_point(|point| point.after_ns <= from_ns);
+        for point in profile.iter().skip(first) {
+            let length_ns = point.after_ns - real_ns;
+            if length_ns == 0 {
+                continue;
+            }
+            let start = units(rate_profile::factor_at(&profile, real_ns) * factor);
+            let end = units(point.factor * factor);
+            let piece = Piece { real_ns, schedule_ns, factor: start, end, length_ns };
+            real_ns = point.after_ns;
+            schedule_ns = piece.schedule_ns(real_ns);
+            pieces.push(piece);
+        }
+        let last = units(rate_profile::factor_at(&profile, real_ns) * factor);
+        let length_ns = u64::MAX;
+        pieces.push(Piece { real_ns, schedule_ns, factor: last, end: last, length_ns });
+        self.is_changed = true;
+    }
+
+    /// Factor of the schedule at `real_ns`.
     #[must_use]
-    pub fn factor(&self) -> f64 {
-        self.pieces.last().map_or(1.0, |last| last.factor as f64 / FACTOR_ONE)
+    pub fn factor_at(&self, real_ns: u64) -> f64 {
+        self.piece_at(real_ns).map_or(1.0, |piece| {
+            let (start, end) = (piece.factor as f64, piece.end as f64);
+            let passed = (real_ns - piece.real_ns) as f64 / piece.length_ns as f64;
+            (start + (end - start) * passed) / FACTOR_ONE
+        })
     }
 
     /// Schedule time at `real_ns`.
     #[must_use]
     pub fn schedule_ns(&self, real_ns: u64) -> u64 {
-        let piece = self.pieces.iter().rev().find(|piece| piece.real_ns <= real_ns);
-        piece.map_or(real_ns, |piece| {
-            let passed = u128::from(real_ns - piece.real_ns) * u128::from(piece.factor);
-            piece.schedule_ns.saturating_add(narrow(passed >> FACTOR_BITS))
-        })
+        self.piece_at(real_ns).map_or(real_ns, |piece| piece.schedule_ns(real_ns))
     }
 
     /// First instant at which [`Tempo::schedule_ns`] reaches `schedule_ns`; `u64::MAX` if the
@@ -61,19 +108,17 @@ impl Tempo {
     #[must_use]
     #[inline]
     pub fn real_ns(&self, schedule_ns: u64) -> u64 {
-        if self.pieces.is_empty() { schedule_ns } else { self.changed_real_ns(schedule_ns) }
+        if self.is_changed { self.changed_real_ns(schedule_ns) } else { schedule_ns }
     }
 
     fn changed_real_ns(&self, schedule_ns: u64) -> u64 {
-        match self.pieces.iter().rev().find(|piece| piece.schedule_ns < schedule_ns) {
-            None => 0,
-            Some(piece) if piece.factor == 0 => u64::MAX,
-            Some(piece) => {
-                let ahead = u128::from(schedule_ns - piece.schedule_ns) << FACTOR_BITS;
-                let real_ns = narrow(ahead.div_ceil(u128::from(piece.factor)));
-                piece.real_ns.saturating_add(real_ns)
-            }
-        }
+        let after = self.pieces.partition_point(|piece| piece.schedule_ns < schedule_ns);
+        after.checked_sub(1).map_or(0, |index| self.pieces[index].real_ns(schedule_ns))
+    }
+
+    fn piece_at(&self, real_ns: u64) -> Option<&Piece> {
+        let after = self.pieces.partition_point(|piece| piece.real_ns <= real_ns);
+        after.checked_sub(1).map(|index| &self.pieces[index])
     }
 
     /// Schedule time such that exactly the earlier instants of the schedule are reached before
@@ -84,6 +129,82 @@ impl Tempo {
     }
 }
 
+impl Piece {
+    fn schedule_ns(&self, real_ns: u64) -> u64 {
+        self.schedule_ns.saturating_add(self.passed_ns(real_ns - self.real_ns))
+    }
+
+    /// First instant at which the schedule reaches `schedule_ns`, which is later than the start.
+    fn real_ns(&self, schedule_ns: u64) -> u64 {
+        let ahead_ns = schedule_ns - self.schedule_ns;
+        let passed_ns = match (self.factor, self.end) {
+            (0, 0) => u64::MAX,
+            (factor, end) if factor == end => {
+                narrow((u128::from(ahead_ns) << FACTOR_BITS).div_ceil(u128::from(factor)))
+            }
+            _ => self.inverse_ns(ahead_ns),
+        };
+        self.real_ns.saturating_add(passed_ns)
+    }
+
+    /// Schedule time that passes in the first `real_ns` of the piece: the integral of the factor,
+    /// rounded down.
+    fn passed_ns(&self, real_ns: u64) -> u64 {
+        let (real, start) = (u128::from(real_ns), u128::from(self.factor));
+        if self.factor == self.end {
+            return narrow((real * start) >> FACTOR_BITS);
+        }
+        // Twice the integral is 2 x start x real + change x real² / length. The square does not
+        // fit, so the quotient is taken first, and its remainder apart.
+        let length = u128::from(self.length_ns);
+        let change = real * u128::from(self.factor.abs_diff(self.end));
+        let (whole, rest) = (real * (change / length), real * (change % length));
+        let twice = if self.end > self.factor {
+            2 * start * real + (whole + rest / length)
+        } else {
+            2 * start * real - (whole + rest.div_ceil(length))
+        };
+        narrow(twice >> (FACTOR_BITS + 1))
+    }
+
+    /// First `x` with `passed_ns(x) >= ahead_ns`, for `ahead_ns` from 1 to that of the whole piece.
+    fn inverse_ns(&self, ahead_ns: u64) -> u64 {
+        let reaches = |real_ns: u64| self.passed_ns(real_ns) >= ahead_ns;
+        // The root in floating point is right, or a little off.
+        let (start, ahead) = (self.factor as f64, ahead_ns as f64 * FACTOR_ONE);
+        let change = (self.end as f64 - start) / self.length_ns as f64;
+        let root = (start * start + 2.0 * change * ahead).max(0.0).sqrt();
+        let guess = (2.0 * ahead / (start + root)) as u64;
+        let (mut below, mut reached, mut step) = (0, self.length_ns, 1);
+        let mut at = guess.clamp(1, self.length_ns);
+        loop {
+            if reaches(at) {
+                reached = at;
+                at = at.saturating_sub(step).max(below);
+            } else {
+                below = at;
+                at = at.saturating_add(step).min(reached);
+            }
+            if reached - below <= 1 {
+                return reached;
+            }
+            if at == below || at == reached {
+                break;
+            }
+            step *= 2;
+        }
+        while reached - below > 1 {
+            let middle = below + (reached - below) / 2;
+            if reaches(middle) { reached = middle } else { below = middle }
+        }
+        reached
+    }
+}
+
+fn units(factor: f64) -> u64 {
+    (factor.clamp(0.0, Tempo::FACTOR_MAX) * FACTOR_ONE).round() as u64
+}
+
 fn narrow(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
@@ -91,14 +212,19 @@ fn narrow(value: u128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Late, Pace, Phase};
+    use crate::model::{Late, Pace, Phase, Process};
     use crate::pacer::Pacer;
+    use crate::rate_profile::RatePoint;
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
 
     fn tempo(changes: &[(u64, f64)]) -> Tempo {
-        let mut tempo = Tempo::default();
+        profiled(&[], changes)
+    }
+
+    fn profiled(profile: &[RatePoint], changes: &[(u64, f64)]) -> Tempo {
+        let mut tempo = Tempo::new(profile);
         changes.iter().for_each(|&(at_ns, factor)| tempo.change(at_ns, factor));
         tempo
     }
@@ -112,7 +238,74 @@ mod tests {
         })
     }
 
+    fn profiles() -> impl Strategy<Value = Vec<RatePoint>> {
+        let factor = prop_oneof![Just(0.0), 1e-9..1e-3, 0.001..50.0, Just(1.0), Just(1e6)];
+        let at_ns = prop_oneof![0..100_000 * MS, 0..50u64, Just(1_000 * MS)];
+        let points = prop::collection::vec((at_ns, factor), 0..8);
+        points.prop_map(|mut points| {
+            points.sort_by_key(|point| point.0);
+            let point = |(after_ns, factor)| RatePoint { after_ns, factor };
+            points.into_iter().map(point).collect()
+        })
+    }
+
     proptest! {
+        #[test]
+        fn a_profile_never_runs_back_and_has_an_exact_inverse(
+            profile in profiles(),
+            changes in changes(),
+            schedule in prop_oneof![0..200_000 * MS, 0..1000u64],
+            real in 0..200_000 * MS,
+        ) {
+            let tempo = profiled(&profile, &changes);
+            let reached = tempo.real_ns(schedule);
+            if reached < u64::MAX {
+                prop_assert!(tempo.schedule_ns(reached) >= schedule);
+                prop_assert!(reached == 0 || tempo.schedule_ns(reached - 1) < schedule);
+            } else {
+                prop_assert!(tempo.schedule_ns(1_000_000 * MS) < schedule);
+            }
+            prop_assert!(tempo.schedule_ns(real) <= tempo.schedule_ns(real + 1));
+            let at = tempo.real_ns(tempo.schedule_ns(real));
+            prop_assert!(at <= real);
+            let before = schedule < tempo.schedule_before(real);
+            prop_assert_eq!(before, reached < real);
+        }
+
+        #[test]
+        fn the_offered_load_is_the_integral_of_the_profile(profile in profiles()) {
+            let end = 200_000 * MS;
+            let inner = profile.iter().map(|point| (point.after_ns, point.factor));
+            let first = profile.first().map_or(1.0, |point| point.factor);
+            let last = profile.last().map_or(1.0, |point| point.factor);
+            let all: Vec<(u64, f64)> =
+                std::iter::once((0, first)).chain(inner).chain([(end, last)]).collect();
+            let area = |pair: &[(u64, f64)]| {
+                (pair[1].0 - pair[0].0) as f64 * (pair[0].1 + pair[1].1) / 2.0
+            };
+            let integral: f64 = all.windows(2).map(area).sum();
+            let schedule = Tempo::new(&profile).schedule_ns(end) as f64;
+            let tolerance = 1e-9 * integral + 1e-8 * end as f64 + 10.0;
+            prop_assert!((schedule - integral).abs() < tolerance, "{schedule} {integral}");
+        }
+
+        #[test]
+        fn a_change_multiplies_the_profile(
+            profile in profiles(), at in 0..100_000 * MS, factor in 0.0..20.0f64,
+        ) {
+            let (plain, changed) = (Tempo::new(&profile), profiled(&profile, &[(at, factor)]));
+            for after in [0, 1, 1_000 * MS, 50_000 * MS, 150_000 * MS] {
+                let expected = plain.factor_at(at + after) * factor;
+                let expected = expected.min(Tempo::FACTOR_MAX);
+                // Above the largest factor a line is cut at its ends only.
+                if profile.iter().all(|point| point.factor * factor <= Tempo::FACTOR_MAX) {
+                    let found = changed.factor_at(at + after);
+                    prop_assert!((found - expected).abs() < 1e-6 * (1.0 + expected));
+                }
+            }
+            prop_assert_eq!(plain.schedule_ns(at), changed.schedule_ns(at));
+        }
+
         #[test]
         fn the_schedule_never_runs_back(
             changes in changes(), a in 0..200_000 * MS, b in 0..1000u64,
@@ -162,6 +355,19 @@ mod tests {
     }
 
     #[test]
+    fn the_messages_of_a_ramp_are_scheduled_at_the_roots_of_its_integral() {
+        // From 0 to the planned rate in 100 s: after t the schedule has reached t²/200 s.
+        let point = |after_ns, factor| RatePoint { after_ns, factor };
+        let tempo = Tempo::new(&[point(0, 0.0), point(100_000 * MS, 1.0)]);
+        for k in 1..50u64 {
+            let exact = (k as f64 * 200.0).sqrt() * 1e9;
+            let found = tempo.real_ns(k * 1_000 * MS) as f64;
+            assert!((found - exact).abs() < 2.0, "message {k}: {found} {exact}");
+        }
+        assert_eq!(tempo.schedule_ns(100_000 * MS), 50_000 * MS);
+    }
+
+    #[test]
     fn a_factor_of_zero_pauses_and_the_next_factor_continues() {
         let mut tempo = tempo(&[(10, 0.0)]);
         assert_eq!((tempo.real_ns(10), tempo.real_ns(11)), (10, u64::MAX));
@@ -180,6 +386,7 @@ mod tests {
             phase: Phase::Spread,
             late,
             burst: 1,
+            arrivals: Process::Even,
         };
         let pacer = Pacer::new(&pace, 1, 0).unwrap();
         let tempo = tempo(&[(1_000 * MS, 2.0), (2_000 * MS, 0.5)]);

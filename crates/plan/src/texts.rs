@@ -78,6 +78,10 @@ impl Population {
             ("tls.certificate", tls.and_then(|tls| tls.certificate.as_ref())),
             ("tls.key", tls.and_then(|tls| tls.key.as_ref())),
             ("tls.psk.identity", tls.and_then(|tls| tls.psk.as_ref()).map(|psk| &psk.identity)),
+            (
+                "protocol.authentication.data",
+                self.mqtt().and_then(|mqtt| mqtt.authentication.as_ref()?.data.as_ref()),
+            ),
             ("protocol.will.topic", will.map(|will| &will.topic)),
             ("protocol.will.payload", will.map(|will| &will.payload)),
         ];

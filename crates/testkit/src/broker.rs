@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use mqtt::{ConnAck, DecodeError, Decoded, Packet, PacketType, QoS, Version, decode};
+use mqtt::{ConnAck, DecodeError, Decoded, Packet, PacketType, PropertyList, QoS, Version, decode};
 
 use session::{ClientState, write};
 
@@ -35,6 +35,8 @@ pub struct Message {
     pub qos: QoS,
     /// From a client: retain the message. To a client: the message was retained.
     pub retain: bool,
+    /// Properties of MQTT 5 that receivers get too.
+    pub properties: PropertyList,
 }
 
 /// Violation by a client. The broker closes the link.
@@ -56,6 +58,8 @@ pub struct Broker {
     links: BTreeMap<LinkId, Link>,
     clients: BTreeMap<String, ClientState>,
     retained: BTreeMap<String, Message>,
+    /// Wills with a delay, by client: when they are due, in ns.
+    delayed_wills: BTreeMap<String, (u64, Message)>,
     accepted: Vec<Message>,
     links_total: u64,
     /// Number of messages given to shared subscriptions.
@@ -70,6 +74,8 @@ struct Link {
     /// Topics of the client's aliases.
     topics: BTreeMap<u32, String>,
     will: Option<Message>,
+    /// Time from the end of the link to the publication of the will, in ns.
+    will_delay_ns: u64,
     keep_alive_s: u16,
     /// Arrival time of the client's last bytes, in ns.
     received_ns: u64,
@@ -90,13 +96,14 @@ impl Broker {
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
             retained: BTreeMap::new(),
+            delayed_wills: BTreeMap::new(),
             accepted: Vec::new(),
             links_total: 0,
             shared_total: 0,
         }
     }
 
-    /// Sets the time, in ns. Only keep-alive uses the time.
+    /// Sets the time, in ns. Only keep-alive and delays of wills use the time.
     pub const fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }
@@ -112,11 +119,31 @@ impl Broker {
         let late = self.links.iter().filter(|(_, link)| !link.closed && is_late(link));
         let late: Vec<LinkId> = late.map(|(&id, _)| id).collect();
         late.into_iter().for_each(|id| self.close(id));
+        self.publish_delayed_wills();
+    }
+
+    /// Publishes the wills whose delay is over.
+    fn publish_delayed_wills(&mut self) {
+        let now_ns = self.now_ns;
+        let is_due = |(client_id, will): (&String, &(u64, Message))| {
+            (will.0 <= now_ns).then(|| client_id.clone())
+        };
+        let due: Vec<String> = self.delayed_wills.iter().filter_map(is_due).collect();
+        for client_id in due {
+            self.publish_delayed_will(&client_id);
+        }
+    }
+
+    fn publish_delayed_will(&mut self, client_id: &str) {
+        if let Some((_, will)) = self.delayed_wills.remove(client_id) {
+            self.accept(will);
+        }
     }
 
     /// Drops the sessions of clients without a link, and the retained messages.
     pub fn forget(&mut self) {
         self.clients.retain(|_, client| client.link.is_some());
+        self.delayed_wills.clear();
         self.retained.clear();
     }
 
@@ -274,17 +301,22 @@ impl Broker {
     fn close(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.closed = true;
-        let will = link.will.take();
-        if let Some(client_id) = link.client_id.take()
-            && let Some(client) = self.clients.get_mut(&client_id)
+        let (will, delay_ns) = (link.will.take(), link.will_delay_ns);
+        let client_id = link.client_id.take();
+        if let Some(client_id) = &client_id
+            && let Some(client) = self.clients.get_mut(client_id)
         {
             client.link = None;
             if !client.persistent {
-                self.clients.remove(&client_id);
+                self.clients.remove(client_id);
             }
         }
-        if let Some(will) = will {
-            self.accept(will);
+        match (will, client_id) {
+            (Some(will), Some(client_id)) if delay_ns > 0 => {
+                self.delayed_wills.insert(client_id, (self.now_ns + delay_ns, will));
+            }
+            (Some(will), _) => self.accept(will),
+            (None, _) => {}
         }
     }
 

@@ -137,7 +137,7 @@ impl Pair {
         let token = Token { number: self.published, qos };
         let payload = token.number.to_be_bytes().to_vec();
         let topic = TOPIC_DOWN.to_owned();
-        self.broker.publish(&Message { topic, payload, qos, retain: false });
+        self.broker.publish(&Message { topic, payload, qos, ..Message::default() });
         self.published += 1;
         token
     }
@@ -248,7 +248,7 @@ impl Pair {
                     write_message(token, packet_id, true, out);
                 });
             }
-            Event::Refused { code } => observed.refused.push(code),
+            Event::Refused { code, .. } => observed.refused.push(code),
             Event::Delivered(publish) => {
                 observed.delivered.push(token_of(publish.payload, publish.qos));
             }
@@ -258,7 +258,7 @@ impl Pair {
             Event::Subscribed { .. } => observed.subscribed_total += 1,
             Event::Pong => observed.pongs_total += 1,
             Event::Unsubscribed { .. } | Event::Received | Event::Released => {}
-            Event::Rejected { .. } | Event::Disconnected(_) => {
+            Event::Challenged(_) | Event::Rejected { .. } | Event::Disconnected(_) => {
                 unreachable!("MQTT 3.1.1 has no such packet")
             }
         }

@@ -136,7 +136,9 @@ impl Publisher {
                     schedule.tempo.real_ns(pacer.due_ns(self.client, schedule.scheduled));
                 schedule.start_ns.saturating_add(after_ns)
             }
-            None if schedule.tempo.factor() == 0.0 => u64::MAX,
+            None if schedule.tempo.factor_at(now_ns.saturating_sub(schedule.start_ns)) == 0.0 => {
+                u64::MAX
+            }
             None => now_ns.max(schedule.start_ns),
         };
         if due_ns < schedule.end_ns { due_ns } else { u64::MAX }
@@ -149,7 +151,8 @@ impl Publisher {
         let late_ns = now_ns - due_ns;
         let counters = &mut shared.tally.populations[shared.setup.population].counters;
         if let Some(pacer) = &self.pacer {
-            let late = late_ns as f64 * schedule.tempo.factor();
+            let factor = schedule.tempo.factor_at(due_ns.saturating_sub(schedule.start_ns));
+            let late = late_ns as f64 * factor;
             if self.skips_late && late > pacer.period_ns(self.client) {
                 counters.skipped_total += 1;
                 return Ok(());

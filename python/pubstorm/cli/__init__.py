@@ -4,6 +4,7 @@ A command is imported when it is called, so that each call loads only what it ne
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from pubstorm.output import say, warn
 class LazyCommand(click.Command):
     """Stands for a command that is not imported yet; `help` is the first sentence of its help.
 
-    `module` has the command under its name, with `_` for `-`.
+    `module` has the command under its name, with `_` for `-` and after a word of Python.
     """
 
     def __init__(self, name: str, module: str, help: str) -> None:
@@ -26,7 +27,7 @@ class LazyCommand(click.Command):
 
     def load(self) -> click.Command:
         """Imports the command."""
-        name = str(self.name).replace("-", "_")
+        name = str(self.name).replace("-", "_") + "_" * keyword.iskeyword(str(self.name))
         found = getattr(importlib.import_module(self.module), name)
         assert isinstance(found, click.Command)
         return found
@@ -43,6 +44,7 @@ COMMANDS = (
         "pubstorm.cli.bench",
         "Run a common load against TARGET, or against the embedded broker.",
     ),
+    LazyCommand("init", "pubstorm.cli.init", "Write a commented scenario to FILE."),
     LazyCommand(
         "check",
         "pubstorm.cli.check",
@@ -52,6 +54,11 @@ COMMANDS = (
         "report",
         "pubstorm.cli.report",
         "Render the stored run, series or search in RUN_DIR again, with every file made of it.",
+    ),
+    LazyCommand(
+        "compare",
+        "pubstorm.cli.compare",
+        "Compare the runs in the folders A and B, or play the scenarios A and B with --repeat.",
     ),
     LazyCommand(
         "change", "pubstorm.cli.change", "Change a population of the active run in RUN_DIR."
@@ -90,6 +97,12 @@ COMMANDS = (
         "pubstorm.cli.seed",
         "Write the users of SCENARIO, their passwords and their rights to TARGET.",
     ),
+    LazyCommand(
+        "import",
+        "pubstorm.cli.imports",
+        "Print the scenario of another tool's command line.",
+    ),
+    LazyCommand("completion", "pubstorm.cli.completion", "Print the completion script of a shell."),
 )
 REFERENCE_HINT = 'every key, with its kind and default, is on the page "scenario" of the reference'
 

@@ -12,17 +12,19 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.asked import SET
-from pubstorm.cli.console import standard_output
-from pubstorm.cli.run import play, print_result
+from pubstorm.cli.outcome import Output, output_options
+from pubstorm.cli.run import play
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.output import never_waiting, say
-from pubstorm.run.display import live_for
 from pubstorm.scenario.load import written_again
 
 RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
 """Largest rate that a search tries, of a publisher and of all of them."""
 CONDITION = re.compile(r"\s*([\w./]+)\s*(>=?)\s*(\S.*?)\s*")
+
+TLS_FILES = {"tls_ca": "ca", "tls_cert": "certificate", "tls_key": "key"}
+"""Options with files, by the key of a population's `tls`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ KINDS = {
 @click.option("--password", metavar="TEXT", help="Password, or ${env:NAME} to keep it secret.")
 @click.option("--tls-ca", metavar="FILE", help="Authority of the broker's certificate.")
 @click.option("--tls-insecure", is_flag=True, help="Do not verify the broker's certificate.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate of the clients; {n} as above.")
+@click.option("--tls-key", metavar="FILE", help="Private key of the clients.")
 @click.option(
     "--until",
     metavar="CONDITION",
@@ -76,13 +80,13 @@ KINDS = {
 )
 @SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="As of pubstorm run.")
+@output_options
 def bench(
     kind: str,
     target: str | None,
     overrides: tuple[str, ...],
     prints: bool,
-    out: Path | None,
+    output: Output,
     **given: object,
 ) -> int:
     """Run a common load against TARGET, or against the embedded broker.
@@ -94,10 +98,9 @@ def bench(
     if prints:
         say(written_again(asked.load()))
         return 0
-    console = standard_output()
     with never_waiting():
-        played = play(asked, out, None, live_for(console, quiet=False))
-    return print_result(played, console, is_brief=True)
+        played = play(asked, output.folder, None, output.live())
+    return output.conclude(played)
 
 
 def options_of(kind: str, given: dict[str, object]) -> Iterator[str]:
@@ -151,6 +154,9 @@ def _check(kind: str, load: Bench, options: dict[str, object]) -> None:
     if load.populations == ("client",) and {"qos", "topic"} & options.keys():
         found = next(name for name in ("qos", "topic") if name in options)
         raise UsageError(f"found {_option(found)} with conn, which only connects", "leave it out")
+    if ("tls_cert" in options) != ("tls_key" in options):
+        one, other = ("cert", "key") if "tls_cert" in options else ("key", "cert")
+        raise UsageError(f"found --tls-{one} without --tls-{other}", "give both or neither")
     if "until" in options and "as_fast" in options:
         raise UsageError("found --until and --max, allowed is one of them", "give --rate to begin")
 
@@ -175,8 +181,9 @@ def _connection(path: str, options: dict[str, object]) -> Iterator[str]:
     for name in ("username", "password"):
         if name in options:
             yield f"{path}.{name}={json.dumps(str(options[name]))}"
-    if "tls_ca" in options:
-        yield f"{path}.tls.ca={json.dumps(str(Path(str(options['tls_ca'])).absolute()))}"
+    for name, key in TLS_FILES.items():
+        if name in options:
+            yield f"{path}.tls.{key}={json.dumps(str(Path(str(options[name])).absolute()))}"
     if "tls_insecure" in options:
         yield f"{path}.tls.verify=false"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pubstorm.output import say
-from pubstorm.run.control_socket import ask
+from pubstorm.play.control_socket import ask
 
 
 @click.command()

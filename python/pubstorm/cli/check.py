@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.asked import asked_for
+from pubstorm.cli.completion import scenario_names
 from pubstorm.cli.describe.needs import (
     broker_needs_in_words,
     needs_in_words,
@@ -37,14 +38,14 @@ from pubstorm.host.sizing import sizes_of
 from pubstorm.host.sizing.servers import server_hosts
 from pubstorm.output import say
 from pubstorm.plan import provisional_plan
-from pubstorm.run.oversights import oversights_in_words
+from pubstorm.play.oversights import oversights_in_words
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.load import largest, smallest
 from pubstorm.topology.ports import check_ports, fixed_ports
 
 
 @click.command()
-@click.argument("scenario")
+@click.argument("scenario", shell_complete=scenario_names)
 @asked_for
 @click.option(
     "--fixes",
@@ -61,9 +62,10 @@ from pubstorm.topology.ports import check_ports, fixed_ports
 def check(asked: Invocation, fixes: Path | None, every_setting: bool) -> int:
     """Check SCENARIO: print its plan in words, and what it needs from this host.
 
-    Of a sweep, the plan of the first step is printed, of a search that of its first value, and what
-    the largest one needs. Ends with 3 where this host has too little. Where the engines are on a
-    cluster, it prints how many hosts such as fleet.host they need, and ends with 0.
+    With - as SCENARIO, it is read from stdin. Of a sweep, the plan of the first step is printed, of
+    a search that of its first value, and what the largest one needs. Ends with 3 where this host
+    has too little. Where the engines are on a cluster, it prints how many hosts such as fleet.host
+    they need, and ends with 0.
     """
     loaded = asked.load()
     steps = [step.scenario for step in loaded.steps] or [loaded]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pubstorm.output import say
-from pubstorm.run.down import take_down
+from pubstorm.play.down import take_down
 
 
 @click.command()

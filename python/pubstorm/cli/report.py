@@ -9,9 +9,9 @@ import click
 from pubstorm.cli.console import standard_output
 from pubstorm.errors import StoredRunError
 from pubstorm.output import warn
+from pubstorm.play.directory import START_FILE, RunDirectory
+from pubstorm.play.display import QuietLive
 from pubstorm.report import SCENARIO_FILE, is_stored, render_directory, write_reports
-from pubstorm.run.directory import START_FILE, RunDirectory
-from pubstorm.run.display import QuietLive
 
 
 @click.command()
@@ -35,6 +35,6 @@ def _salvage(run_dir: Path) -> None:
     if not (run_dir / START_FILE).exists():
         text = f"found no measurement in {run_dir}: the run ended before its first stage"
         raise StoredRunError(text, "its logs are in the folder; run it again")
-    from pubstorm.run.salvage import salvage
+    from pubstorm.play.salvage import salvage
 
     salvage(run_dir, QuietLive())

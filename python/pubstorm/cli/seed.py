@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from pubstorm.cli.completion import scenario_names
 from pubstorm.contract.plan import Population
 from pubstorm.errors import PubstormError, StoreError, UsageError
 from pubstorm.experiment.invocation import Invocation
@@ -45,7 +46,7 @@ class Asked:
 
 @click.command()
 @click.argument("target")
-@click.argument("scenario")
+@click.argument("scenario", shell_complete=scenario_names)
 @click.option(
     "--set",
     "overrides",

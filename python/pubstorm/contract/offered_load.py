@@ -23,7 +23,8 @@ class FlowLoad(Value):
     publication: Count
     """Index of the publication within its population."""
     sent_per_s: Amount
-    """Messages sent a second. Of clients with a session lifetime the mean number publishes."""
+    """Messages sent a second, in the mean of the phase. Of clients with a session lifetime the mean
+    number publishes."""
     delivered_per_s: tuple[Amount, ...]
     """Expected deliveries a second, by receiving population."""
 
@@ -42,6 +43,8 @@ class PhaseLoad(Value):
     """Active clients of each population: after the stage, where it connects or disconnects them."""
     flows: tuple[FlowLoad, ...]
     """Publications with a schedule and active clients."""
+    peak: Annotated[float, Field(ge=1)]
+    """Largest rate of the phase, as a multiple of its mean rate; 1 without a rate profile."""
 
     @property
     def seconds(self) -> float:
@@ -57,6 +60,20 @@ class PhaseLoad(Value):
     def delivered_per_s(self) -> float:
         """Expected deliveries a second."""
         return sum(sum(flow.delivered_per_s) for flow in self.flows)
+
+    @property
+    def at_peak(self) -> PhaseLoad:
+        """The phase with its largest rates all the time."""
+        flows = tuple(
+            flow.model_copy(
+                update={
+                    "sent_per_s": flow.sent_per_s * self.peak,
+                    "delivered_per_s": tuple(per_s * self.peak for per_s in flow.delivered_per_s),
+                }
+            )
+            for flow in self.flows
+        )
+        return self.model_copy(update={"flows": flows, "peak": 1.0})
 
     def delivered_to_per_s(self, populations: Container[int]) -> float:
         """Expected deliveries a second to some populations, by their indices."""
@@ -133,8 +150,9 @@ class OfferedLoad(Value):
 
     @property
     def peak_per_s(self) -> float:
-        """Messages sent and delivered a second, in the busiest phase."""
-        return max((each.sent_per_s + each.delivered_per_s for each in self.phases), default=0)
+        """Messages sent and delivered a second, at the peak of the busiest phase."""
+        phases = (phase.at_peak for phase in self.phases)
+        return max((each.sent_per_s + each.delivered_per_s for each in phases), default=0)
 
     @property
     def closed_loop(self) -> bool:

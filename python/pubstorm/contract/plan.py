@@ -29,6 +29,7 @@ from pubstorm.contract.protocol import (
 )
 from pubstorm.contract.target import Target
 from pubstorm.errors import REDACTED
+from pubstorm.quantities import SECOND_NS
 
 
 class Reconnect(Frozen):
@@ -148,6 +149,9 @@ class OpenPace(Frozen):
     """`send`: a late message is sent late; `skip`: a late message is skipped."""
     burst: Annotated[int, Field(ge=1, le=U32_MAX)] = 1
     """Messages in a burst; the next burst follows after as many periods."""
+    arrivals: Literal["even", "poisson"] = "even"
+    """`even`: one message or burst in each period; `poisson`: a Poisson process, with exponential
+    times between messages or bursts and the same mean."""
 
 
 class ClosedPace(Frozen):
@@ -209,6 +213,18 @@ class Publication(Frozen):
     """Properties of the messages. Only MQTT 5."""
     topic_alias: bool = False
     """True if a topic alias replaces a topic that the broker knows. Only MQTT 5."""
+    request: bool = False
+    """True if each message is a request: its correlation data is the stamp, and answers to its
+    Response Topic are round trips. Only MQTT 5."""
+
+
+class Responds(Frozen):
+    """Answers of the clients of a population."""
+
+    qos: QoS
+    """QoS 0, 1 or 2."""
+    bytes: U32
+    """Size of the payload, in bytes."""
 
 
 class Attachment(Frozen):
@@ -227,6 +243,12 @@ class Attachment(Frozen):
     def targets(self) -> range:
         """Indices of the targets."""
         return range(self.first, self.first + self.count)
+
+
+End = Literal["disconnect", "disconnect_with_will", "abort", "vanish"]
+"""The end of a client's connection: with DISCONNECT; with DISCONNECT and the reason code 0x04 of
+MQTT 5, after which the broker publishes the will; with a reset; with silence on an open
+connection."""
 
 
 class Population(Frozen):
@@ -254,7 +276,7 @@ class Population(Frozen):
     """Headers of the request with which a client opens a WebSocket."""
     keep_alive_s: U16
     """Keep-alive in seconds; 0 turns it off."""
-    end: Literal["disconnect", "abort"] = "disconnect"
+    end: End = "disconnect"
     """The end of a client's connection when the client leaves."""
     connect_timeout_ns: U64
     """Longest wait for TCP, CONNACK and SUBACK together, in nanoseconds."""
@@ -268,12 +290,17 @@ class Population(Frozen):
     lifetime: Lifetime | None = None
     """Session lifetime of a client, from the time when it is ready; null: the session lasts until a
     stage or a change ends it."""
+    takes_over: int | None = Field(None, ge=0)
+    """Index of the population whose client identifiers its clients use: client `c` ends the
+    connection of that population's client `c`; null: it has identifiers of its own."""
     rows: Rows | None = None
     """A file whose rows the clients' templates refer to; null: there is none."""
     subscriptions: tuple[Subscription, ...]
     """Topic filters of each client, all in one SUBSCRIBE."""
     publications: tuple[Publication, ...]
     """Flows that each client publishes in publish stages."""
+    responds: Responds | None = None
+    """Answers to messages with a Response Topic; null: no answers. Only MQTT 5."""
 
     @property
     def mqtt(self) -> Mqtt | None:
@@ -296,6 +323,12 @@ class Population(Frozen):
         return "" if self.mqtt is None else self.mqtt.client_id
 
     @property
+    def connections_max(self) -> int:
+        """Most connections that its clients have open at once. A client that has vanished can
+        return while its silent connection is still open."""
+        return self.clients * (2 if self.end == "vanish" else 1)
+
+    @property
     def sets_bridge_bit(self) -> bool:
         """True if its clients set the bridge bit of MQTT."""
         return self.mqtt is not None and self.mqtt.bridge
@@ -309,6 +342,15 @@ class Population(Frozen):
     def will(self) -> Will | None:
         """Will of its clients; None if they have none."""
         return None if self.mqtt is None else self.mqtt.will
+
+    @property
+    def will_wait_ns(self) -> int:
+        """Longest time from the end of a connection to the publication of its will: the rest of
+        the keep-alive of a client that vanishes, and the will delay."""
+        if self.mqtt is None or self.mqtt.will is None:
+            return 0
+        silence_ns = self.keep_alive_s * SECOND_NS * 3 // 2 if self.end == "vanish" else 0
+        return silence_ns + self.mqtt.will_delay_s * SECOND_NS
 
     @property
     def is_publisher(self) -> bool:
@@ -381,6 +423,15 @@ class Change(Frozen):
     """The change."""
 
 
+class RatePoint(Frozen):
+    """Point of a rate profile. Two points of one instant are a step."""
+
+    after_ns: U64
+    """Time after the start of the stage, in nanoseconds."""
+    factor: Annotated[float, Field(ge=0, le=1e6)]
+    """Factor of the planned rate."""
+
+
 class PublishAction(Frozen):
     """Publishes for a time, then drains."""
 
@@ -389,6 +440,9 @@ class PublishAction(Frozen):
     """In nanoseconds."""
     changes: tuple[Change, ...] = ()
     """Changes of populations during the stage, in the order of time."""
+    rate_profile: tuple[RatePoint, ...] = ()
+    """Factor of the planned rates of all populations over time, linear between two points, which
+    changes of a rate multiply. Empty: always 1."""
 
 
 class HoldAction(Frozen):
@@ -512,17 +566,25 @@ class Plan(Frozen):
         """Indices of the populations behind each name: `alone` and `wholes` together."""
         return {**self.alone, **self.wholes}
 
+    @property
+    def contested(self) -> frozenset[int]:
+        """Indices of the populations that share client identifiers with another one."""
+        takers = {n: each.takes_over for n, each in enumerate(self.populations)}
+        pairs = ((n, of) for n, of in takers.items() if of is not None)
+        return frozenset(n for pair in pairs for n in pair)
+
     def at_targets(self, targets: Sequence[Target]) -> Plan:
         """The same plan elsewhere, as observers see it; itself where there are no such targets."""
         return self.model_copy(update={"targets": tuple(targets)}) if targets else self
 
     def without_secrets(self) -> Plan:
-        """The same without passwords and headers, to be stored."""
+        """The same without passwords, headers and data of authentications, to be stored."""
         populations = tuple(
             each.model_copy(
                 update={
                     "password": None if each.password is None else REDACTED,
                     "headers": tuple(Header(name=h.name, value=REDACTED) for h in each.headers),
+                    "protocol": each.protocol.without_secrets(),
                 }
             )
             for each in self.populations

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pubstorm.errors import REDACTED
+
 U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
@@ -19,6 +21,8 @@ U32 = Annotated[int, Field(ge=0, le=U32_MAX)]
 U64 = Annotated[int, Field(ge=0, le=U64_MAX)]
 PositiveU64 = Annotated[int, Field(gt=0, le=U64_MAX)]
 QoS = Annotated[int, Field(ge=0, le=2)]
+SCRAM = "SCRAM-SHA-256"
+"""Method of enhanced authentication that the engine plays."""
 MqttVersion = Literal["3.1", "3.1.1", "5"]
 MqttName = Literal["mqtt-3.1", "mqtt-3.1.1", "mqtt-5"]
 MQTT_NAMES: Mapping[MqttVersion, MqttName] = {
@@ -62,6 +66,16 @@ class Will(Frozen):
     """Properties of the message."""
 
 
+class Authentication(Frozen):
+    """Enhanced authentication of MQTT 5."""
+
+    method: str
+    """Name of the method."""
+    data: Template | None = None
+    """Template of the data in CONNECT. Null: the method is SCRAM-SHA-256, with user name and
+    password of the population, which CONNECT then does not have."""
+
+
 class Mqtt(Frozen):
     """Options of MQTT clients."""
 
@@ -79,11 +93,39 @@ class Mqtt(Frozen):
     """Message that the broker sends when the client dies."""
     properties: tuple[Property, ...] = ()
     """Properties of CONNECT."""
+    authentication: Authentication | None = None
+    """Enhanced authentication."""
+
+    @property
+    def will_delay_s(self) -> int:
+        """Time from the end of a connection to the publication of its will, in seconds: the Will
+        Delay Interval, or the rest of the session if that is shorter."""
+        will = () if self.will is None else self.will.properties
+        delay = _number(will, "will_delay_interval")
+        return min(delay, _number(self.properties, "session_expiry_interval"))
 
     @property
     def name(self) -> MqttName:
         """Protocol and version, as results and reports name them."""
         return MQTT_NAMES[self.version]
+
+    @property
+    def uses_scram(self) -> bool:
+        """True if clients prove that they have a password, and do not send it."""
+        return self.authentication is not None and self.authentication.data is None
+
+    def without_secrets(self) -> Mqtt:
+        """Returns the same without the data of an authentication."""
+        if self.authentication is None or self.authentication.data is None:
+            return self
+        redacted = self.authentication.model_copy(update={"data": REDACTED})
+        return self.model_copy(update={"authentication": redacted})
+
+
+def _number(properties: tuple[Property, ...], name: str) -> int:
+    """The number of a property; 0 without it."""
+    found = (each.value for each in properties if each.name == name)
+    return next((value for value in found if isinstance(value, int)), 0)
 
 
 class Zmtp(Frozen):
@@ -106,6 +148,10 @@ class Zmtp(Frozen):
     def name(self) -> Literal["zmtp-3.1"]:
         """Protocol and version, as results and reports name them."""
         return "zmtp-3.1"
+
+    def without_secrets(self) -> Zmtp:
+        """Returns the same: there are no secrets."""
+        return self
 
 
 Protocol = Annotated[Mqtt | Zmtp, Field(discriminator="kind")]

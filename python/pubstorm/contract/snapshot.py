@@ -53,6 +53,16 @@ class Counters(Value):
     socket took them."""
     skipped_total: U64 = 0
     """Messages that were due and not sent."""
+    receive_maximum_waits_total: U64 = 0
+    """Times that the next message of a client waited for the Receive Maximum of the broker."""
+    requests_total: U64 = 0
+    """Messages sent that request an answer."""
+    answers_total: U64 = 0
+    """Answers to requests, which `sent_total` contains too."""
+    answers_dropped_total: U64 = 0
+    """Answers that were not sent: too many were waiting, or the broker did not accept them."""
+    answers_of_others_total: U64 = 0
+    """Answers received to requests of other clients."""
     retained_total: U64 = 0
     """Retained messages received, which are outside the ledger."""
     foreign_total: U64 = 0
@@ -86,6 +96,25 @@ class FlowCounters(Value):
     """Deliveries too far behind their stream to recognise duplicates."""
     missing_total: int = 0
     """Places passed over in streams and not filled (yet): falls when they are."""
+    wills_expected_total: int = 0
+    """Expected deliveries of wills, which `expected_total` contains."""
+    wills_received_total: int = 0
+    """Deliveries of wills received, which `received_total` contains."""
+
+
+class AnswerCounters(Value):
+    """Answers to the requests of a population. The flow from the responding population contains
+    them too."""
+
+    answers_expected_total: int = 0
+    """Expected answers: requests sent, times the responding clients that receive them, at least one
+    for each request."""
+    answered_total: int = 0
+    """Answers received, at most one for each request and responding client."""
+    answers_duplicate_total: int = 0
+    """Further answers to a request."""
+    answers_late_total: int = 0
+    """Answers received in a later stage than their requests were sent in."""
 
 
 class Gauges(Value):
@@ -140,6 +169,8 @@ class Reason(StrEnum):
     BAD_CREDENTIALS = "bad_credentials"
     NOT_AUTHORIZED = "not_authorized"
     CONNECT_REJECTED = "connect_rejected"
+    AUTHENTICATION_INVALID = "authentication_invalid"
+    SERVER_UNPROVED = "server_unproved"
     SUBSCRIBE_REFUSED = "subscribe_refused"
     CLOSED_BY_BROKER = "closed_by_broker"
     RESET_BY_BROKER = "reset_by_broker"
@@ -174,6 +205,22 @@ Answer = Annotated[str, Field(pattern=r"^(connect|subscribe|publish|disconnect)_
 """A reason code of MQTT 5: the action of the client, and the name of the code in the standard."""
 Outcome = Annotated[Reason | Answer, Field(union_mode="left_to_right")]
 """Reason of a problem, or the reason code of a broker's answer."""
+TextProperty = Literal["reason_string", "server_reference"]
+"""Property of a packet that holds a text of the broker."""
+
+
+class Explanation(Value):
+    """A text of a broker beside an outcome."""
+
+    outcome: Outcome
+    """The outcome."""
+    property: TextProperty
+    """Property of the packet that held the text: Reason String (with ZMTP, the reason of an ERROR),
+    or Server Reference, another server that the client should use."""
+    text: str | None
+    """The text, escaped and cut to 200 characters; null for all other texts together."""
+    count: U64
+    """Number of outcomes with the text."""
 
 
 class PopulationSnapshot(Value):
@@ -185,6 +232,8 @@ class PopulationSnapshot(Value):
     """Counts of the interval."""
     outcomes: dict[Outcome, U64]
     """Problems, by reason."""
+    explanations: tuple[Explanation, ...] = ()
+    """Texts of the broker beside problems."""
     clients_by_deliveries: tuple[tuple[U64, U64], ...] = ()
     """Pairs of a number of deliveries and the number of clients that received it in a publish
     stage. Only the stage's last snapshot has pairs, for clients that expect the same messages."""
@@ -194,6 +243,12 @@ class PopulationSnapshot(Value):
     """From the intended send to the acknowledgement."""
     ack_actual: Histogram
     """From the actual send to the acknowledgement."""
+    receive_maximum_wait: Histogram = Histogram()
+    """Time for which the next message of a client waited for the Receive Maximum of the broker."""
+    answers: AnswerCounters = AnswerCounters()
+    """Answers to the requests of the clients."""
+    round_trip: Histogram = Histogram()
+    """From the intended send of a request to its answer."""
 
 
 class FlowSnapshot(Value):
@@ -211,6 +266,8 @@ class FlowSnapshot(Value):
     """From the intended send to the delivery."""
     latency_actual: Histogram
     """From the actual send to the delivery."""
+    will_latency: Histogram = Histogram()
+    """From the instant at which a will was due to its delivery."""
 
 
 class TargetSnapshot(Value):

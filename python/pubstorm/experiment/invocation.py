@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pubstorm.errors import REDACTED, PubstormError, StoredRunError
-from pubstorm.run.directory import stored_scenario
+from pubstorm.play.directory import stored_scenario
 from pubstorm.scenario import Scenario, load_scenario, parse_scenario
+from pubstorm.scenario.load import STDIN, read_standard_input
 from pubstorm.scenario.secrets import redacted_override, redacted_text
 from pubstorm.scenario.shipped import find_scenario
 
@@ -21,7 +22,7 @@ class Invocation:
     """A scenario as a user asks for it."""
 
     scenario: str
-    """A file or the name of a ready scenario."""
+    """A file, the name of a ready scenario, or `-` for stdin."""
     overrides: tuple[str, ...] = ()
     """`PATH=VALUE` each."""
     target: str | None = None
@@ -34,8 +35,15 @@ class Invocation:
         """The overrides, without secrets."""
         return tuple(map(redacted_override, self.overrides))
 
+    @property
+    def file(self) -> str:
+        """Name of the scenario in messages."""
+        return STDIN if self.scenario == "-" else self.scenario
+
     def load(self) -> Scenario:
-        """The scenario; raises PubstormError."""
+        """The scenario; raises PubstormError. Stdin can be read once."""
+        if self.scenario == "-":
+            return read_standard_input(self.overrides, self.target)
         return load_scenario(find_scenario(self.scenario), self.overrides, self.target)
 
     def command(self) -> str:
@@ -67,7 +75,7 @@ def again(asked: Invocation, path: Path) -> Scenario:
         raise StoredRunError(f"the secret given by --set {key} was not stored", hint)
     if f'"{REDACTED}"' in text:
         text = _with_secrets(asked, text, path)
-    return parse_scenario(text, asked.scenario, asked.overrides, asked.target)
+    return parse_scenario(text, asked.file, asked.overrides, asked.target)
 
 
 def _with_secrets(asked: Invocation, stored: str, path: Path) -> str:

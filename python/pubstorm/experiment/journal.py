@@ -18,13 +18,13 @@ from pubstorm.fleet.choice import hosts_of
 from pubstorm.host.binaries import engine_path
 from pubstorm.plan import provisional_plan
 from pubstorm.plan.faults import faulty_bridges
+from pubstorm.play.clean_start.bridges import remove_bridges
+from pubstorm.play.directory import RunDirectory
+from pubstorm.play.display import Live
+from pubstorm.play.interruption import caught_signals
 from pubstorm.quantities import write_duration
 from pubstorm.report import SCENARIO_FILE, write_reports
 from pubstorm.result import Experiment
-from pubstorm.run.clean_start.bridges import remove_bridges
-from pubstorm.run.directory import RunDirectory
-from pubstorm.run.display import Live
-from pubstorm.run.interruption import caught_signals
 from pubstorm.scenario import Scenario
 from pubstorm.topology import Around, Topology
 

@@ -8,32 +8,91 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from asyncio.subprocess import Process
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def run_loop(play: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in a loop that waits for each child process by a descriptor. Before Python
-    3.12 it would start a thread for each. Later loops of this process wait as Python has it."""
-    if sys.version_info >= (3, 12):
+    3.12 it would start a thread for each. Loops of several threads may run at once. Later loops of
+    this process wait as Python has it."""
+    if sys.version_info >= (3, 12) or not _has_descriptors():
         return asyncio.run(play)
-
-    async def watched() -> T:
-        with contextlib.suppress(OSError):
-            os.close(os.pidfd_open(os.getpid()))
-            watcher = asyncio.PidfdChildWatcher()
-            watcher.attach_loop(asyncio.get_running_loop())
-            asyncio.set_child_watcher(watcher)
-        return await play
-
-    usual = asyncio.get_child_watcher()
+    with _watching:
+        if not _loops:
+            _usual[:] = [asyncio.get_child_watcher()]
+            asyncio.set_child_watcher(_Watcher())
+        _loops.append(1)
     try:
-        return asyncio.run(watched())
+        return asyncio.run(play)
     finally:
-        asyncio.set_child_watcher(usual)
+        with _watching:
+            _loops.pop()
+            if not _loops:
+                asyncio.set_child_watcher(_usual.pop())
+
+
+def _has_descriptors() -> bool:
+    """Returns True if the kernel has descriptors of processes."""
+    with contextlib.suppress(OSError):
+        os.close(os.pidfd_open(os.getpid()))
+        return True
+    return False
+
+
+if sys.version_info < (3, 12):
+
+    class _Watcher(asyncio.AbstractChildWatcher):
+        """Waits for a child in the loop that started the child, as Python 3.12 does. The watcher of
+        Python 3.11 belongs to one loop of the process."""
+
+        def attach_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
+            """Does nothing: each child has the loop that started it."""
+
+        def close(self) -> None:
+            """Does nothing."""
+
+        def is_active(self) -> bool:
+            """Returns True: any running loop will do."""
+            return True
+
+        def __enter__(self) -> _Watcher:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            """Does nothing."""
+
+        def add_child_handler(
+            self, pid: int, callback: Callable[[int, int, Unpack[Ts]], object], *args: *Ts
+        ) -> None:
+            """Calls `callback` with process id, exit code and `args` once the child has ended."""
+            loop, descriptor = asyncio.get_running_loop(), os.pidfd_open(pid)
+
+            def ended() -> None:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+                code = 255
+                with contextlib.suppress(ChildProcessError):
+                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                callback(pid, code, *args)
+
+            loop.add_reader(descriptor, ended)
+
+        def remove_child_handler(self, _pid: int) -> bool:
+            """Returns False: no handler is removed."""
+            return False
+
+
+_watching = threading.Lock()
+_loops: list[int] = []
+"""One entry for each loop that runs."""
+_usual: list[Any] = []
+"""The watcher of the process, for its other loops."""
 
 
 def signal_child(process: Process, number: signal.Signals) -> None:

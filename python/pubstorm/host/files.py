@@ -1,5 +1,5 @@
 """Files of this host that a run is going to use, looked at before anything starts: programs of
-brokers, keys, certificates and rows."""
+brokers, keys, certificates, rows and rate profiles."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pubstorm.errors import Problem, ScenarioError
 from pubstorm.host.keys.check import key_problems, tls_problems
 from pubstorm.plan import planned_tls
 from pubstorm.scenario import Scenario
-from pubstorm.scenario.checks import check_rows
+from pubstorm.scenario.checks import check_files
 from pubstorm.scenario.topology import Command, InstalledBroker
 
 
 def check_host_files(scenario: Scenario, plan: Plan) -> None:
     """Raises ScenarioError with everything that is wrong."""
-    problems = [*_row_problems(scenario)]
+    problems = [*_file_problems(scenario)]
     if not problems:
         problems = [*_program_problems(scenario), *key_problems(plan), *_bridge_problems(scenario)]
     if problems:
         raise ScenarioError(problems)
 
 
-def _row_problems(scenario: Scenario) -> Iterator[Problem]:
-    """Rows have been looked at with the scenario; a series may come to them hours later."""
-    for path, message, hint in check_rows(scenario):
+def _file_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Files have been looked at with the scenario; a series may come to them hours later."""
+    for path, message, hint in check_files(scenario):
         yield Problem(".".join(map(str, path)), "", message, hint)
 
 

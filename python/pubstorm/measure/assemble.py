@@ -14,13 +14,21 @@ from pubstorm.contract.commands import Hello
 from pubstorm.contract.histogram import HistogramSum
 from pubstorm.contract.plan import ClosedPace, HoldAction, OpenPace, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
-from pubstorm.contract.snapshot import Counters, FlowCounters
+from pubstorm.contract.snapshot import AnswerCounters, Counters, FlowCounters
 from pubstorm.fleet.assignment import Assignment, Program
 from pubstorm.measure.client_loss import client_losses, summed_up
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
 from pubstorm.measure.series import Gauge, Interval, PopulationInterval, busy_share, rate_per_s
-from pubstorm.measure.totals import AgentTotals, FlowTotals, PopulationTotals, StageTotals, Totals
+from pubstorm.measure.totals import (
+    AgentTotals,
+    FlowTotals,
+    PopulationTotals,
+    StageTotals,
+    Totals,
+    lost_wills,
+    will_latency,
+)
 from pubstorm.measure.tracks import Span
 from pubstorm.result import (
     AgentResult,
@@ -216,6 +224,7 @@ class Assembly:
         return PopulationResult(
             **totals.counters,
             **_ledger(into),
+            **_answers(totals),
             clients=sum(plan.clients for plan in plans),
             version=plans[0].protocol.name,
             player=plans[0].player,
@@ -236,12 +245,20 @@ class Assembly:
             stalled=self._at_ends(publishing, indices, "stalled"),
             lost_total=sum(self._undelivered.lost(pair, flow) for pair, flow in own.items()),
             to_come_total=self._undelivered.in_flight(own),
+            unanswered_total=self._undelivered.unanswered(indices, totals),
             outcomes=dict(totals.outcomes),
+            explanations=totals.explanations.value(),
             client_loss=self._client_loss([span.index for span in publishing], indices),
             rates=rates,
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
             ack_latency_us=acks.latency_us(shares=self.percentiles),
+            wills_lost_total=lost_wills(into),
+            will_latency_us=Latency.of(will_latency(into), shares=self.percentiles),
             connect_time_us=Latency.of(totals.connect_time.value(), shares=self.percentiles),
+            receive_maximum_wait_us=Latency.of(
+                totals.receive_maximum_wait.value(), shares=self.percentiles
+            ),
+            round_trip_us=Latency.of(totals.round_trip.value(), shares=self.percentiles),
             ack_histogram_ns=acks,
         )
 
@@ -360,10 +377,15 @@ class Assembly:
         return StagePopulation(
             **{name: publishing.counters[name] for name in kept},
             **_ledger(into),
+            **_answers(publishing),
             lost_total=sum(lost(pair, flow, span.index) for pair, flow in pairs.items()),
+            unanswered_total=self._undelivered.unanswered(indices, publishing, span.index),
             client_loss=self._client_loss([span.index], indices),
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
             ack_latency_us=_acknowledgements(publishing).latency_us(shares=self.percentiles),
+            round_trip_us=Latency.of(publishing.round_trip.value(), shares=self.percentiles),
+            wills_lost_total=lost_wills(into),
+            will_latency_us=Latency.of(will_latency(into), shares=self.percentiles),
             sent_per_s=rate_per_s(steady, indices, "sent"),
             acked_per_s=rate_per_s(steady, indices, "acked"),
             received_per_s=rate_per_s(steady, indices, "received"),
@@ -479,6 +501,16 @@ class Undelivered:
         """Deliveries of a flow that were lost; `flow` has its sums of the run, or of `stage`."""
         return max(_open(flow) - self.in_flight([pair], stage), 0)
 
+    def unanswered(
+        self, indices: Iterable[int], totals: PopulationTotals, stage: int | None = None
+    ) -> int:
+        """Returns the answers to populations that did not come, without those that were in flight
+        when the run was cut short; `totals` has the sums of the run, or of `stage`."""
+        if self._cut_stage is None or stage not in {None, self._cut_stage}:
+            return totals.unanswered
+        in_flight = self._totals.stage(self._cut_stage).together(indices).unanswered
+        return max(totals.unanswered - in_flight, 0)
+
 
 def flow_levels(publisher: Population, receiver: Population) -> tuple[int, ...]:
     """Levels at which messages of one population, or the wills of one that publishes nothing, may
@@ -503,6 +535,11 @@ def _ledger(flows: Sequence[FlowTotals]) -> dict[str, int]:
     """Returns the counters of some flows together, by name."""
     names = FlowCounters.model_fields
     return {name: sum(flow.counters[name] for flow in flows) for name in names}
+
+
+def _answers(totals: PopulationTotals) -> dict[str, int]:
+    """Returns the counters of answers to populations, by name."""
+    return {name: totals.answers[name] for name in AnswerCounters.model_fields}
 
 
 def _delivery(flows: Iterable[FlowTotals]) -> HistogramPair:

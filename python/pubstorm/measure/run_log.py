@@ -53,6 +53,8 @@ class AppliedFault:
     """Instant at which all victims were repaired; None if they were not in this run."""
     problems: list[str] = field(default_factory=list)
     """Steps that failed, in words."""
+    failed: str | None = None
+    """Why its command failed, so that perhaps nothing was broken; None if it did not."""
 
     @property
     def stage(self) -> int:
@@ -145,8 +147,8 @@ class RunLog:
 
 def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:
     """Returns populations that subscribe and whose clients joined or left in a stage, or whose
-    session lifetimes end while messages are sent. Expected := received, because membership
-    changed."""
+    session lifetimes end or connections are taken over while messages are sent. Expected :=
+    received, because membership changed."""
     joined_or_left = {
         change.population
         for change in changes
@@ -155,4 +157,5 @@ def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int)
     if isinstance(plan.stages[stage].action, PublishAction):
         living = enumerate(plan.populations)
         joined_or_left |= {index for index, each in living if each.lifetime is not None}
+        joined_or_left |= plan.contested
     return [p for p in sorted(joined_or_left) if plan.populations[p].subscriptions]

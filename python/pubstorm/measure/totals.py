@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from pubstorm.contract.histogram import HistogramSum
+from pubstorm.contract.explanation import ExplanationSum
+from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.snapshot import (
     Answer,
     FlowSnapshot,
@@ -41,28 +42,45 @@ class PopulationTotals:
 
     counters: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[Reason | Answer] = field(default_factory=Counter)
+    explanations: ExplanationSum = field(default_factory=ExplanationSum)
     clients_by_deliveries: Counter[int] = field(default_factory=Counter)
     """Number of clients by the number of deliveries that each received in a publish stage."""
     connect_time: HistogramSum = field(default_factory=HistogramSum)
     ack_intended: HistogramSum = field(default_factory=HistogramSum)
     ack_actual: HistogramSum = field(default_factory=HistogramSum)
+    receive_maximum_wait: HistogramSum = field(default_factory=HistogramSum)
+    answers: Counter[str] = field(default_factory=Counter)
+    round_trip: HistogramSum = field(default_factory=HistogramSum)
 
     def add_snapshot(self, snapshot: PopulationSnapshot) -> None:
         """Adds an interval of an agent."""
         self.counters.update(snapshot.counters.model_dump())
         self.outcomes.update(snapshot.outcomes)
+        self.explanations.add(snapshot.explanations)
         self.clients_by_deliveries.update(dict(snapshot.clients_by_deliveries))
         self.connect_time.add(snapshot.connect_time)
         self.ack_intended.add(snapshot.ack_intended)
         self.ack_actual.add(snapshot.ack_actual)
+        self.receive_maximum_wait.add(snapshot.receive_maximum_wait)
+        self.answers.update(snapshot.answers.model_dump())
+        self.round_trip.add(snapshot.round_trip)
 
     def add(self, other: PopulationTotals) -> None:
         """Adds other sums."""
         self.counters.update(other.counters)
         self.outcomes.update(other.outcomes)
+        self.explanations.add(other.explanations.value())
         self.connect_time.add(other.connect_time.value())
         self.ack_intended.add(other.ack_intended.value())
         self.ack_actual.add(other.ack_actual.value())
+        self.receive_maximum_wait.add(other.receive_maximum_wait.value())
+        self.answers.update(other.answers)
+        self.round_trip.add(other.round_trip.value())
+
+    @property
+    def unanswered(self) -> int:
+        """Answers that were expected and have not arrived."""
+        return max(self.answers["answers_expected_total"] - self.answers["answered_total"], 0)
 
 
 @dataclass
@@ -72,18 +90,21 @@ class FlowTotals:
     counters: Counter[str] = field(default_factory=Counter)
     latency_intended: HistogramSum = field(default_factory=HistogramSum)
     latency_actual: HistogramSum = field(default_factory=HistogramSum)
+    will_latency: HistogramSum = field(default_factory=HistogramSum)
 
     def add_snapshot(self, snapshot: FlowSnapshot) -> None:
         """Adds an interval of an agent."""
         self.counters.update(snapshot.counters.model_dump())
         self.latency_intended.add(snapshot.latency_intended)
         self.latency_actual.add(snapshot.latency_actual)
+        self.will_latency.add(snapshot.will_latency)
 
     def add(self, other: FlowTotals) -> None:
         """Adds other sums."""
         self.counters.update(other.counters)
         self.latency_intended.add(other.latency_intended.value())
         self.latency_actual.add(other.latency_actual.value())
+        self.will_latency.add(other.will_latency.value())
 
 
 @dataclass
@@ -217,6 +238,9 @@ class Totals:
             if to in populations:
                 own = flow.counters["received_total"] - self.early[stage, source, to]
                 flow.counters["expected_total"] = own
+        for population in populations:
+            answers = self.stage(stage).population(population).answers
+            answers["answers_expected_total"] = answers["answered_total"]
         for (source, to), flow in self.stage(stage - 1).flows.items():
             if to in populations:
                 flow.counters["expected_total"] += self.early[stage - 1, source, to]
@@ -252,3 +276,18 @@ def merge(snapshots: Iterable[Snapshot], publishers: Collection[int] = ()) -> To
 def _completeness(stall: Stall) -> tuple[bool, int, int]:
     """Orders the reports of one stall, the most complete last."""
     return stall.until_ns is not None, stall.until_ns or 0, stall.due
+
+
+def will_latency(flows: Iterable[FlowTotals]) -> Histogram:
+    """Latencies of the wills of some flows together."""
+    together = HistogramSum()
+    for flow in flows:
+        together.add(flow.will_latency.value())
+    return together.value()
+
+
+def lost_wills(flows: Iterable[FlowTotals]) -> int:
+    """Expected deliveries of wills of some flows that did not arrive."""
+    counters = (flow.counters for flow in flows)
+    missing = (c["wills_expected_total"] - c["wills_received_total"] for c in counters)
+    return sum(max(count, 0) for count in missing)

@@ -14,7 +14,7 @@ from pubstorm.contract import plan, protocol
 from pubstorm.contract.attachment import most_at_a_target
 from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Kind, Template, Variable
-from pubstorm.plan.mqtt5 import connect_properties, message_properties
+from pubstorm.plan.mqtt5 import connect_properties, message_properties, will_properties
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import PartOf
@@ -27,7 +27,9 @@ from pubstorm.scenario.populations import (
     Population,
     Publication,
     Reconnect,
+    Responds,
     Simulated,
+    Will,
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, shares_of
 from pubstorm.scenario.tls import Tls
@@ -159,13 +161,15 @@ def _population(
     tls = any(target.tls for target in own_targets)
     over_websocket = any(target.websocket is not None for target in own_targets)
     reconnect, read_rate = population.reconnect, population.read_rate
-    client_id = f"{whole}-{{n}}" if population.client_id is None else population.client_id
+    responds = population.responds
+    victim = population.takes_over
+    client_id = _client_id(scenario, whole, population)
     return plan.Population(
         name=played.name,
         whole=None if played.share is None else whole,
         protocol=sockets_of(scenario, played.population) or _mqtt(population, client_id),
         clients=population.clients,
-        first=population.first,
+        first=population.first if victim is None else scenario.populations[victim].first,
         at=at,
         username=population.username,
         password=population.password,
@@ -179,12 +183,22 @@ def _population(
         delayed_acks=population.tcp_acks == "delayed",
         rows=_rows(played),
         lifetime=_lifetime(scenario, played),
+        takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
             plan.Subscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
             for s in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
+        responds=None if responds is None else _responds(responds),
     )
+
+
+def _client_id(scenario: Scenario, name: str, population: MqttClients) -> str:
+    """Returns the template of the client identifiers; that of the victims if there are some."""
+    victim = population.takes_over
+    if victim is not None:
+        return _client_id(scenario, victim, _with_every_key(scenario.populations[victim]))
+    return f"{name}-{{n}}" if population.client_id is None else population.client_id
 
 
 def _with_every_key(population: Population) -> MqttClients:
@@ -203,9 +217,17 @@ def _mqtt(population: MqttClients, client_id: str) -> protocol.Mqtt:
         client_id=client_id,
         clean_session=population.session == "clean",
         bridge=population.bridge,
-        will=None if will is None else protocol.Will(**dict(will)),
+        will=None if will is None else _will(will),
         properties=connect_properties(population),
+        authentication=None
+        if population.authentication is None
+        else protocol.Authentication(**dict(population.authentication)),
     )
+
+
+def _will(will: Will) -> protocol.Will:
+    alike = will.model_dump(include={"topic", "payload", "qos", "retain"})
+    return protocol.Will(properties=will_properties(will), **alike)
 
 
 def _headers(population: MqttClients) -> tuple[plan.Header, ...]:
@@ -232,6 +254,10 @@ def _rows(played: PopulationShare) -> plan.Rows | None:
 
 def _reconnect(reconnect: Reconnect) -> plan.Reconnect:
     return plan.Reconnect(min_ns=reconnect.after, max_ns=max(reconnect.after, reconnect.up_to))
+
+
+def _responds(responds: Responds) -> plan.Responds:
+    return plan.Responds(qos=responds.qos, bytes=responds.size)
 
 
 def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | None:
@@ -261,7 +287,7 @@ def _pace(publication: MqttPublication) -> plan.OpenPace | plan.ClosedPace:
     if rate_per_s is None:
         return plan.ClosedPace()
     period_ns = publication.interval or max(1, round(SECOND_NS / rate_per_s))
-    alike = publication.model_dump(include={"spread", "jitter", "phase", "late", "burst"})
+    alike = publication.model_dump(include=SAME_IN_PACE)
     return plan.OpenPace(period_ns=period_ns, **alike)
 
 
@@ -280,8 +306,10 @@ def _payload(
 
 
 SECOND_NS = 10**9
-SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias"}
+SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias", "request"}
 """Keys of a publication that the plan has as they are."""
+SAME_IN_PACE = {"spread", "jitter", "phase", "late", "burst", "arrivals"}
+"""Keys of a publication that an open loop of the plan has as they are."""
 PATH = "/mqtt"
 """Path of WebSockets at brokers that the run starts."""
 CLIENTS_PER_SOURCE = 10_000

@@ -7,8 +7,22 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from pubstorm.scenario.faults import BROKER_FAULTS, Fault, FaultKind, victims_of
+from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, FaultKind, victims_of
 from pubstorm.scenario.model import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The commands of a fault that a shell makes."""
+
+    begin: str
+    """Line that makes the fault."""
+    repair: str | None
+    """Line that undoes it; None if it ends by itself."""
+    repaired_when: str | None
+    """Address or line that shows its end; None: that of `repair`."""
+    timeout_ns: int
+    """Longest time of each line and of the wait, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +39,12 @@ class PlannedFault:
     """Start after the start of the stage, in nanoseconds."""
     lasts_ns: int | None
     """Time until the repair, in nanoseconds; None if it is not repaired."""
-    group: str
+    group: str = ""
     """Name of the brokers or bridges that the victims are of."""
-    numbers: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
     """Their numbers, in order."""
+    commands: Commands | None = None
+    """Commands of the kind `command`, which has no victims that the run knows."""
     how: Literal["close", "stall", "unplug"] = "close"
     """Kind of cut, for bridges."""
     delay_ns: int = 0
@@ -55,7 +71,7 @@ def faulty_bridges(*scenarios: Scenario) -> frozenset[str]:
     unplugged are cut together, with their network."""
     planned = (fault for scenario in scenarios for fault in planned_faults(scenario))
     single = (fault for fault in planned if fault.how != "unplug")
-    return frozenset(fault.group for fault in single if fault.kind not in BROKER_FAULTS)
+    return frozenset(fault.group for fault in single if fault.kind in BRIDGE_FAULTS)
 
 
 def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> PlannedFault:
@@ -69,9 +85,16 @@ def _planned(scenario: Scenario, stage: int, name: str, fault: Fault) -> Planned
         name=name,
         kind=fault.kind,
         after_ns=fault.at,
-        lasts_ns=fault.lasts,
+        lasts_ns=fault.repair_after_ns,
         group=group,
         numbers=numbers,
+        commands=_commands(fault),
         how=fault.how,
         delay_ns=fault.by or 0,
     )
+
+
+def _commands(fault: Fault) -> Commands | None:
+    if fault.command is None:
+        return None
+    return Commands(fault.command, fault.repair, fault.repaired_when, fault.timeout)

@@ -8,7 +8,7 @@ from pubstorm.contract import protocol
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import U32_MAX
-from pubstorm.scenario.populations import MqttClients, MqttPublication
+from pubstorm.scenario.populations import MqttClients, MqttPublication, Will
 
 Written = Callable[[object], int | str]
 """Value of a property, from the value of its key."""
@@ -26,6 +26,11 @@ def connect_properties(population: MqttClients) -> tuple[protocol.Property, ...]
 def message_properties(publication: MqttPublication) -> tuple[protocol.Property, ...]:
     """Returns the properties of the messages of a publication."""
     return tuple(_properties(publication, MESSAGE, publication.user_properties))
+
+
+def will_properties(will: Will) -> tuple[protocol.Property, ...]:
+    """Returns the properties of a will."""
+    return tuple(_properties(will, WILL, will.user_properties))
 
 
 def _properties(
@@ -62,3 +67,4 @@ MESSAGE: Mapping[str, tuple[str, Written]] = {
     "response_topic": ("response_topic", str),
     "correlation_data": ("correlation_data", str),
 }
+WILL: Mapping[str, tuple[str, Written]] = {"delay": ("will_delay_interval", _seconds), **MESSAGE}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pubstorm.contract import plan
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.rate_profiles import factors_of, rate_of
 from pubstorm.scenario.shares import PlannedClients, meant_by, wanted_of
 from pubstorm.scenario.stages import Change, Connect, Disconnect, Hold, Publish, Stage
 
@@ -46,12 +47,25 @@ def _action(
                 clients=_brought_up(step, planned, planned.chosen(stage)),
             )
         case Publish() as step:
+            # The rates at the start, before changes add clients.
+            points = _rate_profile(stage, step, planned)
             changes = tuple(_changes(stage, planned, indices))
-            return plan.PublishAction(duration_ns=step.duration, changes=changes)
+            return plan.PublishAction(
+                duration_ns=step.duration, changes=changes, rate_profile=points
+            )
         case Hold() as step:
             return plan.HoldAction(duration_ns=step.duration)
         case Disconnect() as step:
             return plan.DisconnectAction(rate_per_s=_rate_per_s(step, moved))
+
+
+def _rate_profile(
+    stage: Stage, step: Publish, planned: PlannedClients
+) -> tuple[plan.RatePoint, ...]:
+    if step.rate_profile is None:
+        return ()
+    points = factors_of(step.rate_profile, step.duration, rate_of(stage, planned))
+    return tuple(plan.RatePoint(after_ns=at_ns, factor=factor) for at_ns, factor in points)
 
 
 def _rate_per_s(step: Connect | Disconnect, moved: int) -> float | None:

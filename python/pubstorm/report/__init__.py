@@ -9,18 +9,22 @@ from rich.console import Console
 
 from pubstorm.report.document import Document
 from pubstorm.report.stored import (
+    COMPARISON_FILE,
     RESULT_FILE,
     SCENARIO_FILE,
     SEARCH_FILE,
     SERIES_FILE,
     Write,
+    load_comparison,
     load_result,
     load_search,
     load_series,
 )
 from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result.comparison import Comparison
 
 __all__ = [
+    "COMPARISON_FILE",
     "RESULT_FILE",
     "SCENARIO_FILE",
     "SEARCH_FILE",
@@ -28,6 +32,7 @@ __all__ = [
     "Write",
     "document_of",
     "is_stored",
+    "load_comparison",
     "load_result",
     "load_search",
     "load_series",
@@ -50,13 +55,18 @@ def write_reports(directory: Path, write: Write) -> Iterator[str]:
 
 
 def is_stored(directory: Path) -> bool:
-    """Returns True if a directory has the result of a run, a series or a search."""
-    return any((directory / file).exists() for file in (RESULT_FILE, SERIES_FILE, SEARCH_FILE))
+    """Returns True if a directory has the result of a run, a series, a search or a comparison."""
+    files = (RESULT_FILE, SERIES_FILE, SEARCH_FILE, COMPARISON_FILE)
+    return any((directory / file).exists() for file in files)
 
 
-def document_of(stored: Result | Series | SearchResult) -> Document:
-    """Returns the report of a run, a series or a search, without plots. Imports its builder here,
-    since a run needs none before its end."""
+def document_of(stored: Result | Series | SearchResult | Comparison) -> Document:
+    """Returns the report of what is stored, without plots. Imports its builder here, since a run
+    needs none before its end."""
+    if isinstance(stored, Comparison):
+        from pubstorm.report.of_comparison import comparison_document
+
+        return comparison_document(stored)
     if isinstance(stored, Series):
         from pubstorm.report.of_series import series_document
 
@@ -74,11 +84,13 @@ def render_directory(directory: Path, console: Console) -> None:
     """Renders what a directory stores on the terminal again."""
     from pubstorm.report.text import render
 
-    stored: Result | Series | SearchResult
+    stored: Result | Series | SearchResult | Comparison
     if (directory / SERIES_FILE).exists():
         stored = load_series(directory)
     elif (directory / SEARCH_FILE).exists():
         stored = load_search(directory)
+    elif (directory / COMPARISON_FILE).exists():
+        stored = load_comparison(directory)
     else:
         stored = load_result(directory)
     where = {"run_directory": str(directory)}

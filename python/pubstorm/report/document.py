@@ -16,12 +16,15 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
-from pubstorm.report.plot import Plot
+from pubstorm.report.plot import Part, Plot
 from pubstorm.result import LimitedBy, SeriesCell, Status, ThresholdOutcome, Verdict
 
 BOUND = "±"
 """Heading of the largest error of latencies that clocks of several hosts made."""
 BOUND_NOTE = "±: the times are off by this much at most, since clocks of several hosts made them."
+
+KEY_FIGURES_MAX = 6
+"""Key figures that stand beside the headline."""
 
 Unit = Literal["word", "count", "rate", "signed rate", "us", "s", "share", "bytes", "bytes_per_s"]
 """Unit of the numbers of a column; `word` for a column of words."""
@@ -79,6 +82,8 @@ class Table:
     """Text below the table; the remarks of its cells follow."""
     links: tuple[str, ...] = ()
     """Part of the page that each row links to; empty for none."""
+    part: Part = "details"
+    """Section of the page that has the table."""
     in_parts: bool = False
     """True if a table wider than the terminal is drawn in parts; False if its words are wrapped."""
 
@@ -150,6 +155,20 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class KeyFigure:
+    """One figure with what it says."""
+
+    name: str
+    value: str
+    note: str
+    """Period or total of the figure."""
+    metrics: tuple[str, ...] = ()
+    """Metrics of thresholds that are about it."""
+    status: Status | None = None
+    """Good or bad; None if nothing says so."""
+
+
+@dataclass(frozen=True)
 class Item:
     """One run of a series or a search."""
 
@@ -204,7 +223,7 @@ class Case:
 class Document:
     """The report of a run, a series or a search."""
 
-    kind: Literal["run", "series", "search"]
+    kind: Literal["run", "series", "search", "comparison"]
     title: str
     started: str
     """Wall-clock start, ISO 8601 with offset."""
@@ -212,8 +231,14 @@ class Document:
     status: Status | None
     """The verdict; None for a series, whose steps have one each."""
     limited_by: LimitedBy | None = None
+    headline: str = ""
+    """The outcome in one sentence; empty only if the result has none."""
+    key_figures: tuple[KeyFigure, ...] = ()
+    """The figures that say most, at most KEY_FIGURES_MAX."""
+    more_figures: tuple[KeyFigure, ...] = ()
+    """Key figures beyond that number."""
     statements: tuple[str, ...] = ()
-    """The outcome in sentences."""
+    """The outcome of an experiment, with a sentence for each variant."""
     verdict: Verdict | None = None
     """Thresholds and evidence of a run; None for experiments."""
     facts: tuple[Fact, ...] = ()
@@ -233,6 +258,17 @@ class Document:
     stopped: str | None = None
     """Condition that ended a series early; None if none did."""
 
+    @property
+    def outcome(self) -> tuple[str, ...]:
+        """The outcome of an experiment, empty for a run: the headline, unless a statement says the
+        same, and the statements."""
+        if self.verdict is not None:
+            return ()
+        is_said = self.headline in map(sentence, self.statements)
+        return (
+            self.statements if is_said or not self.headline else (self.headline, *self.statements)
+        )
+
 
 def _remarks(value: Value) -> tuple[str, ...]:
     return value.remarks if isinstance(value, SeriesCell) else ()
@@ -249,6 +285,11 @@ _WRITERS: Mapping[Unit, Callable[[float], str]] = {
     "bytes": bytes_text,
     "bytes_per_s": lambda value: f"{bytes_text(value)}/s",
 }
+
+
+def sentence(text: str) -> str:
+    """Returns a statement with a capital at its start and a full stop; empty if it is empty."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
 
 
 def mark(outcome: ThresholdOutcome) -> str:

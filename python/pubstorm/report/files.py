@@ -13,16 +13,19 @@ from pubstorm.report.document import Document
 from pubstorm.report.hdr_log import hdr_log
 from pubstorm.report.junit import junit
 from pubstorm.report.markdown import markdown
+from pubstorm.report.of_comparison import comparison_document
 from pubstorm.report.of_run import run_document
 from pubstorm.report.of_search import search_document
 from pubstorm.report.of_series import series_document
 from pubstorm.report.page import library, page
 from pubstorm.report.run_page import run_page
 from pubstorm.report.stored import (
+    COMPARISON_FILE,
     SEARCH_FILE,
     SERIES_FILE,
     StoredRun,
     Write,
+    load_comparison,
     load_run,
     load_search,
     load_series,
@@ -63,6 +66,8 @@ def _files(directory: Path) -> Files:
         document = cache(partial(series_document, load_series(directory), directory))
     elif (directory / SEARCH_FILE).exists():
         document = cache(partial(search_document, load_search(directory), directory))
+    elif (directory / COMPARISON_FILE).exists():
+        document = cache(partial(comparison_document, load_comparison(directory), directory))
     else:
         return run_files(load_run(directory))
     return {**_texts(document), "report.html": lambda: page(document())}

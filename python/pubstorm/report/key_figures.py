@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, zip_longest
 
 from pubstorm.quantities import (
     bytes_text,
@@ -14,31 +14,20 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
+from pubstorm.report.document import KeyFigure
 from pubstorm.report.summary import disconnect_cpu
 from pubstorm.report.watched import broker_sources
 from pubstorm.result import Latency, Result, StageResult, Status, Watched
 
 
-@dataclass(frozen=True)
-class KeyFigure:
-    """One figure with what it says."""
-
-    name: str
-    value: str
-    note: str
-    """Period or total of the figure."""
-    metrics: tuple[str, ...] = ()
-    """Metrics of thresholds that are about it."""
-    status: Status | None = None
-    """Good or bad; None if nothing says so."""
-
-
 def key_figures(result: Result) -> list[KeyFigure]:
-    """The most important first: what is bad, then delivery, latency, load, what is under test,
-    generator, and how clients came and went. What was not measured is left out."""
+    """The most important first: what is bad, then one figure each of delivery, latency, load,
+    clients, what is under test, generator, and how clients came and went, then the second of each.
+    What was not measured is left out."""
     parts = (_losses, _latencies, _load, _present, _publishers, _brokers, _generator, _passing)
+    rounds = zip_longest(*(part(result) for part in parts))
     met = _thresholds_met(result)
-    found = [_evaluated(figure, met) for part in parts for figure in part(result)]
+    found = [_evaluated(figure, met) for each in rounds for figure in each if figure is not None]
     return sorted(found, key=lambda figure: figure.status in {None, Status.PASS})
 
 

@@ -19,8 +19,8 @@ def _lines(document: Document) -> Iterator[str]:
     if document.verdict is not None:
         yield from _verdict(document.verdict)
     status = "" if document.status is None else f"**{str(document.status).upper()}** "
-    for statement in document.statements:
-        yield from ("", f"{status}{escaped(statement)}")
+    for number, statement in enumerate(document.outcome):
+        yield from ("", escaped(statement) if number else f"{status}{escaped(statement)}")
     if document.facts:
         yield from ("", f"## {document.kind.capitalize()}", "")
     for fact in document.facts:

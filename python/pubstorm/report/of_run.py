@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pubstorm.report.document import Case, Document
+from pubstorm.report.document import KEY_FIGURES_MAX, Case, Document
 from pubstorm.report.key_figures import key_figures
 from pubstorm.report.tables import detail_tables, facts, tables
 from pubstorm.result import Result, Status
@@ -10,6 +10,7 @@ from pubstorm.result import Result, Status
 
 def run_document(result: Result) -> Document:
     """Builds the report of a run."""
+    figures = tuple(key_figures(result))
     return Document(
         kind="run",
         title=result.name,
@@ -17,6 +18,9 @@ def run_document(result: Result) -> Document:
         run_directory=result.run_directory,
         status=result.verdict.status,
         limited_by=result.verdict.limited_by,
+        headline=result.verdict.headline,
+        key_figures=figures[:KEY_FIGURES_MAX],
+        more_figures=figures[KEY_FIGURES_MAX:],
         verdict=result.verdict,
         facts=facts(result),
         tables=tuple(tables(result)),

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pubstorm.errors import StoredRunError
 from pubstorm.quantities import counted, share_text, span_text, value_text
+from pubstorm.report.courses import HOW as COMPARED
+from pubstorm.report.courses import Course, compared, course
 from pubstorm.report.document import (
     Case,
     Document,
@@ -19,8 +23,11 @@ from pubstorm.report.document import (
     Value,
     columns,
     mark,
+    sentence,
 )
+from pubstorm.report.experiment_figures import search_figures
 from pubstorm.report.search_plots import search_plots
+from pubstorm.report.stored import load_result, load_tracks
 from pubstorm.result import (
     Cell,
     Estimate,
@@ -33,6 +40,8 @@ from pubstorm.result import (
 
 FACTS_MAX = 3
 """Facts that are shown of a trial."""
+TRIALS_COMPARED = 6
+"""Values with a line over time."""
 HOW = (
     "Each point is a trial: a green circle passed, a red cross failed, an open orange triangle is "
     "not counted, since it says nothing about what is under test. The vertical line is the answer, "
@@ -67,6 +76,8 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
         run_directory=search.run_directory,
         status=search.status,
         limited_by=search.answer.limited_by,
+        headline=sentence(search.answer.headline or search.answer.text),
+        key_figures=search_figures(search),
         statements=(search.answer.text,),
         facts=facts,
         settings=(
@@ -85,9 +96,15 @@ def search_document(search: SearchResult, directory: Path | None = None) -> Docu
                 HOW,
                 "No trial has a figure or a condition to show.",
             ),
+            Plots(
+                "Compare",
+                "The trials over time",
+                () if directory is None else tuple(compared(list(_courses(search, directory)))),
+                f"Shown are the last trials of the values nearest to the answer. {COMPARED}",
+            ),
         ),
         cases=_cases(search, facts),
-        output=(search.answer.text, *(f"{fact.name}: {fact.value}" for fact in facts)),
+        output=(*search.answer.statements, *(f"{fact.name}: {fact.value}" for fact in facts)),
         is_complete=search.complete,
     )
 
@@ -197,9 +214,23 @@ def _item(search: SearchResult, trial: Trial, is_first: bool, directory: Path | 
     )
 
 
+def _courses(search: SearchResult, directory: Path) -> Iterator[Course]:
+    """Yields the last trials of the values nearest to the answer over time."""
+    best = search.answer.best
+    last = {trial.value: trial for trial in search.trials if trial.status is not None}
+    near = sorted(last.values(), key=lambda trial: abs(trial.value - (best.value if best else 0.0)))
+    for trial in sorted(near[:TRIALS_COMPARED], key=lambda trial: trial.number):
+        folder = directory / trial.folder
+        if not folder.resolve().is_relative_to(directory.resolve()):
+            continue
+        with suppress(StoredRunError):
+            name = f"{trial.number}: {value_text(trial.value, search.unit)}"
+            yield course(name, load_result(folder), load_tracks(folder)[0])
+
+
 def _cases(search: SearchResult, facts: tuple[Fact, ...]) -> tuple[Case, ...]:
     answer, is_invalid = search.answer, search.status is Status.INVALID
-    text = "\n".join((answer.text, *(f"{fact.name}: {fact.value}" for fact in facts)))
+    text = "\n".join((*answer.statements, *(f"{fact.name}: {fact.value}" for fact in facts)))
     took_s = math.fsum(trial.duration_s for trial in search.trials)
     return (
         Case("trials could be counted", text if is_invalid else None, took_s=took_s),

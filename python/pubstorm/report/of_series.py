@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from pubstorm.report.courses import HOW as COMPARED
+from pubstorm.report.courses import compared
 from pubstorm.report.document import Case, Document, Fact, Item, Plots, Table, Unit, Value, columns
+from pubstorm.report.experiment_figures import series_figures, series_headline
 from pubstorm.report.series_plots import StepPlots, answer_plots, overview, step_plots
 from pubstorm.report.summary import memory_table
 from pubstorm.result import Cell, Series, SeriesStep, SeriesTable, Status, are_figures
@@ -43,6 +46,8 @@ def series_document(series: Series, directory: Path | None = None) -> Document:
         started=series.started,
         run_directory=series.run_directory,
         status=None,
+        headline=series_headline(series),
+        key_figures=series_figures(series),
         statements=tuple(series.text.splitlines()),
         settings=(
             Fact("started", series.started),
@@ -64,6 +69,12 @@ def series_document(series: Series, directory: Path | None = None) -> Document:
                 tuple(overview(series.steps, results)),
                 HOW,
                 "No step has a result yet.",
+            ),
+            Plots(
+                "Compare",
+                "The steps over time",
+                tuple(compared([each.course for each in drawn if each.course is not None])),
+                COMPARED,
             ),
         ),
         cases=tuple(map(_case, series.steps)),

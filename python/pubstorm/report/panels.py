@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pubstorm.report.plot import Part
 from pubstorm.result.samples import Unit
 
 Kind = Literal["population", "deliveries", "host", "agent", "bridge", "group", "watched"]
 """Kinds of subjects that have tracks in a panel."""
+PARTS: Mapping[Kind, Part] = {
+    "population": "load",
+    "deliveries": "load",
+    "watched": "broker",
+    "group": "broker",
+    "bridge": "broker",
+    "agent": "generator",
+    "host": "generator",
+}
+"""Section of the page that has the panels of a kind."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +53,17 @@ class Panel:
     picks: tuple[Pick, ...]
     log: bool = False
 
+    @property
+    def part(self) -> Part:
+        """Section of the page that has the panel. The first that moves stands open."""
+        return "latency" if self.key == "latency" else PARTS[self.kind]
+
 
 PANELS = (
     Panel(
         "load",
-        "Load",
-        "Messages a second: scheduled, written by the clients, acknowledged by the broker and "
+        "Messages a second",
+        "Scheduled, written by the clients, acknowledged by the broker and "
         "received by subscribers. If sent falls below scheduled, the load was not offered in full.",
         "messages per second",
         "population",
@@ -55,6 +72,21 @@ PANELS = (
             Pick("due_per_s", "scheduled"),
             Pick("acked_per_s", "acked"),
             Pick("received_per_s", "received"),
+        ),
+    ),
+    Panel(
+        "clients",
+        "Clients",
+        "Connected: accepted by the broker. Ready: connected, with every subscription answered. "
+        "Away: their session lifetime is over. Stalled: they received nothing for a while, "
+        "though messages were scheduled.",
+        "clients",
+        "population",
+        (
+            Pick("connected", "connected"),
+            Pick("ready", "ready"),
+            Pick("offline", "offline"),
+            Pick("stalled", "stalled"),
         ),
     ),
     Panel(
@@ -81,7 +113,7 @@ PANELS = (
     ),
     Panel(
         "latency",
-        "Latency",
+        "Latency over time",
         "From the scheduled instant of a message to its delivery, or to its acknowledgement if "
         "there are no receivers. The band reaches from the median to p99. The scale is "
         "logarithmic.",
@@ -107,38 +139,6 @@ PANELS = (
             Pick("backlog", "backlog"),
             Pick("skipped_per_s", "skipped per second"),
         ),
-    ),
-    Panel(
-        "clients",
-        "Clients",
-        "Connected: accepted by the broker. Ready: connected, with every subscription answered. "
-        "Away: their session lifetime is over. Stalled: they received nothing for a while, "
-        "though messages were scheduled.",
-        "clients",
-        "population",
-        (
-            Pick("connected", "connected"),
-            Pick("ready", "ready"),
-            Pick("offline", "offline"),
-            Pick("stalled", "stalled"),
-        ),
-    ),
-    Panel(
-        "bridges",
-        "Bridges up",
-        "Bridges that reported to the main broker that they are up. All count as down while the "
-        "main broker is down.",
-        "bridges",
-        "bridge",
-        (Pick("connected", "up"),),
-    ),
-    Panel(
-        "group-processes",
-        "Brokers that run",
-        "Processes of the brokers that are watched together.",
-        "processes",
-        "group",
-        (Pick("processes", "processes"),),
     ),
     Panel(
         "process-cpu",
@@ -169,6 +169,50 @@ PANELS = (
         "traffic (MB/s)",
         "watched",
         (Pick("disk_read_bytes_per_s", "read"), Pick("disk_written_bytes_per_s", "written")),
+    ),
+    Panel(
+        "bridges",
+        "Bridges up",
+        "Bridges that reported to the main broker that they are up. All count as down while the "
+        "main broker is down.",
+        "bridges",
+        "bridge",
+        (Pick("connected", "up"),),
+    ),
+    Panel(
+        "group-processes",
+        "Brokers that run",
+        "Processes of the brokers that are watched together.",
+        "processes",
+        "group",
+        (Pick("processes", "processes"),),
+    ),
+    Panel(
+        "agent-load",
+        "Load of the agents",
+        "Busy: time in which the loop was at work. 100 % CPU is one core, and each agent has one "
+        "loop: near 100 % the generator sets the limit, not the broker. No processor: other "
+        "programs had them, though the loop could run.",
+        "share (% of one core)",
+        "agent",
+        (Pick("busy", "busy"), Pick("cpu", "CPU"), Pick("run_delay", "no processor")),
+    ),
+    Panel(
+        "agent-late",
+        "Lateness of the agents",
+        "Lateness of messages that only the agent held up: the 99th percentile of each interval.",
+        "lateness p99 (ms)",
+        "agent",
+        (Pick("lateness_p99_us", "late p99"),),
+    ),
+    Panel(
+        "agent-clock",
+        "Clocks of the agents",
+        "Largest error of an agent's time on another host: half of what exchanges "
+        "with the reference clock left open.",
+        "off by at most (ms)",
+        "agent",
+        (Pick("clock_bound_us", "clock"),),
     ),
     Panel(
         "host-cpu",
@@ -274,32 +318,5 @@ PANELS = (
         "memory (MB)",
         "watched",
         (Pick(r"\$SYS/heap/current( size)?", "", unit="bytes"),),
-    ),
-    Panel(
-        "agent-load",
-        "Load of the agents",
-        "Busy: time in which the loop was at work. 100 % CPU is one core, and each agent has one "
-        "loop: near 100 % the generator sets the limit, not the broker. No processor: other "
-        "programs had them, though the loop could run.",
-        "share (% of one core)",
-        "agent",
-        (Pick("busy", "busy"), Pick("cpu", "CPU"), Pick("run_delay", "no processor")),
-    ),
-    Panel(
-        "agent-late",
-        "Lateness of the agents",
-        "Lateness of messages that only the agent held up: the 99th percentile of each interval.",
-        "lateness p99 (ms)",
-        "agent",
-        (Pick("lateness_p99_us", "late p99"),),
-    ),
-    Panel(
-        "agent-clock",
-        "Clocks of the agents",
-        "Largest error of an agent's time on another host: half of what exchanges "
-        "with the reference clock left open.",
-        "off by at most (ms)",
-        "agent",
-        (Pick("clock_bound_us", "clock"),),
     ),
 )

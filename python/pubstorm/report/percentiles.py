@@ -42,7 +42,7 @@ def percentile_plot(result: Result) -> Plot | None:
         return None
     own = looks((number, dash) for number, _, _, dash in found)
     curves = [
-        _curve(name, histogram, look)
+        curve(name, histogram, look)
         for (_, name, histogram, _), look in zip(found, own, strict=True)
     ]
     furthest = max(curve["x"][-1] for curve in curves)
@@ -53,7 +53,10 @@ def percentile_plot(result: Result) -> Plot | None:
         "exceed. Further right are the rare slow ones, up to the slowest of all. Solid: from the "
         "scheduled instant. Dotted: from the instant it was sent, which hides the "
         "sender's wait.",
-        figure=figure(curves, _axis(furthest), value_axis("latency (ms, logarithmic)", log=True)),
+        figure=figure(
+            curves, percentile_axis(furthest), value_axis("latency (ms, logarithmic)", log=True)
+        ),
+        part="latency",
     )
 
 
@@ -64,7 +67,8 @@ def _pairs(result: Result) -> Iterator[tuple[str, HistogramPair]]:
         yield f"{name} acks", population.ack_histogram_ns
 
 
-def _curve(name: str, histogram: Histogram, look: tuple[str, str]) -> dict[str, Any]:
+def curve(name: str, histogram: Histogram, look: tuple[str, str]) -> dict[str, Any]:
+    """Returns the line of a histogram; `look` is its colour and its dash."""
     hue, dash = look
     rarities, latencies = points(histogram)
     return {
@@ -96,8 +100,8 @@ def points(histogram: Histogram) -> tuple[list[float], list[float]]:
     return rarities, latencies
 
 
-def _axis(furthest: float) -> dict[str, Any]:
-    """Ticks at 0, 50, 90, 99 … %."""
+def percentile_axis(furthest: float) -> dict[str, Any]:
+    """Returns the horizontal axis, with ticks at 0, 50, 90, 99 … %."""
     ticks, labels, power = [1, 2], ["0", "50 %"], 1
     while 10**power <= 10 * furthest:
         ticks.append(10**power)

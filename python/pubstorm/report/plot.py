@@ -7,25 +7,26 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pubstorm.quantities import THIN_SPACE
 
 PALETTE = (
     "#2f83c9",
     "#cf6d17",
-    "#2b9a66",
-    "#a063cf",
-    "#d24f57",
+    "#5c9981",
+    "#6352ff",
+    "#d60040",
+    "#506b86",
     "#16969f",
     "#9a7a34",
     "#cb549b",
-    "#5f7fd0",
     "#7c8c2a",
     "#7f8894",
     "#b0684f",
 )
-"""Colours of lines: at least three times the contrast of both grounds."""
+"""Colours of lines: at least three times the contrast of both grounds. The first six differ also
+for people who see no red or no green."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 START_MS = 31 * 24 * 3_600_000
 """Start of every run on the time axis: the first of a month. It cannot be zero, for Plotly takes a
@@ -46,6 +47,9 @@ LETTER_WIDTH = 7.2
 NAME_CHARS_MAX = 48
 """Longer names lose their middle in plots."""
 
+Part = Literal["happened", "load", "latency", "broker", "generator", "details"]
+"""Sections of the page of a run, after the verdict."""
+
 
 @dataclass(frozen=True)
 class Plot:
@@ -61,7 +65,9 @@ class Plot:
     linked: bool = False
     """True if the time axis moves together with those of other linked plots."""
     is_flat: bool = False
-    """Returns True if all values are zero."""
+    """True if all values are zero."""
+    part: Part = "details"
+    """Section of the page that has the plot."""
 
 
 TIME_FORMATS = (

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pubstorm.quantities import span_text
 from pubstorm.report.backdrop import MARKS_MAX, marks
-from pubstorm.report.document import Document, Table
-from pubstorm.report.faults import fault_ledger, faults
-from pubstorm.report.key_figures import key_figures
+from pubstorm.report.document import Document, Table, word
 from pubstorm.report.page import page, script_json
 from pubstorm.report.percentiles import percentile_plot
-from pubstorm.report.publishers import publishers, subscribers
+from pubstorm.report.plot import Part, Plot
 from pubstorm.report.stored import StoredRun
-from pubstorm.report.summary import problems, samplers, stalls
-from pubstorm.report.tables import environment, own_table, phases
+from pubstorm.report.tables import environment
 from pubstorm.report.timeline import other_tracks, timeline
-from pubstorm.report.watched import symbols
-from pubstorm.result import Result
+from pubstorm.result import Result, ThresholdOutcome
 
 FILES = {
     "result.json": "the whole result: figures, histograms, verdict",
@@ -35,6 +33,22 @@ FILES = {
     "logs": "logs of the agents",
 }
 """Content of a run directory, in the order of the page."""
+THRESHOLDS_MAX = 8
+"""Thresholds that stand open, beside missed ones."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: what stands open, and what is folded."""
+
+    part: Part
+    title: str
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
+    more_plots: Sequence[Plot] = ()
+    more_tables: Sequence[Table] = ()
+    missing: str = ""
+    """Text in place of a section with nothing in it; empty: such a section is left out."""
 
 
 def run_page(run: StoredRun, document: Document) -> str:
@@ -42,25 +56,23 @@ def run_page(run: StoredRun, document: Document) -> str:
     result = run.result
     over_time, others = timeline(result, run.tracks), other_tracks(result, run.tracks)
     percentiles = percentile_plot(result)
-    first = _first_tables(result)
-    titles = {table.title for table in first} | {(profiled := symbols(result)).title}
+    plots = [*over_time, *([percentiles] if percentiles else [])]
+    moving = [plot for plot in plots if not plot.is_flat]
+    no_tracks = f"There are no plots over time: {run.tracks_problem or 'no reading fits one'}."
     return page(
         document,
-        [*over_time, *others, *([percentiles] if percentiles else [])],
+        [*plots, *others],
         template="run.html.j2",
         result=result,
-        key_figures=key_figures(result),
-        first_tables=first,
-        tables=[table for table in document.tables if table.title not in titles],
-        profiled=profiled,
+        thresholds=_thresholds(document),
+        sections=_sections(result, document, moving),
+        detail_tables=[*(t for t in document.tables if t.part == "details"), *document.details],
+        tracks_problem="" if over_time else no_tracks,
         environment=environment(result),
         marks=[(mark, span_text(mark.at_s)) for mark in marks(result)],
         marks_max=MARKS_MAX,
-        timeline=[plot for plot in over_time if not plot.is_flat],
-        flat=[plot for plot in over_time if plot.is_flat],
+        flat=[plot for plot in plots if plot.is_flat],
         others=others,
-        tracks_problem=run.tracks_problem,
-        percentiles=percentiles,
         flame=script_json(flame_tree(run.folded.text)),
         flame_problem=_flame_problem(run),
         scenario=run.scenario,
@@ -68,20 +80,38 @@ def run_page(run: StoredRun, document: Document) -> str:
     )
 
 
-def _first_tables(result: Result) -> list[Table]:
-    """Returns the tables that the page shows beside the key figures."""
-    found = (
-        own_table(result),
-        phases(result),
-        faults(result),
-        fault_ledger(result),
-        publishers(result),
-        subscribers(result),
-        samplers(result),
-        problems(result),
-        stalls(result),
+def _sections(result: Result, document: Document, moving: Sequence[Plot]) -> list[Section]:
+    """Returns the sections between the verdict and the details. The first plot of each stands
+    open, and so does every table of what happened."""
+    tested = "publisher" if result.publishers else "broker"
+    found = []
+    titles: tuple[tuple[Part, str, str], ...] = (
+        ("happened", "What happened", ""),
+        ("load", "Load", "No client sent or received anything."),
+        ("latency", "Latency", "No latency was measured."),
+        ("broker", tested.capitalize(), f"Nothing of the {tested} was watched."),
+        ("generator", "Generator", "Nothing of the generator was watched."),
     )
-    return [table for table in found if table.rows]
+    for part, title, missing in titles:
+        plots = [plot for plot in moving if plot.part == part]
+        tables = [table for table in document.tables if table.part == part]
+        if part == "happened":
+            found.append(Section(part, title, tables=tables))
+        else:
+            missing = "" if plots or tables else missing
+            found.append(Section(part, title, (), plots[:1], plots[1:], tables, missing))
+    return found
+
+
+def _thresholds(document: Document) -> tuple[list[ThresholdOutcome], list[ThresholdOutcome]]:
+    """Returns the thresholds that stand open, and the folded ones: of many those that passed."""
+    every = list(document.verdict.thresholds) if document.verdict else []
+    if len(every) <= THRESHOLDS_MAX:
+        return every, []
+    bad = [each for each in every if word(each) != "passed"]
+    good = [each for each in every if word(each) == "passed"]
+    kept = max(THRESHOLDS_MAX - len(bad), 0)
+    return bad + good[:kept], good[kept:]
 
 
 def _flame_problem(run: StoredRun) -> str | None:

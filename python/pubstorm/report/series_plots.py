@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pubstorm.errors import StoredRunError
+from pubstorm.report.courses import Course, course
+from pubstorm.report.heat_maps import CAPTION, heat_map
 from pubstorm.report.plot import (
     GRID,
     HOVER,
@@ -61,6 +63,8 @@ class StepPlots:
     """The reason why the step has no plot; None if it has some, or was not played."""
     page: str | None = None
     """The page of the step, as a path from the folder of the series."""
+    course: Course | None = None
+    """The step over time, to compare it with others."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def step_plots(directory: Path, step: SeriesStep) -> StepPlots:
         for plot in timeline(result, tracks)
         if plot.key in STEP_PANELS
     )
-    return StepPlots(result, plots, problem, own_page)
+    return StepPlots(result, plots, problem, own_page, course(step.name, result, tracks))
 
 
 def _search_part(folder: Path, step: SeriesStep, own_page: str | None) -> StepPlots:
@@ -255,7 +259,25 @@ def overview(steps: Sequence[SeriesStep], results: Sequence[Result | None]) -> l
             ],
         ),
     ]
-    return [plot for plot in plots if plot.figure["data"]]
+    return [*_heat_maps(played), *(plot for plot in plots if plot.figure["data"])]
+
+
+def _heat_maps(played: Sequence[Played]) -> Iterator[Plot]:
+    """Yields the heat maps of a grid of two variables that is played once."""
+    grid = grid_of([step for step, _ in played])
+    if grid.path is None or len(grid.others) != 1 or any(s.variant for s, _ in played):
+        return
+    across, down = grid.path, grid.others[0]
+    for key, title, unit, read in HEATED:
+        cells: dict[tuple[str, str], float] = {}
+        for step, result in played:
+            value = read(result) if result else None
+            if value is not None:
+                place = (step.values[across], step.values[down])
+                cells[place] = max(rounded(value), cells.get(place, 0))
+        plot = heat_map(Plot(key, title, CAPTION, {}), (_name(across), _name(down)), unit, cells)
+        if plot is not None:
+            yield plot
 
 
 def _over_steps(
@@ -399,3 +421,20 @@ def _name(path: str) -> str:
     """The last word of a path that is no number: `clients`, `qos`."""
     words = [word for word in path.split(".") if not word.isdigit()]
     return words[-1] if words else path
+
+
+HEATED: tuple[tuple[str, str, str, Callable[[Result], float | None]], ...] = (
+    (
+        "heat-received",
+        "Messages received a second",
+        "/s",
+        lambda result: _rate(result, "received_per_s"),
+    ),
+    (
+        "heat-p99",
+        "Latency p99 (ms)",
+        " ms",
+        lambda result: _p99_ms(result, "latency_us") or _p99_ms(result, "ack_latency_us"),
+    ),
+)
+"""Figures with a heat map: key, title, unit, and the figure of a step."""

@@ -14,11 +14,13 @@ from pydantic import ValidationError
 from pubstorm.contract.value import Value
 from pubstorm.errors import StoredRunError
 from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result.comparison import Comparison
 from pubstorm.result.samples import SAMPLES_FILE, Track, Tracks, read_samples
 
 RESULT_FILE = "result.json"
 SERIES_FILE = "series.json"
 SEARCH_FILE = "search.json"
+COMPARISON_FILE = "comparison.json"
 SCENARIO_FILE = "scenario.yaml"
 FOLDED_FILE = "profile/folded.txt"
 
@@ -74,6 +76,12 @@ def load_search(search_directory: Path) -> SearchResult:
     """The search in its folder, or StoredRunError."""
     hint = "name a folder that `pubstorm run` has made of a scenario with a search"
     return _load(search_directory / SEARCH_FILE, SearchResult, hint)
+
+
+def load_comparison(directory: Path) -> Comparison:
+    """The comparison in its folder, or StoredRunError."""
+    hint = "name a folder that `pubstorm compare` has made"
+    return _load(directory / COMPARISON_FILE, Comparison, hint)
 
 
 def load_run(run_directory: Path) -> StoredRun:

@@ -85,6 +85,26 @@ def problems(result: Result) -> Table:
     return Table("Problems", heads, rows).without_empty()
 
 
+def explanations(result: Result) -> Table:
+    """Returns the texts of brokers beside problems."""
+    rows = [
+        (
+            name,
+            str(each.outcome).replace("_", " "),
+            each.property.replace("_", " "),
+            "other texts" if each.text is None else f'"{each.text}"',
+            each.count,
+        )
+        for name, population in result.populations.items()
+        for each in population.explanations
+    ]
+    heads = (
+        *columns("word", "population", "outcome", "property", "text"),
+        *columns("count", "count"),
+    )
+    return Table("Reason strings and server references", heads, rows)
+
+
 def memory(result: Result) -> Table:
     """Returns memory by connections, for every subject with a fitted line."""
     return memory_table(result.memory, "readings")

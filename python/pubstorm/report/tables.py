@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pubstorm.quantities import (
     NOTHING,
@@ -16,6 +17,7 @@ from pubstorm.quantities import (
 from pubstorm.report.brokers import bridges, brokers
 from pubstorm.report.document import Fact, Table, Value, columns
 from pubstorm.report.faults import fault_ledger, faults
+from pubstorm.report.plot import Part
 from pubstorm.report.publishers import publishers, subscribers
 from pubstorm.report.summary import (
     STALLS_SHOWN,
@@ -23,6 +25,7 @@ from pubstorm.report.summary import (
     balance_text,
     by_stage,
     every_stall,
+    explanations,
     memory,
     problems,
     samplers,
@@ -73,37 +76,8 @@ OWN_COLUMNS_MAX = 8
 
 def tables(result: Result) -> list[Table]:
     """Every table that has a row, the scenario's own first."""
-    built = [
-        own_table(result),
-        faults(result),
-        fault_ledger(result),
-        phases(result),
-        publishers(result),
-        subscribers(result),
-        samplers(result),
-        problems(result),
-        stalls(result),
-        connections(result),
-        deliveries(result),
-        latencies(result),
-        flows(result),
-        stages(result),
-        balance(result),
-        brokers(result),
-        bridges(result),
-        processes(result),
-        by_stage(result),
-        memory(result),
-        broker_counters(result),
-        observers(result),
-        monitor_problems(result),
-        stale_state(result),
-        symbols(result),
-        agents(result),
-        failures(result),
-        events(result),
-    ]
-    return [table for table in built if table.rows]
+    found = ((part, build(result)) for part, build in BUILDERS)
+    return [replace(table, part=part) for part, table in found if table.rows]
 
 
 def own_table(result: Result) -> Table:
@@ -197,6 +171,74 @@ def latencies(result: Result) -> Table:
     )
     table = Table("Latency", heads, rows).without_empty(NEGATIVE)
     return table.with_bounds([pair.intended.bound_us for _, _, pair in pairs])
+
+
+def receive_maximum(result: Result) -> Table:
+    """Returns the waits for the Receive Maximum of brokers, of populations that waited."""
+    rows = [
+        (
+            name,
+            p.receive_maximum_waits_total,
+            p.sent_total,
+            *_times(p.receive_maximum_wait_us, "mean", "p50", "p99", "max"),
+        )
+        for name, p in result.populations.items()
+        if p.receive_maximum_waits_total
+    ]
+    heads = (
+        *columns("word", "population"),
+        *columns("count", "waits", "sent"),
+        *columns("us", "mean", "p50", "p99", "max"),
+    )
+    return Table("Waits for Receive Maximum", heads, rows)
+
+
+def round_trips(result: Result) -> Table:
+    """Returns the requests and answers of each population that has any."""
+    rows = [
+        (
+            name,
+            p.requests_total or None,
+            *((p.answered_total, p.unanswered_total) if p.requests_total else (None, None)),
+            p.answers_duplicate_total or None,
+            p.answers_late_total or None,
+            p.answers_of_others_total or None,
+            p.answers_total or None,
+            p.answers_dropped_total or None,
+            *_times(p.round_trip_us, "p50", "p99", "p999", "max"),
+        )
+        for name, p in result.populations.items()
+        if p.requests_total or p.answers_total or p.answers_dropped_total
+    ]
+    optional = ("dup", "late", "of others", "answers", "not sent")
+    heads = (
+        *columns("word", "population"),
+        *columns("count", "requests", "answered", "unanswered", *optional),
+        *columns("us", "p50", "p99", "p99.9", "max"),
+    )
+    return Table("Round trips", heads, rows).without_empty(*optional)
+
+
+def wills(result: Result) -> Table:
+    """Returns the deliveries of wills to each population, and their latencies."""
+    rows = [
+        (
+            name,
+            p.wills_expected_total,
+            p.wills_received_total,
+            p.wills_lost_total,
+            p.will_latency_us.count,
+            *_times(p.will_latency_us, "p50", "p99", "max"),
+        )
+        for name, p in result.populations.items()
+        if p.wills_expected_total or p.wills_received_total
+    ]
+    heads = (
+        *columns("word", "population"),
+        *columns("count", "expected", "received", "lost", "timed"),
+        *columns("us", "p50", "p99", "max"),
+    )
+    return Table("Wills", heads, rows)
 
 
 def flows(result: Result) -> Table:
@@ -497,3 +539,40 @@ def _time(latency: Latency, duration_us: float) -> str:
 def _phase_status(phase: Phase) -> str:
     """The status, with when it collapsed and what its recovery took."""
     return f"{phase.status}{phase.times(', carried again')}"
+
+
+BUILDERS: tuple[tuple[Part, Callable[[Result], Table]], ...] = (
+    ("happened", own_table),
+    ("happened", faults),
+    ("happened", fault_ledger),
+    ("happened", phases),
+    ("load", publishers),
+    ("load", subscribers),
+    ("load", samplers),
+    ("happened", problems),
+    ("happened", explanations),
+    ("happened", stalls),
+    ("load", connections),
+    ("load", deliveries),
+    ("latency", latencies),
+    ("latency", receive_maximum),
+    ("latency", round_trips),
+    ("latency", wills),
+    ("load", flows),
+    ("load", stages),
+    ("broker", balance),
+    ("broker", brokers),
+    ("broker", bridges),
+    ("broker", processes),
+    ("broker", by_stage),
+    ("broker", memory),
+    ("broker", broker_counters),
+    ("broker", observers),
+    ("generator", monitor_problems),
+    ("broker", stale_state),
+    ("broker", symbols),
+    ("generator", agents),
+    ("generator", failures),
+    ("details", events),
+)
+"""The tables in their order, each with the section of the page that has it."""

@@ -12,11 +12,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pubstorm.report.console import PlainConsole
-from pubstorm.report.document import Document, Item, Table, mark, word
+from pubstorm.report.document import Document, Item, KeyFigure, Table, mark, word
 from pubstorm.result import Status, Verdict
 
 FILE_WIDTH = 100
 """Columns of a report that goes to no terminal."""
+SCREEN_ROWS = 20
+"""Longest table of steps that is part of one screen."""
+SCREEN_LINES = 8
+"""Thresholds, and facts of the evidence, on one screen."""
 COLUMN_GAP = 3
 """Characters between two columns."""
 STYLES = {Status.PASS: "bold green", Status.FAIL: "bold red", Status.INVALID: "bold yellow"}
@@ -43,6 +47,18 @@ def render(document: Document, console: Console) -> None:
                 console.print(Text(f"  {line}"), soft_wrap=True)
     console.print()
     _conclude(document, console)
+
+
+def render_screen(document: Document, console: Console) -> None:
+    """Prints one screen: the steps of a short series, the outcome, the key figures, and the
+    folder."""
+    console = _wide_enough(console)
+    table = next(iter(document.tables), None) if document.kind == "series" else None
+    if table is not None and len(table.rows) <= SCREEN_ROWS:
+        console.print()
+        _draw(table, console)
+        console.print()
+    _conclude(document, console, of=SCREEN_LINES)
 
 
 def render_brief(document: Document, console: Console) -> None:
@@ -124,24 +140,43 @@ def _item_line(item: Item) -> Text:
     return Text.assemble((f"{item.outcome.upper():<6}  ", style), name, (limit, "dim"))
 
 
-def _conclude(document: Document, console: Console) -> None:
-    """Prints the verdict and the run directory."""
+def _conclude(document: Document, console: Console, of: int | None = None) -> None:
+    """Prints the verdict and the run directory. With `of`, the key figures too, and at most that
+    many thresholds and facts."""
     if document.verdict is not None:
-        console.print(_verdict(document.verdict))
-    for statement in document.statements:
+        console.print(_verdict(document.verdict, of))
+    for number, statement in enumerate(document.outcome):
         status = document.status
-        sign = () if status is None else ((f"{str(status).upper()}  ", STYLES[status]),)
+        sign = () if status is None or number else ((f"{str(status).upper()}  ", STYLES[status]),)
         console.print(Text.assemble(*sign, statement), soft_wrap=True)
     if document.stopped is not None:
         console.print(Text(f"stopped early: {document.stopped}", style="dim"), soft_wrap=True)
     if not document.is_complete:
         resume = f"pubstorm run --resume {document.run_directory}"
         console.print(Text.assemble(("continue with  ", "dim"), resume), soft_wrap=True)
+    if of is not None and document.key_figures:
+        console.print(_figures(document.key_figures))
     where = Text.assemble(("run directory  ", "dim"), document.run_directory)
     console.print(where, soft_wrap=True)
+    if of is not None:
+        more = Text.assemble(
+            ("all tables     ", "dim"), f"pubstorm report {document.run_directory}"
+        )
+        console.print(more, soft_wrap=True)
 
 
-def _verdict(verdict: Verdict) -> Panel:
+def _figures(figures: Sequence[KeyFigure]) -> RichTable:
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(style="dim")
+    for each in figures:
+        style = "bold" if each.status is None else STYLES[each.status]
+        grid.add_row(Text(each.name), Text(each.value, style=style), Text(each.note))
+    return grid
+
+
+def _verdict(verdict: Verdict, of: int | None) -> Panel:
     status = verdict.status
     lines: list[RenderableType] = [
         Text.assemble(
@@ -152,12 +187,17 @@ def _verdict(verdict: Verdict) -> Panel:
     ]
     if verdict.headline:
         lines.insert(0, Text(verdict.headline, style="bold"))
-    for threshold in verdict.thresholds:
+    ordered = sorted(verdict.thresholds, key=lambda threshold: threshold.passed)
+    thresholds = verdict.thresholds if of is None or len(ordered) <= of else ordered[:of]
+    for threshold in thresholds:
         sign = (f"{mark(threshold)} ", MARK_STYLES[word(threshold)])
         lines.append(Text.assemble(sign, threshold.label, (f"   {threshold.text}", "dim")))
     if verdict.evidence:
         grid = RichTable.grid(padding=(0, 1))
-        for fact in verdict.evidence:
+        for fact in verdict.evidence[:of]:
             grid.add_row(Text("•", style="dim"), Text(fact))
         lines.append(grid)
+    left = len(verdict.thresholds) - len(thresholds) + len(verdict.evidence[of:] if of else ())
+    if left:
+        lines.append(Text(f"… {left} more", style="dim"))
     return Panel(Group(*lines), border_style=BORDERS[status], title="verdict", title_align="left")

@@ -246,7 +246,8 @@ def _plot(panel: Panel, lines: list[_Line], result: Result, behind: dict[str, An
     axis = value_axis(panel.axis, log=panel.log)
     hover = "x unified" if unified else "closest"
     drawn = figure(traces, time_axis(result.duration_s), axis, hovermode=hover, **behind)
-    return Plot(panel.key, panel.title, caption, drawn, linked=True, is_flat=is_flat)
+    part = panel.part if panel.picks else "details"
+    return Plot(panel.key, panel.title, caption, drawn, linked=True, is_flat=is_flat, part=part)
 
 
 def _caption(

@@ -147,6 +147,7 @@ class Event(Value):
         "memory",
         "stale_state",
         "scenario",
+        "check",
     ]
     """Subject of the event."""
     text: str

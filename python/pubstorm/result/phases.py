@@ -124,10 +124,14 @@ class FaultResult(Value):
     """Name of the stage."""
     name: str
     """Name of the phase that begins with it."""
-    kind: Literal["stop", "kill", "freeze", "cut", "delay"]
+    kind: Literal["stop", "kill", "freeze", "cut", "delay", "command"]
     """Kind of the fault."""
     victims: tuple[str, ...]
-    """Names of the brokers or bridges that it hit."""
+    """Names of the brokers or bridges that it hit; none for a command."""
+    command: str | None = None
+    """Line that a shell ran; null: the run made the fault itself."""
+    failed: str | None = None
+    """Why the command failed; null: it did not."""
     at_s: float
     """Start of the fault, after the start of the run."""
     repaired_at_s: float | None

@@ -8,12 +8,18 @@ from typing import Literal
 from pydantic import Field
 
 from pubstorm.contract.protocol import MqttName
-from pubstorm.contract.snapshot import Counters, FlowCounters, Outcome
+from pubstorm.contract.snapshot import (
+    AnswerCounters,
+    Counters,
+    Explanation,
+    FlowCounters,
+    Outcome,
+)
 from pubstorm.contract.value import Value
 from pubstorm.result.measures import ClientLoss, HistogramPair, Latency, LatencyPair, Rates
 
 
-class PopulationResult(Counters, FlowCounters):
+class PopulationResult(Counters, FlowCounters, AnswerCounters):
     """Counts and latencies of the clients of a population in the whole run."""
 
     clients: int
@@ -57,8 +63,12 @@ class PopulationResult(Counters, FlowCounters):
     """Expected deliveries that were not seen when the drain was over."""
     to_come_total: int = 0
     """Deliveries to its clients that were in flight when the run was cut short."""
+    unanswered_total: int = 0
+    """Expected answers that were not seen when the drain was over."""
     outcomes: dict[Outcome, int] = Field(default_factory=dict)
     """Problems of the clients, counted by reason."""
+    explanations: tuple[Explanation, ...] = ()
+    """Texts of the broker beside problems, a few of each outcome."""
     client_loss: ClientLoss = ClientLoss()
     """Loss of single clients in publish stages, as a share; only where all expect the same
     messages."""
@@ -68,8 +78,16 @@ class PopulationResult(Counters, FlowCounters):
     """Latency from send to delivery of all that its clients received."""
     ack_latency_us: LatencyPair = LatencyPair()
     """Latency from send to acknowledgement of what its clients sent with QoS 1 and 2."""
+    wills_lost_total: int = 0
+    """Expected deliveries of wills that were not seen when the drain was over; among the lost."""
+    will_latency_us: Latency = Latency()
+    """Time from the instant at which a will was due to its delivery to a client."""
     connect_time_us: Latency = Latency()
     """Time from the start of TCP to CONNACK."""
+    receive_maximum_wait_us: Latency = Latency()
+    """Time for which the next message of a client waited for the Receive Maximum of the broker."""
+    round_trip_us: Latency = Latency()
+    """Time from the intended send of its requests to their answers."""
     ack_histogram_ns: HistogramPair = HistogramPair()
     """The distributions behind `ack_latency_us`."""
 
@@ -105,7 +123,7 @@ class FlowResult(FlowCounters):
     """The distributions behind `latency_us`."""
 
 
-class StagePopulation(Rates, FlowCounters):
+class StagePopulation(Rates, FlowCounters, AnswerCounters):
     """Counts and rates of a population in one stage."""
 
     connected_total: int
@@ -120,18 +138,32 @@ class StagePopulation(Rates, FlowCounters):
     """Messages acknowledged."""
     skipped_total: int
     """Messages due and not sent."""
+    requests_total: int = 0
+    """Messages sent that request an answer."""
+    answers_total: int = 0
+    """Answers sent."""
+    answers_dropped_total: int = 0
+    """Answers that were not sent."""
     left_total: int = 0
     """Lives that ended as planned."""
     stalled_total: int = 0
     """Times that a subscriber stalled."""
     lost_total: int = 0
     """Expected deliveries that were not seen when the drain was over."""
+    unanswered_total: int = 0
+    """Expected answers that were not seen when the drain was over."""
     client_loss: ClientLoss = ClientLoss()
     """Loss of single clients, as a share; only where all expect the same messages."""
     latency_us: LatencyPair = LatencyPair()
     """Latency from send to delivery."""
     ack_latency_us: LatencyPair = LatencyPair()
     """Latency from send to acknowledgement."""
+    round_trip_us: Latency = Latency()
+    """Time from the intended send of its requests to their answers."""
+    wills_lost_total: int = 0
+    """Expected deliveries of wills that were not seen when the stage was over; among the lost."""
+    will_latency_us: Latency = Latency()
+    """Time from the instant at which a will was due to its delivery to a client."""
 
 
 class StageFlow(FlowCounters):

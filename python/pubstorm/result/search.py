@@ -84,8 +84,15 @@ class SearchAnswer(Value):
     """Number of the trial that shows it at the largest figure."""
     trials: int = 0
     """Number of trials."""
+    headline: str = ""
+    """The answer in the unit of the question, and what the first value beyond it showed."""
     text: str = ""
-    """The answer in a sentence."""
+    """The answer with its interval, its limit and its confirmation."""
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The answer in sentences, the shortest first."""
+        return tuple(filter(None, (self.headline, self.text)))
 
 
 class Experiment(Value):

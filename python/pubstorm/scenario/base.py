@@ -80,9 +80,9 @@ def keys_of(part: type[Part]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OrWord:
-    """Marks a field that can be a word instead, for the JSON Schema."""
+    """Marks a field that can be a word or flag instead, for the JSON Schema."""
 
-    word: str
+    word: str | bool
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -10,7 +10,13 @@ from typing import Literal
 from pubstorm.result.figures import Expression
 from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
+from pubstorm.scenario.populations import (
+    Connecting,
+    MqttClients,
+    MqttPublication,
+    Population,
+    Simulated,
+)
 from pubstorm.scenario.shares import shares_of
 
 
@@ -118,6 +124,15 @@ def _can_be_rejected(population: Population) -> bool:
     )
 
 
+def _requests(population: Population) -> bool:
+    flows = population.flows
+    return any(isinstance(each, MqttPublication) and each.request for each in flows)
+
+
+def _responds(population: Population) -> bool:
+    return isinstance(population, MqttClients) and population.responds is not None
+
+
 def _skips_late(population: Population) -> bool:
     return any(each.late == "skip" for each in population.flows)
 
@@ -133,6 +148,12 @@ DEFAULTS: Mapping[str, Default] = {
         replaced_by=frozenset({"lost", "loss"}),
         concerns=_receives,
         exempts=_may_lose,
+    ),
+    "unanswered": Default(
+        replaced_by=frozenset({"unanswered"}), concerns=_requests, exempts=_may_lose
+    ),
+    "answers_dropped": Default(
+        replaced_by=frozenset({"answers_dropped"}), concerns=_responds, exempts=_may_lose
     ),
     "rejected": Default(
         replaced_by=frozenset({"rejected"}), concerns=_can_be_rejected, exempts=lambda _: False

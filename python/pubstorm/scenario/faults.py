@@ -4,12 +4,14 @@ reference that users read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
-from pubstorm.quantities import Quantity, UnfitError, duration_ns
+from pubstorm.errors import has_reference
+from pubstorm.quantities import SECOND_NS, Quantity, UnfitError, duration_ns
 from pubstorm.scenario.base import OrWord, Part
 from pubstorm.scenario.fields import (
     CENTURY_NS,
@@ -20,10 +22,48 @@ from pubstorm.scenario.fields import (
 )
 from pubstorm.scenario.topology import Topology
 
-FaultKind = Literal["stop", "kill", "freeze", "cut", "delay"]
-FAULT_KINDS: tuple[FaultKind, ...] = ("stop", "kill", "freeze", "cut", "delay")
+FaultKind = Literal["stop", "kill", "freeze", "cut", "delay", "command"]
+FAULT_KINDS: tuple[FaultKind, ...] = ("stop", "kill", "freeze", "cut", "delay", "command")
 BROKER_FAULTS = frozenset[FaultKind]({"stop", "kill", "freeze"})
-"""Kinds that hit brokers; the others hit bridges."""
+"""Kinds that hit brokers of the run."""
+BRIDGE_FAULTS = frozenset[FaultKind]({"cut", "delay"})
+"""Kinds that hit bridges of the run."""
+
+
+def _line(value: str) -> str:
+    """A line for the shell."""
+    if not value.strip():
+        raise UnfitError(value, "is a command, such as systemctl restart mosquitto")
+    if has_reference(value):
+        hint = "write $NAME: the shell that runs the command reads the environment"
+        raise UnfitError(value, "is a command without ${env:NAME} and ${file:PATH}", hint)
+    return value
+
+
+def _condition(value: str) -> str:
+    """A condition for the repair of a fault: an address, or a line for the shell."""
+    if _TCP_WORD.match(value):
+        tcp_address(value)
+        return value
+    return _line(value)
+
+
+def tcp_address(condition: str) -> tuple[str, int] | None:
+    """Returns host and port of a condition such as `tcp :1883`; None if it is a command. Raises
+    UnfitError if it is neither."""
+    if not _TCP_WORD.match(condition):
+        return None
+    found = _TCP.fullmatch(condition)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        hint = "for example tcp :1883 for this host, or tcp broker.example:1883"
+        raise UnfitError(condition, "is tcp HOST:PORT, or a command", hint)
+    return found["ipv6"] or found["host"] or "localhost", int(found["port"])
+
+
+_TCP_WORD = re.compile(r"\s*tcp\b(?![-./])")
+_TCP = re.compile(r"\s*tcp\s+(?:\[(?P<ipv6>[^\]\s]+)\]|(?P<host>[^\s:\[\]]*)):(?P<port>\d{1,5})\s*")
+Line = Annotated[Text, AfterValidator(_line)]
+Condition = Annotated[Text, AfterValidator(_condition)]
 
 
 def _lasts(value: object, handler: ValidatorFunctionWrapHandler) -> object:
@@ -37,8 +77,8 @@ def _lasts(value: object, handler: ValidatorFunctionWrapHandler) -> object:
 
 
 class Fault(Part):
-    """A fault during a stage: exactly one of `stop`, `kill`, `freeze`, `cut` and `delay`. Each
-    begins a phase that is evaluated by itself."""
+    """A fault during a stage: exactly one of `stop`, `kill`, `freeze`, `cut`, `delay` and
+    `command`. Each begins a phase that is evaluated by itself."""
 
     at: Duration
     """Time after the start of the stage."""
@@ -56,6 +96,18 @@ class Fault(Part):
     delay: Text | None = None
     """Everything on bridges of this name, or on the one bridge NAME-N, is delayed by `by` for a
     time, in both directions."""
+    command: Line | None = None
+    """Line that a shell of the controller's host runs, in the folder of the scenario file: a fault
+    of brokers that the run does not start. Needs `repair`, `repaired_when` or `for: ever`."""
+    repair: Line | None = None
+    """Line that undoes a `command`, run after `for`, and also if the run ends before that. Default:
+    the brokers recover by themselves."""
+    repaired_when: Condition | None = None
+    """End of a fault by `command`: `tcp HOST:PORT` accepts a connection (`tcp :PORT`: on the
+    controller's host), or a line for the shell exits with 0. Default: `repair` has exited with
+    0."""
+    timeout: PositiveDuration = 60 * SECOND_NS
+    """Longest time of `command`, of `repair` and of the wait for `repaired_when`, each."""
     count: SmallCount | None = None
     """Number of them, chosen at random. Default: all."""
     lasts: Annotated[
@@ -64,7 +116,8 @@ class Fault(Part):
         WrapValidator(_lasts),
         OrWord("ever"),
     ] = Field(10**9, alias="for")
-    """Duration, or `ever`: the fault is not repaired in this run."""
+    """Duration, or `ever`: the fault is not repaired in this run. A `command` without `repair` has
+    no duration: the wait for `repaired_when` begins when the command has ended."""
     how: Literal["close", "stall", "unplug"] = "close"
     """Way in which bridges are cut. `close` closes connections and refuses new ones, `stall` lets
     nothing through. `unplug` is for bridges with a `network`: the link of all of them loses every
@@ -72,7 +125,7 @@ class Fault(Part):
     by: PositiveDuration | None = None
     """Delay of each direction."""
     name: Text | None = None
-    """Name of the phase. Default: what happens, such as `kill cloud`."""
+    """Name of the phase. Default: what happens, such as `kill cloud`; of a `command`: `command`."""
 
     @property
     def kind(self) -> FaultKind:
@@ -81,19 +134,31 @@ class Fault(Part):
 
     @property
     def victims(self) -> str:
-        """The name of the brokers or bridges that it hits."""
-        return str(getattr(self, self.kind))
+        """The name of the brokers or bridges that it hits; empty for a command."""
+        return "" if self.command is not None else str(getattr(self, self.kind))
+
+    @property
+    def repair_after_ns(self) -> int | None:
+        """Time until the repair begins, in nanoseconds; None if it is not repaired. A command that
+        nothing undoes is its own repair."""
+        return 0 if self._is_restart else self.lasts
+
+    @property
+    def _is_restart(self) -> bool:
+        return self.command is not None and self.repair is None and self.lasts is not None
 
     @property
     def phase(self) -> str:
         """Name of the phase that begins with it, unless the stage has another one of that name."""
         many = "" if self.count is None else f"{self.count} "
-        return self.name or f"{self.kind} {many}{self.victims}"
+        return self.name or f"{self.kind} {many}{self.victims}".rstrip()
 
 
 def victims_of(topology: Topology, fault: Fault) -> tuple[str, range]:
     """The group that a fault names, and the numbers of those in it that it may hit. Raises
-    KeyError where there is none of that name."""
+    KeyError where there is none of that name. A command names none."""
+    if fault.command is not None:
+        return "", range(0)
     sizes = group_sizes(topology, fault.kind)
     if fault.victims in sizes:
         return fault.victims, range(sizes[fault.victims])

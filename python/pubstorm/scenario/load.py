@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
 from pubstorm.errors import Problem, ScenarioError, is_secret
 from pubstorm.quantities import UnfitError, describe
-from pubstorm.scenario.checks import check_keys, check_rows, check_values
+from pubstorm.scenario.checks import check_files, check_keys, check_values
 from pubstorm.scenario.descriptors import allowed_descriptors
 from pubstorm.scenario.document import (
     At,
@@ -50,7 +50,14 @@ def load_scenario(
     `overrides` are `a.b.c=value` each. A `target` replaces the file's and its brokers, but for
     those that are bridged to it.
     """
-    return parse_scenario(_read(path), str(path), overrides, target)
+    return parse_scenario(_read_file(path), str(path), overrides, target)
+
+
+def read_standard_input(overrides: Sequence[str] = (), target: str | None = None) -> Scenario:
+    """Reads a scenario from stdin in the same way. Its relative paths are from the working
+    directory."""
+    with open(0, "rb", closefd=False) as stdin:
+        return parse_scenario(_read(stdin, STDIN), STDIN, overrides, target)
 
 
 def parse_scenario(
@@ -281,7 +288,7 @@ class _Loading:
         if not self.problems:
             self._add(check_values(scenario))
         if not self.problems:
-            self._add(check_rows(with_absolute_paths(scenario, self._folder)))
+            self._add(check_files(with_absolute_paths(scenario, self._folder)))
         return scenario
 
     @property
@@ -328,10 +335,10 @@ class _Loading:
         return (int(line) if line.isdigit() else 10**9, problem.path)
 
 
-def _read(path: FilePath) -> str:
+def _read_file(path: FilePath) -> str:
     try:
         with path.open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+            return _read(file, str(path))
     except FileNotFoundError:
         raise _unreadable(path, "found no such file", EXAMPLE_HINT) from None
     except IsADirectoryError:
@@ -339,17 +346,24 @@ def _read(path: FilePath) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _unreadable(path, f"cannot be read: {reason}", None) from None
+
+
+def _read(stream: BinaryIO, name: str) -> str:
+    try:
+        content = stream.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(name, f"cannot be read: {error.strerror}", None) from None
     if len(content) > FILE_BYTES_MAX:
-        raise _unreadable(path, "found more than 1 MiB, allowed is a smaller file", None)
+        raise _unreadable(name, "found more than 1 MiB, allowed is a smaller file", None)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         message = "found bytes that are not UTF-8"
-        raise ScenarioError([Problem(f"{path}:{line}", "", message)]) from None
+        raise ScenarioError([Problem(f"{name}:{line}", "", message)]) from None
 
 
-def _unreadable(path: FilePath, message: str, hint: str | None) -> ScenarioError:
+def _unreadable(path: FilePath | str, message: str, hint: str | None) -> ScenarioError:
     return ScenarioError([Problem(str(path), "", message, hint)])
 
 
@@ -365,4 +379,6 @@ ALONE = "sweep=null"
 FOUND = "search=null"
 """The override that makes a scenario with a search one of its points."""
 FILE_BYTES_MAX = 2**20
+STDIN = "stdin"
+"""Name of a scenario that was read from stdin."""
 EXAMPLE_HINT = "pubstorm scenarios lists ready ones to start from"

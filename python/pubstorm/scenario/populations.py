@@ -1,6 +1,5 @@
 """Populations: clients that behave alike, with subscriptions and publications. Each kind is a
-class, and the docstrings are the reference for users.
-"""
+class, and the docstrings are the reference for users."""
 
 from __future__ import annotations
 
@@ -9,8 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from pubstorm.contract.plan import End
 from pubstorm.contract.target import ZMQ_SCHEME
 from pubstorm.quantities import MILLISECOND_NS, SECOND_NS, UnfitError
+from pubstorm.scenario.authentication import Authentication
 from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
 from pubstorm.scenario.document import At
 from pubstorm.scenario.fields import (
@@ -144,6 +145,9 @@ class MqttPublication(Publication):
     """QoS of the messages."""
     retain: Flag = False
     """The broker keeps the last message of a topic."""
+    arrivals: Literal["even", "poisson"] = "even"
+    """Times between the messages of a client: `even`, or exponential, as of many independent
+    sources: `poisson`. The mean is the same."""
     jitter: Share = 0.0
     """Each message moves by up to half this share of the period."""
     spread: ShareBelowOne = 0.0
@@ -167,6 +171,9 @@ class MqttPublication(Publication):
     topic_alias: Flag = False
     """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
     the broker's Topic Alias Maximum allows."""
+    request: Flag = False
+    """MQTT 5: each message is a request. The correlation data is the stamp, the answers on
+    `response_topic` are its round trips. A subscription of the population receives them."""
 
 
 class Attachment(Part):
@@ -209,6 +216,30 @@ class Will(Part):
     """QoS of the message."""
     retain: Flag = False
     """The broker keeps the message."""
+    delay: WholeSeconds | None = None
+    """MQTT 5: will delay interval, in whole seconds, at most `session_expiry`. A client that
+    continues its session before the end of the delay has no will."""
+    expiry: WholeSeconds | None = None
+    """MQTT 5: message expiry interval, in whole seconds."""
+    content_type: ClientText | None = None
+    """MQTT 5: content type."""
+    payload_format: Literal["bytes", "text"] | None = None
+    """MQTT 5: payload format indicator."""
+    response_topic: ClientTopic | None = None
+    """MQTT 5: response topic."""
+    correlation_data: ClientText | None = None
+    """MQTT 5: correlation data."""
+    user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
+    """MQTT 5: user properties, by name."""
+
+
+class Responds(Part):
+    """Answers of the clients; `true` means all defaults."""
+
+    qos: QoS = 0
+    """QoS of the answers."""
+    size: Bytes = 100
+    """Payload size of the answers."""
 
 
 class Reconnect(Part):
@@ -252,9 +283,20 @@ def _reconnect(value: object) -> object:
     return value
 
 
+def _responds(value: object) -> object:
+    if isinstance(value, bool):
+        return {} if value else None
+    if value is None or not isinstance(value, (dict, Responds)):
+        raise UnfitError(value, "is true, false or {qos: 1, size: 100B}")
+    return value
+
+
+OptionalResponds = Annotated[
+    Responds | None, BeforeValidator(_responds), OrWord(True), OrWord(False)
+]
 OptionalReconnect = Annotated[Reconnect | None, BeforeValidator(_reconnect), OrWord("never")]
 Session = Literal["clean", "persistent"]
-Ending = Literal["disconnect", "abort"]
+Ending = End
 TcpAcks = Literal["kernel", "delayed"]
 SubscriberKind = Literal["simulated", "libzmq"]
 
@@ -315,8 +357,7 @@ class MqttDifference(Difference):
     qos: QoS | None = None
     """QoS of all their publications and subscriptions."""
     session: Session | None = None
-    """`clean`: the broker forgets a client when it disconnects; `persistent`: it keeps the
-    session."""
+    """`clean`: the broker forgets a client that disconnects; `persistent`: it keeps the session."""
     will: Will | None = None
     """Message that the broker sends when a client dies."""
     end: Ending | None = None
@@ -405,6 +446,9 @@ class MqttClients(Simulated):
 
     client_id: ClientText | None = None
     """Client identifier, different for each client. Default: NAME-{n}."""
+    takes_over: Name | None = None
+    """Another population, whose client identifiers these clients use: each ends the connection of
+    the client with its number."""
     version: Version = "3.1.1"
     """Version of MQTT: 3.1, 3.1.1 or 5."""
     session_expiry: SessionExpiry | None = None
@@ -419,6 +463,8 @@ class MqttClients(Simulated):
     """MQTT 5: topic aliases that the broker may use."""
     user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
     """MQTT 5: user properties of CONNECT, by name."""
+    authentication: Authentication | None = None
+    """MQTT 5: enhanced authentication, with AUTH packets."""
     bridge: Flag = False
     """Clients set the bridge bit in the protocol level, as mosquitto's bridges do. A broker that
     knows the bit sends a client nothing that the client published."""
@@ -428,18 +474,21 @@ class MqttClients(Simulated):
     """Headers of the request that opens a WebSocket, by name, such as `Authorization`. They are
     kept out of stored runs like passwords."""
     session: Session = "clean"
-    """`clean`: the broker forgets a client when it disconnects; `persistent`: it keeps the
-    session."""
+    """`clean`: the broker forgets a client that disconnects; `persistent`: it keeps the session."""
     will: Will | None = None
     """Message that the broker sends when a client dies. Subscribers of its topic are expected to
     receive it whenever a connection ends without DISCONNECT."""
     end: Ending = "disconnect"
-    """The end of a client's connection by a stage, a change or its lifetime: with DISCONNECT, or
-    with `abort`, a reset of the connection as from a device that loses power."""
+    """The end of a client's connection by a stage, a change or its lifetime: with DISCONNECT; with
+    `disconnect_with_will`, a DISCONNECT of MQTT 5 after which the broker publishes the will; with
+    `abort`, a reset of the connection; with `vanish`, silence on a connection that stays open, as
+    from a device that loses power."""
     subscriptions: tuple[MqttSubscription, ...] = ()
     """Subscriptions of each client."""
     publications: tuple[MqttPublication, ...] = ()
     """Publications of each client in publish stages."""
+    responds: OptionalResponds = None
+    """MQTT 5: clients answer messages that have a Response Topic, with their correlation data."""
     shares: Mapping[Name, MqttDifference] = Field(default_factory=dict)
     """Clients of the population that differ, by name: the last ones by number, in the order
     written; the first ones are the `rest`. Each is played, measured and evaluated as a population

@@ -167,6 +167,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "tcp_acks": ONLY_SENDS,
         "rows": "its topics have {n} and ranges",
         "tls": "ZeroMQ has security: curve at the publisher",
+        "arrivals": EVEN,
         "jitter": EVEN,
         "spread": EVEN,
         "window": "PUB has no feedback: what is scheduled is sent",

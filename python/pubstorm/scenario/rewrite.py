@@ -15,6 +15,7 @@ from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.monitors import Source
 from pubstorm.scenario.populations import Connecting, MqttClients, Population, ZmqPublisher
 from pubstorm.scenario.shape import Shape
+from pubstorm.scenario.stages import Stage
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import Bridge, Broker, Command, InstalledBroker, Service
 
@@ -138,7 +139,7 @@ def _clients_at(data: Mapping[str, Any], name: str) -> Iterator[int]:
 
 
 def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
-    """The same scenario, with every path of keys, certificates, rows and programs absolute."""
+    """The same scenario, with every path of keys, certificates, tables and programs absolute."""
     populations = {
         name: _with_paths(population, folder) for name, population in scenario.populations.items()
     }
@@ -149,9 +150,19 @@ def with_absolute_paths(scenario: Scenario, folder: Path) -> Scenario:
     topology = scenario.topology.model_copy(update=started)
     sources = {n: _source(source, folder) for n, source in scenario.monitors.sources.items()}
     monitors = scenario.monitors.model_copy(update={"sources": sources})
-    return scenario.model_copy(
-        update={"populations": populations, "topology": topology, "monitors": monitors}
-    )
+    stages = tuple(_stage(stage, folder) for stage in scenario.stages)
+    changed = {"populations": populations, "topology": topology, "monitors": monitors}
+    return scenario.model_copy(update={**changed, "stages": stages})
+
+
+def _stage(stage: Stage, folder: Path) -> Stage:
+    publish = stage.publish
+    if publish is None or publish.rate_profile is None:
+        return stage
+    file = _joined(str(folder), publish.rate_profile.csv)
+    profile = publish.rate_profile.model_copy(update={"csv": file})
+    publish = publish.model_copy(update={"rate_profile": profile})
+    return stage.model_copy(update={"publish": publish})
 
 
 def _source(source: Source, folder: Path) -> Source:

@@ -22,6 +22,7 @@ from pubstorm.scenario.fields import (
     Parallelism,
     PositiveDuration,
     Rate,
+    RateOrZero,
     Text,
 )
 
@@ -122,6 +123,45 @@ class Change(Part):
         return change_words("rate", 1.0 if self.rate is None else self.rate, self.population)
 
 
+class RatePoint(Part):
+    """The rate at an instant: one of `factor` and `rate`. Two points of one instant are a step."""
+
+    at: Duration
+    """Time after the start of the stage."""
+    factor: Factor | None = None
+    """All clients publish at so many times their rate."""
+    rate: RateOrZero | None = None
+    """Messages a second of all clients of the stage together, as many as are active at its
+    start."""
+
+
+class Sine(Part):
+    """Rates along a sine, which begins at its lowest."""
+
+    period: PositiveDuration
+    """Time from one lowest rate to the next."""
+    low: Factor = 0.0
+    """Lowest factor of the rates."""
+    high: Factor
+    """Highest factor of the rates."""
+
+
+class RateProfile(Part):
+    """Rates of all publications of a stage over time: one of `points`, `sine` and `csv`."""
+
+    points: tuple[RatePoint, ...] = ()
+    """Points, in order. Between two points the rate is on a line; before the first and after the
+    last it stays the same."""
+    sine: Sine | None = None
+    """A sine."""
+    csv: Text | None = None
+    """A file of comma-separated values with a line of headings, by its path from the folder of the
+    scenario file. It has the columns `time`, in seconds from any instant, and `rate`, in messages a
+    second of all clients together, or `factor`. The first row is the start of the stage."""
+    factor: Factor = 1.0
+    """All rates of the profile are so many times as high; a search can vary it."""
+
+
 class Publish(Step):
     """Publishes for a time, then drains; a plain duration is the time."""
 
@@ -129,6 +169,8 @@ class Publish(Step):
 
     duration: PositiveDuration = Field(alias="for")
     """Duration."""
+    rate_profile: RateProfile | None = None
+    """Rates over time. Default: the same rates all the time."""
     changes: tuple[Change, ...] = ()
     """Changes during the stage."""
     faults: tuple[Fault, ...] = ()

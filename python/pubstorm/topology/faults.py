@@ -1,6 +1,6 @@
 """Breaks brokers and bridges on purpose, and repairs them: signals for brokers, the links of a
-proxy for bridges, or the link of their network. A fault that fails becomes words, and ends
-nothing."""
+proxy for bridges, or the link of their network, and commands for brokers that the run did not
+start. A fault that fails becomes words, and ends nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from pubstorm.plan.faults import PlannedFault
 from pubstorm.topology.bridges.links import LinkState
 from pubstorm.topology.bridges.network import Networks
 from pubstorm.topology.broker import BrokerProcess
+from pubstorm.topology.commands import CommandFaults, Problems
 
 RESTARTS_AT_ONCE = 16
 KILLED_TIMEOUT_S = 10.0
 """Longest time until the kernel has ended a killed process."""
-
-Problems = tuple[str, ...]
-"""Failures, in words."""
 
 
 class Brokers(Protocol):
@@ -43,9 +41,16 @@ class Links(Protocol):
 class Faults:
     """Begins faults and repairs them."""
 
-    def __init__(self, brokers: Brokers, links: Links, networks: Networks | None = None) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        links: Links,
+        networks: Networks | None = None,
+        commands: CommandFaults | None = None,
+    ) -> None:
         self._brokers = brokers
         self._links = links
+        self._commands = commands
         self._networks = networks
         self._broken: list[PlannedFault] = []
 
@@ -63,6 +68,8 @@ class Faults:
                 return await self._plug(fault, is_in=False)
             case "cut" | "delay":
                 return await self._set(fault, _broken_state(fault))
+            case "command":
+                return await self._by_command.begin(fault)
 
     async def repair(self, fault: PlannedFault) -> Problems:
         """Undoes it; done when brokers accept connections again, and bridges may connect."""
@@ -75,8 +82,23 @@ class Faults:
                 problems = await self._plug(fault, is_in=True)
             case "cut" | "delay":
                 problems = await self._set(fault, LinkState())
+            case "command":
+                problems = await self._by_command.repair(fault)
         self._broken.remove(fault)
         return problems
+
+    async def undo_commands(self) -> Problems:
+        """Runs the commands that undo what is not repaired: nothing else restores brokers that the
+        run did not start."""
+        begun = [fault for fault in self._broken if fault.kind == "command"]
+        self._broken = [fault for fault in self._broken if fault not in begun]
+        problems = [await self._by_command.undo(fault) for fault in begun]
+        return tuple(text for found in problems for text in found)
+
+    @property
+    def _by_command(self) -> CommandFaults:
+        assert self._commands is not None, "a run with such faults has what plays them"
+        return self._commands
 
     async def repair_all(self) -> Problems:
         """Undoes whatever is not repaired, also what was to last for ever."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pubstorm import result
 from pubstorm.contract.plan import Population, Tls
+from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.contract.template import Template
 from pubstorm.contract.texts import client_tls, template_of
@@ -46,10 +47,12 @@ class Login:
 
     @classmethod
     def of(cls, population: Population, client: int = 0) -> Login:
-        """Returns the login of a client of a population."""
+        """Returns the login of a client of a population. An observer does not authenticate with
+        SCRAM, and never sends a password that clients do not send."""
         number = population.first + client
+        is_sent = not (isinstance(population.protocol, Mqtt) and population.protocol.uses_scram)
         username, password = (
-            None if template is None else template_of(population, template).text(number)
+            template_of(population, template).text(number) if template and is_sent else None
             for template in (population.username, population.password)
         )
         headers = tuple(

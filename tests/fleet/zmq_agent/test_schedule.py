@@ -23,6 +23,7 @@ EVEN = [
     case
     for case in json.loads(GOLDEN.read_text())["cases"]
     if case["pace"]["spread"] == case["pace"]["jitter"] == 0
+    and case["pace"].get("arrivals", "even") == "even"
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pubstorm.contract.target import Target
 from pubstorm.measure.monitors.sys_topics import SysTopicsMonitor
-from pubstorm.run.clean_start.observer import Deadline, Observer
+from pubstorm.play.clean_start.observer import Deadline, Observer
 from pubstorm.topology.observer import ANONYMOUS
 
 SELECT_TAKES = 1024

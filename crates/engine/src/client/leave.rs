@@ -7,6 +7,7 @@ use plan::{End, Reason, SECOND_NS};
 use super::{Client, Phase};
 use crate::context::Context;
 use crate::expectations::Death;
+use crate::protocol::Goodbye;
 use crate::transport::Halt;
 
 /// Longest wait of a leaving client for room, in nanoseconds.
@@ -25,7 +26,7 @@ pub enum Then {
 
 impl Then {
     /// The phase once it has left.
-    const fn phase(self) -> Phase {
+    pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Return => Phase::Offline,
             Self::Stay | Self::Connect => Phase::Idle,
@@ -42,15 +43,17 @@ impl Client {
 
     /// Sends DISCONNECT and closes at the end of the run, also for populations that abort.
     pub fn disconnect(&mut self, context: &mut Context) {
-        self.say_goodbye(context, Then::Stay);
+        self.say_goodbye(context, Then::Stay, Goodbye::Plain);
         context.lifetimes.forget(self.population(), self.local);
     }
 
     /// Ends the connection in the way of its population.
     pub(super) fn depart(&mut self, context: &mut Context, then: Then) {
         match context.setup.plan.populations[self.population()].end {
-            End::Disconnect => self.say_goodbye(context, then),
+            End::Disconnect => self.say_goodbye(context, then, Goodbye::Plain),
+            End::DisconnectWithWill => self.say_goodbye(context, then, Goodbye::WithWill),
             End::Abort => self.abort(context, then),
+            End::Vanish => self.vanish(context, then),
         }
     }
 
@@ -67,7 +70,7 @@ impl Client {
     }
 
     /// Sends DISCONNECT and closes, now or when there is room.
-    fn say_goodbye(&mut self, context: &mut Context, then: Then) {
+    fn say_goodbye(&mut self, context: &mut Context, then: Then, goodbye: Goodbye) {
         if self.phase.is_leaving() {
             self.phase = Phase::Leaving(then);
             return;
@@ -75,8 +78,12 @@ impl Client {
         // A broker that has not received the whole CONNECT does not know the client.
         if self.phase != Phase::Greeting || self.unsent.is_none() {
             context.out.clear();
+            // A client without CONNACK may have no will at the broker yet.
+            let leaves_will = goodbye == Goodbye::WithWill && self.phase.is_accepted();
+            let goodbye = if leaves_will { Goodbye::WithWill } else { Goodbye::Plain };
             let population = &context.setup.plan.populations[self.population()];
-            if self.session.goodbye(population, &mut context.out) {
+            if self.session.goodbye(population, goodbye, &mut context.out) {
+                self.leaves_will = leaves_will;
                 context.tally.populations[self.population()].counters.packets_sent_total += 1;
                 self.flush(context);
             }
@@ -122,6 +129,9 @@ impl Client {
     pub(super) fn gone(&mut self, context: &mut Context, then: Then) {
         if let Some(stream) = &mut self.stream {
             stream.finish(&mut context.framing);
+        }
+        if self.leaves_will && self.phase.is_accepted() {
+            self.expect_will(context, Death::Chosen);
         }
         self.leave_phase(context, then.phase());
         self.close(context);

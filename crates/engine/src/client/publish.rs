@@ -1,12 +1,12 @@
 //! Messages of a client: all scheduled messages in one write, and retransmission after a reconnect.
 
 use agent::publication::{PublicationSetup, Sender};
-use plan::{INCARNATION_PLACES, Pacer, Publication, Reason};
+use plan::{Counters, INCARNATION_PLACES, Pacer, PopulationSnapshot, Publication};
 
 use super::{Client, Phase, Then};
 use crate::context::Context;
 use crate::expectations::Batch;
-use crate::protocol::{Buffers, Outgoing, Published, Token};
+use crate::protocol::{Buffers, Cause, Outgoing, Published, Resent, Token};
 use crate::setup::Setup;
 
 /// Bytes that a client writes in one time slice at most.
@@ -15,15 +15,18 @@ const SLICE_BYTES: usize = 64 * 1024;
 /// Progress of a client with one publication.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
-    /// Messages of the stage's schedule that are sent or skipped.
-    scheduled: u64,
+    /// Place in the stage's schedule of the first message that is neither sent nor skipped.
+    place: u64,
     /// Messages sent in the whole run, which is the number of the next message.
     sent: u64,
     /// Messages sent up to the last balance.
     balanced: u64,
     in_flight: u16,
-    /// The window is full, or no packet identifier is free.
+    /// The window is full, the peer accepts no further message, or no packet identifier is free.
     waits: bool,
+    /// Instant since which the next message waits for the Receive Maximum of the broker, in
+    /// nanoseconds; 0 if the message does not.
+    held_since_ns: u64,
 }
 
 impl Progress {
@@ -37,13 +40,44 @@ impl Progress {
         self.in_flight = 0;
         self.waits = false;
     }
+
+    /// Notes the result of an attempt to publish.
+    #[inline]
+    fn note(&mut self, published: Published, now_ns: u64, tally: &mut PopulationSnapshot) {
+        self.waits = matches!(published, Published::Waits | Published::Held);
+        if published == Published::Held && self.held_since_ns == 0 {
+            self.held_since_ns = now_ns;
+            tally.counters.receive_maximum_waits_total += 1;
+        } else if self.held_since_ns > 0 && !self.waits {
+            self.end_hold(now_ns, tally);
+        }
+    }
+
+    /// Records the wait for the Receive Maximum of the broker, if the next message has waited.
+    pub fn end_hold(&mut self, now_ns: u64, tally: &mut PopulationSnapshot) {
+        let since_ns = std::mem::take(&mut self.held_since_ns);
+        if since_ns > 0 {
+            let waited_ns = now_ns.cast_signed() - since_ns.cast_signed();
+            tally.receive_maximum_wait.record(waited_ns);
+        }
+    }
 }
 
 impl Client {
     /// Starts the schedule of a publish stage.
     pub fn begin_publishing(&mut self, context: &mut Context) {
-        self.publications.iter_mut().for_each(|progress| progress.scheduled = 0);
+        self.enter_schedule(context, 0);
         self.publish_due(context);
+    }
+
+    /// Sets the next message of each publication: the first one scheduled at `elapsed_ns` or later.
+    fn enter_schedule(&mut self, context: &Context, elapsed_ns: u64) {
+        let client = self.global(context);
+        let ready = &context.setup.populations[self.population()].publications;
+        for (progress, ready) in self.publications.iter_mut().zip(ready) {
+            let first = ready.pacer.as_ref().map(|pacer| pacer.first_from(client, elapsed_ns));
+            progress.place = first.unwrap_or(0);
+        }
     }
 
     /// Connects the client in the middle of a publish stage, with the schedule from `at_ns` on.
@@ -54,12 +88,7 @@ impl Client {
         }
         if let Some(publishing) = &context.publishing {
             let passed_ns = publishing.schedule_before(self.population(), at_ns);
-            let client = self.global(context);
-            let ready = &context.setup.populations[self.population()].publications;
-            for (progress, ready) in self.publications.iter_mut().zip(ready) {
-                let due = ready.pacer.as_ref().map(|pacer| pacer.due_before(client, passed_ns));
-                progress.scheduled = due.unwrap_or(0);
-            }
+            self.enter_schedule(context, passed_ns);
         }
         self.begin(context);
     }
@@ -124,11 +153,11 @@ impl Client {
         let outgoing = setup.outgoing(population, index, &sender);
         let Outgoing { publication, ready, .. } = outgoing;
         let is_acknowledged = publication.qos > 0;
-        let tempo = &publishing.tempos[population];
         let progress = &mut self.publications[index];
+        let pacer = ready.pacer.as_ref();
+        let after = |place| pacer.map_or(place, |pacer| pacer.after(client, place));
         loop {
-            let pacer = ready.pacer.as_ref();
-            let schedule_ns = pacer.map(|pacer| pacer.due_ns(client, progress.scheduled));
+            let schedule_ns = pacer.map(|pacer| pacer.due_ns(client, progress.place));
             let due_ns = publishing.due_ns(population, schedule_ns, now_ns);
             let Some(due_ns) = due_ns else { return };
             if due_ns >= publishing.end_ns {
@@ -143,40 +172,40 @@ impl Client {
             if progress.waits {
                 return;
             }
-            let counters = &mut tally.populations[population].counters;
             let late_ns = now_ns - due_ns;
-            let too_late =
-                |pacer: &Pacer| late_ns as f64 * tempo.factor() > pacer.period_ns(client);
-            if ready.skips_late && ready.pacer.as_ref().is_some_and(too_late) {
-                progress.scheduled += 1;
-                counters.skipped_total += 1;
+            let too_late = |pacer: &Pacer| {
+                publishing.schedule_late_ns(population, due_ns, late_ns) > pacer.period_ns(client)
+            };
+            if ready.skips_late && pacer.is_some_and(too_late) {
+                progress.place = after(progress.place);
+                tally.populations[population].counters.skipped_total += 1;
                 continue;
             }
             let token = Token::new(index, progress.sent, due_ns, now_ns);
             let published =
                 self.session.publish(&outgoing, token, Buffers { out, text, properties });
-            progress.waits = published == Published::Waits;
+            progress.note(published, now_ns, &mut tally.populations[population]);
             if progress.waits {
                 return;
             }
-            progress.scheduled += 1;
+            let counters = &mut tally.populations[population].counters;
+            progress.place = after(progress.place);
             if let Published::Refused(reason) = published {
                 counters.skipped_total += 1;
                 tally.populations[population].outcome(reason);
                 // A closed loop would try again at once, for ever.
-                if ready.pacer.is_none() {
+                if pacer.is_none() {
                     return;
                 }
                 continue;
             }
-            if ready.pacer.is_some() {
+            if pacer.is_some() {
                 let held_up = due_ns < self.free_since_ns;
                 let lateness = if held_up { &mut tally.blocked } else { &mut tally.lateness };
                 lateness.record(late_ns.cast_signed());
             }
             progress.sent += 1;
-            counters.sent_total += 1;
-            counters.packets_sent_total += 1;
+            count_sent(counters, publication);
             if is_acknowledged {
                 progress.in_flight += 1;
                 tally.populations[population].gauges.in_flight += 1;
@@ -186,10 +215,10 @@ impl Client {
 
     /// Counts a message that the broker refuses. Returns `true` if a blocked publication can
     /// continue.
-    pub fn rejected(&mut self, context: &mut Context, token: &Token, reason: Reason) -> bool {
+    pub fn rejected(&mut self, context: &mut Context, token: &Token, cause: Cause<'_>) -> bool {
         let tally = &mut context.tally.populations[usize::from(self.population)];
         tally.counters.rejected_total += 1;
-        tally.outcome(reason);
+        cause.count(tally);
         self.answered(context, token)
     }
 
@@ -207,7 +236,11 @@ impl Client {
     /// Ends the flight of a message. Returns `true` if a blocked publication can continue.
     fn answered(&mut self, context: &mut Context, token: &Token) -> bool {
         context.tally.populations[usize::from(self.population)].gauges.in_flight -= 1;
-        self.publications[token.publication()].in_flight -= 1;
+        match token.answer() {
+            Some(number) => context.outboxes.acknowledged(self.index, number),
+            None => self.publications[token.publication()].in_flight -= 1,
+        }
+        self.send_answers(context);
         // A publication may wait for a packet identifier that another one has held.
         let publications =
             &context.setup.plan.populations[usize::from(self.population)].publications;
@@ -224,15 +257,34 @@ impl Client {
     /// Sends the messages that a kept session has in flight, then the scheduled messages.
     pub fn retransmit(&mut self, context: &mut Context) {
         let population = usize::from(self.population);
-        let Context { setup, tally, out, text, properties, .. } = context;
+        let Context { setup, tally, outboxes, out, text, properties, .. } = context;
         let sender = sender(setup, population, setup.shard.global(self.local));
-        let outgoing = |token: Token| setup.outgoing(population, token.publication(), &sender);
+        let responds = setup.plan.populations[population].responds;
+        let answer = |token: Token| {
+            outboxes.in_flight(self.index, token.answer()?, responds?).map(Resent::Answer)
+        };
+        let message = |token: Token| {
+            Resent::Message(setup.outgoing(population, token.publication(), &sender))
+        };
+        let outgoing = |token| answer(token).unwrap_or_else(|| message(token));
         let resent = self.session.retransmit(outgoing, Buffers { out, text, properties });
         let counters = &mut tally.populations[population].counters;
         counters.resent_total += resent;
         counters.packets_sent_total += resent;
+        self.send_answers(context);
         self.flush(context);
         self.publish_due(context);
+    }
+
+    /// Counts all messages in flight as given up; there are `dropped`.
+    pub(super) fn abandon(&mut self, context: &mut Context, dropped: u64) {
+        if dropped > 0 {
+            self.publications.iter_mut().for_each(Progress::forget_in_flight);
+            context.outboxes.forget_in_flight(self.index);
+            let tally = &mut context.tally.populations[usize::from(self.population)];
+            tally.counters.abandoned_total += dropped;
+            tally.gauges.in_flight -= dropped;
+        }
     }
 
     /// Messages scheduled before `until_ns` that are neither sent nor skipped; 0 for an inactive
@@ -251,9 +303,9 @@ impl Client {
         let elapsed_ns = publishing.schedule_before(self.population(), until_ns);
         let ready = &context.setup.populations[self.population()].publications;
         let of = |(progress, ready): (&Progress, &PublicationSetup)| {
-            let due = |pacer: &Pacer| pacer.due_before(self.global(context), elapsed_ns);
-            let due = ready.pacer.as_ref().map_or(0, due);
-            due.saturating_sub(progress.scheduled)
+            let client = self.global(context);
+            let due = |pacer: &Pacer| pacer.count_before(client, progress.place, elapsed_ns);
+            ready.pacer.as_ref().map_or(0, due)
         };
         self.publications.iter().zip(ready).map(of).sum()
     }
@@ -262,8 +314,15 @@ impl Client {
     pub fn skip_rest(&mut self, context: &mut Context) {
         let skipped = self.backlog(context, u64::MAX);
         context.tally.populations[self.population()].counters.skipped_total += skipped;
+        self.end_holds(context);
         self.next_due_ns = u64::MAX;
         self.retime = true;
+    }
+
+    /// Ends the waits for the Receive Maximum of the broker.
+    pub(super) fn end_holds(&mut self, context: &mut Context) {
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        self.publications.iter_mut().for_each(|each| each.end_hold(context.now_ns, tally));
     }
 
     /// Sets the number of the next message, as if the earlier messages had been sent.
@@ -284,6 +343,14 @@ impl Client {
             }
         }
     }
+}
+
+/// Counts a message of a publication.
+#[inline]
+fn count_sent(counters: &mut Counters, publication: &Publication) {
+    counters.sent_total += 1;
+    counters.packets_sent_total += 1;
+    counters.requests_total += u64::from(publication.request);
 }
 
 fn sender(setup: &Setup, population: usize, client: u32) -> Sender {

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::expectations::Unstamped;
 use crate::protocol::{Event, Message, Reading, Step};
 use crate::schedule::read_rate::ReadRate;
+use crate::setup::origin::Origin;
 use crate::transport::{Halt, Stream};
 
 /// Bytes that a client reads in one time slice at most.
@@ -177,16 +178,17 @@ impl Client {
                     next = step;
                 }
                 Event::Acknowledged(token) => can_publish |= self.acknowledged(context, &token),
-                Event::Connected { resumed, dropped } => {
-                    self.subscribe(context, resumed, dropped);
+                Event::Connected { resumed, dropped, proof } => {
+                    self.connected(context, (resumed, dropped), proof);
                 }
+                Event::Challenged(challenge) => self.challenged(context, challenge),
                 Event::Subscribed { granted, refused, is_last } => {
                     self.subscribed(context, granted, refused, is_last);
                 }
-                Event::Rejected(token, reason) => {
-                    can_publish |= self.rejected(context, &token, reason);
+                Event::Rejected(token, cause) => {
+                    can_publish |= self.rejected(context, &token, cause);
                 }
-                Event::Refused(reason) | Event::Ended(reason) => self.lost(context, reason),
+                Event::Refused(cause) | Event::Ended(cause) => self.lost(context, cause),
                 Event::UnknownAcknowledgement => tally.outcome(Reason::UnexpectedAck),
                 Event::Incomplete | Event::Handled => {}
             }
@@ -205,8 +207,13 @@ impl Client {
             context.tally.populations[to].counters.retained_total += 1;
             return;
         }
-        let Some((stamp, from)) = context.setup.origin_of(message.payload()) else {
-            return self.delivered_unstamped(context, message);
+        self.respond(context, message);
+        let (stamp, from) = match context.setup.origin_of_message(message) {
+            Some(Origin::Message(stamp, from)) => (stamp, from),
+            Some(Origin::Answer(stamp, from)) => {
+                return self.receive_answer(context, &stamp, from);
+            }
+            None => return self.delivered_unstamped(context, message),
         };
         let Context { setup, tally, ledger, expectations, now_ns, .. } = context;
         let client = setup.shard.global(self.local);

@@ -116,6 +116,7 @@ impl Expectations {
         let below = |end: u64| variants.messages(client, batch.variant, end);
         let count = (below(numbers.end) - below(numbers.start)).cast_signed();
         if count > 0 {
+            let counts_answers = self.counts_answers(population);
             let n = plan.first + u64::from(client);
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
             let target = plan.at.target(setup.plan.seed, population, client);
@@ -125,6 +126,9 @@ impl Expectations {
                     let expected = count * deliveries.cast_signed();
                     tally.flow(population, receiver).counters.expected_total += expected;
                 }
+            }
+            if plan.publications[batch.publication].request && counts_answers {
+                self.answers.expect(population, count, deliveries, tally);
             }
         }
         batch.variant += 1;

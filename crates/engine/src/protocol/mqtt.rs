@@ -1,20 +1,27 @@
 //! MQTT: CONNECT and SUBSCRIBE of a client, packets of the broker as events, PUBLISH for messages.
 
+mod answers;
 mod properties;
+pub mod scram;
 
 use mqtt::{
-    Alias, Connect, Decoded, Packet, PacketType, Property, PropertyList, Publish, PublishHeader,
-    QoS, RetainHandling, SubAck, SubscriptionOptions, Unsupported, Value, Version, decode,
-    encode_publish_header,
+    Alias, Blocked, Connect, Decoded, Packet, PacketId, PacketType, Properties, Property,
+    PropertyList, Publish, PublishHeader, QoS, ReasonCode, RetainHandling, SubAck,
+    SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth, encode_publish_header,
 };
 use plan::{
-    Answer, Mqtt, MqttVersion, Payload, Population, Protocol, Reason, Subscription, payload_bytes,
+    Answer, Authentication, Mqtt, MqttVersion, Payload, Population, Protocol, Reason,
+    SCRAM_SHA_256, Subscription, payload_bytes,
 };
 
 use super::{
-    Asked, Buffers, Event, Identity, Message, Outgoing, Published, Reading, Refusals, Token,
+    Asked, Buffers, Cause, Event, Goodbye, Identity, Message, Outgoing, Published, Reading,
+    Refusals, Resent, Texts, Token,
 };
 
+use scram::Login;
+
+pub use answers::{answer, response_of};
 pub use properties::PropertySetup;
 
 /// State of an MQTT client.
@@ -36,14 +43,16 @@ pub const fn version(population: &Population) -> Version {
 pub fn open(
     session: &mut Session,
     identity: &Identity<'_>,
+    login: Option<&Login>,
     out: &mut Vec<u8>,
 ) -> Result<(), Reason> {
     let Identity { population, n } = *identity;
     let Some(options) = population.mqtt() else { return Err(Reason::ProtocolError) };
     let text = |template: &plan::Template| template.text(n, 0);
     let client_id = text(&options.client_id);
-    let username = population.username.as_ref().map(text);
-    let password = population.password.as_ref().map(text);
+    // With SCRAM, the password is not sent.
+    let sent = |name: &Option<plan::Template>| name.as_ref().filter(|_| login.is_none()).map(text);
+    let (username, password) = (sent(&population.username), sent(&population.password));
     let list = |properties: &[plan::Property]| {
         let mut list = PropertyList::new();
         let setup = PropertySetup::new(properties);
@@ -52,7 +61,11 @@ pub fn open(
         });
         written.map(|()| list).ok_or(Reason::ProtocolError)
     };
-    let properties = list(&options.properties)?;
+    let mut properties = list(&options.properties)?;
+    if let Some(Authentication { method, data }) = &options.authentication {
+        let data = login.map(Login::first).or_else(|| data.as_ref().map(text));
+        push_step(&mut properties, method, &data.unwrap_or_default())?;
+    }
     let of_will = options.will.as_ref().map(|will| will.properties.as_slice());
     let will_properties = list(of_will.unwrap_or_default())?;
     let will = options.will.as_ref();
@@ -78,6 +91,20 @@ pub fn open(
     opened.map(drop).map_err(|_| Reason::ProtocolError)
 }
 
+/// Appends AUTH with a step of SCRAM.
+pub fn authenticate(data: &str, out: &mut Vec<u8>) -> Result<(), Reason> {
+    let mut properties = PropertyList::new();
+    push_step(&mut properties, SCRAM_SHA_256, data)?;
+    encode_auth(properties.properties(), out).map_err(|_| Reason::ProtocolError)
+}
+
+fn push_step(properties: &mut PropertyList, method: &str, data: &str) -> Result<(), Reason> {
+    let method = properties.push(Property::AuthenticationMethod, Value::Text(method));
+    let data = Value::Binary(data.as_bytes());
+    let pushed = method.and_then(|()| properties.push(Property::AuthenticationData, data));
+    pushed.map_err(|_| Reason::ProtocolError)
+}
+
 /// Handles one packet and appends its reply.
 #[inline]
 pub fn handle<'a>(
@@ -91,20 +118,25 @@ pub fn handle<'a>(
         Ok(Decoded::Incomplete { needed }) if needed <= reading.packet_bytes_max => {
             return (0, Event::Incomplete);
         }
-        Ok(_) => return (0, Event::Ended(Reason::PacketTooLarge)),
-        Err(_) => return (0, Event::Ended(Reason::ProtocolError)),
+        Ok(_) => return (0, Event::Ended(Reason::PacketTooLarge.into())),
+        Err(_) => return (0, Event::Ended(Reason::ProtocolError.into())),
     };
     let Ok(event) = session.handle(reading.version, &packet, out) else {
-        return (len, Event::Ended(Reason::ProtocolError));
+        return (len, Event::Ended(Reason::ProtocolError.into()));
     };
     let event = match event {
         mqtt::Event::Delivered(publish) => Event::Delivered(Message::Mqtt(publish)),
         mqtt::Event::Acknowledged(token) => Event::Acknowledged(token),
-        mqtt::Event::Connected { session_present, dropped } => {
-            Event::Connected { resumed: session_present, dropped: dropped as u64 }
+        mqtt::Event::Connected { session_present, dropped, properties } => Event::Connected {
+            resumed: session_present,
+            dropped: dropped as u64,
+            proof: step(properties),
+        },
+        mqtt::Event::Challenged(properties) => Event::Challenged(step(properties)),
+        mqtt::Event::Refused { code, properties } => {
+            Event::Refused(cause(refusal(reading.version, code), properties))
         }
-        mqtt::Event::Refused { code } => Event::Refused(refusal(reading.version, code)),
-        mqtt::Event::Subscribed { codes, .. } => {
+        mqtt::Event::Subscribed { codes, properties, .. } => {
             let reason: fn(u8) -> Option<Reason> = match reading.version {
                 Version::V5 => |code| is_refusal(code).then(|| answered(PacketType::SubAck, code)),
                 Version::V31 | Version::V311 => {
@@ -112,14 +144,15 @@ pub fn handle<'a>(
                 }
             };
             let granted = codes.iter().filter(|&&code| !is_refusal(code)).count() as u64;
-            let refused = Refusals { codes, reason };
+            let refused = Refusals { codes, reason, texts: texts(properties) };
             Event::Subscribed { granted, refused, is_last: !session.awaits_requests() }
         }
-        mqtt::Event::Rejected { token, code } => {
-            Event::Rejected(token, answered(PacketType::PubAck, code.number()))
+        mqtt::Event::Rejected { token, code, properties } => {
+            Event::Rejected(token, cause(answered(PacketType::PubAck, code.number()), properties))
         }
         mqtt::Event::Disconnected(reasoned) => {
-            Event::Ended(answered(PacketType::Disconnect, reasoned.code.number()))
+            let reason = answered(PacketType::Disconnect, reasoned.code.number());
+            Event::Ended(cause(reason, reasoned.properties))
         }
         mqtt::Event::UnknownAck => Event::UnknownAcknowledgement,
         mqtt::Event::Unsubscribed { .. }
@@ -183,13 +216,10 @@ pub fn publish(
     mut to: Buffers<'_>,
 ) -> Published {
     let publication = outgoing.publication;
-    let qos = qos(publication.qos);
-    match session.check(qos, publication.retain) {
-        Ok(()) => {}
-        Err(Unsupported::QoS) => return Published::Refused(Reason::QosUnsupported),
-        Err(Unsupported::Retain) => return Published::Refused(Reason::RetainUnsupported),
-    }
-    let Ok(packet_id) = session.publish(qos, token) else { return Published::Waits };
+    let packet_id = match begin(session, qos(publication.qos), publication.retain, token) {
+        Ok(packet_id) => packet_id,
+        Err(published) => return published,
+    };
     let alias = outgoing
         .properties
         .alias(|| outgoing.ready.variants.of(outgoing.sender.client, token.moment().number));
@@ -205,16 +235,37 @@ pub fn publish(
     Published::Sent
 }
 
+/// Records a message as in flight and returns its packet identifier, or why it cannot be sent now.
+#[inline]
+fn begin(
+    session: &mut Session,
+    qos: QoS,
+    retain: bool,
+    token: Token,
+) -> Result<PacketId, Published> {
+    match session.check(qos, retain) {
+        Ok(()) => session.publish(qos, token).map_err(|blocked| match blocked {
+            Blocked::ReceiveMaximum => Published::Held,
+            Blocked::NoPacketId => Published::Waits,
+        }),
+        Err(Unsupported::QoS) => Err(Published::Refused(Reason::QosUnsupported)),
+        Err(Unsupported::Retain) => Err(Published::Refused(Reason::RetainUnsupported)),
+    }
+}
+
 /// Appends what a session has in flight once more.
 pub fn retransmit<'a>(
     session: &mut Session,
-    outgoing: impl Fn(Token) -> Outgoing<'a>,
+    outgoing: impl Fn(Token) -> Resent<'a>,
     Buffers { out, text, properties }: Buffers<'_>,
 ) -> u64 {
     let again = |token: Token, packet_id: u16, out: &mut Vec<u8>| {
         let delivery = Delivery { packet_id, dup: true, alias: Alias::Unusable };
         let mut to = Buffers { out, text: &mut *text, properties: &mut *properties };
-        let sent = append(&outgoing(token), &token, delivery, &mut to);
+        let sent = match outgoing(token) {
+            Resent::Message(outgoing) => append(&outgoing, &token, delivery, &mut to),
+            Resent::Answer(answer) => answers::append(&answer, delivery, &mut to),
+        };
         sent.expect("the message was sent before");
     };
     session.retransmit(out, again) as u64
@@ -240,9 +291,11 @@ fn append(
     let Outgoing { population, publication, ready, sender, properties: setup } = *outgoing;
     let moment = token.moment();
     let variant = ready.variants.of(sender.client, moment.number);
-    let written = setup.of_message(delivery.alias, properties, text, |template, text| {
-        template.render_message(sender.n, variant, &ready.facts(sender, moment, variant), text);
-    })?;
+    let stamp = || ready.stamp(sender, moment, variant);
+    let written =
+        setup.of_message((delivery.alias, stamp), properties, text, |template, text| {
+            template.render_message(sender.n, variant, &ready.facts(sender, moment, variant), text);
+        })?;
     let bytes = match &publication.payload {
         Payload::Text { template, .. } => {
             text.clear();
@@ -277,10 +330,18 @@ fn append(
     }
     let end = out.len() + bytes;
     if ready.stamped {
-        out.extend_from_slice(&ready.stamp(sender, moment, variant).to_bytes());
+        out.extend_from_slice(&stamp().to_bytes());
     }
     out.resize(end, b'.');
     Some(())
+}
+
+/// Reason code of the last packet.
+pub fn disconnect_code(goodbye: Goodbye) -> ReasonCode {
+    match goodbye {
+        Goodbye::Plain => ReasonCode::SUCCESS,
+        Goodbye::WithWill => ReasonCode::DISCONNECT_WITH_WILL,
+    }
 }
 
 /// Offset of the packet that contains the byte at `offset`.
@@ -327,6 +388,25 @@ fn refusal(version: Version, code: u8) -> Reason {
 
 const fn is_refusal(code: u8) -> bool {
     code >= SubAck::FAILURE
+}
+
+/// Step of the broker in an authentication; empty if there is none.
+fn step(properties: Properties<'_>) -> &[u8] {
+    match properties.find(Property::AuthenticationData) {
+        Some(Value::Binary(data)) => data,
+        _ => &[],
+    }
+}
+
+fn cause(reason: Reason, properties: Properties<'_>) -> Cause<'_> {
+    Cause { reason, texts: texts(properties) }
+}
+
+fn texts(properties: Properties<'_>) -> Texts<'_> {
+    Texts {
+        reason_string: properties.text(Property::ReasonString),
+        server_reference: properties.text(Property::ServerReference),
+    }
 }
 
 /// The reason of a code that the codec has checked.

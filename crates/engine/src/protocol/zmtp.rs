@@ -3,7 +3,7 @@
 use plan::{Reason, Security, Template};
 use zmtp::{Handled, Mechanism, Session};
 
-use super::{Asked, Event, Identity, Message, Reading, Refusals};
+use super::{Asked, Cause, Event, Identity, Message, Reading, Refusals, Texts};
 
 /// User name and password.
 pub type Credentials = (String, String);
@@ -39,7 +39,7 @@ pub fn message<'a>(
     match session.handle(bytes, &mechanism(credentials), out) {
         Ok(Handled { len, event: zmtp::Event::Message(message) }) => Ok((len, message)),
         Ok(Handled { len, event }) => Err((len, neutral(event, was_connected, credentials))),
-        Err(_) => Err((0, Event::Ended(Reason::ProtocolError))),
+        Err(_) => Err((0, Event::Ended(Reason::ProtocolError.into()))),
     }
 }
 
@@ -53,14 +53,20 @@ fn neutral<'a>(
     match event {
         zmtp::Event::Message(message) => Event::Delivered(Message::Zmtp(message)),
         zmtp::Event::Incomplete => Event::Incomplete,
-        zmtp::Event::Connected => Event::Connected { resumed: false, dropped: 0 },
+        zmtp::Event::Connected => Event::Connected { resumed: false, dropped: 0, proof: &[] },
         // The publisher has taken in all prefixes.
         zmtp::Event::Pong => {
             Event::Subscribed { granted: 0, refused: Refusals::NONE, is_last: true }
         }
-        zmtp::Event::Refused(_) if was_connected => Event::Refused(Reason::ClosedByBroker),
-        zmtp::Event::Refused(_) if credentials.is_some() => Event::Refused(Reason::BadCredentials),
-        zmtp::Event::Refused(_) => Event::Refused(Reason::ConnectClosed),
+        zmtp::Event::Refused(text) => {
+            let reason = match credentials {
+                _ if was_connected => Reason::ClosedByBroker,
+                Some(_) => Reason::BadCredentials,
+                None => Reason::ConnectClosed,
+            };
+            let texts = Texts { reason_string: Some(text), server_reference: None };
+            Event::Refused(Cause { reason, texts })
+        }
         zmtp::Event::Greeted | zmtp::Event::Replied => Event::Handled,
     }
 }

@@ -21,7 +21,8 @@ pub struct Lifetimes {
 
 /// The lives of a population's clients.
 struct Lives {
-    lifetime: Lifetime,
+    /// `None`: a client stays until another one takes its connection over.
+    lifetime: Option<Lifetime>,
     clients: Vec<Life>,
     /// Clients with a session lifetime, connected or offline.
     arrived: u32,
@@ -65,7 +66,9 @@ impl Lifetimes {
     pub fn new(setup: &Setup) -> Self {
         let lives = |(population, own): (&Population, &PopulationSetup)| {
             let clients = || vec![Life::default(); own.share as usize];
-            population.lifetime.map(|lifetime| Lives { lifetime, clients: clients(), arrived: 0 })
+            let (lifetime, is_contested) = (population.lifetime, own.rival.is_some());
+            let lives = || Lives { lifetime, clients: clients(), arrived: 0 };
+            (lifetime.is_some() || is_contested).then(lives)
         };
         Self {
             populations: setup.plan.populations.iter().zip(&setup.populations).map(lives).collect(),
@@ -83,9 +86,10 @@ impl Lifetimes {
             return;
         }
         lives.arrived += u32::from(life.state == State::None);
-        let client = self.shard.global(local);
-        let stay_ns = lives.lifetime.stay_ns(self.seed, population, client, life.begun);
         life.state = State::On;
+        let Some(lifetime) = lives.lifetime else { return };
+        let client = self.shard.global(local);
+        let stay_ns = lifetime.stay_ns(self.seed, population, client, life.begun);
         life.begun += 1;
         life.turn_ns = now_ns.saturating_add(stay_ns);
         self.turns.push(Reverse((life.turn_ns, population as u16, local)));
@@ -97,7 +101,7 @@ impl Lifetimes {
         let life = &mut lives.clients[local as usize];
         lives.arrived += u32::from(life.state == State::None);
         life.state = State::Offline;
-        if let Some(offline_ns) = lives.lifetime.offline_ns {
+        if let Some(offline_ns) = lives.lifetime.and_then(|lifetime| lifetime.offline_ns) {
             life.turn_ns = at_ns.saturating_add(offline_ns);
             self.turns.push(Reverse((life.turn_ns, population as u16, local)));
         }
@@ -185,7 +189,7 @@ mod tests {
         #[test]
         fn lives_are_those_of_a_list_of_instants(acts in prop::collection::vec(act(), 1..200)) {
             let mut lifetimes = lifetimes(Shard::WHOLE, 4);
-            let lifetime = lifetimes.populations[1].as_ref().unwrap().lifetime;
+            let lifetime = lifetimes.populations[1].as_ref().unwrap().lifetime.unwrap();
             let mut model: [Model; 4] = Default::default();
             let mut now_ns = 1;
             for act in acts {
@@ -234,7 +238,7 @@ mod tests {
     fn lifetimes(shard: Shard, clients: u32) -> Lifetimes {
         let lifetime = Lifetime { min_ns: 100, max_ns: 900, offline_ns: Some(OFFLINE_NS) };
         let clients = vec![Life::default(); shard.share(clients) as usize];
-        let lives = Some(Lives { lifetime, clients, arrived: 0 });
+        let lives = Some(Lives { lifetime: Some(lifetime), clients, arrived: 0 });
         Lifetimes { populations: vec![None, lives], turns: BinaryHeap::new(), seed: 5, shard }
     }
 

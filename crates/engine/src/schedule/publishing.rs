@@ -35,9 +35,15 @@ impl Publishing {
         let tempo = &self.tempos[population];
         match schedule_ns {
             Some(after_ns) => Some(self.start_ns.saturating_add(tempo.real_ns(after_ns))),
-            None if tempo.factor() == 0.0 => None,
+            None if tempo.factor_at(now_ns.saturating_sub(self.start_ns)) == 0.0 => None,
             None => Some(now_ns.max(self.start_ns)),
         }
+    }
+
+    /// Lateness of a message in the time of its population's schedule, in nanoseconds.
+    pub fn schedule_late_ns(&self, population: usize, due_ns: u64, late_ns: u64) -> f64 {
+        let after_ns = due_ns.saturating_sub(self.start_ns);
+        late_ns as f64 * self.tempos[population].factor_at(after_ns)
     }
 
     /// Progress of the schedule of a population from one instant to another, while its clients

@@ -76,13 +76,13 @@ impl Stage {
                     spans.push(Span { population: p, turns: 0..before, end });
                 }
             }
-            Action::Publish { duration_ns, .. } => {
+            Action::Publish { duration_ns, rate_profile, .. } => {
                 context.publishing = Some(Publishing {
                     start_ns,
                     end_ns: start_ns + duration_ns,
                     horizon_ns: u64::MAX,
                     populations: (0..plan.populations.len()).map(takes_part).collect(),
-                    tempos: vec![Tempo::default(); plan.populations.len()],
+                    tempos: vec![Tempo::new(rate_profile); plan.populations.len()],
                     complete_ns: vec![start_ns; plan.populations.len()],
                     waits: stage
                         .populations
@@ -148,9 +148,14 @@ impl Stage {
         match self.action(setup) {
             Action::Publish { .. } => self.closed,
             Action::Hold { .. } => self.is_over(context),
-            Action::Disconnect { .. } => self.next_turn_ns(setup).is_none() && context.leaving == 0,
+            Action::Disconnect { .. } => {
+                self.next_turn_ns(setup).is_none()
+                    && context.leaving == 0
+                    && !context.expectations.awaits_wills(populations)
+            }
             Action::Connect { .. } => populations.iter().all(|&p| {
-                // A client with a session lifetime was ready once; it may be offline now.
+                // A client with a session lifetime, or one whose connection was taken over, was
+                // ready once; it may be offline now.
                 let ready = context.tally.populations[p].gauges.ready;
                 let arrived = context.lifetimes.arrived(p).map_or(ready, u64::from);
                 let gave_up = u64::from(context.gave_up[p]);

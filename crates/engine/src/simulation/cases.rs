@@ -2,12 +2,13 @@
 
 use plan::{
     Action, Change, ChangeAction, Command, End, Late, Lifetime, MqttVersion, Order, Pace, Payload,
-    Phase, Plan, Population, Property, PropertyValue, Protocol, Publication, Reconnect,
-    Subscription, Will,
+    Phase, Plan, Population, Process, Property, PropertyValue, Protocol, Publication, RatePoint,
+    Reconnect, Subscription, Will,
 };
 use testkit::Rng;
 
 use super::plans::{self, stage, template};
+use super::round_trips;
 use super::weather::{Climate, MS, S, Weather};
 
 /// A plan, and the circumstances in which it is played.
@@ -28,6 +29,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// A plan for one agent, without changes.
+    pub fn playing(plan: Plan, climate: Climate, weather: Weather) -> Self {
+        let (changes, exclusions) = (Vec::new(), Vec::new());
+        Self { plan, changes, exclusions, agents: 1, climate, weather }
+    }
+
     /// The case of a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0xca5e);
@@ -55,6 +62,9 @@ impl Case {
         case.extend(seed);
         case.draw_transports(seed);
         case.draw_versions(seed);
+        round_trips::draw(&mut case.plan, seed);
+        case.draw_ends(seed);
+        case.draw_takeovers(seed);
         case
     }
 
@@ -130,6 +140,45 @@ impl Case {
         }
     }
 
+    /// Draws ends of connections, and delays of wills, apart from the other draws.
+    fn draw_ends(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x0dea_d000);
+        for population in &mut self.plan.populations {
+            let Protocol::Mqtt(mqtt) = &mut population.protocol else { continue };
+            let is_v5 = mqtt.version == MqttVersion::V5;
+            if rng.chance(20) {
+                population.end = match rng.chance(50) && is_v5 {
+                    true => End::DisconnectWithWill,
+                    false => End::Vanish,
+                };
+            }
+            if let Some(will) = mqtt.will.as_mut().filter(|_| is_v5 && rng.chance(50)) {
+                will.properties.push(number("will_delay_interval", rng.below(3) as u32));
+            }
+        }
+    }
+
+    /// Draws a population that takes connections over, apart from the other draws.
+    fn draw_takeovers(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x07a6_e0e4);
+        let [victim, taker, ..] = &mut self.plan.populations[..] else { return };
+        if !rng.chance(10) {
+            return;
+        }
+        let (Protocol::Mqtt(of), Protocol::Mqtt(to)) = (&victim.protocol, &mut taker.protocol)
+        else {
+            return;
+        };
+        to.client_id = of.client_id.clone();
+        taker.first = victim.first;
+        taker.takes_over = Some(0);
+    }
+
+    /// Returns `true` if clients of two populations share identifiers.
+    pub fn is_contested(&self, population: usize) -> bool {
+        self.plan.rival(population).is_some()
+    }
+
     /// Commands in a stage that begins at `start_ns`, each with the instant at which it is sent;
     /// changes take effect `lead_ns` later.
     pub fn commands_in(&self, stage: usize, start_ns: u64, lead_ns: u64) -> Vec<(u64, Command)> {
@@ -166,7 +215,8 @@ impl Case {
         let ends = |stage: &plan::Stage| matches!(stage.action, Action::Disconnect { .. });
         let last = self.plan.stages.len() - 1;
         let leaves = self.plan.stages[..last].iter().any(ends);
-        !beyond && !planned && !leaves && self.plan.populations[population].lifetime.is_none()
+        let lives = self.plan.populations[population].lifetime.is_some();
+        !beyond && !planned && !leaves && !lives && !self.is_contested(population)
     }
 }
 
@@ -190,7 +240,7 @@ fn population(rng: &mut Rng, index: usize, count: usize, climate: Climate) -> Po
         properties: Vec::new(),
     });
     if let Protocol::Mqtt(mqtt) = &mut population.protocol {
-        (mqtt.clean_session, mqtt.will) = (clean_session, will);
+        (mqtt.clean_session, mqtt.will) = (clean_session, will.map(Box::new));
     }
     if rng.chance(15) {
         let min_ns = 50 * MS + rng.bits() % S;
@@ -244,13 +294,20 @@ fn publication_of(
     let pace = if closed {
         Pace::Closed
     } else {
+        let arrivals = rng.pick(&[Process::Even, Process::Even, Process::Poisson]);
+        let even = arrivals == Process::Even;
         Pace::Open {
             period_ns: (20 + rng.below(400) as u64) * MS,
             spread: rng.pick(&[0.0, 0.3]),
-            jitter: rng.pick(&[0.0, 1.0]),
-            phase: rng.pick(&[Phase::Spread, Phase::Random, Phase::Aligned]),
+            jitter: if even { rng.pick(&[0.0, 1.0]) } else { 0.0 },
+            phase: if even {
+                rng.pick(&[Phase::Spread, Phase::Random, Phase::Aligned])
+            } else {
+                Phase::Spread
+            },
             late: rng.pick(&[Late::Send, Late::Send, Late::Skip]),
             burst: rng.pick(&[1, 1, 5]),
+            arrivals,
         }
     };
     let payload = match rng.below(3) {
@@ -268,6 +325,7 @@ fn publication_of(
         payload,
         properties: Vec::new(),
         topic_alias: false,
+        request: false,
     }
 }
 
@@ -314,7 +372,17 @@ fn publish(plan: &Plan, rng: &mut Rng) -> Action {
         }
     }
     changes.sort_by_key(|change| change.after_ns);
-    Action::Publish { duration_ns, changes }
+    let closed = |publication: &Publication| publication.pace == Pace::Closed;
+    let open = !plan.populations.iter().flat_map(|p| &p.publications).any(closed);
+    let mut rate_profile = Vec::new();
+    if open && rng.chance(30) {
+        for _ in 0..1 + rng.below(4) {
+            let factor = rng.pick(&[0.0, 0.5, 1.0, 3.0]);
+            rate_profile.push(RatePoint { after_ns: rng.bits() % duration_ns, factor });
+        }
+    }
+    rate_profile.sort_by_key(|point| point.after_ns);
+    Action::Publish { duration_ns, changes, rate_profile }
 }
 
 fn change(rng: &mut Rng, duration_ns: u64) -> (u64, ChangeAction) {

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt::{QoS, topic};
 use plan::{
-    Action, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Pacer, Plan, Population,
-    Reason, Shard, Snapshot,
+    Action, AnswerCounters, Counters, End, FlowCounters, Gauges, Histogram, Outcomes, Pacer, Plan,
+    Population, Reason, Shard, Snapshot, Tempo,
 };
 
 use crate::client::LEAVE_NS;
 
 use super::course::Run;
+use super::round_trips;
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
 
@@ -26,24 +27,34 @@ pub struct Totals {
     pub gauges: Vec<Gauges>,
     /// By publishing and receiving population.
     pub flows: BTreeMap<(usize, usize), FlowCounters>,
+    /// By population.
+    pub answers: Vec<AnswerCounters>,
     /// Of all flows.
     latency: Histogram,
+    /// Of all populations.
+    pub round_trip: Histogram,
+    /// The population that answers, if there is one.
+    responding: Option<usize>,
 }
 
 impl Totals {
     /// The sums over a run.
     pub fn of(run: &Run) -> Self {
-        Self::over(run.plan().populations.len(), run.snapshots.iter())
+        Self::over(run.plan(), run.snapshots.iter())
     }
 
     /// The sums over snapshots in any order.
-    fn over<'a>(populations: usize, snapshots: impl Iterator<Item = &'a Snapshot>) -> Self {
+    fn over<'a>(plan: &Plan, snapshots: impl Iterator<Item = &'a Snapshot>) -> Self {
+        let populations = plan.populations.len();
         let mut totals = Self {
             counters: vec![Counters::default(); populations],
             outcomes: vec![Outcomes::default(); populations],
             gauges: vec![Gauges::default(); populations],
             flows: BTreeMap::new(),
+            answers: vec![AnswerCounters::default(); populations],
             latency: Histogram::default(),
+            round_trip: Histogram::default(),
+            responding: plan.populations.iter().position(|p| p.responds.is_some()),
         };
         let mut last: BTreeMap<u32, &Snapshot> = BTreeMap::new();
         for snapshot in snapshots {
@@ -51,6 +62,8 @@ impl Totals {
             *newest = if newest.sequence < snapshot.sequence { snapshot } else { newest };
             for (p, population) in snapshot.populations.iter().enumerate() {
                 totals.counters[p].add(&population.counters);
+                totals.answers[p].add(&population.answers);
+                totals.round_trip.add(&population.round_trip);
                 for (reason, count) in &population.outcomes {
                     *totals.outcomes[p].entry(*reason).or_default() += count;
                 }
@@ -68,8 +81,14 @@ impl Totals {
         totals
     }
 
-    fn flow(&self, from: usize, to: usize) -> FlowCounters {
-        self.flows.get(&(from, to)).copied().unwrap_or_default()
+    /// A flow without answers.
+    pub fn flow(&self, from: usize, to: usize) -> FlowCounters {
+        let mut flow = self.flows.get(&(from, to)).copied().unwrap_or_default();
+        if from == self.responding.unwrap_or(to) {
+            flow.expected_total -= self.answers[to].answers_expected_total;
+            flow.received_total -= self.answers[to].answered_total;
+        }
+        flow
     }
 }
 
@@ -82,11 +101,12 @@ pub fn check(run: &Run) -> Totals {
     messages_add_up(run, &totals);
     the_schedule_is_kept(run, &totals);
     deliveries_add_up(run, &totals);
+    round_trips::check(run, &totals);
     the_wire_agrees(run, &totals);
     if run.case.climate != Climate::Storm {
         nothing_goes_wrong(run, &totals);
     }
-    let backwards = Totals::over(run.plan().populations.len(), run.snapshots.iter().rev());
+    let backwards = Totals::over(run.plan(), run.snapshots.iter().rev());
     assert!(totals == backwards, "snapshots add up in any order");
     totals
 }
@@ -103,12 +123,13 @@ pub fn compare(run: &Run, alone: &Run) {
     for (p, population) in plan.populations.iter().enumerate().filter(|(p, _)| is_static(*p)) {
         let of = |totals: &Totals| {
             let counters = &totals.counters[p];
-            (counters.connected_total, counters.sent_total + counters.skipped_total)
+            let messages = counters.sent_total - counters.answers_total + counters.skipped_total;
+            (counters.connected_total, messages)
         };
         assert_eq!(of(&totals), of(&other), "{}", population.name);
         let skipped = totals.counters[p].skipped_total + other.counters[p].skipped_total;
         // A will comes to some of those that leave with its client.
-        if skipped > 0 || population.end == End::Abort {
+        if skipped > 0 || population.end != End::Disconnect {
             continue;
         }
         // The broker chooses the population of a group that several have.
@@ -135,7 +156,9 @@ fn snapshots_follow_each_other(run: &Run) {
             let windows = population.publications.iter().map(|p| u64::from(p.window)).sum::<u64>();
             assert!(gauges.ready <= gauges.connected && gauges.connected <= share, "{gauges:?}");
             assert!(gauges.offline <= share && gauges.stalled <= share, "{gauges:?}");
-            assert!(gauges.in_flight <= share * windows, "{gauges:?}, windows {windows}");
+            let answers = if population.responds.is_some() { u64::from(u16::MAX) } else { 0 };
+            let most = share * (windows + answers);
+            assert!(gauges.in_flight <= most, "{gauges:?}, windows {windows}");
         }
     }
 }
@@ -180,24 +203,27 @@ fn messages_add_up(run: &Run, totals: &Totals) {
     let written = written(run);
     for (p, population) in run.plan().populations.iter().enumerate() {
         let (counters, gauges) = (&totals.counters[p], &totals.gauges[p]);
-        let Some(publication) = population.publications.first() else {
-            assert_eq!(counters.sent_total, 0);
-            continue;
-        };
-        if publication.qos == 0 {
-            let sent = written[p] + counters.unsent_dropped_total;
-            assert_eq!(counters.sent_total, sent, "{}: written or counted", population.name);
+        let published = population.publications.first().map(|publication| publication.qos);
+        let answered = population.responds.map(|responds| responds.qos);
+        let mut qos = published.into_iter().chain(answered);
+        let sent = counters.sent_total;
+        let given_up = counters.abandoned_total + counters.rejected_total + gauges.in_flight;
+        if qos.clone().next().is_none() {
+            assert_eq!(sent, 0);
+        } else if qos.clone().all(|qos| qos == 0) {
+            let counted = written[p] + counters.unsent_dropped_total;
+            assert_eq!(sent, counted, "{}: written or counted", population.name);
         } else {
-            let given_up = counters.abandoned_total + counters.rejected_total + gauges.in_flight;
-            assert_eq!(counters.sent_total, counters.acked_total + given_up, "{counters:?}");
-            assert!(counters.sent_total <= written[p] + given_up, "{counters:?}");
-            assert!(counters.sent_total >= written[p], "{counters:?}");
+            let most = written[p] + answers_resent(run, p) + counters.unsent_dropped_total;
+            assert!((written[p]..=most + given_up).contains(&sent), "{counters:?}");
+            let acked = counters.acked_total + given_up;
+            assert!(qos.any(|qos| qos == 0) || sent == acked, "{counters:?}");
         }
     }
 }
 
 /// Messages of each population that were written in full, each once.
-fn written(run: &Run) -> Vec<u64> {
+pub(super) fn written(run: &Run) -> Vec<u64> {
     let publishers = publishers(run.plan());
     let mut written = vec![0; run.plan().populations.len()];
     for ((key, _), (_, qos)) in &run.network().wire.sent {
@@ -206,11 +232,22 @@ fn written(run: &Run) -> Vec<u64> {
         assert_eq!(*qos, QoS::try_from(planned).expect("0, 1 or 2"));
         written[population] += 1;
     }
+    for (client, answers) in &run.network().wire.answers_sent {
+        written[population_of(run, *client)] += answers;
+    }
     written
 }
 
+/// Answers that a population has written again.
+fn answers_resent(run: &Run, population: usize) -> u64 {
+    let network = run.network();
+    let answers = network.wire.answers_resent.iter();
+    let own = answers.filter(|(client, _)| population_of(run, **client) == population);
+    own.map(|(_, answers)| answers).sum()
+}
+
 /// Population and index of each publication.
-fn publishers(plan: &Plan) -> Vec<(usize, usize)> {
+pub(super) fn publishers(plan: &Plan) -> Vec<(usize, usize)> {
     let of = |(p, population): (usize, &Population)| {
         (0..population.publications.len()).map(move |index| (p, index))
     };
@@ -235,7 +272,8 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
         }
         let mut scheduled = 0;
         for stage in &plan.stages {
-            let Action::Publish { duration_ns, .. } = stage.action else { continue };
+            let Action::Publish { duration_ns, rate_profile, .. } = &stage.action else { continue };
+            let elapsed_ns = Tempo::new(rate_profile).schedule_before(*duration_ns);
             if !stage.populations.contains(&p) {
                 continue;
             }
@@ -243,12 +281,12 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
                 let place = publishers(plan).iter().position(|&found| found == (p, at));
                 let purpose = place.expect("it is one of the plan's") as u64 * 2;
                 let pacer = Pacer::new(&publication.pace, plan.seed, purpose).expect("it is open");
-                let due = |client| pacer.due_before(client, duration_ns);
+                let due = |client| pacer.due_before(client, elapsed_ns);
                 scheduled += (0..population.clients).map(due).sum::<u64>();
             }
         }
         let counters = &totals.counters[p];
-        let found = counters.sent_total + counters.skipped_total;
+        let found = counters.sent_total - counters.answers_total + counters.skipped_total;
         assert!(found <= scheduled, "{}: sent or skipped", population.name);
         // A connect stage that was cut short leaves clients that have no schedule yet.
         let connects = |&index: &usize| matches!(plan.stages[index].action, Action::Connect { .. });
@@ -283,16 +321,16 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
         if run.case.climate == Climate::Fair && !is_slow {
             assert!((read..=most).contains(&flow.received_total), "{what}");
         }
-        if receiver.lifetime.is_some() {
+        if receiver.lifetime.is_some() || run.case.is_contested(to) {
             assert_eq!(flow.expected_total, flow.received_total, "{what}");
         } else if run.case.is_static(to) && sharing != Sharing::Several {
             let counters = &totals.counters[from];
             let least = expected.get(&(from, to)).copied().unwrap_or(0);
             let unwritten = counters.sent_total as i64 - written(run)[from] as i64;
             // A will that is due before receivers begin to leave, and comes later, counts twice.
-            let aborts = run.plan().populations[from].end == End::Abort;
-            let aborted = if aborts { counters.connected_total } else { 0 };
-            let wills_most = 2 * (counters.disconnected_total + aborted) as i64;
+            let dies = run.plan().populations[from].end != End::Disconnect;
+            let died = if dies { counters.connected_total } else { 0 };
+            let wills_most = 2 * (counters.disconnected_total + died) as i64;
             let most = least + (unwritten + wills_most) * i64::from(receiver.clients);
             // A delivery that comes behind the drain of its stage, in one that excludes it from
             // loss, is expected twice.
@@ -313,7 +351,7 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
 
 /// The shared groups of a population.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
+pub(super) enum Sharing {
     None,
     /// One group of its own, and nothing else: each message has one delivery.
     One,
@@ -322,7 +360,7 @@ enum Sharing {
 }
 
 impl Sharing {
-    fn of(index: usize, plan: &Plan) -> Self {
+    pub(super) fn of(index: usize, plan: &Plan) -> Self {
         let own = format!("$share/g{index}/");
         let filters: Vec<_> =
             plan.populations[index].subscriptions.iter().map(|s| s.filter.source()).collect();
@@ -409,7 +447,7 @@ fn wills_by_wire(run: &Run, from: usize, to: usize) -> i64 {
 }
 
 /// Population of a client of an agent.
-fn population_of(run: &Run, (agent, mut index): (usize, u32)) -> usize {
+pub(super) fn population_of(run: &Run, (agent, mut index): (usize, u32)) -> usize {
     let shard = Shard::new(agent as u32, run.case.agents).expect("it is an agent's");
     for (p, population) in run.plan().populations.iter().enumerate() {
         let share = shard.share(population.clients);
@@ -452,15 +490,21 @@ fn sent_while_leaving(weather: &Weather) -> u64 {
 fn nothing_goes_wrong(run: &Run, totals: &Totals) {
     let is_slow = run.case.climate == Climate::Narrow
         || run.plan().populations.iter().any(|population| population.read_rate_per_s.is_some());
-    // Through little room, or behind deliveries read slowly, less may go than is scheduled.
-    let may = |&index: &usize| {
-        is_slow && matches!(run.plan().stages[index].action, Action::Publish { .. })
+    // Through little room, or behind deliveries read slowly, less may go than is scheduled. Clients
+    // that take each other's connections over again and again are perhaps never all ready.
+    let is_contested = (0..run.plan().populations.len()).any(|p| run.case.is_contested(p));
+    let may = |&index: &usize| match run.plan().stages[index].action {
+        Action::Publish { .. } => is_slow,
+        Action::Connect { .. } => is_contested,
+        _ => false,
     };
     assert!(run.overrun.iter().all(may), "every stage ends: {:?}", run.overrun);
     let network = run.network();
     let in_order = |message: &&testkit::Message| {
         let of = wire::will_of(&message.topic);
-        of.is_some_and(|p| run.plan().populations[p].end == End::Disconnect)
+        of.is_some_and(|p| {
+            run.plan().populations[p].end == End::Disconnect && !run.case.is_contested(p)
+        })
     };
     let wills = network.peer.broker.accepted().iter().filter(in_order);
     let cut_off: u64 =
@@ -473,16 +517,20 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         if run.case.climate == Climate::Fair {
             assert_eq!(timeouts, 0);
         }
-        if population.end == End::Abort {
+        if matches!(population.end, End::Abort | End::Vanish) || run.case.is_contested(p) {
             // Unsent messages are dropped with the connection.
         } else if sent_while_leaving(&run.case.weather) < UNSENT_MAX {
             timeouts += of(Reason::DisconnectTimeout);
         } else {
             assert_eq!(counters.unsent_dropped_total, 0);
         }
+        if run.case.is_contested(p) {
+            continue;
+        }
         assert_eq!(outcomes.values().sum::<u64>(), timeouts, "{}: {outcomes:?}", population.name);
     }
-    for ((from, to), flow) in &totals.flows {
+    for (from, to) in totals.flows.keys() {
+        let flow = totals.flow(*from, *to);
         if !run.case.is_static(*to) || !run.case.is_static(*from) {
             continue;
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{Action, Command, Plan, SECOND_NS, Snapshot};
+use plan::{Action, Command, Plan, SECOND_NS, Shard, Snapshot};
 
 use super::agents::Agents;
 use super::cases::Case;
@@ -66,6 +66,19 @@ impl Run {
     /// The plan.
     pub const fn plan(&self) -> &Plan {
         &self.case.plan
+    }
+
+    /// Index of a client of an agent in its population over all agents.
+    pub fn global(&self, (agent, mut index): (usize, u32)) -> u32 {
+        let shard = Shard::new(agent as u32, self.case.agents).expect("it is an agent's");
+        for population in &self.plan().populations {
+            let share = shard.share(population.clients);
+            if index < share {
+                return shard.global(index);
+            }
+            index -= share;
+        }
+        unreachable!("every client has a population")
     }
 
     /// The network, to look at.

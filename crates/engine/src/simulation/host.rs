@@ -49,6 +49,11 @@ impl Host {
 }
 
 impl Socket {
+    /// Lets its news have another index.
+    pub fn rename(&self, index: usize) {
+        self.network.borrow_mut().rename(self.connection, index);
+    }
+
     /// As `read(2)`.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.network.borrow_mut().read(self.connection, buffer)

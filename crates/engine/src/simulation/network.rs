@@ -217,6 +217,12 @@ impl Network {
         Ok(connection)
     }
 
+    /// As `epoll_ctl(2)` with another index: what has happened is news again.
+    pub fn rename(&mut self, index: usize, client: usize) {
+        self.connections[index].client = client as u32;
+        self.news(index);
+    }
+
     /// As `epoll_wait(2)` once it returns.
     pub fn wait(&mut self, agent: usize, until_ns: u64, ready: &mut Vec<Ready>) {
         self.spend();
@@ -396,7 +402,7 @@ impl Network {
                 self.schedule(at_ns, Event::Reset(index));
             }
             Arrival::Bytes(_) => {}
-            Arrival::End => self.peer.gone(index),
+            Arrival::End => self.peer.gone(index, self.now_ns),
         }
         if gets_room {
             self.connections[index].wants_room = false;

@@ -134,7 +134,8 @@ impl Peer {
     }
 
     /// The client has closed the connection.
-    pub fn gone(&mut self, connection: usize) {
+    pub fn gone(&mut self, connection: usize, now_ns: u64) {
+        self.broker.set_now(now_ns);
         self.end(connection);
         self.collect();
     }

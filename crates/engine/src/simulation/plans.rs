@@ -45,6 +45,7 @@ pub fn population(name: &str, clients: u32) -> Population {
             bridge: false,
             will: None,
             properties: Vec::new(),
+            authentication: None,
         }),
         clients,
         first: 0,
@@ -60,9 +61,11 @@ pub fn population(name: &str, clients: u32) -> Population {
         read_rate_per_s: None,
         delayed_acks: true,
         lifetime: None,
+        takes_over: None,
         rows: None,
         subscriptions: Vec::new(),
         publications: Vec::new(),
+        responds: None,
     }
 }
 
@@ -80,11 +83,13 @@ pub fn publication(topic: &str, qos: u8, period_ns: u64) -> Publication {
             phase: plan::Phase::Spread,
             late: Late::Send,
             burst: 1,
+            arrivals: plan::Process::Even,
         },
         window: 100,
         payload: Payload::Fixed { bytes: 64 },
         properties: Vec::new(),
         topic_alias: false,
+        request: false,
     }
 }
 

@@ -24,18 +24,11 @@ pub fn case(populations: Vec<Population>, duration_ns: u64, weather: Weather) ->
     let all: Vec<usize> = (0..populations.len()).collect();
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish = Action::Publish { duration_ns, changes: Vec::new() };
+    let publish = Action::Publish { duration_ns, changes: Vec::new(), rate_profile: Vec::new() };
     let disconnect = Action::Disconnect { rate_per_s: None };
     let stages = [connect, publish, disconnect].map(|action| stage(action, &all)).into();
     let plan = Plan { populations, stages, ..plans::empty(1) };
-    Case {
-        plan,
-        changes: Vec::new(),
-        exclusions: Vec::new(),
-        agents: 1,
-        climate: Climate::Storm,
-        weather,
-    }
+    Case::playing(plan, Climate::Storm, weather)
 }
 
 #[test]
@@ -101,7 +94,7 @@ fn a_stage_is_closed_over_several_turns_and_settles_with_all_that_is_expected() 
     subscriber.subscriptions = vec![subscription("t/#", 0)];
     let connect =
         Action::Connect { rate_per_s: None, parallelism: None, timeout_ns: S, clients: None };
-    let publish = Action::Publish { duration_ns: S, changes: Vec::new() };
+    let publish = Action::Publish { duration_ns: S, changes: Vec::new(), rate_profile: Vec::new() };
     let stages = vec![stage(connect, &[0, 1]), stage(publish, &[0])];
     let populations = vec![publishers, subscriber];
     let plan = Plan { populations, stages, ..plans::empty(1) };

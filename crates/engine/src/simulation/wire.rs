@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::{Decoded, Packet, PacketType, QoS, Version, decode};
+use mqtt::{Decoded, Packet, PacketType, Publish, QoS, Version, decode};
 use plan::Stamp;
 use rustc_hash::FxHashMap;
 use testkit::Frames;
 
+/// First level of the response topics of these plans.
+pub const REPLY: &str = "reply/";
 /// A client: its agent and its index there.
 pub type Client = (usize, u32);
 /// A message: its stream and its place there.
@@ -25,6 +27,12 @@ pub struct Wire {
     pub sent: BTreeMap<Place, (u64, QoS)>,
     /// Number of times that each client has read each message in full.
     pub received: BTreeMap<(Client, Place), u64>,
+    /// Answers that each client has written in full for the first time.
+    pub answers_sent: BTreeMap<Client, u64>,
+    /// Answers that each client has written in full again. The first time was perhaps cut off.
+    pub answers_resent: BTreeMap<Client, u64>,
+    /// Number of times that each client has read an answer to each request.
+    pub answers: BTreeMap<(Client, Place), u64>,
     /// Number of times that each client has read each message in a stage after its own.
     pub late: BTreeMap<(Client, Place), u64>,
     /// Start of the stage that is played, in nanoseconds.
@@ -61,7 +69,7 @@ struct Way {
 
 impl Wire {
     /// A client has written bytes.
-    pub fn sent(&mut self, connection: usize, _client: Client, bytes: &[u8]) {
+    pub fn sent(&mut self, connection: usize, client: Client, bytes: &[u8]) {
         let frames = self.up.entry(connection).or_default();
         let bytes = &frames.take(bytes, &mut Vec::new())[..];
         if frames.are_there() {
@@ -73,7 +81,14 @@ impl Wire {
             self.packets_sent += 1;
             match packet {
                 Packet::Publish(publish) => {
-                    if let Some(stamp) = Stamp::read(publish.payload) {
+                    if is_answer(publish) {
+                        let written = if publish.dup {
+                            &mut self.answers_resent
+                        } else {
+                            &mut self.answers_sent
+                        };
+                        *written.entry(client).or_default() += 1;
+                    } else if let Some(stamp) = Stamp::read(publish.payload) {
                         self.sent.entry(place(&stamp)).or_insert((0, publish.qos)).0 += 1;
                         if self.last_turns.insert(connection, self.turns_total)
                             != Some(self.turns_total)
@@ -102,6 +117,11 @@ impl Wire {
             self.packets_received += 1;
             let Packet::Publish(publish) = packet else { return };
             if publish.retain {
+            } else if is_answer(publish) {
+                let stamp = Stamp::read(publish.payload).expect("answers of these plans have one");
+                let stream = stamp.stream.of_requests().expect("it is an answer");
+                let place = place(&Stamp { stream, ..stamp });
+                *self.answers.entry((client, place)).or_default() += 1;
             } else if let Some(stamp) = Stamp::read(publish.payload) {
                 *self.received.entry((client, place(&stamp))).or_default() += 1;
                 if stamp.intended_ns < self.stage_ns && self.stage_ns <= now_ns {
@@ -138,6 +158,11 @@ impl Way {
 /// The population whose will has this topic.
 pub fn will_of(topic: &str) -> Option<usize> {
     topic.strip_prefix("will/")?.split('/').next()?.parse().ok()
+}
+
+/// Returns `true` for an answer, by its topic.
+fn is_answer(publish: &Publish<'_>) -> bool {
+    publish.topic.starts_with(REPLY)
 }
 
 fn place(stamp: &Stamp) -> Place {

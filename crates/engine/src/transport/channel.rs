@@ -161,6 +161,14 @@ impl Channel {
         }
     }
 
+    /// The socket under the connection.
+    pub fn socket_mut(&mut self) -> &mut Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => &mut tls.stream.get_mut().socket,
+        }
+    }
+
     /// Lets the kernel delay its acknowledgements from now on.
     pub fn delay_acks(&self) {
         match self {

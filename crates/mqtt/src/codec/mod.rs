@@ -27,7 +27,7 @@ pub use header::PacketType;
 pub use property::{Properties, Property, PropertyIter, PropertyList, Value};
 pub use publish::{Publish, PublishHeader, encode_publish_header};
 pub use reason_code::ReasonCode;
-pub use reasoned::Reasoned;
+pub use reasoned::{Reasoned, encode_auth};
 pub use suback::SubAck;
 pub use subscribe::{
     RetainHandling, Subscribe, SubscribeFilters, SubscriptionOptions, encode_subscribe,

@@ -162,7 +162,7 @@ pub struct PropertyIter<'a> {
 }
 
 /// Properties of a packet to send. The memory is kept from packet to packet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertyList {
     bytes: Vec<u8>,
 }

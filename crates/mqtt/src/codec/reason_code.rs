@@ -88,6 +88,10 @@ pub struct ReasonCode(u8);
 impl ReasonCode {
     /// Success, Normal disconnection or Granted QoS 0.
     pub const SUCCESS: Self = Self(0);
+    /// Disconnect with Will Message.
+    pub const DISCONNECT_WITH_WILL: Self = Self(4);
+    /// Code 0x18 of AUTH.
+    pub const CONTINUE_AUTHENTICATION: Self = Self(0x18);
 
     /// The code that `packet` carries.
     ///

@@ -13,6 +13,15 @@ pub struct Reasoned<'a> {
     pub properties: Properties<'a>,
 }
 
+/// Appends AUTH of MQTT 5, which continues an authentication.
+///
+/// # Errors
+/// [`EncodeError`] if the properties are too long.
+pub fn encode_auth(properties: Properties<'_>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let auth = Reasoned { code: ReasonCode::CONTINUE_AUTHENTICATION, properties };
+    auth.encode(Version::V5, PacketType::Auth, out)
+}
+
 impl<'a> Reasoned<'a> {
     pub(crate) fn encode(
         &self,

@@ -1,7 +1,7 @@
 //! Meaning of a packet from the server ([`Event`]), violations by the server ([`ProtocolError`])
 //! and requests that cannot be sent ([`RequestError`]).
 
-use crate::codec::{EncodeError, PacketId, PacketType, Publish, ReasonCode, Reasoned};
+use crate::codec::{EncodeError, PacketId, PacketType, Properties, Publish, ReasonCode, Reasoned};
 
 /// Meaning of a packet from the server for the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +13,18 @@ pub enum Event<'a, T> {
         /// Messages in flight that the session has dropped, because a server of MQTT 5 has no state
         /// of an earlier connection `[MQTT5-3.2.2-5]`.
         dropped: usize,
+        /// Properties of CONNACK.
+        properties: Properties<'a>,
     },
+    /// AUTH before CONNACK: the server continues the authentication (4.12). The caller appends AUTH
+    /// with [`encode_auth`](crate::encode_auth).
+    Challenged(Properties<'a>),
     /// CONNACK with another code; the server closes the connection `[MQTT-3.2.2-5]`.
     Refused {
         /// Return code, or reason code of MQTT 5.
         code: u8,
+        /// Properties of CONNACK.
+        properties: Properties<'a>,
     },
     /// SUBACK of an unanswered SUBSCRIBE.
     Subscribed {
@@ -26,6 +33,8 @@ pub enum Event<'a, T> {
         /// One code per filter, in the order of the filters: the granted QoS, or
         /// [`SubAck::FAILURE`](crate::SubAck::FAILURE) and above.
         codes: &'a [u8],
+        /// Properties of SUBACK.
+        properties: Properties<'a>,
     },
     /// UNSUBACK of an unanswered UNSUBSCRIBE.
     Unsubscribed {
@@ -45,6 +54,8 @@ pub enum Event<'a, T> {
         token: T,
         /// Reason of the server.
         code: ReasonCode,
+        /// Properties of PUBACK or PUBREC.
+        properties: Properties<'a>,
     },
     /// DISCONNECT of MQTT 5: the server closes the connection.
     Disconnected(Reasoned<'a>),

@@ -1,7 +1,9 @@
 //! The receiving side of a session: applies a packet from the server and appends the answer.
 
 use super::{Awaits, Connection, Event, ProtocolError, Request, Server, Session, server};
-use crate::codec::{self, Ack, Packet, PacketId, PacketType, Publish, QoS, SubAck, Version};
+use crate::codec::{
+    self, Ack, Packet, PacketId, PacketType, Publish, QoS, ReasonCode, SubAck, Version,
+};
 
 impl<T: Copy> Session<T> {
     /// Applies one packet from the server and appends the answer that the protocol requires.
@@ -75,15 +77,21 @@ impl<T: Copy> Session<T> {
         version: Version,
         packet: &Packet<'a>,
     ) -> Result<Event<'a, T>, ProtocolError> {
-        let Packet::ConnAck(connack) = *packet else {
-            return Err(ProtocolError::BeforeConnAck(packet.packet_type()));
+        let connack = match *packet {
+            Packet::ConnAck(connack) => connack,
+            Packet::Auth(auth) if self.connection == Connection::Authenticating => {
+                let continues = auth.code == ReasonCode::CONTINUE_AUTHENTICATION;
+                let challenged = Event::Challenged(auth.properties);
+                return continues.then_some(challenged).ok_or(ProtocolError::UnexpectedAuth);
+            }
+            _ => return Err(ProtocolError::BeforeConnAck(packet.packet_type())),
         };
         if self.connection == Connection::Lost {
             return Err(ProtocolError::ConnAckWithoutConnect);
         }
         if connack.code != 0 {
             self.connection = Connection::Lost;
-            return Ok(Event::Refused { code: connack.code });
+            return Ok(Event::Refused { code: connack.code, properties: connack.properties });
         }
         let session_present = connack.session_present;
         if session_present && self.clean_session {
@@ -100,7 +108,7 @@ impl<T: Copy> Session<T> {
         }
         Server::note_limits(&mut self.server, connack.properties);
         self.connection = Connection::Up;
-        Ok(Event::Connected { session_present, dropped })
+        Ok(Event::Connected { session_present, dropped, properties: connack.properties })
     }
 
     /// Stores the topic of an alias, or checks that the topic is known.
@@ -142,14 +150,15 @@ impl<T: Copy> Session<T> {
     }
 
     #[inline]
-    fn settle<'a>(&mut self, ack: &Ack<'_>, awaits: Awaits) -> Event<'a, T> {
+    fn settle<'a>(&mut self, ack: &Ack<'a>, awaits: Awaits) -> Event<'a, T> {
         let removed = self.windows.as_mut().and_then(|windows| {
             windows.sent.remove_if(ack.packet_id, |message| message.awaits == awaits)
         });
         match removed {
             None => Event::UnknownAck,
             Some(message) if ack.code.is_error() => {
-                Event::Rejected { token: message.token, code: ack.code }
+                let Ack { code, properties, .. } = *ack;
+                Event::Rejected { token: message.token, code, properties }
             }
             Some(message) => Event::Acknowledged(message.token),
         }
@@ -170,11 +179,11 @@ impl<T: Copy> Session<T> {
 
     /// Checks that a SUBACK has one code for each filter of its SUBSCRIBE `[MQTT-3.9.3-1]`.
     fn handle_suback<'a>(&mut self, suback: SubAck<'a>) -> Result<Event<'a, T>, ProtocolError> {
-        let SubAck { packet_id, codes, .. } = suback;
+        let SubAck { packet_id, codes, properties } = suback;
         match self.end_request(packet_id, true) {
             None => Ok(Event::UnknownAck),
             Some(filters) if filters as usize == codes.len() => {
-                Ok(Event::Subscribed { packet_id, codes })
+                Ok(Event::Subscribed { packet_id, codes, properties })
             }
             Some(filters) => Err(ProtocolError::SubAckCodes { codes: codes.len(), filters }),
         }

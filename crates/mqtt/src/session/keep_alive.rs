@@ -57,6 +57,16 @@ impl<T: Copy> Session<T> {
         Some(self.timer_ns.saturating_add(u64::from(keep_alive_s) * NS_PER_S))
     }
 
+    /// Time at which the server closes the connection of a client that sends nothing more: one and
+    /// a half times the keep-alive after the last packet `[MQTT-3.1.2-24]`. `None` without
+    /// keep-alive.
+    #[must_use]
+    pub fn silence_deadline(&self, keep_alive_s: u16) -> Option<u64> {
+        let keep_alive_s = self.keep_alive_s(keep_alive_s);
+        let silence_ns = u64::from(keep_alive_s) * NS_PER_S / 2 * 3;
+        (keep_alive_s > 0).then(|| self.timer_ns.saturating_add(silence_ns))
+    }
+
     /// Appends PINGREQ if the client was silent for `keep_alive_s` seconds. The PINGREQ counts as
     /// sent at `now_ns`. Reports a server that has sent nothing for `keep_alive_s` seconds after
     /// the last PINGREQ. A server that sends other packets receives another PINGREQ, because that

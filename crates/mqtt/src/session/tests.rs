@@ -29,7 +29,10 @@ fn reconnect(session: &mut Session<u32>, connect: &Connect<'_>, session_present:
     session.connect(V, connect, &mut Vec::new()).unwrap();
     let connack = Packet::ConnAck(ConnAck { session_present, code: 0, ..ConnAck::default() });
     let event = session.handle(V, &connack, &mut Vec::new());
-    assert_eq!(event, Ok(Event::Connected { session_present, dropped: 0 }));
+    assert_eq!(
+        event,
+        Ok(Event::Connected { session_present, dropped: 0, properties: Properties::NONE })
+    );
     assert!(session.is_connected());
 }
 
@@ -83,7 +86,10 @@ fn a_refusal_names_its_code_and_leaves_the_session_disconnected() {
     session.connect(V, &CLEAN, &mut Vec::new()).unwrap();
     let connack =
         Packet::ConnAck(ConnAck { session_present: false, code: 5, ..ConnAck::default() });
-    assert_eq!(handle(&mut session, connack).0, Event::Refused { code: 5 });
+    assert_eq!(
+        handle(&mut session, connack).0,
+        Event::Refused { code: 5, properties: Properties::NONE }
+    );
     assert!(!session.is_connected());
 }
 
@@ -132,7 +138,8 @@ fn only_an_answer_of_the_matching_type_ends_a_request() {
     let unsuback = |packet_id| Packet::UnsubAck(SubAck { packet_id, ..SubAck::default() });
     assert_eq!(handle(&mut session, suback(unsubscribe)).0, Event::UnknownAck);
     assert_eq!(handle(&mut session, unsuback(subscribe)).0, Event::UnknownAck);
-    let subscribed = Event::Subscribed { packet_id: subscribe, codes: &[0] };
+    let subscribed =
+        Event::Subscribed { packet_id: subscribe, codes: &[0], properties: Properties::NONE };
     assert_eq!(handle(&mut session, suback(subscribe)).0, subscribed);
     let unsubscribed = Event::Unsubscribed { packet_id: unsubscribe };
     assert_eq!(handle(&mut session, unsuback(unsubscribe)).0, unsubscribed);
@@ -147,7 +154,9 @@ fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
     let id = session.subscribe(V, Properties::NONE, filters.into_iter(), &mut out).unwrap();
     assert_eq!(out, b"\x82\x0a\0\x01\0\x01a\0\0\x01b\x02");
     let suback = Packet::SubAck(SubAck { packet_id: id, codes: &[0, 2], ..SubAck::default() });
-    assert_eq!(handle(&mut session, suback).0, Event::Subscribed { packet_id: id, codes: &[0, 2] });
+    let properties = Properties::NONE;
+    let subscribed = Event::Subscribed { packet_id: id, codes: &[0, 2], properties };
+    assert_eq!(handle(&mut session, suback).0, subscribed);
     assert_eq!(handle(&mut session, suback).0, Event::UnknownAck);
     let id = session.unsubscribe(V, ["a"].into_iter(), &mut Vec::new()).unwrap();
     let unsuback = Packet::UnsubAck(SubAck { packet_id: id, ..SubAck::default() });
@@ -357,7 +366,7 @@ fn after_disconnect_no_packet_is_expected_and_messages_stay_in_flight() {
     let mut session = connected(&CLEAN);
     session.publish(QoS::AtLeastOnce, 1).unwrap();
     let mut out = Vec::new();
-    session.disconnect(V, &mut out);
+    session.disconnect(V, ReasonCode::SUCCESS, &mut out);
     assert_eq!(out, [0xe0, 0]);
     assert!(!session.is_connected());
     assert_eq!(session.keep_alive_deadline(10), None);

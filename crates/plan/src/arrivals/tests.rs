@@ -66,11 +66,13 @@ fn publisher(clients: u32, first: u64, topics: &[&str]) -> Population {
             phase: Phase::Spread,
             late: Late::Send,
             burst: 1,
+            arrivals: Process::Even,
         },
         window: 1,
         payload: Payload::Fixed { bytes: 1 },
         properties: Vec::new(),
         topic_alias: false,
+        request: false,
     };
     let publications = topics.iter().map(publication).collect();
     Population { publications, ..population(clients, first, &[]) }

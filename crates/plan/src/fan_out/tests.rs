@@ -21,6 +21,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
             bridge: false,
             will: None,
             properties: Vec::new(),
+            authentication: None,
         }),
         clients,
         first,
@@ -31,6 +32,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         headers: Vec::new(),
         keep_alive_s: 60,
         end: crate::End::Disconnect,
+        takes_over: None,
         connect_timeout_ns: 1,
         reconnect: None,
         read_rate_per_s: None,
@@ -39,6 +41,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         rows: None,
         subscriptions: filters.iter().map(filter).collect(),
         publications: Vec::new(),
+        responds: None,
     }
 }
 

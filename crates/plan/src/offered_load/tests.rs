@@ -1,9 +1,10 @@
 use super::*;
 use crate::fan_out::tests::{plan, population};
-use crate::model::{Late, Order, Payload, Phase, Publication};
+use crate::model::{Late, Order, Payload, Phase, Process, Publication};
 use crate::template::Template;
 
-const PUBLISH: Action = Action::Publish { duration_ns: 10 * SECOND_NS, changes: Vec::new() };
+const PUBLISH: Action =
+    Action::Publish { duration_ns: 10 * SECOND_NS, changes: Vec::new(), rate_profile: Vec::new() };
 
 fn publication(topic: &str, pace: Pace) -> Publication {
     Publication {
@@ -16,12 +17,21 @@ fn publication(topic: &str, pace: Pace) -> Publication {
         payload: Payload::Fixed { bytes: 1 },
         properties: Vec::new(),
         topic_alias: false,
+        request: false,
     }
 }
 
 fn every_second() -> Pace {
     let (phase, late) = (Phase::Spread, Late::Send);
-    Pace::Open { period_ns: SECOND_NS, spread: 0.0, jitter: 0.0, phase, late, burst: 1 }
+    Pace::Open {
+        period_ns: SECOND_NS,
+        spread: 0.0,
+        jitter: 0.0,
+        phase,
+        late,
+        burst: 1,
+        arrivals: Process::Even,
+    }
 }
 
 /// `clients` clients that publish to a topic and subscribe to a filter, for ten seconds.
@@ -84,7 +94,8 @@ fn phases_follow_clients_and_rates() {
     publishers.publications.push(publication("t", Pace::Closed));
     publishers.lifetime = Some(Lifetime { min_ns: 2, max_ns: 4, offline_ns: Some(1) });
     let plan = plan(vec![publishers, population(7, 0, &["t"])], 1, true);
-    let plan = played(plan, Action::Publish { duration_ns: 10 * SECOND_NS, changes });
+    let action = Action::Publish { duration_ns: 10 * SECOND_NS, changes, rate_profile: Vec::new() };
+    let plan = played(plan, action);
     let load = OfferedLoad::of(&plan);
     assert!(load.stages[1].closed_loop && !load.stages[0].closed_loop);
     let read = |phase: &PhaseLoad| {
@@ -96,6 +107,26 @@ fn phases_follow_clients_and_rates() {
     let expected = [(2, 10, 7.5, 52.5), (2, 4, 3.0, 21.0), (1, 4, 9.0, 63.0), (5, 10, 22.5, 135.0)];
     assert_eq!(phases, expected);
     assert_eq!(load.populations[0].clients_max, 10);
+}
+
+#[test]
+fn a_profile_has_a_mean_and_a_peak_in_each_phase() {
+    let mut one = population(100, 0, &["a"]);
+    one.publications.push(publication("a", every_second()));
+    let point = |at_s: u64, factor| RatePoint { after_ns: at_s * SECOND_NS, factor };
+    let profile = vec![point(0, 0.0), point(4, 2.0), point(8, 0.0)];
+    let faster = ChangeAction::Rate { factor: 3.0 };
+    let change =
+        Change { name: "x3".into(), after_ns: 4 * SECOND_NS, population: 0, action: faster };
+    let action = Action::Publish {
+        duration_ns: 10 * SECOND_NS,
+        changes: vec![change],
+        rate_profile: profile,
+    };
+    let load = OfferedLoad::of(&played(plan(vec![one], 1, true), action));
+    let read = |phase: &PhaseLoad| (phase.flows[0].sent_per_s, phase.peak);
+    let phases: Vec<_> = load.stages[1].phases.iter().map(read).collect();
+    assert_eq!(phases, [(100.0, 2.0), (200.0, 3.0)]);
 }
 
 #[test]
@@ -126,4 +157,19 @@ fn samples_are_spread_from_the_first_pair_to_the_last() {
     assert_eq!(many.len() as u64, SAMPLES);
     let last = u32::MAX - 1;
     assert_eq!((many[0], many[many.len() - 1]), ((0, 0), (last, last)));
+}
+
+#[test]
+fn answers_to_requests_are_published_on_their_response_topics() {
+    let found = |request| {
+        let mut requesting = population(10, 0, &["reply/{n}"]);
+        let value = crate::PropertyValue::Text(Template::new("reply/{n}").unwrap());
+        let property = crate::Property { name: "response_topic".into(), key: None, value };
+        let properties = vec![property];
+        requesting.publications =
+            vec![Publication { request, properties, ..publication("request", Pace::Closed) }];
+        let load = OfferedLoad::of(&played(plan(vec![requesting], 1, true), PUBLISH));
+        load.populations[0].subscriptions[0].as_ref().map(|unmatched| unmatched.share)
+    };
+    assert_eq!((found(true), found(false)), (None, Some(1.0)));
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{deliveries, sampled, set_active};
 use crate::fan_out::FanOut;
 use crate::fan_out::numbers::Numbers;
-use crate::model::{Action, Plan, Population};
+use crate::model::{Action, Plan, Population, Publication};
 use crate::template::{Level, Template};
 
 /// Topics without subscriber, or filters without publication.
@@ -76,6 +76,9 @@ fn published(plan: &Plan, most: &[u32], publishing: &[bool]) -> Vec<Published> {
             continue;
         }
         let topics = population.publications.iter().map(|each| &each.topic);
+        // Answers come to the response topics of requests.
+        let requests = population.publications.iter().filter(|each| each.request);
+        let topics = topics.chain(requests.filter_map(Publication::response_topic));
         let topics = topics.filter(|_| publishing[p]);
         let will = population.will().map(|will| &will.topic);
         for topic in topics.chain(will) {

@@ -19,6 +19,7 @@ fn publisher() -> Population {
         phase: Phase::Aligned,
         late: Late::Send,
         burst: 100,
+        arrivals: Process::Even,
     };
     let publication = Publication {
         topic: Template::new("").unwrap(),
@@ -30,6 +31,7 @@ fn publisher() -> Population {
         payload: Payload::Fixed { bytes: 32 },
         properties: Vec::new(),
         topic_alias: false,
+        request: false,
     };
     let protocol = Protocol::Zmtp(Zmtp { player: Player::Libzmq, ..ZMTP });
     Population { protocol, publications: vec![publication], ..subscribers(1, 0, &[]) }
@@ -148,5 +150,32 @@ fn a_population_that_no_program_can_play_is_refused() {
     for (population, change, expected) in cases {
         let found = with(change, population);
         assert!(found.starts_with(expected), "{found}, expected {expected}");
+    }
+}
+
+#[test]
+fn an_authentication_has_what_its_method_needs() {
+    let checked = |version, method: &str, data: Option<&str>, login: Option<&str>| {
+        let mut clients = population(1, 0, &[]);
+        let login = login.map(|text| Template::new(text).unwrap());
+        (clients.username, clients.password) = (login.clone(), login);
+        let Protocol::Mqtt(mqtt) = &mut clients.protocol else { panic!("it is MQTT") };
+        mqtt.version = version;
+        let data = data.map(|text| Template::new(text).unwrap());
+        mqtt.authentication = Some(Authentication { method: method.to_owned(), data });
+        clients.check_protocol("populations[0]").map_err(|error| error.to_string())
+    };
+    let allowed = [
+        checked(MqttVersion::V5, SCRAM_SHA_256, None, Some("a")),
+        checked(MqttVersion::V5, "TICKET", Some("t-{n}"), None),
+    ];
+    assert_eq!(allowed, [Ok(()), Ok(())]);
+    for (refused, text) in [
+        (checked(MqttVersion::V311, SCRAM_SHA_256, None, Some("a")), "before MQTT 5"),
+        (checked(MqttVersion::V5, SCRAM_SHA_256, None, None), "needs a user name"),
+        (checked(MqttVersion::V5, SCRAM_SHA_256, Some("d"), Some("a")), "allowed is null"),
+        (checked(MqttVersion::V5, "TICKET", None, Some("a")), "allowed is null"),
+    ] {
+        assert!(refused.as_ref().is_err_and(|error| error.contains(text)), "{refused:?}");
     }
 }

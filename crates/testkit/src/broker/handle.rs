@@ -2,12 +2,15 @@
 
 use mqtt::topic;
 use mqtt::{
-    Ack, ConnAck, Connect, Packet, PacketId, Property, PropertyList, Publish, QoS, SubAck,
-    Subscribe, Unsubscribe, Value, Version,
+    Ack, ConnAck, Connect, Packet, PacketId, PacketType, Properties, Property, PropertyList,
+    Publish, QoS, ReasonCode, Reasoned, SubAck, Subscribe, Unsubscribe, Value, Version,
 };
 
 use super::session::ClientState;
 use super::{Broker, BrokerError, LinkId, Message};
+
+/// Reason code of a DISCONNECT because another link uses the client identifier.
+const SESSION_TAKEN_OVER: u8 = 0x8e;
 
 impl Broker {
     pub(super) fn handle(&mut self, id: LinkId, packet: &Packet<'_>) -> Result<(), BrokerError> {
@@ -35,8 +38,10 @@ impl Broker {
             Packet::Subscribe(subscribe) => self.handle_subscribe(id, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.handle_unsubscribe(id, &unsubscribe),
             Packet::PingReq => self.send(id, &Packet::PingResp),
-            Packet::Disconnect(_) => {
-                if let Some(link) = self.links.get_mut(&id) {
+            Packet::Disconnect(reasoned) => {
+                if let Some(link) = self.links.get_mut(&id)
+                    && reasoned.code != ReasonCode::DISCONNECT_WITH_WILL
+                {
                     link.will = None; // [MQTT-3.14.4-3]
                 }
                 self.close(id);
@@ -65,9 +70,14 @@ impl Broker {
             "" => format!("unnamed-{}", self.links_total),
             name => name.to_owned(),
         };
+        self.publish_delayed_wills();
         if let Some(old) = self.clients.get(&client_id).and_then(|client| client.link) {
-            self.close(old); // [MQTT-3.1.4-2]
+            self.take_over(old); // [MQTT-3.1.4-2]
         }
+        if connect.clean_session {
+            self.publish_delayed_will(&client_id);
+        }
+        self.delayed_wills.remove(&client_id); // [MQTT5-3.1.3-9]
         if connect.clean_session {
             self.clients.remove(&client_id); // [MQTT-3.1.2-6]
         }
@@ -78,7 +88,15 @@ impl Broker {
             payload: will.payload.to_owned(),
             qos: will.qos,
             retain: will.retain,
+            properties: PropertyList::new(),
         });
+        let seconds = |properties: Properties<'_>, property| {
+            u64::from(properties.number(property).unwrap_or(0))
+        };
+        let session_s = seconds(connect.properties, Property::SessionExpiryInterval);
+        let delay_s =
+            connect.will.map_or(0, |will| seconds(will.properties, Property::WillDelayInterval));
+        link.will_delay_ns = delay_s.min(session_s) * 1_000_000_000;
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
         let limits = limits();
@@ -95,6 +113,16 @@ impl Broker {
         client.fill_window(self.script.window, &mut link.output);
     }
 
+    /// Ends the link of a client whose identifier another link uses.
+    fn take_over(&mut self, id: LinkId) {
+        if self.version(id) == Version::V5 {
+            let code = ReasonCode::of(PacketType::Disconnect, SESSION_TAKEN_OVER);
+            let code = code.expect("the packet may have the code");
+            self.send(id, &Packet::Disconnect(Reasoned { code, ..Reasoned::default() }));
+        }
+        self.close(id);
+    }
+
     fn handle_publish(&mut self, id: LinkId, publish: &Publish<'_>) {
         let packet_id = publish.packet_id;
         let is_new = publish.qos != QoS::ExactlyOnce
@@ -106,6 +134,7 @@ impl Broker {
                 payload: publish.payload.to_owned(),
                 qos: publish.qos,
                 retain: publish.retain,
+                properties: forwarded(publish.properties),
             });
         }
         match publish.qos {
@@ -187,6 +216,15 @@ impl Broker {
         let client_id = self.links.get(&id)?.client_id.as_ref()?;
         self.clients.get_mut(client_id)
     }
+}
+
+/// Properties of a message without its topic alias.
+fn forwarded(properties: Properties<'_>) -> PropertyList {
+    let mut list = PropertyList::new();
+    for (property, value) in properties.iter().filter(|(p, _)| *p != Property::TopicAlias) {
+        list.push(property, value).expect("the packet had it");
+    }
+    list
 }
 
 /// Limits in CONNACK, which has none before MQTT 5.

@@ -128,9 +128,10 @@ fn write_message(
     (packet_id, dup): (PacketId, bool),
     out: &mut Vec<u8>,
 ) {
-    let Message { topic, payload, qos, retain } = message;
+    let Message { topic, payload, qos, retain, properties } = message;
+    let properties = properties.properties();
     let flags = Publish { dup, qos: *qos, retain: *retain, ..Publish::default() };
-    let publish = Publish { topic, packet_id, payload, ..flags };
+    let publish = Publish { topic, packet_id, properties, payload, ..flags };
     write(&Packet::Publish(publish), version, out);
 }
 

@@ -31,7 +31,7 @@ fn subscribe(broker: &mut Broker, id: LinkId, filter: &str, qos: QoS) {
 }
 
 fn message(topic: &str, qos: QoS, retain: bool) -> Message {
-    Message { topic: topic.to_owned(), payload: b"p".to_vec(), qos, retain }
+    Message { topic: topic.to_owned(), payload: b"p".to_vec(), qos, retain, ..Message::default() }
 }
 
 #[test]

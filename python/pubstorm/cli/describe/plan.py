@@ -28,6 +28,7 @@ from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight import queues_bytes
 from pubstorm.host.preflight.need import amount_text
 from pubstorm.plan import planned_targets
+from pubstorm.play.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
 from pubstorm.quantities import (
     MILLISECOND_NS,
     write_bits_per_s,
@@ -36,16 +37,22 @@ from pubstorm.quantities import (
     write_rate,
     write_share,
 )
-from pubstorm.run.barriers import DRAINS_MAX, connect_bound_ns, schedule_ns
 from pubstorm.scenario import Scenario
 from pubstorm.scenario.defaults import conditions_of
-from pubstorm.scenario.faults import Fault, victims_of
+from pubstorm.scenario.faults import Fault, tcp_address, victims_of
 from pubstorm.scenario.populations import Connecting
 from pubstorm.scenario.shares import shares_of
 from pubstorm.scenario.stages import Hold, Publish
 from pubstorm.scenario.topology import Bridge, Broker, Network, Rabbitmq
 from pubstorm.topology.identities.accounts import accounts_of
 
+ENDS = {
+    "disconnect": "",
+    "disconnect_with_will": ", ends its connections with DISCONNECT and its wills",
+    "abort": ", ends its connections without DISCONNECT",
+    "vanish": ", falls silent and leaves its connections open",
+}
+"""Ends of connections, in words behind a population."""
 CUTS = {
     "close": "connections are closed",
     "stall": "nothing gets through",
@@ -161,8 +168,10 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
         last = population.first + population.clients - 1
         clients += f", numbers {population.first:,} to {last:,}"
     line = f"{population.name}: {clients}, {_kind(population)}"
-    if population.end == "abort":
-        line += ", ends its connections without DISCONNECT"
+    line += ENDS[population.end]
+    if population.takes_over is not None:
+        victim = plan.populations[population.takes_over].name
+        line += f", takes connections over from {victim}"
     if population.sets_bridge_bit:
         line += ", connects as a bridge"
     if population.read_rate_per_s is not None:
@@ -310,13 +319,14 @@ def _size(publication: Publication) -> str:
 
 
 def _pace(publication: Publication) -> str:
-    """Evenly, in bursts, or as fast as it can."""
+    """Evenly, at random, in bursts, or as fast as it can."""
     pace = publication.pace
     if not isinstance(pace, OpenPace):
         return "as fast as it can"
+    mean = " in the mean (Poisson arrivals)" if pace.arrivals == "poisson" else ""
     if pace.burst == 1:
-        return f"every {write_duration(pace.period_ns)}"
-    return f"bursts of {pace.burst:,} every {write_duration(pace.burst * pace.period_ns)}"
+        return f"every {write_duration(pace.period_ns)}{mean}"
+    return f"bursts of {pace.burst:,} every {write_duration(pace.burst * pace.period_ns)}{mean}"
 
 
 def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
@@ -329,6 +339,10 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
     for begin, phase in zip(begins, load.phases, strict=False):
         if load.sent_total:
             rates = f"{phase.sent_per_s:,.0f} sent/s and {phase.delivered_per_s:,.0f} delivered/s"
+            if phase.peak > 1:
+                peak = phase.at_peak
+                rates += f" in the mean, {peak.sent_per_s:,.0f} and {peak.delivered_per_s:,.0f}"
+                rates += " at the peak"
             yield f"     {begin}about {rates}" + (f": {totals}" if len(begins) == 1 else "")
         elif begin:
             yield f"     {begin.removesuffix(', ')}"
@@ -357,6 +371,8 @@ def _names(plan: Plan, stage: Stage) -> Iterator[str]:
 
 def _fault(fault: Fault) -> str:
     """Returns a fault and its repair in words."""
+    if fault.command is not None:
+        return _fault_by_command(fault)
     part = "" if fault.count is None else f"{fault.count:,} of "
     by = "" if fault.by is None else f" by {write_duration(fault.by)}"
     words = f"{fault.kind} {part}{fault.victims}{by}"
@@ -367,15 +383,28 @@ def _fault(fault: Fault) -> str:
     return f"{words}, repaired after {write_duration(fault.lasts)}"
 
 
+def _fault_by_command(fault: Fault) -> str:
+    words = f"run {fault.command}"
+    if fault.lasts is None:
+        return f"{words}, not repaired in this run"
+    if fault.repair is not None:
+        words += f", after {write_duration(fault.lasts)} {fault.repair}"
+    if fault.repaired_when is None:
+        return words
+    is_address = tcp_address(fault.repaired_when) is not None
+    shows = "accepts a connection" if is_address else "exits with 0"
+    return f"{words}, repaired when {fault.repaired_when} {shows}"
+
+
 def _fault_hints(scenario: Scenario, fault: Fault) -> Iterator[str]:
     """Yields the populations that do not connect again after a fault."""
-    if fault.kind in {"stop", "kill"} and fault.lasts is not None:
+    if fault.kind in {"stop", "kill", "command"} and fault.lasts is not None:
         group, _ = victims_of(scenario.topology, fault)
         for name, played in shares_of(scenario).items():
             population = played.population
             if not isinstance(population, Connecting) or population.reconnect is not None:
                 continue
-            if population.at is None or population.at.brokers == group:
+            if fault.command or population.at is None or population.at.brokers == group:
                 yield f"clients of {name} do not come back: their reconnect is never"
 
 

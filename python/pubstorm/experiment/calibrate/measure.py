@@ -13,7 +13,7 @@ from pubstorm.contract.commands import Hello
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.experiment.calibrate.loads import Load
 from pubstorm.fleet import SnapshotReceived
-from pubstorm.run.solo import play_alone
+from pubstorm.play.solo import play_alone
 from pubstorm.topology.adapters.embedded import EmbeddedBroker
 from pubstorm.topology.broker import Place
 

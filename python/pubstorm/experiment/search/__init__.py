@@ -12,8 +12,9 @@ from pathlib import Path
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import Journal, asked_again
-from pubstorm.experiment.search.answer import Terms, answer_of
-from pubstorm.experiment.search.strategy import Candidate, Settings, Strategy
+from pubstorm.experiment.outlook import Outlook, run_s
+from pubstorm.experiment.search.answer import Terms, answer_of, question_of
+from pubstorm.experiment.search.strategy import Candidate, Outcome, Settings, Strategy, trials_left
 from pubstorm.experiment.search.trial import (
     evaluated,
     in_words,
@@ -24,13 +25,13 @@ from pubstorm.experiment.search.trial import (
 from pubstorm.host.children import run_loop
 from pubstorm.host.fit import unfit_here
 from pubstorm.host.signals import INTERRUPTED
+from pubstorm.play.directory import new_path, set_aside
+from pubstorm.play.display import Live
+from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
 from pubstorm.quantities import value_text
 from pubstorm.report import SCENARIO_FILE, SEARCH_FILE, load_search
 from pubstorm.result import SearchResult, Trial
 from pubstorm.result.figures.table import headings
-from pubstorm.run.directory import new_path, set_aside
-from pubstorm.run.display import Live
-from pubstorm.run.play import RUNS, RunOptions, play_scenario
 from pubstorm.scenario import Scenario, searched
 from pubstorm.scenario.defaults import default_thresholds
 from pubstorm.scenario.load import FOUND
@@ -103,6 +104,11 @@ class _Search:
         self._interrupted = journal.interrupted
         self._strategy = Strategy(settings_of(self._search))
         self._trials: list[Trial] = []
+        self._outcomes: list[tuple[float, Outcome]] = []
+        """Values of the trials, in the unit of the strategy, with their outcomes."""
+        self._outlook = Outlook()
+        self._later_s = journal.live.after_s
+        """Time of runs after this search, in seconds."""
 
     def continues(self, stored: SearchResult) -> None:
         """Takes the trials of the stored search. Raises StoredRunError if they are not those of
@@ -116,7 +122,7 @@ class _Search:
     async def play(self) -> SearchResult:
         """Plays the next trial until there is an answer or the user ends the search."""
         found = await self._journal.keep(self._play(), self._finish)
-        self._live.step(found.answer.text)
+        self._live.step(found.answer.headline or found.answer.text)
         return found
 
     def _finish(self) -> SearchResult:
@@ -173,6 +179,7 @@ class _Search:
         if folder.exists():
             set_aside(folder)
         options = RunOptions(folder, self._command(trial), topology, reports=False)
+        self._look_ahead(run_s(self._scenario))
         try:
             result = await play_scenario(scenario, options, self._live)
         except PubstormError as error:
@@ -180,10 +187,17 @@ class _Search:
                 return without_measurement(trial, error.message)
             self._interrupted.set()
             return None
+        self._outlook.end()
         if result.interrupted:
             self._interrupted.set()
             return None
         return evaluated(trial, result, self._search.figure)
+
+    def _look_ahead(self, planned_s: float) -> None:
+        """Gives the display the time of the trials after the one that begins."""
+        left = trials_left(self._strategy.settings, self._outcomes) - 1
+        self._outlook.begin(planned_s)
+        self._live.after_s = self._later_s + self._outlook.of(left * planned_s, left)
 
     def _command(self, trial: Trial) -> str:
         """Returns the command line that plays a trial alone."""
@@ -193,8 +207,10 @@ class _Search:
         return Invocation(asked.scenario, changes, asked.target).command()
 
     def _take(self, trial: Trial) -> None:
+        outcome = outcome_of(trial)
         self._trials.append(trial)
-        self._strategy.take(outcome_of(trial))
+        self._outcomes.append((trial.value * self._search.span.measure.per_unit, outcome))
+        self._strategy.take(outcome)
 
     def _words(self, trial: Trial) -> str:
         if trial.figure is None or self._search.figure is None:
@@ -210,6 +226,7 @@ class _Search:
             figure=None if search.figure is None else str(search.figure),
             figure_unit="" if search.figure is None else search.figure.unit or "",
             confidence=search.confidence,
+            question=question_of(self._scenario),
         )
         found = SearchResult(
             **self._journal.record,

@@ -3,15 +3,20 @@ interval, what set the limit, and a sentence. A pure function of trials and fact
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pubstorm.experiment.interval import interval
 from pubstorm.experiment.search.strategy import Bracket, Facts
 from pubstorm.experiment.search.trial import in_words
-from pubstorm.quantities import counted, share_text, value_text
+from pubstorm.quantities import counted, rate_text, share_text, value_text
 from pubstorm.result import Bound, Estimate, LimitedBy, SearchAnswer, Trial
+from pubstorm.result.interval import interval
 from pubstorm.result.samples import Unit
+from pubstorm.scenario import Scenario
+
+TIMES = {"latency": "", "ack_latency": " of acknowledgements", "connect_time": " of connects"}
+"""Times of populations, as a headline names their statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,36 @@ class Terms:
     """Name of the figure."""
     figure_unit: Unit
     confidence: float
+    question: str = "{} passes"
+    """The answer in words, with {} for the value."""
+
+    def answered(self, value: float) -> str:
+        """Returns a value of the trials in the words of the question."""
+        is_rate = self.unit == "per_s" and "messages/s" in self.question
+        shown = rate_text(value) if is_rate else value_text(value, self.unit)
+        return self.question.replace("{}", shown)
+
+
+def question_of(scenario: Scenario) -> str:
+    """Returns the answer of a scenario's search in words, with {} for the value."""
+    assert scenario.search is not None, "only a scenario with a search has a question"
+    populations = scenario.populations
+    publications = sum(len(_publications(each)) for each in populations.values())
+    match scenario.search.vary.split("."):
+        case ["populations", name, "clients"]:
+            return "{} clients" if len(populations) == 1 else f"{{}} clients of {name}"
+        case ["populations", name, "publications", _, "total_rate"]:
+            return "{} messages/s in all" if publications == 1 else f"{{}} messages/s of {name}"
+        case ["populations", name, "publications", _, "rate"]:
+            return f"{{}} messages/s of each client of {name}"
+        case ["populations", name, "publications", _, "size"]:
+            return f"messages of {{}} of {name}"
+        case path:
+            return f"{path[-1]} {{}}"
+
+
+def _publications(population: object) -> Sequence[object]:
+    return getattr(population, "publications", ())
 
 
 def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnswer:
@@ -49,7 +84,8 @@ def answer_of(trials: Sequence[Trial], facts: Facts, terms: Terms) -> SearchAnsw
         most_trial=_largest_figure(trials, most_value),
         trials=len(trials),
     )
-    return answer.model_copy(update={"text": _text(answer, trials, facts, terms)})
+    said = {"headline": _headline(answer, beyond, terms)} if trials else {}
+    return answer.model_copy(update={**said, "text": _text(answer, trials, facts, terms)})
 
 
 def _limit(best: Estimate | None, beyond: Trial | None) -> LimitedBy | None:
@@ -125,6 +161,32 @@ def _largest_figure(trials: Sequence[Trial], value: float | None) -> int | None:
     """The last trial that was counted at the value of the largest figure."""
     found = (trial for trial in reversed(trials) if trial.counted and trial.value == value)
     return next((trial.number for trial in found), None)
+
+
+def _headline(answer: SearchAnswer, beyond: Trial | None, terms: Terms) -> str:
+    """Returns the answer in the unit of the question, and the first value beyond it."""
+    best = answer.best
+    parts = ["no value passed"]
+    if best is not None:
+        bound = "at least " if best.bound == "at_least" else ""
+        parts = [f"{bound}{terms.answered(best.value)}"]
+    if beyond is not None:
+        parts.append(f"at {value_text(beyond.value, terms.unit)} {_seen(beyond)}")
+    return "; ".join(parts)
+
+
+def _seen(trial: Trial) -> str:
+    """Returns what kept a trial from passing: the figure of the threshold that it missed."""
+    if trial.counted:
+        missed = next((outcome for outcome in trial.thresholds if outcome.missed), None)
+        if missed is None or missed.found is None:
+            return in_words(trial)
+        figure = (missed.metric or missed.figure).removesuffix("_total").replace("_", " ")
+        statistic = re.search(r"\.(p\d+(?:\.\d+)?|max|mean)(?:@|$)", missed.figure)
+        if statistic is not None and missed.metric in TIMES:
+            figure = f"{statistic[1]}{TIMES[missed.metric]}"
+        return f"{figure} was {value_text(missed.found, missed.unit)}"
+    return (trial.why or "").partition(":")[0]
 
 
 def _text(answer: SearchAnswer, trials: Sequence[Trial], facts: Facts, terms: Terms) -> str:

@@ -5,7 +5,7 @@ outcomes always lead to the same next trial."""
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,8 @@ DOWN_MAX = 1000
 LIMIT_PRECISION = 0.1
 """Precision near values that are not counted. The limit of generator or host says nothing about
 what is under test, and each such trial is repeated."""
+TRIALS_MAX = 1000
+"""Trials after which an estimate of those that are left ends."""
 WIDER = 0.1
 """Share by which a repeat begins wider than the bracket on each side. The share grows if an end
 behaves otherwise than before."""
@@ -303,6 +305,26 @@ class Strategy:
             return nearest
         step = 10.0 ** (math.floor(math.log10(value)) + 1 - digits_for(self.settings.precision))
         return self.rounded(nearest - (max(1.0, step) if self.settings.whole else step))
+
+
+def trials_left(settings: Settings, outcomes: Sequence[tuple[float, Outcome]]) -> int:
+    """Returns the trials that a search still plays if its limit is between the values so far, or a
+    third of the way to its bound if none failed."""
+    passed = [value for value, outcome in outcomes if outcome.state == "passed"]
+    others = [value for value, outcome in outcomes if outcome.state != "passed"]
+    low = max(passed, default=settings.low)
+    third = low * (settings.high / low) ** (1 / 3) if low < settings.high else low
+    limit = (low * max(min(others), low)) ** 0.5 if others else third
+    strategy, trials = Strategy(settings), 0
+    for _, outcome in outcomes:
+        if strategy.next is None:
+            return 0
+        strategy.take(outcome)
+    while (following := strategy.next) is not None and trials < TRIALS_MAX:
+        state: State = "passed" if following.value <= limit else "failed"
+        strategy.take(Outcome(state, min(following.value, limit)))
+        trials += 1
+    return trials
 
 
 def digits_for(precision: float) -> int:

@@ -15,7 +15,9 @@ from pathlib import Path
 from pubstorm.errors import PubstormError, StoredRunError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import Journal, asked_again
-from pubstorm.experiment.search import play_search
+from pubstorm.experiment.outlook import Outlook, run_s
+from pubstorm.experiment.search import play_search, settings_of
+from pubstorm.experiment.search.strategy import trials_left
 from pubstorm.experiment.series.figures import figures
 from pubstorm.experiment.series.pivot import asked_of, pivoted
 from pubstorm.experiment.series.row import cells, memory_of_steps, steady_memory, with_table
@@ -23,6 +25,9 @@ from pubstorm.experiment.series.text import text_of
 from pubstorm.host.children import run_loop
 from pubstorm.host.fit import unfit_here
 from pubstorm.host.signals import INTERRUPTED
+from pubstorm.play.directory import new_path, set_aside
+from pubstorm.play.display import Live
+from pubstorm.play.one_run import RUNS, RunOptions, play_scenario
 from pubstorm.report import (
     SEARCH_FILE,
     SERIES_FILE,
@@ -34,9 +39,6 @@ from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
 from pubstorm.result.figures.table import shows_search
 from pubstorm.result.figures.thresholds import Threshold
 from pubstorm.result.verdict import evaluate_threshold
-from pubstorm.run.directory import new_path, set_aside
-from pubstorm.run.display import Live
-from pubstorm.run.play import RUNS, RunOptions, play_scenario
 from pubstorm.scenario import Scenario, Step, Sweep
 from pubstorm.scenario.load import ALONE, largest
 from pubstorm.scenario.sweep import shown
@@ -90,6 +92,7 @@ class _Series:
         self._rows = [turn.row for turn in self._turns]
         self._stopped: dict[str | None, str] = {}
         """The condition that ended each variant; the key is None in a series without variants."""
+        self._outlook = Outlook()
 
     def check(self, stored: Series) -> None:
         """Raises StoredRunError unless the series has the steps of the stored one."""
@@ -153,6 +156,7 @@ class _Series:
         if self._interrupted.is_set():
             return None
         self._live.step(self._title(turn))
+        self._look_ahead(turn)
         if turn.step.scenario.search is not None:
             return await self._searched(turn, topology)
         if (unfit := unfit_here(turn.step.scenario)) is not None:
@@ -169,11 +173,22 @@ class _Series:
             else:
                 self._fail(turn, error)
             return None
+        self._outlook.end()
         if result.interrupted:
             self._interrupted.set()
         self._finish(turn, result)
         self._live.step(f"  {result.verdict.status}, limited by {result.verdict.limited_by}")
         return result
+
+    def _look_ahead(self, turn: _Turn) -> None:
+        """Gives the display the time of the steps after the one that begins."""
+        later = [
+            _turn_s(each)
+            for each in self._turns[turn.row.number :]
+            if self._rows[each.row.number - 1].outcome == "not played"
+        ]
+        self._outlook.begin(_turn_s(turn))
+        self._live.after_s = self._outlook.of(sum(later), len(later))
 
     async def _searched(self, turn: _Turn, topology: Topology | None) -> Result | None:
         """Plays a step that is a search; what its answer showed, None where there is none."""
@@ -185,6 +200,7 @@ class _Series:
         except PubstormError as error:
             self._fail(turn, error)
             return None
+        self._outlook.end()
         if search.interrupted:
             self._interrupted.set()
             return None
@@ -301,6 +317,13 @@ def _turns(scenario: Scenario, asked: Invocation) -> Iterator[_Turn]:
             note=notes.get(step.variation.label, notes.get(str(place), "")),
         )
         yield _Turn(step, row.model_copy(update={"cells": cells(scenario.table, row, None)}))
+
+
+def _turn_s(turn: _Turn) -> float:
+    """Returns the seconds of a step by its plan; of a search those of the trials to expect."""
+    search = turn.step.scenario.search
+    trials = 1 if search is None else trials_left(settings_of(search), ())
+    return trials * run_s(turn.step.scenario)
 
 
 def _identity(step: SeriesStep) -> tuple[object, ...]:

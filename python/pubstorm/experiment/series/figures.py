@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from pubstorm.errors import StoredRunError
-from pubstorm.experiment.interval import estimate_of
 from pubstorm.quantities import value_text
 from pubstorm.report import load_result
 from pubstorm.result import Figure, LimitedBy, Result, SearchResult, Trial
 from pubstorm.result.figures import Missing, evaluate, parse_expression
 from pubstorm.result.figures.table import asked_trials, shows_scenario, shows_search, word
+from pubstorm.result.interval import estimate_of
 
 
 def figures(

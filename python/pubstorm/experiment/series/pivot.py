@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from pubstorm.experiment.interval import estimate_of
 from pubstorm.experiment.series.row import value_cell
 from pubstorm.result import Cell, Estimate, Figure, LimitedBy, SeriesCell, SeriesStep, SeriesTable
+from pubstorm.result.interval import estimate_of
 from pubstorm.scenario.sweep import STEP, Sweep, TableColumn
 
 Columns = Mapping[str, TableColumn]

@@ -72,15 +72,15 @@ def largest_share(plan: Plan, agents: int) -> int:
 
 
 def _peak_per_s(plan: Plan) -> float:
-    """Messages sent, and delivered to clients of engines, in the busiest phase."""
+    """Messages sent, and delivered to clients of engines, at the peak of the busiest phase."""
     engines = {i for i, each in enumerate(plan.populations) if each.player == "engine"}
-    phases = offered_load(plan).phases
+    phases = (phase.at_peak for phase in offered_load(plan).phases)
     return max((p.sent_per_s + p.delivered_to_per_s(engines) for p in phases), default=0)
 
 
 def _clients(plan: Plan) -> list[int]:
-    """Clients that engines play."""
-    return [each.clients if each.player == "engine" else 0 for each in plan.populations]
+    """Connections of the clients that engines play."""
+    return [each.connections_max if each.player == "engine" else 0 for each in plan.populations]
 
 
 def _ledger_pairs(plan: Plan) -> float:

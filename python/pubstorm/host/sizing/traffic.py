@@ -53,14 +53,14 @@ class Moment:
 
 
 def moments(plan: Plan, costs: Costs) -> Iterator[Moment]:
-    """The demand of each span of the run with a constant load. A connect stage without a rate and
+    """The demand of each span of the run at its largest load. A connect stage without a rate and
     closed loops have no demand: they run as fast as the broker allows."""
     for stage, load in zip(plan.stages, offered_load(plan).stages, strict=True):
         for phase in load.phases:
             found = _idle(plan, phase.name, phase.clients, costs, _busy(plan, phase.flows))
             if isinstance(stage.action, ConnectAction):
                 found = found.plus(_connecting(plan, stage, stage.action.rate_per_s or 0, costs))
-            for flow in phase.flows:
+            for flow in phase.at_peak.flows:
                 found = found.plus(_flow(plan, flow, costs))
             yield found
 

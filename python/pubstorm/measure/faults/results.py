@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pubstorm.contract.plan import PublishAction
+from pubstorm.errors import without_credentials
 from pubstorm.measure.assemble import Assembly
 from pubstorm.measure.faults.backlog import Backlog, Waiting, backlog, waiting
 from pubstorm.measure.faults.recovery import SECOND_NS, Times, connected, recovery, summed
@@ -15,7 +16,7 @@ from pubstorm.measure.tracks import Span
 from pubstorm.quantities import count_text, counted, span_text
 from pubstorm.result import FaultResult, Recovery, StageResult
 from pubstorm.result.samples import Tracks
-from pubstorm.scenario.faults import BROKER_FAULTS
+from pubstorm.scenario.faults import BRIDGE_FAULTS
 
 BRIDGES_METRIC = "connected"
 """Metric of the number of connected bridges, under the name of the bridges."""
@@ -72,6 +73,8 @@ class _Around:
             name=fault.name,
             kind=fault.planned.kind,
             victims=fault.planned.victims,
+            command=_command(fault),
+            failed=fault.failed,
             at_s=round(times.began_s, 3),
             repaired_at_s=None if times.repaired_s is None else round(times.repaired_s, 3),
             clients=recovery(self._clients, times),
@@ -100,7 +103,7 @@ class _Around:
         """Returns the number of connected bridges over time, among those that the fault may have
         hit."""
         planned = fault.planned
-        hits_all = planned.kind in BROKER_FAULTS
+        hits_all = planned.kind not in BRIDGE_FAULTS
         names = [name for name in self._bridges if hits_all or name == planned.group]
         return summed([self._bridges[name] for name in names])
 
@@ -143,6 +146,11 @@ def _recovery(noun: str, found: Recovery, *, is_repaired: bool) -> str:
     if missing is not None:
         words.append(f"{MISSING[missing]} back before the stage ended")
     return f"{text}, {', '.join(words)}"
+
+
+def _command(fault: AppliedFault) -> str | None:
+    commands = fault.planned.commands
+    return None if commands is None else without_credentials(commands.begin)
 
 
 def _problems(fault: AppliedFault) -> Iterator[str]:

@@ -56,8 +56,10 @@ def short_stages(run: Assembly) -> tuple[ShortStage, ...]:
 
 
 def _publish_spans(run: Assembly) -> Iterator[StageSpan]:
+    """Yields the publish stages whose load is even between two changes."""
     for span in run.run_log.spans:
-        if isinstance(run.plan.stages[span.index].action, PublishAction):
+        action = run.plan.stages[span.index].action
+        if isinstance(action, PublishAction) and not action.rate_profile:
             yield span
 
 
@@ -106,15 +108,16 @@ class _Stage:
         self._beginnings = self._all_beginnings()
         changed = {change.population for b in self._beginnings for change in b.changes}
         self._publishers = sorted({*run.plan.stages[span.index].populations, *changed})
-        # Clients with session lifetimes are connected at unknown times: not evaluated.
-        self._evaluated = [p for p in self._publishers if run.plan.populations[p].lifetime is None]
+        # Clients with session lifetimes, or with takeovers, are connected at unknown times: not
+        # evaluated.
+        unknown = {n for n, each in enumerate(run.plan.populations) if each.lifetime is not None}
+        unknown |= run.plan.contested
+        self._evaluated = [p for p in self._publishers if p not in unknown]
         # Clients that join, leave or read slowly by design say nothing about the load as a whole.
         self._receivers = [
             index
             for index, population in enumerate(run.plan.populations)
-            if population.read_rate_per_s is None
-            and population.lifetime is None
-            and index not in changed
+            if population.read_rate_per_s is None and index not in unknown and index not in changed
         ]
         self._reads_freely = all(p.read_rate_per_s is None for p in run.plan.populations)
 

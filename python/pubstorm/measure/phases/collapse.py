@@ -332,7 +332,7 @@ def _window(due: LoadDue, width_ns: int) -> int:
 def _noise(due: LoadDue, count: float) -> float:
     """Messages by which a window may miss what is due on average: chance, and where clients are
     aligned those that fall just outside."""
-    return sqrt(count) + due.burst
+    return due.scatter * sqrt(count) + due.burst
 
 
 _CARRIED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import atanh
+from math import atanh, sqrt
 
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.plan import ChangeRate, OpenPace, Plan, Publication
@@ -13,6 +13,8 @@ from pubstorm.measure.run_log import AppliedChange
 from pubstorm.measure.totals import Totals
 
 SECOND_NS = 10**9
+POISSON_DEVIATIONS = 4
+"""Standard deviations of Poisson arrivals that are no shortfall."""
 MINOR_SHARE = 0.05
 """Publications with a smaller share of the scheduled messages set no pace for the evaluation."""
 
@@ -35,6 +37,8 @@ class LoadDue:
     """Messages that are due at one instant, since their clients are aligned."""
     is_open: bool
     """True if all of it is open loop; a closed loop has nothing due by a clock."""
+    scatter: float = 1.0
+    """Messages by which a window may miss its mean, divided by the root of the mean."""
 
 
 @dataclass
@@ -85,6 +89,7 @@ def load_due(
         period_ns=max((flow.period_ns for flow in paced), default=0),
         burst=round(sum(flow.clients for flow in flows if flow.is_aligned)),
         is_open=not closed,
+        scatter=max((flow.scatter for flow in flows), default=1.0),
     )
 
 
@@ -120,6 +125,13 @@ class _Flow:
     @property
     def period_ns(self) -> int:
         return round(self.pace.period_ns * (1 + self.pace.spread) / self.factor)
+
+    @property
+    def scatter(self) -> float:
+        """The variance of a window with Poisson bursts is its mean times the size of a burst."""
+        if self.pace.arrivals == "even":
+            return 1.0
+        return POISSON_DEVIATIONS * sqrt(self.pace.burst)
 
     @property
     def is_aligned(self) -> bool:

@@ -37,6 +37,62 @@
     document.head.append(script);
   }
 
+  /* A link to a folded part unfolds it. */
+  function unfold() {
+    const id = decodeURIComponent(location.hash.slice(1));
+    const target = id && byId(id);
+    let more = target && target.closest("details");
+    if (!more) return;
+    for (; more; more = more.parentElement.closest("details")) more.open = true;
+    target.scrollIntoView();
+  }
+
+  const START_MS = 31 * 24 * 3600 * 1000;
+
+  /* The values of a plot as CSV, a row for each point. */
+  function csv(figure) {
+    const plain = document.createElement("textarea");
+    const cell = (value) => {
+      plain.innerHTML = value ?? "";
+      const text = plain.value;
+      return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    const { xaxis, yaxis } = figure.layout;
+    const isTime = xaxis.type === "date";
+    const at = (x) => (isTime && x !== null ? (x - START_MS) / 1000 : x);
+    const rows = [["line", isTime ? "time (s)" : xaxis.title.text, yaxis.title.text]];
+    const lines = figure.data.filter((trace) => trace.hoverinfo !== "skip");
+    if (lines.some((trace) => trace.error_y)) rows[0].push("below", "above");
+    if (lines.some((trace) => trace.z)) rows[0].push("value");
+    for (const { name, x, y, z, error_y: error } of lines) {
+      if (z) {
+        z.forEach((row, n) => row.forEach((v, m) => rows.push([name, x[m], y[n], v])));
+        continue;
+      }
+      x.forEach((value, n) => {
+        if (y[n] === null) return;
+        const reach = error ? [error.arrayminus[n], error.array[n]] : [];
+        rows.push([name, at(value), y[n], ...reach]);
+      });
+    }
+    return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+  }
+
+  function downloads() {
+    const figures = json("figures");
+    for (const button of document.querySelectorAll("[data-csv]")) {
+      const key = button.dataset.csv;
+      button.hidden = false;
+      button.addEventListener("click", () => {
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob([csv(figures[key])], { type: "text/csv" }));
+        link.download = `${document.title.split(" · ")[0]}-${key}.csv`;
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      });
+    }
+  }
+
   const LEGEND_ROW = 19;
   const LEGEND_SIGN = 52;
   const PLOT_HEIGHT = 235;
@@ -186,6 +242,9 @@
 
   contents();
   theme();
+  downloads();
+  unfold();
+  addEventListener("hashchange", unfold);
   flame();
   plots().catch((error) => {
     root.dataset.failed = String(error);

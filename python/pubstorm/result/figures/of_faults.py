@@ -35,6 +35,8 @@ class FaultMetric(Metric):
         fault = next((f for f in measured.faults if f.name == asked.span), None)
         if fault is None:
             return Missing(f"{asked.span} did not happen")
+        if fault.failed is not None:
+            return Missing(f"{asked.span} failed: {fault.failed}")
         noun, _, what = asked.metric.partition("_")
         if noun == "bridges" and all(bridge.up is None for bridge in measured.bridges):
             return Missing("no bridges were counted")

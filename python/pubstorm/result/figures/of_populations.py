@@ -164,9 +164,13 @@ def _why_nothing(
         return f"no client{whose} was to connect{where}: no stage connects it"
     if basis == _FILTERS:
         return f"no filter{whose} was sent to a broker{where}"
+    if basis == _ANSWERS:
+        return f"no request{whose} was sent{where}: only publications with request: true send some"
     if basis == _MESSAGES:
         return f"no message{whose} was scheduled{where}"
     to = "" if subject is None else f" to {subject}"
+    if "wills_expected_total" in basis or "wills_received_total" in basis:
+        return f"no will{to} was expected or received{where}"
     expected = sum(getattr(part, "expected_total", 0) for part in parts.values())
     if expected:
         return f"none of {counted(expected, 'delivery', 'deliveries')}{to} came{where}"
@@ -207,6 +211,8 @@ _ATTEMPTS = ("connect_attempts_total",)
 _FILTERS = ("subscribed_total", "subscribe_failed_total")
 _CLIENTS = ("asked",)
 _EXPECTED = ("expected_total",)
+_ANSWERS = ("answers_expected_total",)
+_WILLS = ("wills_expected_total",)
 _STAGES: frozenset[SpanKind] = frozenset({"stage"})
 _EVERYWHERE: frozenset[SpanKind] = frozenset({"stage", "phase"})
 
@@ -224,12 +230,25 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "resent": (_MESSAGES, frozenset()),
     "abandoned": (_MESSAGES, frozenset()),
     "skipped": (_MESSAGES, _STAGES),
+    "requests": ((), _STAGES),
+    "answered": ((), _STAGES),
+    "unanswered": (_ANSWERS, _STAGES),
+    "answers_expected": ((), _STAGES),
+    "answers_duplicate": (_ANSWERS, _STAGES),
+    "answers_late": (_ANSWERS, _STAGES),
+    "answers_of_others": ((), frozenset()),
+    "answers": ((), _STAGES),
+    "answers_dropped": ((), _STAGES),
     "expected": ((), _STAGES),
     "received": ((), _STAGES),
     "lost": (_EXPECTED, _STAGES),
     "duplicate": (_DELIVERIES, _STAGES),
     "reordered": (_DELIVERIES, _STAGES),
     "stale": (_DELIVERIES, _STAGES),
+    "receive_maximum_waits": ((), frozenset()),
+    "wills_expected": ((), _STAGES),
+    "wills_received": ((), _STAGES),
+    "wills_lost": (_WILLS, _STAGES),
     "retained": ((), frozenset()),
     "foreign": ((), frozenset()),
     "packets_sent": ((), frozenset()),
@@ -261,7 +280,10 @@ SHOWN_METRICS = (
     *QUOTIENTS,
     "client_loss",
     *LATENCIES,
+    "round_trip",
+    "will_latency",
     "connect_time",
+    "receive_maximum_wait",
 )
 """Each figure of populations once, though some have several names."""
 
@@ -305,7 +327,10 @@ def _metrics() -> dict[str, PopulationMetric]:
         for clock, spans in (("intended", _EVERYWHERE), ("actual", _STAGES)):
             metrics[f"{name}.{clock}"] = _time((f"{name}_us", clock), spans, basis)
         metrics[name] = metrics[f"{name}.intended"]
-    metrics["connect_time"] = _time(("connect_time_us",), frozenset(), ())
+    metrics["round_trip"] = _time(("round_trip_us",), _STAGES, ("answered_total",))
+    metrics["will_latency"] = _time(("will_latency_us",), _STAGES, ("wills_received_total",))
+    for name in ("connect_time", "receive_maximum_wait"):
+        metrics[name] = _time((f"{name}_us",), frozenset(), ())
     return metrics
 
 

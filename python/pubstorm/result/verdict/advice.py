@@ -14,6 +14,14 @@ ADVICE: Mapping[Reason, str] = {
     Reason.BAD_PROTOCOL_VERSION: (
         "the broker does not speak this version of MQTT: set version of the population to another"
     ),
+    Reason.AUTHENTICATION_INVALID: (
+        "the broker's AUTH is not a step of the method of the clients: compare authentication in "
+        "the population with the broker's settings"
+    ),
+    Reason.SERVER_UNPROVED: (
+        "the broker accepted clients without the proof that it has their passwords: look whether "
+        "the target is the right one, and whether it plays SCRAM-SHA-256 to the end"
+    ),
     Reason.MESSAGE_TOO_LARGE: (
         "the messages are larger than the Maximum Packet Size in the broker's CONNACK, or than "
         "MQTT allows: make them smaller or raise the broker's limit"

@@ -1,13 +1,14 @@
 """Findings about faults. A fault fails no run by itself; thresholds decide whether its effects
-matter. Lost deliveries belong to the stage, since no fault can be named as their cause."""
+matter. A fault whose command failed makes the run invalid: perhaps it broke nothing. Lost
+deliveries belong to the stage, since no fault can be named as their cause."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from pubstorm.quantities import count_text, counted, span_text
-from pubstorm.result import FaultResult, Measured, StageFlow, StageResult
-from pubstorm.result.verdict.findings import Finding, with_faults
+from pubstorm.result import FaultResult, LimitedBy, Measured, StageFlow, StageResult
+from pubstorm.result.verdict.findings import Finding, invalid, with_faults
 
 
 def _faults(measured: Measured) -> Iterable[Finding]:
@@ -21,6 +22,10 @@ def _faults(measured: Measured) -> Iterable[Finding]:
             yield Finding(_fault_text(fault, facts if alone else ""))
         if facts and not alone:
             yield Finding(f"stage {stage.name}, with its faults: {facts}")
+    for fault in measured.faults:
+        if fault.failed is not None:
+            text = f"fault {fault.name} at {span_text(fault.at_s)} failed: {fault.failed}"
+            yield invalid(text, LimitedBy.UNKNOWN, "a fault could not be made")
     outside = (f for f in measured.faults if not any(s.holds(f.at_s) for s in measured.stages))
     yield from (Finding(_fault_text(fault, "")) for fault in outside)
 

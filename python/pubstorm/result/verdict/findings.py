@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Reason
+from pubstorm.contract.explanation import ExplanationSum
+from pubstorm.contract.snapshot import STARVED_SHARE, Answer, Explanation, Reason
 from pubstorm.quantities import count_text, counted, duration_text, share_text, span_text
 from pubstorm.result import (
     FleetResult,
@@ -38,6 +39,8 @@ MAX_HEADROOM_USE = 0.8
 """Share of a calibrated ceiling above which the generator may have set the limit."""
 MIN_HELD_UP_SHARE = 0.01
 """Share of the messages held up by socket or window from which the broker sets the limit."""
+MOSTLY_HELD = 0.5
+"""Share of publish stages with waits for the Receive Maximum from which it limits the rate."""
 
 
 ENDED_EACH = 3
@@ -68,6 +71,8 @@ def _events(measured: Measured) -> Iterable[Finding]:
             yield invalid(text, LimitedBy.GENERATOR, "a part of the load generator failed")
         elif event.kind == "broker":
             yield Finding(text, LimitedBy.BROKER, failed=True)
+        elif event.kind == "check":
+            yield Finding(event.text, LimitedBy.UNKNOWN, failed=True)
         elif event.kind == "publisher":
             yield Finding(text, LimitedBy.PUBLISHER, failed=True)
         elif event.kind in {"host", "bridge", "scenario"}:
@@ -335,6 +340,21 @@ def _advice(measured: Measured) -> Iterable[Finding]:
             yield Finding(f"{reason} ({count_text(outcomes[reason])} ×): {advice}")
 
 
+def _explanations(measured: Measured) -> Iterable[Finding]:
+    """The most frequent text of the broker beside each problem."""
+    sums = ExplanationSum()
+    for population in measured.populations.values():
+        sums.add(population.explanations)
+    most: dict[tuple[str, str], Explanation] = {}
+    for each in sums.value():
+        key = each.outcome, each.property
+        if each.text is not None and (key not in most or each.count > most[key].count):
+            most[key] = each
+    for each in most.values():
+        words = _PROPERTIES[each.property]
+        yield Finding(f'{each.outcome}: {words} "{each.text}" ({count_text(each.count)} ×)')
+
+
 def _deliveries(measured: Measured) -> Iterable[Finding]:
     """Losses, surplus, duplicates and what the ledger could not follow, flow by flow; the losses of
     publishers under test have a rule of their own."""
@@ -399,6 +419,32 @@ def _backpressure(measured: Measured) -> Iterable[Finding]:
         )
 
 
+def _receive_maximum(measured: Measured) -> Iterable[Finding]:
+    """Populations whose messages waited for the Receive Maximum of the broker."""
+    for name, population in measured.populations.items():
+        waits, times = population.receive_maximum_waits_total, population.receive_maximum_wait_us
+        if waits > MIN_HELD_UP_SHARE * population.sent_total:
+            yield Finding(
+                f"{name}: messages waited {count_text(waits)} × until the broker accepted more in "
+                f"flight (Receive Maximum), p99 {duration_text(times.p99)}, "
+                f"{share_text(held_share(measured, population))} of the publish stages",
+                LimitedBy.BROKER if is_held(measured, population) else LimitedBy.NONE,
+            )
+
+
+def is_held(measured: Measured, population: PopulationResult) -> bool:
+    """Returns True if the Receive Maximum of the broker limits the rate of a population."""
+    return held_share(measured, population) > MOSTLY_HELD
+
+
+def held_share(measured: Measured, population: PopulationResult) -> float:
+    """Returns the share of publish stages for which a client waited for the Receive Maximum."""
+    waits = population.receive_maximum_wait_us
+    publishing_s = sum(stage.duration_s for stage in measured.stages if stage.kind == "publish")
+    clients_s = publishing_s * population.ready_max
+    return min(waits.count * waits.mean / 1e6 / clients_s, 1.0) if clients_s else 0.0
+
+
 def _nothing_published(measured: Measured) -> Iterable[Finding]:
     for stage in measured.stages:
         if stage.kind == "publish" and not any(p.sent_total for p in stage.populations.values()):
@@ -434,6 +480,10 @@ def _taken_over(measured: Measured) -> Iterable[Finding]:
             )
 
 
+_PROPERTIES = {
+    "reason_string": "the peer's reason is",
+    "server_reference": "the broker refers to",
+}
 _STARVED_ADVICE = "end other programs there, or use a host with more processors"
 _TOO_SLOW = "the load generator could not keep up with the load"
 _ODD_DELIVERIES = {
@@ -468,10 +518,12 @@ RULES: tuple[Callable[[Measured], Iterable[Finding]], ...] = (
     _unready,
     _connections,
     _advice,
+    _explanations,
     _deliveries,
     _excluded,
     _unacknowledged,
     _backpressure,
+    _receive_maximum,
     _nothing_published,
     _taken_over,
 )

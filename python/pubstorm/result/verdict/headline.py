@@ -25,6 +25,9 @@ def headline(
     limit = "" if limited_by in _NO_LIMIT else f"; limited by the {limited_by}"
     if status is Status.PASS:
         return f"{_carried(measured)}{limit}."
+    ended = next((event.text for event in measured.events if event.kind == "check"), None)
+    if ended is not None:
+        return f"Failed: {ended}."
     missed = next((pair for pair in conditions if pair[1].missed), None)
     if missed is not None:
         return f"Failed: {_missed(measured, *missed)}{_load(measured, 'at')}{limit}."

@@ -14,7 +14,7 @@ from pubstorm.quantities import (
 )
 from pubstorm.result import LimitedBy, Measured, Statistics, Watched
 from pubstorm.result.samples import HOST, OTHER_HOST, is_host
-from pubstorm.result.verdict.findings import Finding, of_publishers
+from pubstorm.result.verdict.findings import Finding, is_held, of_publishers
 
 FULL_SHARE = 0.95
 """Share of usable processors from which they limit a process or the host; share of a kernel table
@@ -221,6 +221,8 @@ def _closed_loops(measured: Measured) -> Iterable[Finding]:
             continue
         window, trips = population.closed_loop_window, population.ack_latency_us.actual
         room = population.ready_max * window if window else 0
+        if is_held(measured, population):
+            continue
         if not window or population.in_flight_max < MIN_WINDOW_USE * room:
             yield Finding(f"{name}: the closed loop sent what the sockets took", LimitedBy.BROKER)
             continue

@@ -1,5 +1,5 @@
 """Checks the keys of a scenario against one another: names that exist, keys that exclude each
-other, client ids, stages that follow each other. Only `check_rows` reads a file.
+other, client ids, stages that follow each other. Only `check_files` reads files.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from pubstorm.scenario.checks.brokers import check_brokers
 from pubstorm.scenario.checks.changes import check_change_keys, check_changes
 from pubstorm.scenario.checks.faults import check_fault_keys, check_faults
 from pubstorm.scenario.checks.fleet import check_fleet
+from pubstorm.scenario.checks.lives import check_lives
 from pubstorm.scenario.checks.mqtt5 import check_mqtt5
 from pubstorm.scenario.checks.networks import check_networks
+from pubstorm.scenario.checks.rate_profiles import check_rate_files, check_rate_profiles
+from pubstorm.scenario.checks.round_trips import check_round_trips
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
 from pubstorm.scenario.checks.series import check_search, check_series
 from pubstorm.scenario.checks.services import check_services
@@ -37,10 +40,10 @@ from pubstorm.scenario.populations import TARGET, MqttClients
 from pubstorm.scenario.shares import PlannedClients, meant_by, shares_of
 from pubstorm.scenario.stages import Connect, Disconnect, Publish
 
-__all__ = ["check_keys", "check_rows", "check_values"]
+__all__ = ["check_files", "check_keys", "check_values"]
 
 IDS_CHECKED = 70_000
-PUBLICATIONS_MAX = 65_536
+PUBLICATIONS_MAX = 32_767
 PORTS_END = 65_536
 PACES = ("rate", "interval", "total_rate")
 """Keys of a publication, one of which sets its pace."""
@@ -98,6 +101,8 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_tls(scenario)
     yield from check_websocket(scenario)
     yield from check_mqtt5(scenario)
+    yield from check_round_trips(scenario)
+    yield from check_lives(scenario)
     yield from check_networks(scenario)
     yield from check_bridges(scenario)
     yield from check_zeromq(scenario)
@@ -111,12 +116,19 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     yield from check_search(scenario)
 
 
+def check_files(scenario: Scenario) -> Iterator[Finding]:
+    """Yields the problems of files that the scenario names. Their paths are absolute."""
+    yield from check_rows(scenario)
+    yield from check_rate_files(scenario)
+
+
 def _check_played(scenario: Scenario) -> Iterator[Finding]:
     """Yields the problems that depend on the shares that have clients."""
     yield from _check_stages(scenario)
     yield from check_brokers(scenario)
     yield from check_spans(scenario)
     yield from check_changes(scenario)
+    yield from check_rate_profiles(scenario)
     shares = shares_of(scenario).values()
     streams = sum(len(played.population.flows) for played in shares)
     if streams > PUBLICATIONS_MAX:
@@ -157,10 +169,15 @@ def _check_publication(publication: At) -> Iterator[Finding]:
     if "size" in publication and "payload" in publication:
         yield path, "found size and payload, allowed is one of them", None
     if publication["rate"].data == "max":
-        for key in ("jitter", "spread", "phase", "late"):
+        for key in ("jitter", "spread", "phase", "late", "arrivals"):
             if key in publication:
                 message = f"found {key} with rate max, allowed is {key} with a rate in numbers"
                 yield (*path, key), message, "rate max has no schedule that it could change"
+    elif publication["arrivals"].data == "poisson":
+        for key in ("jitter", "phase"):
+            if key in publication:
+                message = f"found {key} with arrivals poisson, allowed is {key} with even arrivals"
+                yield (*path, key), message, "Poisson arrivals are at random already"
 
 
 def _check_population(path: Path, name: str, names: Sequence[str]) -> Iterator[Finding]:
@@ -187,7 +204,7 @@ def _check_client_ids(scenario: Scenario) -> Iterator[Finding]:
 
 def _shared_id(population: MqttClients) -> str | None:
     """A client id that two clients of the population have, as far as the first clients show; where
-    it depends on rows, `check_rows` does."""
+    it depends on rows, `check_files` does."""
     if population.client_id is None:
         return None
     template = Template.parse(population.client_id)

@@ -1,10 +1,10 @@
-"""Checks faults: one kind each, on brokers and bridges of the run, within the stage's time, and not
-two at once on the same broker or bridge.
+"""Checks faults: one kind each, on brokers and bridges of the run or by command, within the stage's
+time, and not two at once on the same broker or bridge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -29,9 +29,41 @@ def check_fault_keys(path: Path, fault: object) -> Iterator[Finding]:
     if kind == "delay" and "by" not in fault:
         message = "found delay without by, needed is by: the delay of each direction"
         yield (*path, "by"), message, "for example by: 200ms"
-    for key, owner in (("by", "delay"), ("how", "cut")):
+    for key, owner in OWNERS.items():
         if key in fault and kind != owner:
             yield (*path, key), f"found {key} with {kind}, allowed is {key} with {owner}", None
+    if kind == "command":
+        yield from _check_command_keys(path, fault)
+
+
+def _check_command_keys(path: Path, fault: Mapping[str, object]) -> Iterator[Finding]:
+    """Yields the problems of a fault by command: nothing says when it is repaired, or twice."""
+    for_ever = fault.get("for", "") in {None, "ever"}
+    repairs = [key for key in ("repair", "repaired_when") if fault.get(key) is not None]
+    if "count" in fault:
+        hint = "the command chooses what it breaks"
+        yield (*path, "count"), "found count with command, allowed is no count", hint
+    if not repairs and not for_ever:
+        message = "found command without repair, repaired_when or for: ever, needed is one of them"
+        hint = "repaired_when: tcp HOST:PORT for a restart, repair: COMMAND for what undoes it"
+        yield path, message, hint
+    elif repairs and for_ever:
+        message = f"found {' and '.join(repairs)} with for: ever, allowed is one of both"
+        yield (*path, "for"), message, None
+    elif "for" in fault and not for_ever and "repair" not in repairs:
+        hint = "write repair: COMMAND for what ends it then, or sleep in the command"
+        message = "found for with a command that nothing undoes, allowed is for: ever"
+        yield (*path, "for"), message, hint
+
+
+OWNERS = {
+    "by": "delay",
+    "how": "cut",
+    "repair": "command",
+    "repaired_when": "command",
+    "timeout": "command",
+}
+"""Keys of a fault that only one kind has."""
 
 
 def check_faults(scenario: Scenario) -> Iterator[Finding]:
@@ -43,7 +75,7 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
             yield from _check_time(path, stage, fault)
             wrong = list(_check_victims(path, scenario, fault))
             yield from wrong
-            if not wrong:
+            if not wrong and fault.command is None:
                 group, numbers = victims_of(scenario.topology, fault)
                 spans.append(_Span(path, n, fault, group, frozenset(numbers)))
     yield from _check_overlaps(spans)
@@ -79,8 +111,8 @@ def _check_time(path: Path, stage: Stage, fault: Fault) -> Iterator[Finding]:
     if fault.at >= duration:
         message = f"found a fault at {write_duration(fault.at)}, allowed is before the end of the"
         yield (*path, "at"), f"{message} stage at {end}", None
-    elif fault.lasts is not None and fault.at + fault.lasts > duration:
-        until = write_duration(fault.at + fault.lasts)
+    elif fault.repair_after_ns is not None and fault.at + fault.repair_after_ns > duration:
+        until = write_duration(fault.at + fault.repair_after_ns)
         message = f"found a fault until {until}, allowed is until the end of the stage at {end}"
         hint = "make the stage longer, or write for: ever where it is not to be repaired"
         yield (*path, "for"), message, hint
@@ -105,7 +137,9 @@ def _check_victims(path: Path, scenario: Scenario, fault: Fault) -> Iterator[Fin
         yield (*path, "count"), message, f"there are so many of {fault.victims}"
 
 
-_OWN_ONLY = "a run breaks brokers that it starts itself, under topology.brokers"
+_OWN_ONLY = (
+    "a run breaks brokers that it starts itself, under topology.brokers, and others by `command`"
+)
 
 
 def _check_overlaps(spans: list[_Span]) -> Iterator[Finding]:

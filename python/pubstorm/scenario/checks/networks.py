@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pubstorm.quantities import describe, write_duration
 from pubstorm.scenario.document import Finding, Path
-from pubstorm.scenario.faults import BROKER_FAULTS, Fault, victims_of
+from pubstorm.scenario.faults import BRIDGE_FAULTS, Fault, victims_of
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.topology import Topology
 
@@ -53,7 +53,7 @@ def _check_ends(path: Path, name: str, topology: Topology) -> Iterator[Finding]:
 
 def _check_fault(path: Path, fault: Fault, topology: Topology) -> Iterator[Finding]:
     """Links that are unplugged, and bridges that cannot be cut in another way."""
-    if fault.kind in BROKER_FAULTS:
+    if fault.kind not in BRIDGE_FAULTS:
         return
     try:
         name, _ = victims_of(topology, fault)

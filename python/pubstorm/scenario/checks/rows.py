@@ -20,6 +20,7 @@ from pubstorm.scenario.populations import (
     MqttPublication,
     Population,
     Rows,
+    Will,
     ZmqPublisher,
 )
 from pubstorm.scenario.tls import Tls
@@ -66,11 +67,18 @@ def texts_of(population: Population) -> Iterator[tuple[Path, str]]:
         yield from ((("shares", name, *path), text) for path, text in _shared_texts(share))
 
 
+def _texts_of_will(will: Will) -> Iterator[tuple[Path, str]]:
+    for key in ("topic", "payload", "content_type", "response_topic", "correlation_data"):
+        if (text := getattr(will, key)) is not None:
+            yield ("will", key), text
+    for name, text in will.user_properties.items():
+        yield ("will", "user_properties", name), text
+
+
 def _shared_texts(part: Population | Difference) -> Iterator[tuple[Path, str]]:
     """Yields the templates that a share may have of its own."""
     if isinstance(part, MqttClients | MqttDifference) and part.will is not None:
-        yield ("will", "topic"), part.will.topic
-        yield ("will", "payload"), part.will.payload
+        yield from _texts_of_will(part.will)
     if isinstance(part, Connecting | Difference):
         for n, subscription in enumerate(part.subscriptions or ()):
             yield ("subscriptions", n, "topic"), subscription.topic
@@ -97,6 +105,8 @@ def _client_texts(population: Population) -> Iterator[tuple[Path, str]]:
         tls = population.tls or Tls()
         texts |= {("tls", "certificate"): tls.certificate, ("tls", "key"): tls.key}
         texts[("tls", "psk", "identity")] = None if tls.psk is None else tls.psk.identity
+        if population.authentication is not None:
+            texts["authentication", "data"] = population.authentication.data
         texts |= {("headers", header): value for header, value in population.headers.items()}
         texts |= {
             ("user_properties", key): text for key, text in population.user_properties.items()

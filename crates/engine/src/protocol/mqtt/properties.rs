@@ -2,13 +2,15 @@
 //! messages when their packet is made.
 
 use mqtt::{Alias, Properties, Property, PropertyList, Value};
-use plan::{PropertyValue, Publication, Template};
+use plan::{PropertyValue, Publication, Stamp, Template};
 
 /// Properties of a kind of packet.
 #[derive(Default)]
 pub struct PropertySetup {
     fixed: PropertyList,
     texts: Vec<Text>,
+    /// Requests carry their stamp as correlation data.
+    is_request: bool,
     /// Topic alias of the first value of the topic's range; `None`: no aliases.
     first_alias: Option<u32>,
 }
@@ -51,7 +53,8 @@ impl PropertySetup {
         let prepare = |publication: &Publication| {
             let first_alias = publication.topic_alias.then_some(next_alias);
             next_alias += first_alias.map_or(0, |_| publication.topic.variants());
-            Self { first_alias, ..Self::new(&publication.properties) }
+            let is_request = publication.request;
+            Self { is_request, first_alias, ..Self::new(&publication.properties) }
         };
         publications.iter().map(prepare).collect()
     }
@@ -86,15 +89,19 @@ impl PropertySetup {
     #[inline]
     pub fn of_message<'a>(
         &'a self,
-        alias: Alias,
+        (alias, stamp): (Alias, impl FnOnce() -> Stamp),
         list: &'a mut PropertyList,
         text: &mut Vec<u8>,
         render: impl Fn(&Template, &mut Vec<u8>),
     ) -> Option<Properties<'a>> {
-        if self.texts.is_empty() && alias == Alias::Unusable {
+        if self.texts.is_empty() && alias == Alias::Unusable && !self.is_request {
             return Some(self.fixed.properties());
         }
         self.write(list, text, render)?;
+        if self.is_request {
+            let stamp = stamp().to_bytes();
+            list.push(Property::CorrelationData, Value::Binary(&stamp)).ok()?;
+        }
         if let Alias::New(number) | Alias::Known(number) = alias {
             list.push(Property::TopicAlias, Value::Number(number.into())).ok()?;
         }

@@ -4,7 +4,7 @@ use super::super::tests::{handle_5, list};
 use super::super::{Blocked, Event, ProtocolError};
 use super::*;
 use crate::codec::{
-    Ack, ConnAck, Connect, Packet, PacketType, ReasonCode, Reasoned, SubAck, Version,
+    Ack, ConnAck, Connect, Packet, PacketType, PropertyList, ReasonCode, Reasoned, SubAck, Version,
 };
 
 const V: Version = Version::V5;
@@ -20,7 +20,10 @@ fn connected(connect: &Connect<'_>, properties: &[(Property, Value<'_>)]) -> Ses
     let list = list(properties);
     let connack = ConnAck { properties: list.properties(), ..ConnAck::default() };
     let event = handle_5(&mut session, &Packet::ConnAck(connack)).0;
-    assert_eq!(event, Ok(Event::Connected { session_present: false, dropped: 0 }));
+    assert_eq!(
+        event,
+        Ok(Event::Connected { session_present: false, dropped: 0, properties: list.properties() })
+    );
     session
 }
 
@@ -55,15 +58,48 @@ fn the_receive_maximum_of_the_server_is_obeyed() {
 }
 
 #[test]
+fn auth_is_allowed_between_connect_and_connack_if_connect_names_a_method() {
+    let method = [
+        (Property::AuthenticationMethod, Value::Text("m")),
+        (Property::AuthenticationData, Value::Binary(b"1")),
+    ];
+    let (named, step) = (list(&method[..1]), list(&method));
+    let properties = step.properties();
+    let continued = ReasonCode::CONTINUE_AUTHENTICATION;
+    let challenge = Packet::Auth(Reasoned { code: continued, properties });
+    let mut session = Session::<u32>::new();
+    session.connect(V, &connect(), &mut Vec::new()).unwrap();
+    let refused = Err(ProtocolError::BeforeConnAck(PacketType::Auth));
+    assert_eq!(handle_5(&mut session, &challenge).0, refused);
+    let authenticates = Connect { properties: named.properties(), ..connect() };
+    session.connect(V, &authenticates, &mut Vec::new()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(handle_5(&mut session, &challenge), (Ok(Event::Challenged(properties)), vec![]));
+    }
+    let success = Packet::Auth(Reasoned { properties, ..Reasoned::default() });
+    assert_eq!(handle_5(&mut session, &success).0, Err(ProtocolError::UnexpectedAuth));
+    let connack = Packet::ConnAck(ConnAck { properties, ..ConnAck::default() });
+    let connected = Event::Connected { session_present: false, dropped: 0, properties };
+    assert_eq!(handle_5(&mut session, &connack).0, Ok(connected));
+    assert_eq!(handle_5(&mut session, &challenge).0, Err(ProtocolError::UnexpectedAuth));
+    let mut out = Vec::new();
+    crate::encode_auth(properties, &mut out).unwrap();
+    assert_eq!(out, b"\xf0\x0a\x18\x08\x15\0\x01m\x16\0\x011");
+}
+
+#[test]
 fn a_refused_message_leaves_the_session_with_its_reason() {
     let mut session = connected(&connect(), &[]);
     session.publish(QoS::AtLeastOnce, 1).unwrap();
     session.publish(QoS::ExactlyOnce, 2).unwrap();
     let refused = code(PacketType::PubAck, 0x97);
-    let puback = Packet::PubAck(Ack { code: refused, ..Ack::of(1) });
-    let rejected = |token| Ok(Event::Rejected { token, code: refused });
+    let mut list = PropertyList::new();
+    list.push(Property::ReasonString, Value::Text("full")).unwrap();
+    let properties = list.properties();
+    let puback = Packet::PubAck(Ack { code: refused, properties, ..Ack::of(1) });
+    let rejected = |token| Ok(Event::Rejected { token, code: refused, properties });
     assert_eq!(handle_5(&mut session, &puback), (rejected(1), vec![]));
-    let pubrec = Packet::PubRec(Ack { code: refused, ..Ack::of(2) });
+    let pubrec = Packet::PubRec(Ack { code: refused, properties, ..Ack::of(2) });
     assert_eq!(handle_5(&mut session, &pubrec), (rejected(2), vec![]), "no PUBREL");
     assert_eq!(handle_5(&mut session, &pubrec).0, Ok(Event::UnknownAck));
     assert_eq!(session.in_flight(), 0);
@@ -107,7 +143,10 @@ fn a_server_without_the_session_drops_messages_in_flight() {
     assert_eq!(session.connection_lost(true), 0);
     session.connect(V, &connect(), &mut Vec::new()).unwrap();
     let event = handle_5(&mut session, &Packet::ConnAck(ConnAck::default())).0;
-    assert_eq!(event, Ok(Event::Connected { session_present: false, dropped: 2 }));
+    assert_eq!(
+        event,
+        Ok(Event::Connected { session_present: false, dropped: 2, properties: Properties::NONE })
+    );
     assert_eq!(session.in_flight(), 0);
     assert!(session.server.is_none(), "limits end with their connection");
 }

@@ -1,0 +1,58 @@
+//! Enhanced authentication of a client: the steps of SCRAM between CONNECT and CONNACK.
+
+use plan::Reason;
+
+use super::{Client, identity_of};
+use crate::context::Context;
+use crate::protocol::{Login, nonce};
+use crate::setup::Setup;
+
+impl Client {
+    /// User name, password and nonce of this attempt to connect; `None` without SCRAM.
+    pub(super) fn login(&self, setup: &Setup) -> Option<Login> {
+        let identity = identity_of(self, setup);
+        let population = identity.population;
+        let authentication = population.mqtt()?.authentication.as_ref()?;
+        if authentication.data.is_some() {
+            return None;
+        }
+        let text = |template: &Option<plan::Template>| Some(template.as_ref()?.text(identity.n, 0));
+        let client = (self.population(), setup.shard.global(self.local));
+        Some(Login {
+            username: text(&population.username)?,
+            password: text(&population.password)?,
+            // An attempt has one deadline, and no two attempts of a client have the same.
+            nonce: nonce(setup.plan.seed, client, self.deadline_ns),
+        })
+    }
+
+    /// Answers a step of the broker.
+    pub(super) fn challenged(&mut self, context: &mut Context, challenge: &[u8]) {
+        let Some(login) = self.login(&context.setup) else {
+            return self.lost(context, Reason::AuthenticationInvalid);
+        };
+        let answer = context.exchanges.answer(self.index, &login, challenge);
+        let sent = answer.and_then(|step| self.session.authenticate(&step, &mut context.out));
+        match sent {
+            Ok(()) => {
+                context.tally.populations[self.population()].counters.packets_sent_total += 1;
+            }
+            Err(reason) => self.lost(context, reason),
+        }
+    }
+
+    /// Continues after the broker has accepted the client, if the broker has proved itself.
+    pub(super) fn connected(
+        &mut self,
+        context: &mut Context,
+        (resumed, dropped): (bool, u64),
+        proof: &[u8],
+    ) {
+        if self.login(&context.setup).is_some()
+            && let Err(cause) = context.exchanges.verify(self.index, proof)
+        {
+            return self.lost(context, cause);
+        }
+        self.subscribe(context, resumed, dropped);
+    }
+}

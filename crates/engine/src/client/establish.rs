@@ -1,0 +1,103 @@
+//! The way to the first bytes of the protocol: TCP, TLS, WebSocket, CONNECT.
+
+use plan::Reason;
+
+use super::{Client, Phase, identity_of, receive};
+use crate::context::Context;
+use crate::protocol::Identity;
+use crate::transport::tcp::{Route, Socket};
+use crate::transport::tls::Who;
+use crate::transport::{Channel, Halt, Stream, WebSocket};
+
+/// Receive buffer of a client that reads slowly, in bytes: small, so that the peer feels it, and a
+/// byte for each message a second, which is room for 10 ms of messages of 100 bytes.
+const SLOW_RECEIVE_BUFFER: std::ops::RangeInclusive<usize> = 4096..=256 * 1024;
+
+impl Client {
+    /// Begins an attempt to connect.
+    pub(super) fn connect(&mut self, context: &mut Context) {
+        let population = &context.setup.plan.populations[self.population()];
+        let tally = &mut context.tally.populations[usize::from(self.population)];
+        tally.counters.connect_attempts_total += 1;
+        context.underway += 1;
+        self.phase = Phase::Connecting;
+        self.retime = true;
+        self.ended = false;
+        self.acks_period = receive::acks_period(context.now_ns).wrapping_sub(1);
+        self.deadline_ns = context.now_ns + population.connect_timeout_ns;
+        match context.host.open(&self.route(context), self.index) {
+            Ok(socket) => self.stream = Some(Stream::Direct(Channel::Plain(socket))),
+            Err(reason) => self.lost(context, reason),
+        }
+    }
+
+    /// Continues after TCP has connected or failed: with TLS and WebSocket if the target uses them,
+    /// then with the protocol.
+    pub(super) fn establish(&mut self, context: &mut Context) {
+        let secured = self.secure(context);
+        self.count_frames(context);
+        match secured {
+            Ok(()) => self.greet(context),
+            Err(Halt::Later) => {}
+            Err(Halt::Lost(reason)) => self.lost(context, reason),
+        }
+    }
+
+    /// Sends the first bytes of the protocol.
+    fn greet(&mut self, context: &mut Context) {
+        context.out.clear();
+        let identity = identity_of(self, &context.setup);
+        let login = self.login(&context.setup);
+        if let Err(reason) = self.session.open(&identity, login.as_ref(), &mut context.out) {
+            return self.lost(context, reason);
+        }
+        self.phase = Phase::Greeting;
+        context.tally.populations[self.population()].counters.packets_sent_total += 1;
+        self.flush(context);
+    }
+
+    fn secure(&mut self, context: &mut Context) -> Result<(), Halt> {
+        self.stream = match self.stream.take() {
+            Some(Stream::Direct(Channel::Plain(socket))) => Some(self.wrap(context, socket)?),
+            stream => stream,
+        };
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.handshake(&mut context.framing))
+    }
+
+    /// Puts a connected socket under TLS and WebSocket, as the target says.
+    fn wrap(&self, context: &mut Context, socket: Socket) -> Result<Stream, Halt> {
+        let (index, target) = (self.population(), self.target(context));
+        let Context { setup, framing, .. } = context;
+        let (at, Identity { population, n }) =
+            (&setup.plan.targets[target], identity_of(self, setup));
+        let channel = match setup.populations[index].tls.as_ref().filter(|_| at.tls) {
+            Some(tls) => {
+                let ssl = tls.begin(Who { local: self.local, n, target });
+                let secured = ssl.and_then(|ssl| Channel::secure(socket, ssl).ok());
+                secured.ok_or(Halt::Lost(Reason::TlsFailed))?
+            }
+            None => Channel::Plain(socket),
+        };
+        Ok(match &at.websocket {
+            Some(path) => {
+                let websocket =
+                    WebSocket::new(channel, (at, path.as_str()), (population, n), framing);
+                Stream::WebSocket(Box::new(websocket))
+            }
+            None => Stream::Direct(channel),
+        })
+    }
+
+    fn route(&self, context: &Context) -> Route {
+        let setup = &context.setup;
+        let sources = &setup.sources;
+        let turn = self.local as usize / setup.plan.populations[self.population()].at.count;
+        let rate = setup.plan.populations[self.population()].read_rate_per_s;
+        let (least, most) = SLOW_RECEIVE_BUFFER.into_inner();
+        Route {
+            target: setup.targets[self.target(context)],
+            source: (!sources.is_empty()).then(|| sources[turn % sources.len()]),
+            receive_buffer: rate.map(|rate| (rate as usize).clamp(least, most)),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+"""`pubstorm init`: writes a scenario with comments after three questions. The text is composed of
+parts that people can edit; `pubstorm check` accepts every combination."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from pubstorm.contract.target import TARGET_ALLOWED, ZmqTarget, parse_target
+from pubstorm.errors import UsageError
+from pubstorm.output import say
+from pubstorm.quantities import Quantity, UnfitError
+from pubstorm.scenario.fields import Clients
+
+EMBEDDED = "embedded"
+DEFAULT_CLIENTS = "100"
+DEFAULT_FILE = "scenario.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load that a scenario can begin with."""
+
+    description: str
+    populations: tuple[str, ...]
+    """Populations in the order of the file."""
+    many: tuple[str, ...]
+    """Populations with the number of clients that the user asked for; others have 1."""
+    own_topics: bool = True
+    """True if each client has a topic of its own."""
+
+
+LOADS = {
+    "conn": Load("clients that connect and stay", ("client",), ("client",)),
+    "pub": Load("clients that publish", ("publisher",), ("publisher",)),
+    "sub": Load("clients that subscribe", ("subscriber",), ("subscriber",)),
+    "pairs": Load(
+        "publishers and subscribers in pairs",
+        ("subscriber", "publisher"),
+        ("subscriber", "publisher"),
+    ),
+    "fan-in": Load(
+        "many publishers and one subscriber", ("subscriber", "publisher"), ("publisher",)
+    ),
+    "fan-out": Load(
+        "one publisher and many subscribers",
+        ("subscriber", "publisher"),
+        ("subscriber",),
+        own_topics=False,
+    ),
+}
+
+
+@click.command()
+@click.argument("file", default=DEFAULT_FILE, metavar="[FILE]")
+@click.option("--broker", metavar="URL", help="Address of the broker, or embedded. Default.")
+@click.option("--kind", type=click.Choice(list(LOADS)), help="Load to begin with. Default: pairs.")
+@click.option("-c", "--clients", metavar="N", help=f"Number of clients. Default: {DEFAULT_CLIENTS}")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def init(file: str, broker: str | None, kind: str | None, clients: str | None, force: bool) -> None:
+    """Write a commented scenario to FILE.
+
+    Asks for the broker, the load and the number of clients, unless options name them or stdin is no
+    terminal. FILE is scenario.yaml by default; - is stdout.
+    """
+    path = None if file == "-" else Path(file)
+    if path is not None and path.exists() and not force:
+        raise UsageError(f"found {path}, which exists", "--force replaces it")
+    text = scenario_text(
+        _answer(broker, "Broker, such as mqtt://HOST:1883", EMBEDDED, broker_of),
+        _answer(kind, f"Load: {', '.join(LOADS)}", "pairs", load_of),
+        _answer(clients, "Number of clients", DEFAULT_CLIENTS, clients_of),
+    )
+    if path is None:
+        say(text.rstrip("\n"))
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "name another file") from error
+    say(f"{path}: a scenario; pubstorm check {path} shows its plan, pubstorm run {path} plays it")
+
+
+def _answer(given: str | None, question: str, default: str, read: Callable[[str], str]) -> str:
+    """Returns the option, the answer of the user, or the default without a terminal."""
+    if given is not None:
+        return read(given)
+    if not sys.stdin.isatty():
+        return default
+    found: str = click.prompt(question, default=default, value_proc=_asking(read), err=True)
+    return found
+
+
+def _asking(read: Callable[[str], str]) -> Callable[[str], str]:
+    """Lets click ask again after a wrong answer."""
+
+    def value(text: str) -> str:
+        try:
+            return read(text.strip())
+        except UsageError as error:
+            hint = "" if error.hint is None else f"; {error.hint}"
+            raise click.UsageError(f"{error.message}{hint}") from error
+
+    return value
+
+
+def broker_of(text: str) -> str:
+    """Returns the address of a broker, or `embedded`. Raises UsageError."""
+    if text == EMBEDDED:
+        return text
+    try:
+        if isinstance(parse_target(text), ZmqTarget):
+            raise UnfitError(text, "is an address of MQTT", "see pubstorm scenarios for ZeroMQ")
+    except UnfitError as unfit:
+        allowed = f"allowed is embedded or {TARGET_ALLOWED.rpartition(' or ')[0]}"
+        raise UsageError(f"found broker {text!r}, {allowed}", unfit.hint) from unfit
+    return text
+
+
+def load_of(text: str) -> str:
+    """Returns the name of a load. Raises UsageError."""
+    if text not in LOADS:
+        raise UsageError(f"found load {text!r}, allowed is {', '.join(LOADS)}")
+    return text
+
+
+def clients_of(text: str) -> str:
+    """Returns a number of clients as the scenario has it. Raises UsageError."""
+    quantity = next(each for each in get_args(Clients) if isinstance(each, Quantity))
+    try:
+        quantity.read(text)
+    except UnfitError as unfit:
+        raise UsageError(f"clients: {unfit}", unfit.hint) from unfit
+    return text
+
+
+def scenario_text(broker: str, kind: str, clients: str) -> str:
+    """Returns the text of a scenario."""
+    load = LOADS[kind]
+    parts = [
+        "# `pubstorm check FILE` prints this plan in words, `pubstorm run FILE` plays it.\n"
+        f"description: {load.description}\n",
+        EMBEDDED_BROKER if broker == EMBEDDED else TARGET.format(broker=broker),
+        POPULATIONS
+        + "".join(_population(name, load, broker, clients) for name in load.populations),
+        STAGES.format(verb=_verb(load)),
+        "".join(_thresholds(load)),
+    ]
+    if "publisher" in load.populations:
+        parts.append(SEARCH)
+    return "\n".join(parts)
+
+
+def _population(name: str, load: Load, broker: str, clients: str) -> str:
+    number = clients if name in load.many else "1"
+    text = f"  {name}:\n    clients: {number}\n{LOGIN}"
+    if re.match(r"mqtts|wss", broker):
+        text += TLS
+    topic = "demo/{n}" if load.own_topics else "demo"
+    if name == "publisher":
+        return text + PUBLICATION.format(topic=topic)
+    if name == "subscriber":
+        alone = "publisher" not in load.populations
+        filters = "demo/#" if alone else topic if name in load.many else "demo/+"
+        return text + SUBSCRIPTION.format(filter=filters)
+    return text
+
+
+def _verb(load: Load) -> str:
+    return "publish" if "publisher" in load.populations else "hold"
+
+
+def _thresholds(load: Load) -> Iterator[str]:
+    yield THRESHOLDS
+    yield f"  - {load.many[0]}.connected == 100%\n"
+    if load.populations == ("publisher",):
+        yield "  - publisher.ack_latency.p99 < 100ms    # from the scheduled instant on\n"
+    elif _verb(load) == "publish":
+        yield "  - subscriber.lost == 0\n"
+        yield "  - subscriber.latency.p99 < 100ms       # from the scheduled instant on\n"
+
+
+TARGET = """\
+# The broker under test: mqtt://, under TLS mqtts://, over WebSocket ws:// or wss://.
+target: {broker}
+"""
+EMBEDDED_BROKER = """\
+# The run starts this broker and stops it. To test a broker of your own, replace the three lines by
+# target: mqtt://HOST:1883
+topology:
+  brokers:
+    broker: {kind: embedded}
+"""
+POPULATIONS = """\
+# A population has clients that behave alike. {n} is the number of a client, from 0.
+populations:
+"""
+LOGIN = """\
+    # username: "user-{n}"
+    # password: ${env:MQTT_PASSWORD}         # from the environment, so that no file has it
+"""
+TLS = """\
+    # tls: {ca: ca.crt}                      # authority of the broker; default: the system's
+"""
+PUBLICATION = """\
+    publications:
+      - topic: "{topic}"
+        rate: 1/s                            # of each client; total_rate is that of all clients
+        size: 100B
+        qos: 1
+"""
+SUBSCRIPTION = """\
+    subscriptions:
+      - {{topic: "{filter}", qos: 1}}
+"""
+STAGES = """\
+# Stages follow one another.
+stages:
+  - connect: {{rate: 500/s}}                   # new connections a second
+  - {verb}: 30s
+  - disconnect: {{}}
+"""
+THRESHOLDS = """\
+# The run passes if all of these hold, every scheduled message is sent, and no delivery is lost.
+thresholds:
+"""
+SEARCH = """\
+# Without the leading # this line finds the largest load that passes.
+# search: {vary: populations.publisher.publications.0.rate, from: 1/s, to: 10k/s}
+"""

@@ -1,0 +1,145 @@
+"""The options on what a command shows of a run, and the output at its end: one screen, all tables,
+or one JSON document."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from pubstorm.cli.console import standard_error, standard_output
+from pubstorm.errors import UsageError
+from pubstorm.host.signals import INTERRUPTED
+from pubstorm.output import say, warn
+from pubstorm.play.display import Live, QuietLive, live_for
+from pubstorm.quantities import Quantity, UnfitError, duration_ns
+from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
+
+EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INVALID: 3}
+NOT_STORED = 3
+"""Exit code where a result could not be stored."""
+PROGRESS = Quantity(duration_ns, 10**9, 10**12)
+PROGRESS_NS = 10**10
+"""Interval of the lines of progress by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output of a command that plays."""
+
+    folder: Path | None
+    """Folder of the run; None for a new one in `runs`."""
+    quiet: bool
+    details: bool
+    json: bool
+    progress_ns: int
+
+    def live(self) -> Live:
+        """Returns the display while the run is played."""
+        return live_of(is_quiet=self.quiet, for_data=self.json, progress_ns=self.progress_ns)
+
+    def conclude(self, played: Result | Series | SearchResult) -> int:
+        """Prints a result and returns the exit code."""
+        # Renderers are imported after the load, so that they take no memory during it.
+        from pubstorm.report import document_of
+        from pubstorm.report.text import render, render_brief, render_screen
+
+        code, document = _exit_code(played), document_of(played)
+        if self.json:
+            from pubstorm.report.conclusion import conclusion_of
+
+            say(conclusion_of(played, document, code).model_dump_json(indent=2))
+            return code
+        draw = render if self.details else render_brief if self.quiet else render_screen
+        draw(document, standard_output())
+        return code
+
+
+def live_of(*, is_quiet: bool, for_data: bool = False, progress_ns: int = PROGRESS_NS) -> Live:
+    """Returns the display while something is played. With `for_data`, stdout is for data alone."""
+    if is_quiet:
+        return QuietLive()
+    consoles = [standard_error()] if for_data else [standard_output(), standard_error()]
+    return live_for(consoles, progress_ns)
+
+
+def output_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives a command the options on its output as one value."""
+
+    @click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Keep the run in this new or empty folder. Default: runs/TIME-NAME.",
+    )
+    @click.option("--details", is_flag=True, help="Print all tables at the end.")
+    @click.option("--quiet", is_flag=True, help="Only print the verdict and the run directory.")
+    @click.option("--json", is_flag=True, help="Print the outcome as one JSON document on stdout.")
+    @click.option(
+        "--progress",
+        metavar="TIME",
+        default=f"{PROGRESS_NS // 10**9}s",
+        callback=_progress_ns,
+        help="Interval of the lines on stderr without a terminal. Default: 10s.",
+    )
+    @functools.wraps(command)
+    def with_output(
+        out: Path | None, quiet: bool, details: bool, progress: int, **others: object
+    ) -> int:
+        as_json = bool(others.pop("json"))
+        for name in [name for name, is_on in (("quiet", quiet), ("json", as_json)) if is_on]:
+            if details:
+                message = f"found --details and --{name}, allowed is one of them"
+                raise UsageError(message, f"leave out --{name} for the tables")
+        return command(output=Output(out, quiet, details, as_json, progress), **others)
+
+    return with_output
+
+
+def _progress_ns(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
+    try:
+        return int(PROGRESS.read(value))
+    except UnfitError as unfit:
+        raise UsageError(f"--progress: {unfit}", unfit.hint or "write 10s or 1min") from unfit
+
+
+def _exit_code(played: Result | Series | SearchResult) -> int:
+    """Returns the exit code of a result, after a check that it is stored."""
+    from pubstorm.report import RESULT_FILE, SEARCH_FILE, SERIES_FILE
+
+    if isinstance(played, Series):
+        code, files = max(map(_code, played.steps)), [SERIES_FILE]
+        files += [f"{step.folder}/{_file(step)}" for step in played.steps if step.status]
+    elif isinstance(played, SearchResult):
+        code, files = EXIT_CODES[played.status], [SEARCH_FILE]
+    else:
+        code, files = EXIT_CODES[played.verdict.status], [RESULT_FILE]
+    code = INTERRUPTED if played.interrupted else code
+    return code if _are_stored(Path(played.run_directory), files) else NOT_STORED
+
+
+def _are_stored(folder: Path, files: Iterable[str]) -> bool:
+    """Returns True if these results are in the folder. Reports the first missing one."""
+    missing = next((file for file in files if not (folder / file).is_file()), None)
+    if missing is None:
+        return True
+    warn(f"error: found no {missing} in {folder}: the result is not stored")
+    if folder.exists():
+        warn(f"  hint: with room on the disk, pubstorm report {folder} makes it from what was kept")
+    return False
+
+
+def _file(step: SeriesStep) -> str:
+    from pubstorm.report import RESULT_FILE, SEARCH_FILE
+
+    return RESULT_FILE if step.answer is None else SEARCH_FILE
+
+
+def _code(step: SeriesStep) -> int:
+    """Returns the exit code of a step; a step without a measurement counts as invalid."""
+    if step.status is None:
+        return EXIT_CODES[Status.INVALID] if step.problem is not None else 0
+    return EXIT_CODES[step.status]

@@ -1,0 +1,129 @@
+"""Clean start: looks for stale state on the targets before a run, and removes the run's own state
+after it. Brokers that the run has just started need neither. Every step has a deadline, and steps
+that could not be made are reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from pubstorm.contract.plan import Plan
+from pubstorm.play.clean_start.look import Findings, look_before
+from pubstorm.play.clean_start.observer import Deadline
+from pubstorm.play.clean_start.remove import remove_retained, verify_sessions
+from pubstorm.play.clean_start.sessions import end_sessions, persistent_clients
+from pubstorm.play.clean_start.topics import keeps_messages
+from pubstorm.result import StaleState
+
+LOOK_S = 2.0
+"""Longest time to look at a target."""
+REMOVE_S = 15.0
+"""Longest time to remove state from a target."""
+SESSION_TRIES = 2
+"""Attempts to end sessions that remain."""
+GRACE_S = 1.0
+"""Time beyond its deadline after which a step is given up."""
+TARGETS_MAX = 16
+"""Targets that are looked at."""
+
+When = Literal["before", "after"]
+Work = Callable[[int, Deadline], list[StaleState]]
+"""Work at one target, by its index."""
+
+
+class CleanStart:
+    """The stale state on the targets of one plan."""
+
+    def __init__(
+        self, plan: Plan, mode: Literal["report", "require", "skip"], targets: Sequence[int]
+    ) -> None:
+        self._plan = plan
+        self._mode = mode
+        zeromq = {at for p in plan.populations if p.zmtp is not None for at in p.at.targets}
+        self._all = [t for t in targets if t not in zeromq] if mode != "skip" else ()
+        """Indices of the targets that may hold anything."""
+        self._targets = self._all[:TARGETS_MAX]
+        self._found: dict[int, Findings] = {}
+
+    async def before(self) -> tuple[StaleState, ...]:
+        """Returns the stale state of earlier runs."""
+        found = await self._at_each_target("before", self._look, LOOK_S)
+        left_out = self._all[TARGETS_MAX:]
+        if left_out:
+            text = f"{len(left_out)} more targets were not looked at"
+            name = str(self._plan.targets[left_out[0]])
+            found.append(StaleState(target=name, when="before", what="unknown", total=0, text=text))
+        return tuple(found)
+
+    def refuses(self, found: Sequence[StaleState]) -> bool:
+        """True if the run must not be played on the stale state that was found."""
+        return self._mode == "require" and any(
+            stale_state.what != "queued" for stale_state in found
+        )
+
+    @property
+    def has_work_after(self) -> bool:
+        """True if the run may leave state that must be removed."""
+        leaves = keeps_messages(self._plan) or persistent_clients(self._plan) > 0
+        return bool(self._targets) and leaves
+
+    async def after(self, engine: Path, log: Path) -> tuple[StaleState, ...]:
+        """Removes what this run left, and looks again; the engine ends its sessions."""
+        removed: list[StaleState] = []
+        if keeps_messages(self._plan):
+            removed += await self._at_each_target("after", self._remove, REMOVE_S)
+        if persistent_clients(self._plan):
+            removed += await self._end_sessions(engine, log)
+        return tuple(removed)
+
+    async def _end_sessions(self, engine: Path, log: Path) -> list[StaleState]:
+        """Ends the sessions and looks for them, twice if some are left. A broker that has not
+        handled the DISCONNECT of a client yet still reports its session."""
+        found: list[StaleState] = []
+        for _ in range(SESSION_TRIES):
+            problem = await end_sessions(self._plan, engine, log)
+            verify = partial(verify_sessions, self._plan, problem)
+            found = await self._at_each_target("after", verify, LOOK_S)
+            if all(stale_state.what == "sessions" for stale_state in found):
+                break
+        return found
+
+    def interrupted(self) -> StaleState:
+        """Returns the finding of an interrupted clean-up."""
+        text = "interrupted: what this run left is not all removed"
+        name = str(self._plan.targets[0])
+        return StaleState(target=name, when="after", what="unknown", total=0, text=text)
+
+    def _look(self, target: int, deadline: Deadline) -> list[StaleState]:
+        self._found[target] = look_before(self._plan, target, deadline)
+        return self._found[target].stale_state
+
+    def _remove(self, target: int, deadline: Deadline) -> list[StaleState]:
+        before = self._found.get(target, Findings())
+        return remove_retained(self._plan, target, before.retained, deadline)
+
+    async def _at_each_target(self, when: When, work: Work, budget_s: float) -> list[StaleState]:
+        """Does the work at all targets at once."""
+        steps = (self._step(target, when, work, budget_s) for target in self._targets)
+        return [stale_state for found in await asyncio.gather(*steps) for stale_state in found]
+
+    async def _step(self, target: int, when: When, work: Work, budget_s: float) -> list[StaleState]:
+        """Does blocking work in a thread; it is given up when it does not keep its deadline."""
+        deadline = Deadline(budget_s)
+        doing = asyncio.to_thread(work, target, deadline)
+        try:
+            return await asyncio.wait_for(doing, budget_s + GRACE_S)
+        except TimeoutError:
+            text = f"the broker did not answer within {budget_s:.0f} s"
+        except RuntimeError as error:
+            text = f"this host has no thread left to look: {error}"
+        finally:
+            deadline.give_up()
+        name = str(self._plan.targets[target])
+        return [StaleState(target=name, when=when, what="unknown", total=0, text=text)]
+
+
+__all__ = ["CleanStart"]

@@ -1,0 +1,114 @@
+"""The display of a run. `Summary` is the state of the run at one instant; a `Live` shows one after
+another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from pubstorm.contract.histogram import Histogram
+from pubstorm.output import warn
+from pubstorm.quantities import span_text
+
+
+@dataclass(frozen=True)
+class PopulationSummary:
+    """A population at one instant."""
+
+    name: str
+    clients: int
+    connected: int = 0
+    sent_per_s: float = 0.0
+    acked_per_s: float = 0.0
+    received_per_s: float = 0.0
+    missing: int = 0
+    """Places passed over in the streams that its clients receive, not (yet) filled."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run at one instant. Rates and latency are those of the last interval."""
+
+    elapsed_s: float
+    stage: str
+    """Name of the stage."""
+    stage_number: int
+    """From 1; 0 before the first."""
+    stages: int
+    progress: float
+    """Share of the stage that is done, 0 to 1."""
+    left_s: float | None
+    """Time left in the stage; None: it ends on a condition."""
+    rest_s: float
+    """Least time that this stage and later ones still take."""
+    populations: tuple[PopulationSummary, ...]
+    latency: Histogram = field(default_factory=Histogram)
+    """From the intended send to the delivery, or to the acknowledgement if there are no
+    receivers."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Problems since the start, by reason."""
+    busy_share: float = 0.0
+    """Share of its time that the busiest engine was not waiting."""
+
+
+def left_text(summary: Summary, after_s: float) -> str:
+    """Returns the time that is left of the whole run, series or search."""
+    return f"about {span_text(summary.rest_s + after_s)} left in all"
+
+
+class Live:
+    """Shows a run while it is played. This one shows nothing: displays override its methods."""
+
+    takes_keys = False
+    """True if the user at the display can steer the run."""
+    after_s = 0.0
+    """Time that further runs of a series or a search take after the present one, in seconds."""
+
+    def begin(self, name: str) -> None:
+        """The run `name` starts."""
+
+    def step(self, text: str) -> None:
+        """One line about a step of a series."""
+
+    def starting(self, text: str) -> None:
+        """Progress of the start of the run, about once a second if it takes that long."""
+
+    def show(self, summary: Summary) -> None:
+        """The state of the run, about once a second."""
+
+    def note(self, text: str) -> None:
+        """One line about something that happened."""
+
+    def warn(self, text: str) -> None:
+        """One line about something that the user has to know, even of a quiet run. Default: a
+        note."""
+        self.note(text)
+
+    def suspend(self) -> None:
+        """The process stops until the user continues it."""
+
+    def resume(self) -> None:
+        """The process continues."""
+
+    def end(self) -> None:
+        """Nothing more comes; what was drawn is taken away. May be called twice."""
+
+
+class QuietLive(Live):
+    """Shows what the user has to know."""
+
+    def warn(self, text: str) -> None:
+        """Prints the line on stderr."""
+        warn(f"! {text}")
+
+
+def live_for(consoles: Sequence[Console], progress_ns: int) -> Live:
+    """A display on the first of the consoles that is a terminal; without one, lines on stderr, one
+    each `progress_ns`."""
+    from pubstorm.play.display.plain import PlainLive
+    from pubstorm.play.display.terminal import TerminalLive
+
+    found = next((console for console in consoles if console.is_terminal), None)
+    return PlainLive(progress_ns) if found is None else TerminalLive(found)

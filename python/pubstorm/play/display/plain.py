@@ -1,0 +1,75 @@
+"""The display without a terminal: a line on stderr at an interval, as stdout is for data."""
+
+from __future__ import annotations
+
+import time
+
+from pubstorm.output import warn
+from pubstorm.play.barriers import Clock
+from pubstorm.play.display import Live, Summary, left_text
+from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
+
+
+class PlainLive(Live):
+    """Prints a summary at the start of each stage, and one after each interval."""
+
+    def __init__(self, interval_ns: int, clock: Clock = time.monotonic_ns) -> None:
+        self._interval_ns = interval_ns
+        self._clock = clock
+        self._next_ns = 0
+        self._stage = 0
+
+    def begin(self, name: str) -> None:
+        """Names the run."""
+        self._next_ns = self._stage = 0
+        warn(f"run {name}")
+
+    def step(self, text: str) -> None:
+        """Prints the line."""
+        warn(text)
+
+    def starting(self, text: str) -> None:
+        """Prints the line if its time has come."""
+        if self._is_time():
+            warn(text)
+
+    def show(self, summary: Summary) -> None:
+        """Prints one line if its time has come, or if a stage begins."""
+        is_new, self._stage = summary.stage_number != self._stage, summary.stage_number
+        if self._is_time() or is_new:
+            warn(line_of(summary, self.after_s))
+
+    def note(self, text: str) -> None:
+        """Prints the note."""
+        warn(f"! {text}")
+
+    def _is_time(self) -> bool:
+        now_ns = self._clock()
+        if now_ns < self._next_ns:
+            return False
+        self._next_ns = now_ns + self._interval_ns
+        return True
+
+
+def line_of(summary: Summary, after_s: float = 0.0) -> str:
+    """A summary in one line. `after_s` is the time that further runs take."""
+    populations = summary.populations
+    connected = sum(population.connected for population in populations)
+    clients = sum(population.clients for population in populations)
+    parts = [
+        f"{span_text(summary.elapsed_s)}",
+        f"{summary.stage} {share_text(round(summary.progress, 2))}",
+        f"connected {count_text(connected)}/{count_text(clients)}",
+        f"sent {rate_text(sum(p.sent_per_s for p in populations))}/s",
+        f"acked {rate_text(sum(p.acked_per_s for p in populations))}/s",
+        f"received {rate_text(sum(p.received_per_s for p in populations))}/s",
+    ]
+    if summary.latency.count:
+        parts.append(f"p99 {duration_text(summary.latency.quantile_ns(0.99) / 1000)}")
+    missing = sum(population.missing for population in populations)
+    if missing:
+        parts.append(f"missing {count_text(missing)}")
+    parts += [f"{reason} {count_text(count)}" for reason, count in summary.outcomes.items()]
+    parts.append(f"busy {share_text(round(summary.busy_share, 2))}")
+    parts.append(f"{left_text(summary, after_s)}")
+    return "  ".join(parts)

@@ -1,0 +1,133 @@
+"""Sums a run up for the live display, from its totals and the latest snapshot of each agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from pubstorm.contract.histogram import Histogram, HistogramSum
+from pubstorm.contract.plan import (
+    ConnectAction,
+    DisconnectAction,
+    HoldAction,
+    Plan,
+    PublishAction,
+    Stage,
+)
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.measure.series import Count, Interval, rate_per_s
+from pubstorm.measure.totals import StageTotals
+from pubstorm.play.barriers import SECOND_NS, schedule_ns
+from pubstorm.play.display import PopulationSummary, Summary
+from pubstorm.play.progress import Progress
+
+
+def summary_of(progress: Progress, started_ns: int, now_ns: int) -> Summary:
+    """Returns the state of a run at an instant."""
+    plan, stages = progress.plan, progress.totals.stages.values()
+    left_s, share_done = _time_left(progress, now_ns)
+    outcomes = Counter[str]()
+    for stage in stages:
+        for totals in stage.populations.values():
+            outcomes.update({str(reason): count for reason, count in totals.outcomes.items()})
+    busy = map(_busy_share, progress.latest_of_load)
+    return Summary(
+        elapsed_s=(now_ns - started_ns) / SECOND_NS,
+        stage=plan.stages[progress.stage].name,
+        stage_number=progress.stage + 1,
+        stages=len(plan.stages),
+        progress=share_done,
+        left_s=left_s,
+        rest_s=_rest_s(progress, left_s, share_done),
+        populations=_populations(progress, list(stages)),
+        latency=_latency(list(progress.latest.values())),
+        outcomes=outcomes,
+        busy_share=max(busy, default=0.0),
+    )
+
+
+def _time_left(progress: Progress, now_ns: int) -> tuple[float | None, float]:
+    """Returns the seconds left in the stage and the share of it that is done."""
+    stage = progress.plan.stages[progress.stage]
+    if isinstance(stage.action, ConnectAction | DisconnectAction):
+        share = _connected_share(progress, stage)
+        return None, share if isinstance(stage.action, ConnectAction) else 1 - share
+    duration_ns = max(stage.action.duration_ns, 1)
+    gone_ns = max(now_ns - progress.entered_ns, 0)
+    return max(duration_ns - gone_ns, 0) / SECOND_NS, min(gone_ns / duration_ns, 1.0)
+
+
+def planned_s(plan: Plan, stages: Iterable[Stage]) -> float:
+    """Returns the seconds that stages take at least by their plan: without drains, and without the
+    start of agents and brokers."""
+    return sum(_stage_s(plan, stage) for stage in stages)
+
+
+def _stage_s(plan: Plan, stage: Stage) -> float:
+    action = stage.action
+    if isinstance(action, PublishAction | HoldAction):
+        return action.duration_ns / SECOND_NS
+    return schedule_ns(_clients(plan, stage), action.rate_per_s) / SECOND_NS
+
+
+def _rest_s(progress: Progress, left_s: float | None, share_done: float) -> float:
+    plan, stages = progress.plan, progress.plan.stages
+    if left_s is None:
+        left_s = _stage_s(plan, stages[progress.stage]) * (1 - share_done)
+    return left_s + planned_s(plan, stages[progress.stage + 1 :])
+
+
+def _clients(plan: Plan, stage: Stage) -> int:
+    """Clients that a stage connects or disconnects."""
+    if isinstance(stage.action, ConnectAction) and stage.action.clients is not None:
+        return sum(stage.action.clients)
+    return sum(plan.populations[p].clients for p in stage.populations)
+
+
+def _connected_share(progress: Progress, stage: Stage) -> float:
+    """Connected share of the clients that a stage connects or disconnects."""
+    chosen = stage.populations
+    clients = _clients(progress.plan, stage)
+    snapshots = progress.latest.values()
+    connected = sum(s.populations[p].gauges.connected for s in snapshots for p in chosen)
+    return min(connected / clients, 1.0) if clients else 1.0
+
+
+def _populations(progress: Progress, stages: list[StageTotals]) -> tuple[PopulationSummary, ...]:
+    latest = [Interval.of(snapshot) for snapshot in progress.latest.values()]
+    missing = Counter[int]()
+    for stage in stages:
+        for (_, to), flow in stage.flows.items():
+            missing[to] += flow.counters["missing_total"]
+
+    def rate(index: int, count: Count) -> float:
+        return rate_per_s(latest, [index], count)
+
+    return tuple(
+        PopulationSummary(
+            name=population.name,
+            clients=population.clients,
+            connected=sum(interval.populations[index].connected for interval in latest),
+            sent_per_s=rate(index, "sent"),
+            acked_per_s=rate(index, "acked"),
+            received_per_s=rate(index, "received"),
+            missing=missing[index],
+        )
+        for index, population in enumerate(progress.plan.populations)
+    )
+
+
+def _latency(latest: list[Snapshot]) -> Histogram:
+    deliveries, acknowledgements = HistogramSum(), HistogramSum()
+    for snapshot in latest:
+        for flow in snapshot.flows:
+            deliveries.add(flow.latency_intended)
+        for population in snapshot.populations:
+            acknowledgements.add(population.ack_intended)
+    delivered = deliveries.value()
+    return delivered if delivered.count else acknowledgements.value()
+
+
+def _busy_share(snapshot: Snapshot) -> float:
+    span_ns = snapshot.to_ns - snapshot.from_ns
+    return snapshot.engine.busy_ns / span_ns if span_ns > 0 else 0.0

@@ -1,0 +1,169 @@
+"""The display on a terminal: stage with a bar, a row for each population, latency, errors and the
+generator's own load, drawn in place."""
+
+from __future__ import annotations
+
+import sys
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as RichLive
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pubstorm.play.display import Live, Summary, left_text
+from pubstorm.quantities import count_text, duration_text, rate_text, share_text, span_text
+
+BAR_WIDTH = 40
+BUSY_WARNING = 0.7
+"""Busy share from which the figure is shown as a warning."""
+
+
+KEYS = (("p", "pause"), ("+ -", "rate by 10 %"), ("s", "end the stage"), ("q", "end the run"))
+"""Keys with their effects."""
+
+
+class TerminalLive(Live):
+    """Draws each summary over the one before."""
+
+    takes_keys = True
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._name = ""
+        self._live: RichLive | None = None
+
+    def begin(self, name: str) -> None:
+        """Opens the display."""
+        self._name = name
+        self._live = RichLive(
+            _start(name, "starting"),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self._live.start()
+
+    def step(self, text: str) -> None:
+        """Prints a line that stays."""
+        self._console.print(Text(text, style="bold"), soft_wrap=True)
+
+    def starting(self, text: str) -> None:
+        """Draws how far the start is."""
+        if self._live is not None:
+            self._live.update(_start(self._name, text), refresh=True)
+
+    def show(self, summary: Summary) -> None:
+        """Draws a summary."""
+        if self._live is not None:
+            self._live.update(drawn(self._name, summary, self.after_s), refresh=True)
+
+    def note(self, text: str) -> None:
+        """Prints a line above the display."""
+        self._console.print(Text.assemble(("! ", "bold yellow"), text), soft_wrap=True)
+
+    def suspend(self) -> None:
+        """Takes the display away until the process continues."""
+        if self._live is not None:
+            self._live.stop()
+
+    def resume(self) -> None:
+        """Opens the display again."""
+        if self._live is not None:
+            self._live.start()
+
+    def end(self) -> None:
+        """Takes the display away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def drawn(name: str, summary: Summary, after_s: float = 0.0) -> RenderableType:
+    """A summary as it is drawn. `after_s` is the time that further runs take."""
+    parts: list[RenderableType] = [
+        _stage(summary),
+        Text(),
+        _populations(summary),
+        Text(),
+        _figures(summary),
+    ]
+    if summary.outcomes:
+        parts.append(_outcomes(summary))
+    if sys.stdin is not None and sys.stdin.isatty():
+        parts += [Text(), _keys()]
+    elapsed = f"{span_text(summary.elapsed_s)}, {left_text(summary, after_s)}"
+    return Panel(
+        Group(*parts),
+        title=Text(name, style="bold"),
+        subtitle=elapsed,
+        title_align="left",
+        subtitle_align="right",
+        border_style="cyan",
+    )
+
+
+def _keys() -> Text:
+    return Text.assemble(*(part for key, what in KEYS for part in (key, (f" {what}   ", "dim"))))
+
+
+def _start(name: str, text: str) -> RenderableType:
+    return Text(f"{name}: {text}", style="dim")
+
+
+def _stage(summary: Summary) -> RenderableType:
+    left = "" if summary.left_s is None else f"{span_text(summary.left_s)} left"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        Text(f"{summary.stage_number}/{summary.stages}", style="dim"),
+        Text(summary.stage, style="bold"),
+        ProgressBar(total=1.0, completed=summary.progress, width=BAR_WIDTH),
+        Text(share_text(round(summary.progress, 2))),
+        Text(left, style="dim"),
+    )
+    return grid
+
+
+def _populations(summary: Summary) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim", pad_edge=False)
+    table.add_column("population")
+    for name in ("connected", "sent/s", "acked/s", "received/s", "missing"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=10)
+    for population in summary.populations:
+        all_there = population.connected >= population.clients
+        connected = f"{count_text(population.connected)} / {count_text(population.clients)}"
+        table.add_row(
+            Text(population.name),
+            Text(connected, style="green" if all_there else "yellow"),
+            rate_text(population.sent_per_s),
+            rate_text(population.acked_per_s),
+            rate_text(population.received_per_s),
+            Text(count_text(population.missing), style="red" if population.missing else ""),
+        )
+    return table
+
+
+def _figures(summary: Summary) -> Text:
+    busy_style = "bold yellow" if summary.busy_share >= BUSY_WARNING else "bold"
+    return Text.assemble(
+        ("latency p50 ", "dim"),
+        (_quantile(summary, 0.5), "bold"),
+        ("  p99 ", "dim"),
+        (_quantile(summary, 0.99), "bold"),
+        ("   engine busy ", "dim"),
+        (share_text(round(summary.busy_share, 2)), busy_style),
+    )
+
+
+def _quantile(summary: Summary, quantile: float) -> str:
+    latency = summary.latency
+    return duration_text(latency.quantile_ns(quantile) / 1000) if latency.count else "–"
+
+
+def _outcomes(summary: Summary) -> Text:
+    parts: list[tuple[str, str]] = []
+    for reason, count in sorted(summary.outcomes.items(), key=lambda item: -item[1]):
+        parts += [(f"{reason} ", "dim"), (f"{count_text(count)}   ", "bold red")]
+    return Text.assemble(*parts)

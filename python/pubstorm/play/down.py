@@ -1,0 +1,92 @@
+"""Takes down what a run has left on this host, by the records in its run directory: processes,
+network namespaces, keys and passwords."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.play.directory import CONTROL_FILE, RESERVE_FILE
+from pubstorm.report import SCENARIO_FILE
+from pubstorm.topology.bridges.network import remove_namespace
+from pubstorm.topology.credentials.forget import forget_secrets
+from pubstorm.topology.leftovers import Leftover, end, leftovers
+from pubstorm.topology.started import STARTED_FILE, Started, is_alive, read_record
+
+STEPS = ("steps/*", "trials/*", "steps/*/trials/*")
+"""Folders of runs in that of a series or a search."""
+AIDS = (RESERVE_FILE, CONTROL_FILE)
+"""Files that only a run in progress needs."""
+RUN_GRACE_S = 30.0
+"""Longest time for a run to end by itself, brokers included."""
+NAMED_MAX = 3
+"""Processes that are named."""
+
+
+def take_down(path: Path, *, force: bool, log: Callable[[str], None]) -> None:
+    """Takes down the leftovers of the run, series or search in a folder; `log` gets a line for each
+    step. Raises UsageError if the run has not ended, unless `force` ends it."""
+    if not (path / SCENARIO_FILE).is_file():
+        hint = "name a folder that `pubstorm run` has made"
+        raise StoredRunError(f"found no run in {path}", hint)
+    runs_in = [path, *sorted(folder for pattern in STEPS for folder in path.glob(pattern))]
+    folders = [folder / "topology" for folder in runs_in if (folder / "topology").is_dir()]
+    records = {folder: read_record(folder / STARTED_FILE) for folder in folders}
+    runs = {s.pid: s for record in records.values() for s in record if _goes_on(s)}
+    if runs and not force:
+        pid = min(runs)
+        hint = f"end it with Ctrl-C or kill {pid}, or give --force"
+        raise UsageError(f"the run in {path} is active: pubstorm has pid {pid}", hint)
+    if runs:
+        end([Leftover(r.pid, r.name, partial(is_alive, r)) for r in runs.values()], RUN_GRACE_S)
+        log(f"ended the run itself (pid {', '.join(map(str, runs))})")
+    for folder, record in records.items():
+        for words in _taken_down(folder, record):
+            log(words)
+    for file in (folder / aid for folder in runs_in for aid in AIDS):
+        with contextlib.suppress(FileNotFoundError):
+            file.unlink()
+            log(f"deleted {file}")
+    log("nothing is left of this run")
+
+
+def _goes_on(started: Started) -> bool:
+    return started.kind == "run" and is_alive(started)
+
+
+def _taken_down(folder: Path, record: Sequence[Started]) -> Iterator[str]:
+    if processes := leftovers(folder, record):
+        end(processes)
+        yield f"ended {_named(processes)}"
+    for started in record:
+        if started.kind == "namespace" and remove_namespace(started.name):
+            yield f"removed the network namespace {started.name}"
+    if files := forget_secrets(folder):
+        yield f"deleted keys and passwords, in {_many(files, 'file')} of {folder}"
+    for started in record:
+        if started.kind == "bridged":
+            yield _retained_words(started)
+
+
+def _retained_words(started: Started) -> str:
+    """Returns advice to remove the bridges' states from a broker that is not the run's own."""
+    command = (*started.command, "--retained-only", "--remove-retained", "-W", "3")
+    return (
+        f"bridges of this run reported to {started.name} whether they are up, which it may keep; "
+        f"this removes it, with the login of the bridges: {shlex.join(command)}"
+    )
+
+
+def _named(processes: Sequence[Leftover]) -> str:
+    named = ", ".join(f"{each.name} (pid {each.pid})" for each in processes[:NAMED_MAX])
+    more = f" and {len(processes) - NAMED_MAX} more" if len(processes) > NAMED_MAX else ""
+    return f"{_many(len(processes), 'process')}: {named}{more}"
+
+
+def _many(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"

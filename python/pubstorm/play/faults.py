@@ -1,0 +1,137 @@
+"""Plays the faults of a run. Each fault begins and is repaired at its instant on the monotonic
+clock, in a task of its own: a fault that takes long delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pubstorm.errors import without_credentials
+from pubstorm.measure.run_log import AppliedFault
+from pubstorm.plan.faults import PlannedFault
+from pubstorm.play.barriers import SECOND_NS, Clock
+from pubstorm.quantities import counted
+from pubstorm.scenario.faults import BROKER_FAULTS
+
+
+class Breaker(Protocol):
+    """Begins and repairs faults; both methods return the steps that failed, in words."""
+
+    async def begin(self, fault: PlannedFault) -> tuple[str, ...]:
+        """Breaks the victims."""
+
+    async def repair(self, fault: PlannedFault) -> tuple[str, ...]:
+        """Undoes it."""
+
+
+@dataclass(frozen=True)
+class FaultNews:
+    """A fault began, was repaired, or could not be."""
+
+    at_ns: int
+    text: str
+
+
+class FaultPlay:
+    """The faults of a run, stage by stage."""
+
+    def __init__(
+        self,
+        planned: Sequence[PlannedFault],
+        breaker: Breaker,
+        report: Callable[[FaultNews], None],
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self._planned = planned
+        self._breaker = breaker
+        self._report = report
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+        self.applied: list[AppliedFault] = []
+        """Faults that took effect, in the order of time."""
+
+    def names(self, stage: int) -> list[str]:
+        """Names of the faults of a stage."""
+        return [fault.name for fault in self._planned if fault.stage == stage]
+
+    def enter(self, stage: int, at_ns: int) -> None:
+        """Begins a stage, and its faults at their instants."""
+        self._tasks = [
+            asyncio.create_task(self._play(fault, at_ns))
+            for fault in self._planned
+            if fault.stage == stage
+        ]
+
+    def done(self) -> bool:
+        """True if every fault of the stage is repaired, except those that last."""
+        return all(task.done() for task in self._tasks)
+
+    async def stop(self) -> None:
+        """Begins and repairs no more faults."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _play(self, fault: PlannedFault, stage_at_ns: int) -> None:
+        await self._until(stage_at_ns + fault.after_ns)
+        applied = AppliedFault(fault, self._clock())
+        self.applied.append(applied)
+        problems = await self._breaker.begin(fault)
+        applied.problems += problems
+        if fault.commands is not None and problems:
+            applied.failed = problems[0]
+        self._report(FaultNews(applied.began_ns, _begun(fault)))
+        self._report_problems(fault, problems)
+        if fault.lasts_ns is None:
+            return
+        await self._until(applied.began_ns + fault.lasts_ns)
+        problems = await self._breaker.repair(fault)
+        applied.problems += problems
+        now_ns = self._clock()
+        if len(problems) < (len(fault.victims) if fault.kind in BROKER_FAULTS else 1):
+            applied.repaired_ns = now_ns
+            self._report(FaultNews(now_ns, f"{fault.name}: {_repaired(fault)}"))
+        self._report_problems(fault, problems)
+
+    async def _until(self, at_ns: int) -> None:
+        while (left_ns := at_ns - self._clock()) > 0:
+            await asyncio.sleep(left_ns / SECOND_NS)
+
+    def _report_problems(self, fault: PlannedFault, problems: Sequence[str]) -> None:
+        now_ns = self._clock()
+        for text in problems[:PROBLEMS_REPORTED]:
+            self._report(FaultNews(now_ns, f"{fault.name}: {text}"))
+        left = len(problems) - PROBLEMS_REPORTED
+        if left > 0:
+            self._report(FaultNews(now_ns, f"{fault.name}: {counted(left, 'problem')} more"))
+
+
+def _begun(fault: PlannedFault) -> str:
+    """Returns the name of a fault, with its kind if the name does not begin with it."""
+    if fault.commands is not None:
+        return f"{fault.name}: {without_credentials(fault.commands.begin)}"
+    done = f"{fault.kind} {fault.group}"
+    return fault.name if fault.name.startswith(fault.kind) else f"{fault.name}: {done}"
+
+
+def _repaired(fault: PlannedFault) -> str:
+    """Returns how many victims are repaired, in words. Those of a command are unknown."""
+    if fault.commands is not None:
+        return "repaired"
+    words, noun = _REPAIRED[fault.kind]
+    count = len(fault.victims)
+    return f"{counted(count, noun)} {'is' if count == 1 else 'are'} {words}"
+
+
+_REPAIRED = {
+    "stop": ("up again", "broker"),
+    "kill": ("up again", "broker"),
+    "freeze": ("continuing", "broker"),
+    "cut": ("whole again", "bridge"),
+    "delay": ("undelayed again", "bridge"),
+}
+PROBLEMS_REPORTED = 5
+"""Problems of a fault that are reported one by one."""

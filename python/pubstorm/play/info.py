@@ -1,0 +1,93 @@
+"""The values around a run: what it is, what it brought, and its beginning as its directory stores
+it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pubstorm.contract.commands import Hello
+from pubstorm.contract.value import Value
+from pubstorm.measure.assemble import Assembly
+from pubstorm.measure.monitors.monitoring import Monitored
+from pubstorm.play.directory import RunDirectory
+from pubstorm.play.display import Live
+from pubstorm.play.stage_check import Check
+from pubstorm.result import (
+    BridgeResult,
+    BrokerResult,
+    Environment,
+    Event,
+    ServiceResult,
+    StaleState,
+)
+from pubstorm.result.samples import Tracks
+from pubstorm.scenario import Scenario
+from pubstorm.topology.started import Started
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Name and folder of a run."""
+
+    scenario: Scenario
+    directory: RunDirectory
+    live: Live
+    started: datetime
+    command: str
+    """The command line."""
+    reports: bool = True
+    """True if reports are made of the result."""
+    check: Check | None = None
+    """A check of the user after each stage."""
+    ended: datetime | None = None
+    """Default: now."""
+    environment: Environment | None = None
+    """Default: that of this process."""
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """Everything that a run brought."""
+
+    assembly: Assembly
+    tracks: Tracks
+    """Samples that the result sums up."""
+    monitored: Monitored
+    brokers: tuple[BrokerResult, ...]
+    services: tuple[ServiceResult, ...]
+    bridges: tuple[BridgeResult, ...]
+    stale_state: tuple[StaleState, ...] = ()
+    warnings: tuple[Event, ...] = ()
+    """Warnings from the start-up."""
+
+
+class RunStart(Value):
+    """The beginning of a run. With snapshots and samples it is enough to make the result of a run
+    whose controller was killed."""
+
+    process: Started
+    """The controller."""
+    file: str
+    """Path of the scenario file."""
+    overrides: tuple[str, ...]
+    """`PATH=VALUE` each."""
+    target: str | None
+    """The target of the command line."""
+    command: str
+    """The command line."""
+    started: str
+    """Date and time in ISO 8601."""
+    started_ns: int
+    """The same instant on the monotonic clock, in nanoseconds."""
+    hellos: tuple[Hello, ...]
+    """The first message of each agent."""
+    on: str
+    """The place of the agents, as in `fleet.on`."""
+    hosts: dict[int, str]
+    """Addresses of the agents' hosts; empty: the controller's."""
+    environment: Environment
+    """The controller's host."""
+    brokers: tuple[BrokerResult, ...]
+    services: tuple[ServiceResult, ...]
+    bridges: tuple[BridgeResult, ...]

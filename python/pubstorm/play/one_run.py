@@ -1,0 +1,373 @@
+"""Plays one run, from scenario to stored result: topology up, plan compiled, fleet up, stages
+played, everything down, result evaluated and stored."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from pubstorm.contract.plan import Plan
+from pubstorm.errors import PubstormError
+from pubstorm.fleet import Fleet
+from pubstorm.fleet.assignment import Assignment
+from pubstorm.fleet.choice import hosts_of, site_of
+from pubstorm.fleet.placement import Placement
+from pubstorm.fleet.provision import Provision
+from pubstorm.host.binaries import engine_path
+from pubstorm.host.children import run_loop
+from pubstorm.host.environment import raise_descriptor_limit, raised_priority, read_environment
+from pubstorm.host.files import check_host_files
+from pubstorm.host.memory import watch_memory
+from pubstorm.measure.assemble import Assembly, limits_of
+from pubstorm.measure.monitors.choice import RunSurroundings, monitoring_of
+from pubstorm.measure.monitors.monitoring import Monitored
+from pubstorm.measure.recorder import Recorder
+from pubstorm.measure.run_log import RunLog
+from pubstorm.measure.totals import Totals
+from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
+from pubstorm.plan.faults import faulty_bridges, planned_faults
+from pubstorm.play.clean_start import CleanStart
+from pubstorm.play.clean_start.bridges import remove_bridges
+from pubstorm.play.context import RunContext
+from pubstorm.play.control_socket import listening
+from pubstorm.play.directory import PLAN_FILE, START_FILE, RunDirectory, new_path
+from pubstorm.play.display import Live
+from pubstorm.play.faults import FaultPlay
+from pubstorm.play.info import RunInfo, RunOutput, RunStart
+from pubstorm.play.interruption import Interruption, caught_signals
+from pubstorm.play.oversights import oversights
+from pubstorm.play.stage_check import Check
+from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
+from pubstorm.play.steering import steered
+from pubstorm.result import Event, Result, StaleState
+from pubstorm.result.figures.metric import percentiles_in
+from pubstorm.result.samples import Tracks
+from pubstorm.scenario import Scenario
+from pubstorm.scenario.secrets import redacted_override
+from pubstorm.topology import Around, Topology
+from pubstorm.topology.commands import CommandFaults
+from pubstorm.topology.faults import Faults
+from pubstorm.topology.started import this_process
+
+RUNS = Path("runs")
+"""Folder of run directories, below the current one."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of the command line beside the scenario."""
+
+    out: Path | None = None
+    """The run directory, a new or empty folder. Default: a new one in `runs`."""
+    command: str = ""
+    """The command line, for the result."""
+    topology: Topology | None = None
+    """Brokers that outlive the run. Default: the run has its own."""
+    reports: bool = True
+    """True if reports are made of the result; `pubstorm report` makes them at any time."""
+    check: Check | None = None
+    """A check of the user after each stage."""
+
+
+def run_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
+    """Plays a scenario and returns its result, stored in the folder that its `run_directory` names.
+    Raises PubstormError if the run comes to no measurement."""
+    return run_loop(play_scenario(scenario, options, live))
+
+
+async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> Result:
+    """Does the same in the loop of a series or search."""
+    raise_descriptor_limit()
+    check_host_files(scenario, provisional_plan(scenario))
+    queue: asyncio.Queue[RunEvent] = asyncio.Queue()
+    interruption = Interruption(queue.put_nowait)
+    # Signals stay caught from before the run's folder exists until its result is stored.
+    with raised_priority(), caught_signals(interruption.on_signal), ExitStack() as stack:
+        info = _info(scenario, options, live)
+        stack.callback(info.directory.close)
+        stack.callback(live.end)
+        live.begin(scenario.name)
+        output = await _Run(info, options.topology, queue, interruption).play()
+        # The code that makes the result takes no memory while the load is played.
+        from pubstorm.play.record import record
+
+        return record(info, output)
+
+
+def _info(scenario: Scenario, options: RunOptions, live: Live) -> RunInfo:
+    """Makes the run directory, with the scenario in it."""
+    started = datetime.now().astimezone()
+    directory = RunDirectory.create(options.out or new_path(RUNS, scenario.name, started))
+    directory.write("scenario.yaml", scenario.source_text)
+    return RunInfo(
+        scenario, directory, live, started, options.command, options.reports, options.check
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run, from brokers to measurements."""
+
+    info: RunInfo
+    shared: Topology | None
+    """Brokers that outlive the run."""
+    queue: asyncio.Queue[RunEvent]
+    interruption: Interruption
+    stale_state: list[StaleState] = field(default_factory=list)
+    warnings: list[Event] = field(default_factory=list)
+
+    async def play(self) -> RunOutput:
+        """Starts everything, plays the stages, and stops everything."""
+        self._note_left_out()
+        async with AsyncExitStack() as stack:
+            topology = await self._topology(stack)
+            plan = await self.interruption.unless(self._plan(topology))
+            clean_start = self._clean_start(plan, topology)
+            self.stale_state.extend(await self.interruption.unless(clean_start.before()))
+            if clean_start.refuses(self.stale_state):
+                load = self._refused(plan)
+            else:
+                load = await self._load(plan, topology)
+                await self._clean(clean_start, load.assembly)
+        return RunOutput(
+            assembly=load.assembly,
+            tracks=load.tracks,
+            monitored=load.monitored,
+            brokers=topology.results(),
+            services=topology.service_results(),
+            bridges=topology.bridges.results(),
+            stale_state=tuple(self.stale_state),
+            warnings=tuple(self.warnings),
+        )
+
+    async def _topology(self, stack: AsyncExitStack) -> Topology:
+        """Starts the brokers, bridges and services; the stack stops them."""
+        scenario, report = self.info.scenario, self.queue.put_nowait
+        topology = self.shared or Topology(
+            scenario.topology,
+            self.info.directory.topology,
+            report,
+            Around(
+                targets=scenario.target,
+                cut=faulty_bridges(scenario),
+                hosts=hosts_of(scenario, self.info.directory.logs),
+            ),
+        )
+        topology.notify(report)
+        if self.shared is None:
+            stack.push_async_callback(self._clean_outside, topology)
+            stack.push_async_callback(topology.stop)
+        topology.keys.make(provisional_plan(scenario))
+        topology.services.prepare(provisional_plan(scenario))
+        await self.interruption.unless(topology.start(self.info.live.starting))
+        # The run continues without some bridges: each missing bridge is a finding.
+        self._warn("bridge", topology.bridges.missing())
+        found = oversights(scenario)
+        self._warn("scenario", (f"{'.'.join(map(str, o.path))}: {o.text}" for o in found))
+        return topology
+
+    async def _plan(self, topology: Topology) -> Plan:
+        """Compiles the plan for the brokers that were started, and stores it."""
+        scenario = self.info.scenario
+        placement = Placement(scenario, topology.hosts)
+        await placement.open()
+        planned = planned_targets(scenario)[len(scenario.target) :]
+        brokers = len(topology.addresses)
+        started = (
+            target.model_copy(update={"host": host, "port": port})
+            for (host, port), target in zip(topology.addresses, planned[:brokers], strict=True)
+        )
+        publishers = await placement.targets(planned[brokers:])
+        targets = (*scenario.target, *started, *publishers)
+        plan = topology.keys.equip(
+            compile_plan(scenario, targets, run_tag=secrets.randbits(32)),
+        )
+        text = plan.without_secrets().model_dump_json(indent=2) + "\n"
+        self.info.directory.write(PLAN_FILE, text)
+        return plan
+
+    def _clean_start(self, plan: Plan, topology: Topology) -> CleanStart:
+        scenario = self.info.scenario
+        observed = topology.keys.observing(_observed(scenario, plan, topology))
+        older = _older_targets(scenario, is_shared=self.shared is not None)
+        return CleanStart(observed, scenario.clean_start, older)
+
+    async def _load(self, plan: Plan, topology: Topology) -> _Load:
+        """Starts the agents and plays the stages."""
+        scenario = self.info.scenario
+        async with AsyncExitStack() as stack:
+            site = site_of(scenario, self.info.directory.logs)
+            stack.push_async_callback(site.close)
+            await self.interruption.unless(site.open())
+            line = site.localised(plan).to_line()
+            provision = Provision(scenario, plan, site, Placement(scenario, topology.hosts))
+            fleet = await self.interruption.unless(self._fleet(provision))
+            here = dict.fromkeys(provision.programs_here, plan.to_line())
+            hellos = await self.interruption.unless(fleet.up(line, here))
+            stack.push_async_callback(fleet.close)
+            load = await self._play_stages(plan, topology, fleet)
+        now = tuple(fleet.hellos.get(agent, hello) for agent, hello in enumerate(hellos))
+        recorder = load.recorder
+        assembly = Assembly(
+            plan=plan,
+            hellos=now,
+            run_log=recorder.run_log,
+            totals=recorder.totals,
+            limits=limits_of(scenario),
+            on=scenario.fleet.on,
+            hosts=fleet.hosts,
+            percentiles=percentiles_in(scenario.source_text),
+        )
+        return _Load(assembly, recorder.tracks, load.monitored)
+
+    async def _fleet(self, provision: Provision) -> Fleet:
+        fleet = await provision.fleet(self.info.directory.logs, self.queue.put_nowait)
+        self._warn("host", provision.shortages())
+        return fleet
+
+    async def _play_stages(self, plan: Plan, topology: Topology, fleet: Fleet) -> _Played:
+        """Plays the stages, with faults, monitors and the user's changes."""
+        scenario, directory, live = self.info.scenario, self.info.directory, self.info.live
+        publishers = Assignment.among(plan, fleet.agents).publishers
+        observed = _observed(scenario, plan, topology)
+        processes = {
+            each.name: (fleet.hosts[agent], fleet.hellos[agent].pid)
+            for agent, each in publishers.items()
+        }
+        surroundings = RunSurroundings(topology, processes, directory.path)
+        monitoring = monitoring_of(scenario, observed, surroundings, live.note)
+        await monitoring.prepare()
+        folder = Path(scenario.source.file).absolute().parent
+        commands = CommandFaults(folder, directory.logs)
+        breaker = Faults(topology, topology.bridges.links, topology.networks, commands)
+        faults = FaultPlay(planned_faults(scenario), breaker, self.queue.put_nowait)
+        run_log = RunLog(time.monotonic_ns(), faults=faults.applied)
+        recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory)
+        run = RunContext(plan, fleet, recorder, live)
+        options = ControllerOptions(
+            scenario.fleet.on_agent_failure, faults, monitoring.enter_stage, self.info.check
+        )
+        controller = Controller(run, self.queue, options)
+        self._store_start(run_log.started_ns, fleet, topology)
+        async with AsyncExitStack() as stack:
+            if self.shared is not None:
+                stack.push_async_callback(breaker.repair_all)
+            stack.push_async_callback(_undo_commands, breaker, run)
+            stack.callback(recorder.finish)
+            monitoring.begin(run_log.started_ns, recorder.add_samples)
+            stack.push_async_callback(monitoring.end)
+            memory = asyncio.create_task(watch_memory(self.queue.put_nowait))
+            stack.callback(memory.cancel)
+            socket = listening(directory.path, controller.change, live.note)
+            await stack.enter_async_context(socket)
+            await stack.enter_async_context(steered(run, controller))
+            await controller.play()
+        return _Played(recorder, monitoring.found())
+
+    def _store_start(self, started_ns: int, fleet: Fleet, topology: Topology) -> None:
+        """Stores what the result needs beside snapshots, should this process be killed."""
+        info, source = self.info, self.info.scenario.source
+        hellos = tuple(hello for _, hello in sorted(fleet.hellos.items()))
+        start = RunStart(
+            process=this_process(),
+            file=str(Path(source.file).absolute()),
+            overrides=tuple(map(redacted_override, source.overrides)),
+            target=source.target,
+            command=info.command,
+            started=info.started.isoformat(),
+            started_ns=started_ns,
+            hellos=hellos,
+            on=info.scenario.fleet.on,
+            hosts=dict(fleet.hosts),
+            environment=read_environment(hellos[0].version, topology.results()),
+            brokers=topology.results(),
+            services=topology.service_results(),
+            bridges=topology.bridges.results(),
+        )
+        info.directory.write(START_FILE, start.model_dump_json() + "\n")
+
+    def _refused(self, plan: Plan) -> _Load:
+        """Returns a run without any load, on a target that is not as clean as it has to be."""
+        now_ns = time.monotonic_ns()
+        run_log = RunLog(now_ns, ended_ns=now_ns, ended_early=True)
+        run_log.note("stale_state", "nothing was played: clean_start is require", now_ns)
+        limits = limits_of(self.info.scenario)
+        return _Load(Assembly(plan, (), run_log, Totals(), limits), {}, Monitored())
+
+    async def _clean(self, clean_start: CleanStart, assembly: Assembly) -> None:
+        """Removes what the run left, unless a further signal ends the clean-up."""
+        everybody = range(len(assembly.plan.populations))
+        connected_max = assembly.totals.series.peak(everybody, "connected")
+        if not clean_start.has_work_after or not connected_max:
+            return
+        self.info.live.note("removing what this run left on the broker")
+        self.interruption.forget()
+        log = self.info.directory.logs / "clean.log"
+        try:
+            removed = await self.interruption.unless(clean_start.after(engine_path(), log))
+            self.stale_state.extend(removed)
+        except PubstormError:
+            self.stale_state.append(clean_start.interrupted())
+
+    async def _clean_outside(self, topology: Topology) -> None:
+        """Removes what bridges left on a target that is not the run's own."""
+        if self.info.scenario.clean_start != "skip":
+            self.stale_state.extend(await remove_bridges(topology.bridges.outside()))
+
+    def _note_left_out(self) -> None:
+        for text in self.info.scenario.source.left_out:
+            event = Event(at_s=0.0, kind="host", text=f"left out with this target: {text}")
+            self.warnings.append(event)
+
+    def _warn(self, kind: str, texts: Iterable[str]) -> None:
+        """Shows and records warnings of the start-up."""
+        for text in texts:
+            self.info.live.warn(text)
+            self.warnings.append(Event.model_validate({"at_s": 0.0, "kind": kind, "text": text}))
+
+
+@dataclass(frozen=True)
+class _Played:
+    """The stages as they were played."""
+
+    recorder: Recorder
+    monitored: Monitored
+
+
+@dataclass(frozen=True)
+class _Load:
+    """The measurements of the load."""
+
+    assembly: Assembly
+    tracks: Tracks
+    monitored: Monitored
+
+
+async def _undo_commands(breaker: Faults, run: RunContext) -> None:
+    """Undoes faults by command that an early end of the run left."""
+    for text in await breaker.undo_commands():
+        run.note("fault", text)
+
+
+def _observed(scenario: Scenario, plan: Plan, topology: Topology) -> Plan:
+    """Returns the plan with the targets where observers find the brokers."""
+    brokers = (*scenario.target, *topology.observer_targets)
+    return plan.at_targets((*brokers, *plan.targets[len(brokers) :]))
+
+
+def _older_targets(scenario: Scenario, *, is_shared: bool) -> Sequence[int]:
+    """Returns the indices of targets that may hold stale state. Left out are targets that this run
+    started, the many small ones of bridges, and publishers, which keep nothing."""
+    named = targets_by_name(scenario)
+    small = {bridge.from_ for bridge in scenario.topology.bridges.values()}
+    left_out = {*small, *scenario.publishers}
+    if scenario.has_zeromq_targets:
+        left_out.add("target")
+    older = [name for name in named if name == "target" or is_shared]
+    return [index for name in older if name not in left_out for index in named[name]]

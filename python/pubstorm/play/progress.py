@@ -1,0 +1,199 @@
+"""The progress of a run, by the latest snapshot of each agent: answers the questions of the
+barriers at the ends of stages."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from pubstorm.contract.commands import Sent
+from pubstorm.contract.plan import Plan, PublishAction
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.fleet.assignment import Assignment
+from pubstorm.measure.totals import AgentTotals, Totals
+from pubstorm.play.barriers import Clock
+
+
+class Progress:
+    """The state of a run while it is played."""
+
+    def __init__(
+        self, plan: Plan, assignment: Assignment, totals: Totals, clock: Clock = time.monotonic_ns
+    ) -> None:
+        self.plan = plan
+        self.totals = totals
+        self._assignment = assignment
+        self._clock = clock
+        self._latest: dict[int, Snapshot] = {}
+        self._away: set[int] = set()
+        self._rejoining: set[int] = set()
+        self._expected = Counter[tuple[int, int]]()
+        """Deliveries that are expected and have not come, by flow."""
+        self._connected_total = 0
+        self._first_attempts_total = 0
+        self._present_max = 0
+        """Most clients present at once in this stage."""
+        self.stage = 0
+        self.entered_ns = clock()
+        self.moved_ns = 0
+        """Instant of the last message that was new: sent, acknowledged or received."""
+        self.connecting_ns = 0
+        """Instant of the last first attempt, or of the last new maximum of ready clients."""
+        self.failing_since_ns: int | None = None
+        """Instant of the first failed attempt."""
+
+    @property
+    def latest(self) -> Mapping[int, Snapshot]:
+        """The last snapshot of each agent that is not away."""
+        return self._latest
+
+    @property
+    def latest_of_load(self) -> list[Snapshot]:
+        """The last snapshots of agents that are not under test."""
+        publishers = self._assignment.publishers
+        return [snapshot for agent, snapshot in self._latest.items() if agent not in publishers]
+
+    def enter(self, stage: int, at_ns: int) -> None:
+        """Begins a stage."""
+        self.stage = stage
+        self.entered_ns = self.connecting_ns = at_ns
+        self._present_max = self._present()
+
+    def fail(self, agent: int) -> int | None:
+        """Takes a failed agent out of the barriers. Returns the end of its last snapshot, None if
+        there was none."""
+        latest = self._latest.pop(agent, None)
+        self._away.add(agent)
+        self._rejoining.discard(agent)
+        self._present_max = self._present()
+        return None if latest is None else latest.to_ns
+
+    def begin_rejoin(self, agent: int) -> None:
+        """Counts the snapshots of a replacement to the present stage while it goes through earlier
+        ones."""
+        self._rejoining.add(agent)
+
+    def include(self, agent: int, until_ns: int) -> None:
+        """Includes an agent in the barriers again; it has clients to connect until an instant."""
+        self._away.discard(agent)
+        self.connecting_ns = max(self.connecting_ns, until_ns)
+
+    def forget_expected(self) -> None:
+        """Expects no more deliveries of the stages so far."""
+        self._expected.clear()
+
+    def take(self, snapshot: Snapshot) -> int | None:
+        """Takes a snapshot and returns the stage that it counts for: the present one if its agent
+        goes through earlier stages to rejoin."""
+        now_ns = self._clock()
+        self._latest[snapshot.agent] = snapshot
+        if snapshot.stage == self.stage:
+            self._rejoining.discard(snapshot.agent)
+        if self._take_messages(snapshot):
+            self.moved_ns = now_ns
+        is_publisher = snapshot.agent in self._assignment.publishers
+        if not is_publisher and self._take_connections(snapshot, now_ns):
+            self.connecting_ns = max(self.connecting_ns, now_ns)
+        return self.stage if snapshot.agent in self._rejoining else snapshot.stage
+
+    def is_early(self, snapshot: Snapshot) -> bool:
+        """True if an agent is still in the stage before a publish stage that has begun. All
+        deliveries of the earlier stage had come, or were given up, when this one began."""
+        publishes = isinstance(self.plan.stages[self.stage].action, PublishAction)
+        is_behind = snapshot.agent not in self._rejoining and snapshot.stage == self.stage - 1
+        return publishes and is_behind and snapshot.to_ns > self.entered_ns
+
+    def settled(self, agents: Collection[int] | None = None) -> bool:
+        """True if every agent that is left, or these of them, has done all that it can in this
+        stage."""
+        asked = range(self._assignment.agents) if agents is None else agents
+        return all(self.has_settled(a, self.stage) for a in asked if a not in self._away)
+
+    def is_out(self, due_until_ns: int) -> bool:
+        """True if engines have sent all messages that were due until an instant."""
+        left = (agent for agent in range(self._assignment.engines) if agent not in self._away)
+        engines = [self._latest.get(agent) for agent in left]
+        return all(
+            latest is not None
+            and latest.to_ns >= due_until_ns
+            and not any(population.gauges.backlog for population in latest.populations)
+            for latest in engines
+        )
+
+    def has_settled(self, agent: int, stage: int) -> bool:
+        """True if an agent has done all that it can in a stage."""
+        latest = self._latest.get(agent)
+        return latest is not None and latest.stage == stage and latest.settled
+
+    def connected_of(self, agent: int) -> int:
+        """Clients of an agent that are connected."""
+        latest = self._latest.get(agent)
+        return sum(each.gauges.connected for each in latest.populations) if latest else 0
+
+    def sent(self) -> tuple[Sent, ...]:
+        """Returns the messages that each publisher has sent in the whole run, as far as it has
+        reported."""
+        return tuple(
+            Sent(
+                population=each.population,
+                client=each.share,
+                total=self.totals.agents.get(agent, AgentTotals()).messages["sent_total"],
+            )
+            for agent, each in self._assignment.publishers.items()
+        )
+
+    def balanced(self) -> bool:
+        """True if every expected delivery has come and every message is acknowledged."""
+        expected = any(count > 0 for count in self._expected.values())
+        return not expected and not any(
+            population.gauges.in_flight
+            for snapshot in self._latest.values()
+            for population in snapshot.populations
+        )
+
+    @property
+    def connected(self) -> int:
+        """Clients that are connected; what is under test is none."""
+        return sum(
+            population.gauges.connected
+            for snapshot in self.latest_of_load
+            for population in snapshot.populations
+        )
+
+    def nothing_connected(self) -> bool:
+        """True if no attempt has succeeded since the start, though there were some."""
+        return self._connected_total == 0 and self._first_attempts_total > 0
+
+    def _take_messages(self, snapshot: Snapshot) -> bool:
+        moved = 0
+        for population in snapshot.populations:
+            moved += population.counters.sent_total + population.counters.acked_total
+        for flow in snapshot.flows:
+            counters, pair = flow.counters, (flow.source, flow.to)
+            # Duplicates are no progress: a broker may send them for ever.
+            moved += counters.received_total
+            self._expected[pair] += counters.expected_total - counters.received_total
+        return moved > 0
+
+    def _take_connections(self, snapshot: Snapshot, now_ns: int) -> bool:
+        before = self._present_max, self._first_attempts_total
+        for population in snapshot.populations:
+            counters = population.counters
+            self._connected_total += counters.connected_total
+            self._first_attempts_total = min(
+                self._first_attempts_total + counters.connect_attempts_total, self.plan.clients
+            )
+            if counters.connect_failed_total and self.failing_since_ns is None:
+                self.failing_since_ns = now_ns
+        # A connection by itself is no progress: two runs may take each other's client ids for ever.
+        self._present_max = max(self._present_max, self._present())
+        return before != (self._present_max, self._first_attempts_total)
+
+    def _present(self) -> int:
+        """Clients that are ready, or offline after their session lifetime."""
+        return sum(
+            population.gauges.ready + population.gauges.offline
+            for snapshot in self.latest_of_load
+            for population in snapshot.populations
+        )

@@ -1,0 +1,483 @@
+"""Plays the stages of a plan on a fleet: enters each at one instant on all agents, waits for the
+barrier at its end, and drains. The run ends early if it cannot continue without a failed agent,
+if no client connects, or if the user interrupts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Stop
+from pubstorm.contract.plan import (
+    ConnectAction,
+    DisconnectAction,
+    HoldAction,
+    PublishAction,
+    Stage,
+)
+from pubstorm.errors import UsageError
+from pubstorm.fleet import Ended, FleetEvent, SnapshotReceived
+from pubstorm.host.memory import MemoryLow
+from pubstorm.measure.run_log import StageSpan
+from pubstorm.play.agent_failure import JOIN_NS, AgentFailures, Replaced
+from pubstorm.play.barriers import (
+    DRAINS_MAX,
+    LEAVE_TIMEOUT_NS,
+    NEVER_NS,
+    SECOND_NS,
+    Barrier,
+    connect_bound_ns,
+    schedule_ns,
+)
+from pubstorm.play.changes import StageChanges
+from pubstorm.play.context import RunContext
+from pubstorm.play.display.summary import summary_of
+from pubstorm.play.faults import FaultNews, FaultPlay
+from pubstorm.play.stage_check import Check, stage_figures
+from pubstorm.quantities import span_text
+from pubstorm.scenario.fleet import OnAgentFailure
+from pubstorm.topology import BrokerDied, BrokerEvent, BrokerRestarted, LinksDied
+
+HOPELESS_NS = 3 * SECOND_NS
+"""Time for which attempts may fail while no client is connected."""
+CLOSE_TIMEOUT_NS = 5 * SECOND_NS
+"""Longest time in which agents balance their ledgers after a close."""
+PUBLISHER_GRACE_NS = 2 * SECOND_NS
+"""Time after the end of a stage in which publishers end by themselves."""
+INTERRUPTED_DRAIN_NS = SECOND_NS
+"""Time for which an interrupted run waits for messages under way."""
+STOP_GRACE_NS = 5 * SECOND_NS
+"""Longest time for agents to say bye."""
+LEAVE_NS = SECOND_NS // 10_000
+"""Further time for each client that is still connected."""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """The user ends the run; a second interrupt kills its agents."""
+
+    signal: str
+
+
+RunEvent = FleetEvent | BrokerEvent | FaultNews | MemoryLow | Interrupt | Replaced
+"""An event in the queue of a run."""
+
+
+@dataclass(frozen=True)
+class ControllerOptions:
+    """Options of a run beside its plan."""
+
+    on_agent_failure: OnAgentFailure = "fail"
+    faults: FaultPlay | None = None
+    entered: Callable[[int, int], None] = lambda _index, _at_ns: None
+    """Gets each stage that begins, with its instant in nanoseconds on the monotonic clock."""
+    check: Check | None = None
+    """Gets the figures of each stage that is over, in a thread, and may end the run."""
+
+
+class _RunOverError(Exception):
+    """The run ends before its last stage; the run log says why."""
+
+
+class Controller:
+    """Plays one run."""
+
+    def __init__(
+        self,
+        run: RunContext,
+        queue: asyncio.Queue[RunEvent],
+        options: ControllerOptions | None = None,
+    ) -> None:
+        self._run = run
+        self._queue = queue
+        options = options or ControllerOptions()
+        self._faults = options.faults
+        self._entered = options.entered
+        self._check = options.check
+        self._failures = AgentFailures(run, options.on_agent_failure, queue.put_nowait)
+        self._changes = StageChanges(run)
+        self._stopping = False
+        self._stage_over = False
+        """True if the user ended the present stage."""
+        self._load_over_ns = NEVER_NS
+        """Instant at which the load of a stage ended before its time."""
+        self._next_show_ns = 0
+
+    async def play(self) -> None:
+        """Plays every stage, then stops the fleet."""
+        run, run_log = self._run, self._run.recorder.run_log
+        try:
+            for index, stage in enumerate(run.plan.stages):
+                while self._failures.admit_waiting():
+                    await self._all_rejoined()
+                await self._play_stage(index, stage)
+                await self._check_stage(index, stage)
+        except _RunOverError:
+            run_log.ended_early = True
+            await self._drain_interrupted()
+        finally:
+            await self._failures.stop()
+            if self._faults is not None:
+                await self._faults.stop()
+        run_log.ended_ns = run.clock()
+        await self._stop()
+        for index, populations in run_log.expect_received.items():
+            run.recorder.totals.expect_received(index, populations)
+
+    async def change(self, words: str) -> str:
+        """Changes a population beyond the plan, in the publish stage that is on. Returns the change
+        in words. Raises UsageError if it cannot be made."""
+        run = self._run
+        taken = self._faults.names(run.progress.stage) if self._faults is not None else []
+        asked = self._changes.ask(words, taken)
+        for each in asked:
+            command = ApplyChange(at_ns=each.at_ns, population=each.population, action=each.action)
+            await run.fleet.command(command, to=self._failures.present)
+        at_s = (asked[0].at_ns - run.recorder.run_log.started_ns) / SECOND_NS
+        return f"{asked[0].name} at {at_s:.1f} s"
+
+    def end_stage(self) -> None:
+        """Ends the present stage at once: nothing more of it is scheduled. Raises UsageError if it
+        cannot end before its time."""
+        run = self._run
+        stage = run.plan.stages[run.progress.stage]
+        if isinstance(stage.action, DisconnectAction):
+            raise UsageError(f"stage {stage.name} ends once its clients have left")
+        if isinstance(stage.action, PublishAction) and not self._changes.are_open:
+            raise UsageError(f"stage {stage.name} waits for messages in flight, and ends then")
+        if self._faults is not None and not self._faults.done():
+            raise UsageError(f"stage {stage.name} has faults, and ends once they are repaired")
+        if not self._stage_over:
+            self._stage_over = True
+            run.note("stage", f"stage {stage.name} is ended by the user")
+
+    async def _play_stage(self, index: int, stage: Stage) -> None:
+        run, connects = self._run, isinstance(stage.action, ConnectAction)
+        timeouts = run.fleet.timeouts
+        at_ns = run.clock()
+        at_ns += timeouts.connect_delay_ns if connects else timeouts.start_delay_ns
+        run.progress.enter(index, at_ns)
+        self._load_over_ns = NEVER_NS
+        self._next_show_ns, self._stage_over = 0, False
+        self._entered(index, at_ns)
+        await run.fleet.command(EnterStage(index=index, at_ns=at_ns), to=self._failures.present)
+        load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
+        run.active.enter(stage)
+        if self._faults is not None:
+            self._faults.enter(index, at_ns)
+        try:
+            self._end_if(await self._failures.enter(index, at_ns))
+            await self._play_action(stage, at_ns)
+        finally:
+            self._failures.close()
+            self._changes.end()
+            settled = run.progress.settled()
+            load_until_ns = min(at_ns + load_ns, self._load_over_ns)
+            span = StageSpan(index, at_ns, load_until_ns, run.clock(), settled)
+            run.recorder.run_log.spans.append(span)
+        if not settled and not self._stage_over:
+            run.note("stage", f"stage {stage.name} ended before every agent was done")
+
+    async def _check_stage(self, index: int, stage: Stage) -> None:
+        """Ends the run if the user's check has a reason. Events wait until it has answered."""
+        if self._check is not None:
+            reason = await asyncio.to_thread(self._check, stage_figures(self._run, index))
+            self._end_if(reason and f"check after stage {stage.name}: {reason}", "check")
+
+    async def _play_action(self, stage: Stage, at_ns: int) -> None:
+        match stage.action:
+            case ConnectAction() as action:
+                await self._connect(stage, action, at_ns)
+            case PublishAction() as action:
+                self._changes.begin(action, at_ns)
+                await self._publish(at_ns + action.duration_ns)
+            case HoldAction() as action:
+                await self._hold(at_ns + action.duration_ns)
+            case DisconnectAction() as action:
+                await self._disconnect(stage, action, at_ns)
+
+    async def _connect(self, stage: Stage, action: ConnectAction, at_ns: int) -> None:
+        """Waits until every client is ready or given up, nothing has moved for the stage's timeout,
+        or the stage has reached its bound."""
+        run, failures = self._run, self._failures
+        starts = run.active.together(stage.populations)
+        scheduled_ns = at_ns + schedule_ns(starts, action.rate_per_s)
+        bound_ns = scheduled_ns + connect_bound_ns(starts, action.timeout_ns)
+
+        def done() -> bool:
+            self._give_up_if_hopeless()
+            is_over = run.progress.settled() or self._stage_over
+            return is_over and not failures.hold_barriers
+
+        def until_ns() -> int:
+            last_start_ns = max(scheduled_ns, run.progress.connecting_ns)
+            return min(last_start_ns + action.timeout_ns, bound_ns)
+
+        failures.admit()
+        while not await self._passed(done, until_ns) and failures.hold_barriers:
+            is_over = run.clock() >= bound_ns
+            await self._all_rejoined()
+            if is_over:
+                break
+        if run.progress.nothing_connected():
+            self._give_up("no client is connected")
+
+    async def _publish(self, load_until_ns: int) -> None:
+        """Waits until the load is over and every fault repaired, the backlog is out or closed, and
+        all expected deliveries have come, nothing has moved for the drain's time, or the drain has
+        reached its bound."""
+        run, progress = self._run, self._run.progress
+        self._failures.admit(load_until_ns - JOIN_NS)
+        if await self._wait_until(load_until_ns):
+            load_until_ns = await self._end_load()
+        await self._all_rejoined()
+        self._failures.close()
+        self._changes.close()
+        await self._all_repaired()
+        bound_ns = max(load_until_ns, run.clock()) + DRAINS_MAX * self._drain_ns
+        if run.assignment.publishers:
+            if self._engines_publish():
+                await self._while_moving(lambda: progress.is_out(load_until_ns), bound_ns)
+            await self._close_publishers(PUBLISHER_GRACE_NS)
+        await self._while_moving(progress.settled, bound_ns)
+        if not progress.settled():
+            await run.fleet.command(self._close(), to=self._failures.present)
+            await self._passed(progress.settled, run.clock() + CLOSE_TIMEOUT_NS)
+        # The last delivery to a receiver that changed is not known.
+        known = not run.recorder.run_log.excluded_from_loss(run.plan, progress.stage)
+        await self._while_moving(lambda: known and progress.balanced(), bound_ns)
+        if run.clock() >= bound_ns and not progress.balanced():
+            name = run.plan.stages[progress.stage].name
+            longest = span_text(DRAINS_MAX * self._drain_ns / SECOND_NS)
+            text = f"messages still came after {longest}, {DRAINS_MAX} times its drain"
+            run.note("stage", f"stage {name} ended: {text}")
+
+    async def _end_load(self) -> int:
+        """Ends the load of a publish stage before its time, and returns the instant."""
+        run = self._run
+        self._load_over_ns = run.clock()
+        if run.assignment.publishers:
+            await self._close_publishers(grace_ns=0)
+        else:
+            await run.fleet.command(Close(), to=self._failures.present)
+        return self._load_over_ns
+
+    async def _close_publishers(self, grace_ns: int) -> None:
+        """Waits until publishers have sent their last message of the stage, by themselves within a
+        grace or after a command. Then the engines get the numbers of messages, from which they
+        compute the expected deliveries."""
+        run, publishers = self._run, self._run.assignment.publishers
+
+        def settled() -> bool:
+            return run.progress.settled(run.fleet.alive.intersection(publishers))
+
+        if not await self._passed(settled, run.clock() + grace_ns):
+            await run.fleet.command(Close(), to=publishers)
+            if not await self._passed(settled, run.clock() + CLOSE_TIMEOUT_NS):
+                names = [p.name for a, p in publishers.items() if not run.progress.settled([a])]
+                text = f"publisher {', '.join(names)} did not end its stage: what it sends after"
+                run.note("stage", f"{text} is not known")
+        await run.fleet.command(self._close())
+
+    def _engines_publish(self) -> bool:
+        """True if clients of engines publish beside publishers under test, in this stage."""
+        run = self._run
+        stage = run.plan.stages[run.progress.stage]
+        populations = (run.plan.populations[index] for index in stage.populations)
+        return any(each.publications and each.player == "engine" for each in populations)
+
+    def _close(self) -> Close:
+        return Close(sent=self._run.progress.sent())
+
+    async def _hold(self, until_ns: int) -> None:
+        """Waits until the time is over, every fault is repaired and every agent has settled."""
+        self._failures.admit()
+        is_ended = await self._wait_until(until_ns)
+        await self._all_repaired()
+        await self._all_rejoined()
+        self._failures.close()
+        if is_ended:
+            return
+        grace_ns = 2 * self._run.plan.snapshot_interval_ns + SECOND_NS
+        deadline_ns = max(until_ns, self._run.clock()) + grace_ns
+        await self._passed(self._run.progress.settled, deadline_ns)
+
+    async def _disconnect(self, stage: Stage, action: DisconnectAction, at_ns: int) -> None:
+        """Waits until every client has left, and the wills of clients that left without DISCONNECT
+        have come."""
+        run = self._run
+        leaving = [run.plan.populations[index] for index in stage.populations]
+        scheduled_ns = at_ns + schedule_ns(sum(p.clients for p in leaving), action.rate_per_s)
+        wills_ns = max((each.will_wait_ns for each in leaving), default=0)
+        await self._passed(run.progress.settled, scheduled_ns + LEAVE_TIMEOUT_NS + wills_ns)
+        if any(each.will is not None and each.end != "disconnect" for each in leaving):
+            bound_ns = run.clock() + DRAINS_MAX * self._drain_ns
+            await self._while_moving(run.progress.balanced, bound_ns)
+
+    async def _all_repaired(self) -> None:
+        """Waits until every fault of the stage is repaired, except those that last. Each step of a
+        repair has a limit of its own."""
+        if self._faults is not None:
+            await self._passed(self._faults.done, NEVER_NS)
+
+    async def _all_rejoined(self) -> None:
+        """Waits until every replacement that rejoins is where the run is. Each step of a rejoin has
+        a limit of its own."""
+        await self._passed(lambda: not self._failures.hold_barriers, NEVER_NS)
+
+    async def _drain_interrupted(self) -> None:
+        """Gives messages under way a moment to come, if there are agents left that report them."""
+        self._stopping = True
+        run, progress = self._run, self._run.progress
+        stage = run.plan.stages[progress.stage]
+        if isinstance(stage.action, PublishAction) and run.fleet.alive:
+            if run.assignment.publishers:
+                await self._close_publishers(grace_ns=0)
+            else:
+                await run.fleet.command(Close(), to=self._failures.present)
+            deadline_ns = run.clock() + INTERRUPTED_DRAIN_NS
+            await self._passed(lambda: progress.settled() and progress.balanced(), deadline_ns)
+
+    async def _stop(self) -> None:
+        """Stops every agent: it says bye and exits, or is killed after a grace. Publishers are the
+        last, so that their subscribers do not miss them."""
+        self._stopping = True
+        fleet, publishers = self._run.fleet, frozenset(self._run.assignment.publishers)
+        await self._stop_agents(fleet.alive - publishers)
+        await self._stop_agents(publishers)
+        await fleet.close()
+        while not self._queue.empty():
+            await self._apply(self._queue.get_nowait())
+
+    async def _stop_agents(self, agents: frozenset[int]) -> None:
+        run = self._run
+        await run.fleet.command(Stop(), to=agents)
+        grace_ns = STOP_GRACE_NS + run.progress.connected * LEAVE_NS
+        if not await self._passed(lambda: not run.fleet.alive & agents, run.clock() + grace_ns):
+            for agent in sorted(run.fleet.alive & agents):
+                kind, name = self._called(agent)
+                run.note(kind, f"{name} did not stop in time and was killed")
+
+    @property
+    def _drain_ns(self) -> int:
+        """Time that a drain waits without progress. Without a snapshot no progress can be seen."""
+        return max(self._run.plan.drain_ns, 2 * self._run.plan.snapshot_interval_ns)
+
+    async def _while_moving(self, done: Callable[[], bool], bound_ns: int) -> None:
+        """Waits until `done`, until nothing has moved for the drain's time, or until the bound."""
+        progress, started_ns = self._run.progress, self._run.clock()
+
+        def until_ns() -> int:
+            return min(max(progress.moved_ns, started_ns) + self._drain_ns, bound_ns)
+
+        await self._passed(done, until_ns)
+
+    async def _wait_until(self, instant_ns: int) -> bool:
+        """Handles events until an instant. Returns True if the user ended the stage before."""
+        return await self._passed(lambda: self._stage_over, instant_ns)
+
+    async def _passed(self, done: Callable[[], bool], until: int | Callable[[], int]) -> bool:
+        """Handles events until a barrier is passed or its time is over. Returns `done`."""
+
+        def until_ns() -> int:
+            return until if isinstance(until, int) else until()
+
+        passed = await Barrier(done, until_ns).passed(self._run.clock, self._next_event)
+        if not passed:
+            self._changes.note(min(self._run.clock(), until_ns()))
+        return passed
+
+    async def _next_event(self, wait_ns: int) -> None:
+        """Handles the next event, if one comes in time, and shows the state of the run."""
+        run, now_ns = self._run, self._run.clock()
+        self._changes.note(now_ns)
+        if now_ns >= self._next_show_ns:
+            self._next_show_ns = now_ns + SECOND_NS
+            run.live.show(summary_of(run.progress, run.recorder.run_log.started_ns, now_ns))
+        wait_ns = min(wait_ns, self._next_show_ns - now_ns, self._changes.next_ns - now_ns)
+        if self._queue.empty():
+            try:
+                event = await asyncio.wait_for(self._queue.get(), wait_ns / SECOND_NS)
+            except TimeoutError:
+                return
+        else:
+            event = self._queue.get_nowait()
+        await self._apply(event)
+
+    async def _apply(self, event: RunEvent) -> None:
+        run = self._run
+        match event:
+            case SnapshotReceived():
+                stage = run.progress.take(event.snapshot)
+                early = run.progress.is_early(event.snapshot)
+                run.recorder.take(event, stage, early=early)
+                self._failures.on_snapshot()
+            case Ended():
+                await self._apply_ending(event)
+            case Replaced():
+                if not self._stopping:
+                    self._end_if(await self._failures.on_replaced(event))
+            case BrokerDied():
+                run.note("broker", event.text)
+            case FaultNews():
+                run.note("fault", event.text, event.at_ns)
+            case BrokerRestarted():
+                run.note("restart", event.text)
+            case LinksDied():
+                run.note("links", event.text)
+            case MemoryLow():
+                run.note(
+                    "memory", f"{event.text}; {run.progress.connected:,} clients are connected"
+                )
+                self._end_run()
+            case Interrupt():
+                self._apply_interrupt(event)
+
+    async def _apply_ending(self, ended: Ended) -> None:
+        run_log = self._run.recorder.run_log
+        run_log.endings[ended.agent] = "bye" if ended.how == "bye" else ended.text
+        kind = self._called(ended.agent)[0]
+        if not self._stopping:
+            self._end_if(await self._failures.on_ended(ended), kind)
+        elif ended.how != "bye" and not run_log.ended_early:
+            self._run.note(kind, ended.text)
+
+    def _apply_interrupt(self, interrupt: Interrupt) -> None:
+        run_log = self._run.recorder.run_log
+        if run_log.interrupted:
+            self._run.fleet.kill()
+            return
+        run_log.interrupted = True
+        self._run.note("interrupt", f"interrupted by {interrupt.signal}")
+        self._end_run()
+
+    def _called(self, agent: int) -> tuple[str, str]:
+        """Returns the kind of an agent's events, and its name in messages."""
+        publisher = self._run.assignment.publishers.get(agent)
+        if publisher is None:
+            return "agent", f"agent {agent}"
+        return "publisher", f"publisher {publisher.name}"
+
+    def _give_up_if_hopeless(self) -> None:
+        progress = self._run.progress
+        if progress.failing_since_ns is not None and progress.nothing_connected():
+            failing_ns = self._run.clock() - progress.failing_since_ns
+            if failing_ns >= HOPELESS_NS:
+                failing_s = failing_ns / SECOND_NS
+                self._give_up(f"no client is connected after {failing_s:.0f} s of failing attempts")
+
+    def _give_up(self, text: str) -> None:
+        self._run.note("target", f"{text}: the run ends here")
+        raise _RunOverError
+
+    def _end_if(self, reason: str | None, kind: str = "agent") -> None:
+        """Ends the run if there is a reason."""
+        if reason is not None:
+            self._run.note(kind, reason)
+            raise _RunOverError
+
+    def _end_run(self) -> None:
+        """Ends the run, unless it stops already."""
+        if not self._stopping:
+            raise _RunOverError

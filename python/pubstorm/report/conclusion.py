@@ -1,0 +1,184 @@
+"""The outcome of a run, a series or a search as one JSON document, for scripts. The models are its
+form; the files of the run directory hold the rest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pubstorm.contract.value import Value
+from pubstorm.report.document import Document
+from pubstorm.result import (
+    Latency,
+    LimitedBy,
+    PopulationResult,
+    Result,
+    SearchAnswer,
+    SearchResult,
+    Series,
+    Status,
+    ThresholdOutcome,
+)
+
+
+class ConcludedFigure(Value):
+    """A key figure in words."""
+
+    name: str
+    value: str
+    """The figure with its unit."""
+    note: str
+    """Period or total of the figure."""
+    status: Status | None = None
+    """Good or bad; null if nothing says so."""
+
+
+class ConcludedPopulation(Value):
+    """The most important figures of a population."""
+
+    clients: int
+    """Clients of the population."""
+    connected_max: int
+    """Most clients that were connected at once."""
+    sent_total: int
+    """Messages sent."""
+    acked_total: int
+    """Messages acknowledged."""
+    expected_total: int
+    """Expected deliveries."""
+    received_total: int
+    """Deliveries received."""
+    lost_total: int
+    """Deliveries lost."""
+    sent_per_s: float
+    """Messages sent a second while the load was steady."""
+    received_per_s: float
+    """Deliveries received a second while the load was steady."""
+    latency_p50_us: float | None = None
+    """Median from the scheduled instant to the delivery, in microseconds; null: no delivery."""
+    latency_p99_us: float | None = None
+    """99th percentile of the same."""
+    ack_latency_p99_us: float | None = None
+    """99th percentile from the scheduled instant to the acknowledgement, in microseconds; null: no
+    acknowledgement."""
+
+
+class ConcludedStep(Value):
+    """One step of a series."""
+
+    number: int
+    """Number from 1."""
+    name: str
+    """Values of the step."""
+    outcome: str
+    """The verdict in a word, or the reason why there is none."""
+    limited_by: LimitedBy | None
+    """Component that set the limit."""
+    folder: str
+    """Run directory, in that of the series."""
+
+
+class Conclusion(Value):
+    """The outcome of `pubstorm run` and `pubstorm bench` with --json."""
+
+    format: Literal[1] = 1
+    """Version of this form."""
+    kind: Literal["run", "series", "search"]
+    name: str
+    """The scenario's name."""
+    status: Status | None
+    """The verdict; null for a series, whose steps have one each."""
+    limited_by: LimitedBy | None = None
+    """Component that set the limit."""
+    headline: str
+    """The outcome in one sentence."""
+    exit_code: int
+    """Exit code of the command."""
+    interrupted: bool
+    """True if the user ended it."""
+    complete: bool
+    """False if --resume can continue it."""
+    started: str
+    """Wall-clock start, ISO 8601 with offset."""
+    run_directory: str
+    """Folder with everything that was measured."""
+    thresholds: tuple[ThresholdOutcome, ...] = ()
+    """Thresholds of a run."""
+    evidence: tuple[str, ...] = ()
+    """Facts behind the verdict of a run."""
+    figures: tuple[ConcludedFigure, ...] = ()
+    """Key figures, the most important first."""
+    populations: dict[str, ConcludedPopulation] = Field(default_factory=dict)
+    """Populations of a run, by name."""
+    steps: tuple[ConcludedStep, ...] = ()
+    """Steps of a series, in the order of playing."""
+    answer: SearchAnswer | None = None
+    """Answer of a search."""
+
+
+def conclusion_of(
+    played: Result | Series | SearchResult, document: Document, exit_code: int
+) -> Conclusion:
+    """Returns the outcome of a result and its report."""
+    verdict = document.verdict
+    return Conclusion(
+        kind=_kind(played),
+        name=document.title,
+        status=document.status,
+        limited_by=document.limited_by,
+        headline=document.headline,
+        exit_code=exit_code,
+        interrupted=played.interrupted,
+        complete=document.is_complete,
+        started=document.started,
+        run_directory=document.run_directory,
+        thresholds=() if verdict is None else verdict.thresholds,
+        evidence=() if verdict is None else verdict.evidence,
+        figures=tuple(
+            ConcludedFigure(name=each.name, value=each.value, note=each.note, status=each.status)
+            for each in document.key_figures
+        ),
+        populations={n: _population(p) for n, p in played.populations.items()}
+        if isinstance(played, Result)
+        else {},
+        steps=tuple(
+            ConcludedStep(
+                number=step.number,
+                name=step.name,
+                outcome=step.outcome,
+                limited_by=step.limited_by,
+                folder=step.folder,
+            )
+            for step in (played.steps if isinstance(played, Series) else ())
+        ),
+        answer=played.answer if isinstance(played, SearchResult) else None,
+    )
+
+
+def _kind(played: Result | Series | SearchResult) -> Literal["run", "series", "search"]:
+    if isinstance(played, Result):
+        return "run"
+    return "series" if isinstance(played, Series) else "search"
+
+
+def _population(population: PopulationResult) -> ConcludedPopulation:
+    delivery, answer = population.latency_us.intended, population.ack_latency_us.intended
+    return ConcludedPopulation(
+        clients=population.clients,
+        connected_max=population.connected_max,
+        sent_total=population.sent_total,
+        acked_total=population.acked_total,
+        expected_total=population.expected_total,
+        received_total=population.received_total,
+        lost_total=population.lost_total,
+        sent_per_s=population.rates.sent_per_s,
+        received_per_s=population.rates.received_per_s,
+        latency_p50_us=_known(delivery, delivery.p50),
+        latency_p99_us=_known(delivery, delivery.p99),
+        ack_latency_p99_us=_known(answer, answer.p99),
+    )
+
+
+def _known(latency: Latency, value: float) -> float | None:
+    return value if latency.count else None

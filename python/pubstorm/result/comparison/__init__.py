@@ -1,0 +1,308 @@
+"""Compares the figures of runs on two sides. One run shows no spread, so a difference needs at
+least two runs of each side."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from statistics import fmean, geometric_mean
+from typing import Literal, cast
+
+from pubstorm.quantities import UnfitError, counted, share, share_text, value_text
+from pubstorm.result import Environment, Measured, Status
+from pubstorm.result.comparison.model import (
+    ComparedCondition,
+    ComparedFigure,
+    Comparison,
+    Outcome,
+    Side,
+)
+from pubstorm.result.figures import Expression, Found, evaluate, parse_expression
+from pubstorm.result.figures.metric import LATENCY_STATISTICS, split_percentile
+from pubstorm.result.interval import CONFIDENCE, Difference, difference
+from pubstorm.result.samples import Unit
+
+__all__ = [
+    "ComparedFigure",
+    "Comparison",
+    "Condition",
+    "Group",
+    "Side",
+    "compare",
+    "default_figures",
+    "parse_condition",
+]
+
+Direction = Literal["worse", "lower", "higher"]
+
+RUNS_MIN = 2
+"""Runs of each side that a difference needs."""
+SHARE_MAX = 10.0
+"""Larger relative differences are not written out."""
+BUCKET = 1 / 128
+"""Width of a bucket of histograms, by its duration: percentiles are rounded to it."""
+LOWER_IS_BETTER = frozenset(
+    {
+        *("latency", "latency.intended", "latency.actual", "connect_time"),
+        *("ack_latency", "ack_latency.intended", "ack_latency.actual"),
+        *("loss", "client_loss", "lost", "skipped", "duplicate", "reordered", "stale", "stalled"),
+        *("never_ready", "connect_failed", "disconnected", "rejected", "resent", "abandoned"),
+        *("cpu", "rss", "bytes_per_connection"),
+    }
+)
+HIGHER_IS_BETTER = frozenset(
+    {
+        *("sent_per_s", "acked_per_s", "received_per_s", "sent_each_per_s"),
+        *("received_each_per_s", "arrivals_per_s", "connects_per_s", "disconnects_per_s"),
+    }
+)
+ALWAYS = ("latency.p50", "latency.p99", "received_per_s", "loss", "connect_time.p99")
+"""Figures that are compared unless others are asked for, over all populations."""
+OF_ACKS = "ack_latency.p99"
+OF_BROKERS = ("cpu", "rss")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one side."""
+
+    name: str
+    results: Sequence[Measured]
+    runs: Sequence[str]
+    left_out: Sequence[str] = ()
+
+    @property
+    def side(self) -> Side:
+        """The side as it is stored."""
+        return Side(name=self.name, runs=tuple(self.runs), left_out=tuple(self.left_out))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition such as `latency.p99 worse by 5%`."""
+
+    figure: Expression
+    direction: Direction
+    amount: float
+    """Share of the baseline from which the condition is fulfilled."""
+    source: str
+
+
+def parse_condition(source: str) -> Condition:
+    """Parses a condition of `--fail-if`, or raises UnfitError."""
+    found = _CONDITION.fullmatch(source.strip())
+    if found is None:
+        hint = "for example: latency.p99 worse by 5%"
+        raise UnfitError(source, "is FIGURE worse|lower|higher by SHARE", hint)
+    figure, direction = parse_expression(found["figure"]), cast("Direction", found["direction"])
+    if direction == "worse" and not _sign(figure):
+        hint = f"for example: {figure} higher by {found['amount']}"
+        raise UnfitError(source, "is lower or higher: no direction of the figure is worse", hint)
+    return Condition(figure, direction, float(share(found["amount"])), source.strip())
+
+
+def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:
+    """Returns the figures that are compared unless others are asked for, as far as a run has
+    them."""
+    brokers = sorted({re.sub(r"-\d+$", "", b.name) for result in results for b in result.brokers})
+    wanted = [*ALWAYS, OF_ACKS, *(f"{name}.{metric}" for name in brokers for metric in OF_BROKERS)]
+    figures = map(parse_expression, wanted)
+    return tuple(f for f in figures if any(_value(result, f) is not None for result in results))
+
+
+def compare(
+    baseline: Group,
+    candidate: Group,
+    figures: Sequence[Expression],
+    conditions: Sequence[Condition],
+    started: str,
+) -> Comparison:
+    """Compares two groups of runs in figures. All intervals together hold with CONFIDENCE, so each
+    interval is wider, the more figures there are (Bonferroni)."""
+    asked = tuple(dict.fromkeys((*figures, *(each.figure for each in conditions))))
+    confidence = 1 - (1 - CONFIDENCE) / max(len(asked), 1)
+    compared = {figure: _compared(figure, baseline, candidate, confidence) for figure in asked}
+    return Comparison(
+        baseline=baseline.side,
+        candidate=candidate.side,
+        started=started,
+        confidence=CONFIDENCE,
+        unlike=tuple(_unlike(baseline, candidate)),
+        figures=tuple(compared.values()),
+        conditions=tuple(_evaluated(each, compared[each.figure]) for each in conditions),
+        text=_text(tuple(compared.values())),
+    )
+
+
+def _compared(
+    figure: Expression, baseline: Group, candidate: Group, confidence: float
+) -> ComparedFigure:
+    found = [
+        [value for result in group.results if (value := _value(result, figure)) is not None]
+        for group in (baseline, candidate)
+    ]
+    is_relative = all(value > 0 for values in found for value in values)
+    mean: Callable[[Sequence[float]], float] = geometric_mean if is_relative else fmean
+    compared = ComparedFigure(
+        figure=str(figure),
+        unit=_unit(figure, (*baseline.results, *candidate.results)),
+        baseline=tuple(found[0]),
+        candidate=tuple(found[1]),
+        relative=is_relative,
+        means=(_mean_of(mean, found[0]), _mean_of(mean, found[1])),
+        outcome="not known",
+    )
+    fewest = min(map(len, found))
+    if fewest < RUNS_MIN:
+        runs = counted(fewest, "run has", "runs have")
+        note = f"{runs} the figure on a side, and a difference needs {RUNS_MIN}"
+        return compared.model_copy(update={"note": note})
+    if len({*found[0], *found[1]}) == 1:
+        zero = Difference(0.0, 0.0, 0.0, 0.0)
+        return compared.model_copy(update={**_fields(zero), "outcome": "equal"})
+    if not is_relative:
+        shown = difference(found[0], found[1], confidence)
+        return compared.model_copy(update={**_fields(shown), "outcome": _outcome(figure, shown)})
+    logs = [[math.log(value) for value in values] for values in found]
+    shown = difference(logs[0], logs[1], confidence, BUCKET if _is_of_buckets(figure) else 0.0)
+    shares = Difference(*map(math.expm1, astuple(shown)))
+    return compared.model_copy(update={**_fields(shares), "outcome": _outcome(figure, shown)})
+
+
+def _mean_of(mean: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
+    return mean(values) if values else None
+
+
+def _fields(shown: Difference) -> dict[str, float]:
+    return {
+        "difference": shown.value,
+        "low": shown.low,
+        "high": shown.high,
+        "smallest": shown.smallest,
+    }
+
+
+def _outcome(figure: Expression, shown: Difference) -> Outcome:
+    if not shown.is_shown:
+        return "no difference detectable"
+    sign = _sign(figure)
+    if not sign:
+        return "different"
+    return "better" if shown.value * sign > 0 else "worse"
+
+
+def _sign(figure: Expression) -> int:
+    """Returns 1 if a higher value is better, -1 if a lower one is, 0 if neither is known."""
+    name = figure.metric.removesuffix("_total").removesuffix("_bytes")
+    return (name in HIGHER_IS_BETTER) - (name in LOWER_IS_BETTER)
+
+
+def _is_of_buckets(figure: Expression) -> bool:
+    """Returns True if the value is the end of a bucket of a histogram."""
+    statistic = figure.statistic or ""
+    is_percentile = split_percentile(f"{figure.metric}.{statistic}") is not None
+    return figure.unit == "us" and (is_percentile or statistic in LATENCY_STATISTICS[2:-1])
+
+
+def _value(result: Measured, figure: Expression) -> float | None:
+    found = evaluate(result, figure)
+    return found.value if isinstance(found, Found) else None
+
+
+def _unit(figure: Expression, results: Sequence[Measured]) -> Unit:
+    if figure.unit is not None:
+        return figure.unit
+    found = (evaluate(result, figure) for result in results)
+    return next((each.unit for each in found if isinstance(each, Found)), "")
+
+
+def _evaluated(condition: Condition, found: ComparedFigure) -> ComparedCondition:
+    """Evaluates a condition by the interval: it is so, it is not so, or neither is shown."""
+    source = condition.source
+    if found.difference is None or found.low is None or found.high is None:
+        return ComparedCondition(expression=source, status=Status.INVALID, text=found.note)
+    scale = 1.0 if found.relative else abs(found.means[0] or 0.0)
+    falls = condition.direction == "lower" or (
+        condition.direction == "worse" and _sign(condition.figure) > 0
+    )
+    low, high = (-found.high, -found.low) if falls else (found.low, found.high)
+    value, least = abs(found.difference), condition.amount * scale
+    if low > 0 and value >= least:
+        status = Status.FAIL
+    elif high <= 0 or high < least:
+        status = Status.PASS
+    else:
+        status = Status.INVALID
+    words = "" if status is not Status.INVALID else "; more runs narrow the interval"
+    return ComparedCondition(expression=source, status=status, text=difference_text(found) + words)
+
+
+def difference_text(found: ComparedFigure) -> str:
+    """Returns a difference with its interval, such as `+3.2 % (-1.1 % … +7.7 %)`."""
+    if found.difference is None or found.low is None or found.high is None:
+        return found.note
+    if found.outcome == "equal":
+        return "equal"
+    value, low, high = (signed(each, found) for each in (found.difference, found.low, found.high))
+    return f"{value} ({low} … {high})"
+
+
+def signed(value: float, found: ComparedFigure) -> str:
+    """Returns a difference of a figure with its sign."""
+    size = abs(value)
+    if found.relative:
+        text = share_text(size) if size <= SHARE_MAX else f"over {share_text(SHARE_MAX)}"
+    else:
+        text = value_text(size, found.unit)
+    return f"{'-' if value < 0 else '+'}{text}"
+
+
+def _text(figures: Sequence[ComparedFigure]) -> str:
+    """Returns the outcome of a comparison in one sentence."""
+    parts = []
+    for outcome in ("worse", "better", "different"):
+        names = [each.figure for each in figures if each.outcome == outcome]
+        if names:
+            parts.append(f"{outcome}: {', '.join(names)}")
+    if parts:
+        return "; ".join(parts)
+    if any(each.difference is not None for each in figures):
+        return "no difference detectable"
+    return f"no difference can be shown: that needs {RUNS_MIN} runs of each side"
+
+
+def _unlike(baseline: Group, candidate: Group) -> Iterator[str]:
+    """Yields what differs between the environments of the sides."""
+    for name, words in _COMPARED:
+        seen = [_seen(group, name) for group in (baseline, candidate)]
+        if seen[0] != seen[1] and all(seen):
+            yield f"{words}: {', '.join(seen[0])} and {', '.join(seen[1])}"
+    versions = [
+        sorted({f"{b.kind} {b.version}" for r in group.results for b in r.environment.brokers})
+        for group in (baseline, candidate)
+    ]
+    if versions[0] != versions[1]:
+        yield f"brokers: {' and '.join(', '.join(each) or 'none' for each in versions)}"
+
+
+def _seen(group: Group, name: str) -> list[str]:
+    return sorted({str(getattr(result.environment, name)) for result in group.results})
+
+
+_COMPARED: Sequence[tuple[str, str]] = (
+    ("host", "host"),
+    ("kernel", "kernel"),
+    ("cpu_model", "processor"),
+    ("cores", "cores"),
+    ("memory_bytes", "bytes of memory"),
+    ("pubstorm", "version of Pubstorm"),
+    ("engine", "version of the engine"),
+    ("python", "version of Python"),
+    ("descriptors_soft", "limit of open files"),
+)
+assert all(name in Environment.model_fields for name, _ in _COMPARED)
+_CONDITION = re.compile(
+    r"(?P<figure>\S.*?)\s+(?P<direction>worse|lower|higher)\s+by\s+(?P<amount>\S+)"
+)

@@ -1,0 +1,60 @@
+"""Checks populations that take connections over from another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pubstorm.contract.template import Kind, Template
+from pubstorm.quantities import write_count
+from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.expressions import unknown
+from pubstorm.scenario.model import Scenario
+from pubstorm.scenario.populations import MqttClients
+
+
+def check_lives(scenario: Scenario) -> Iterator[Finding]:
+    """Yields what does not fit together."""
+    named = scenario.populations.items()
+    clients = {name: each for name, each in named if isinstance(each, MqttClients)}
+    taken: dict[str, str] = {}
+    for name, taker in clients.items():
+        if taker.takes_over is None:
+            continue
+        path: Path = ("populations", name, "takes_over")
+        others = [other for other in clients if other != name]
+        victim = clients.get(taker.takes_over) if taker.takes_over in others else None
+        if victim is None:
+            yield path, *unknown("population", taker.takes_over, others)
+        elif taker.takes_over in taken:
+            first = taken[taker.takes_over]
+            message = f"found {taker.takes_over}, which {first} takes over too, allowed is one"
+            yield path, message, f"raise the clients of {first}"
+        elif victim.takes_over is not None:
+            message = f"found {taker.takes_over}, which takes over {victim.takes_over} itself"
+            yield path, f"{message}, allowed is a population that takes over none", None
+        else:
+            yield from _check_pair(name, taker, taker.takes_over, victim)
+            taken[taker.takes_over] = name
+
+
+def _check_pair(
+    name: str, taker: MqttClients, victim_name: str, victim: MqttClients
+) -> Iterator[Finding]:
+    path: Path = ("populations", name)
+    if taker.client_id is not None:
+        message = f"found client_id with takes_over, allowed is that of {victim_name}"
+        yield (*path, "client_id"), message, "leave client_id out"
+    if "first" in taker.model_fields_set and taker.first != victim.first:
+        message = f"found {taker.first}, allowed is {victim.first}, as in {victim_name}"
+        yield (*path, "first"), message, "leave first out"
+    if taker.clients > victim.clients:
+        clients = f"{write_count(taker.clients)}, allowed are up to {write_count(victim.clients)}"
+        message = f"found {clients} with takes_over, the clients of {victim_name}"
+        yield (*path, "clients"), message, "each takes the connection of one client over"
+    if victim.client_id is not None and Template.parse(victim.client_id).has(Kind.ROW):
+        message = f"found {victim_name}, whose client identifiers come from rows"
+        yield (*path, "takes_over"), f"{message}, allowed are numbers", "write {n} in its client_id"
+    for each, population in ((name, taker), (victim_name, victim)):
+        if population.shares:
+            message = "found shares of a population with takeovers, allowed are none"
+            yield ("populations", each, "shares"), message, "write a population for each share"

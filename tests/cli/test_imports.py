@@ -1,0 +1,186 @@
+"""`pubstorm import emqtt-bench`: each option as the key that it becomes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pubstorm.cli.imports import OPTIONS, import_, parsed, scenario_lines
+from pubstorm.errors import UsageError
+from pubstorm.scenario import parse_scenario
+
+
+def imported(line: str) -> str:
+    """The scenario of a command line, which can be read."""
+    text = "\n".join(scenario_lines(parsed(shlex.split(line))))
+    parse_scenario(text, "imported.yaml", lenient=True)
+    return text
+
+
+def values(line: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(imported(line))
+    return found
+
+
+def population(line: str) -> dict[str, Any]:
+    (found,) = values(line)["populations"].values()
+    assert isinstance(found, dict)
+    return found
+
+
+def test_defaults_are_those_of_emqtt_bench() -> None:
+    found = values("emqtt_bench pub -t bench/%i")
+    assert found["target"] == "mqtt://localhost:1883"
+    assert found["populations"]["pub"] == {
+        "clients": 200,
+        "first": 1,
+        "version": "5",
+        "keep_alive": "300s",
+        "publications": [{"topic": "bench/{n}", "interval": "1000ms", "size": "256B", "qos": 0}],
+    }
+    assert found["stages"] == [{"connect": {"rate": "100/s"}}, {"publish": "30s"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "value"),
+    [
+        ("-c 50", "clients", 50),
+        ("--count=50", "clients", 50),
+        ("-c50", "clients", 50),
+        ("-n 1000", "first", 1001),
+        ("-V 4", "version", "3.1.1"),
+        ("-V 3", "version", "3.1"),
+        ("-k 60", "keep_alive", "60s"),
+        ("-C false", "session", "persistent"),
+        ("-C false -x 60", "session_expiry", "60s"),
+        ("-u user%i", "username", "user{n}"),
+        ("-P 'a{b'", "password", "a{{b"),
+        ("--prefix dev", "client_id", "dev_bench_conn_{n}"),
+        ("--prefix dev --shortids", "client_id", "dev{n}"),
+        ("-S", "tls", {"verify": False}),
+        ("-S true --cacertfile ca.crt", "tls", {"ca": "ca.crt"}),
+        (
+            "-S --certfile c.crt --keyfile c.key --ssl-version tlsv1.3 --ciphers A,B",
+            "tls",
+            {
+                "verify": False,
+                "certificate": "c.crt",
+                "key": "c.key",
+                "min_version": "1.3",
+                "max_version": "1.3",
+                "ciphers": "A:B",
+            },
+        ),
+    ],
+)
+def test_options_of_clients(options: str, key: str, value: object) -> None:
+    assert population(f"emqtt_bench conn {options}")[key] == value
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "value"),
+    [
+        ("-I 10", "interval", "10ms"),
+        ("-I 0", "rate", "max"),
+        ("-s 16", "size", "16B"),
+        ("-m 'a {b}'", "payload", "a {{b}}"),
+        ("-q 2", "qos", 2),
+        ("-q 1", "window", 1),
+        ("-q 1 -F 20", "window", 20),
+        ("-r true", "retain", True),
+        ("-r", "retain", True),
+        ("-t x/%u/%c -u me --prefix p", "topic", "x/me/p_bench_pub_{n}"),
+    ],
+)
+def test_options_of_publications(options: str, key: str, value: object) -> None:
+    (publication,) = population(f"pub -t t/%i {options}")["publications"]
+    assert publication[key] == value
+
+
+def test_an_infinite_window_is_the_default() -> None:
+    (publication,) = population("pub -t t -q 1 -F 0")["publications"]
+    assert "window" not in publication
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "value"),
+    [
+        ("-h a,b -p 1884", "target", ["mqtt://a:1884", "mqtt://b:1884"]),
+        ("--ws true -S -h a", "target", "wss://a:1883/mqtt"),
+        ("--ifaddr 127.0.0.1,127.0.0.2", "sources", ["127.0.0.1", "127.0.0.2"]),
+        ("-R 500", "stages", [{"connect": {"rate": "500/s"}}, {"hold": "30s"}]),
+        ("-i 4", "stages", [{"connect": {"rate": "250/s"}}, {"hold": "30s"}]),
+        ("-i 0", "stages", ["connect", {"hold": "30s"}]),
+    ],
+)
+def test_options_of_the_run(options: str, key: str, value: object) -> None:
+    assert values(f"conn {options}")[key] == value
+
+
+def test_a_limit_is_the_length_that_takes_as_many_messages() -> None:
+    assert values("pub -t t -c 100 -I 10 -L 10000")["stages"][1] == {"publish": "1000ms"}
+
+
+def test_several_topics_are_several_subscriptions() -> None:
+    found = population("sub -t a/# -t b/+ -q 1")["subscriptions"]
+    assert found == [{"topic": "a/#", "qos": 1}, {"topic": "b/+", "qos": 1}]
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.remark])
+def test_an_option_without_an_equal_is_a_comment(name: str) -> None:
+    option = OPTIONS[name]
+    action = option.of[-1]
+    topic = "" if action == "conn" else "-t t"
+    text = imported(f"emqtt_bench {action} {topic} --{name}{'' if option.is_flag else ' 7'}")
+    assert f": {option.remark}" in text
+
+
+def test_a_password_is_not_repeated_in_the_comment() -> None:
+    assert imported("conn -u me -P hidden").count("hidden") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("emqtt_bench", "found nothing, allowed is emqtt_bench conn, pub, sub"),
+        ("emqtt_bench burst", "found burst, allowed is emqtt_bench conn"),
+        ("conn --fast", "found --fast, which is no option of emqtt_bench conn"),
+        ("conn -Z", "found -Z, which is no option"),
+        ("conn stray", "found stray, which is no option"),
+        ("conn -t a", "found -t with conn, allowed with pub and sub"),
+        ("pub -c 5", "found no -t with pub"),
+        ("conn -c", "found -c without a value"),
+        ("conn -c many", "found -c many, allowed is a whole number"),
+        ("conn -c -5", "found -c -5, allowed is a whole number"),
+        ("conn -V 6", "found -V 6, allowed is 3, 4 or 5"),
+        ("pub -t a -q 3", "found -q 3, allowed is 0, 1 or 2"),
+        ("pub -t a/%s", "found %s in -t a/%s: it has no equal"),
+        ("pub -t a/%rand_10", "found %rand_ in -t"),
+        ("pub -t a/%c", "found %c in -t a/%c"),
+        ("pub -t a -m template://x", "found -m template://x, which has no equal"),
+        ("conn -S --ssl-version tlsv1.1", "allowed is tlsv1.2 or tlsv1.3"),
+    ],
+)
+def test_what_cannot_be_played_is_an_error(line: str, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        imported(line)
+    assert message in raised.value.message
+
+
+def test_the_command_line_is_one_word_or_several() -> None:
+    runner = CliRunner()
+    one = runner.invoke(import_, ["emqtt-bench", "emqtt_bench pub -t a/%i -q 1"])
+    several = runner.invoke(
+        import_, ["emqtt-bench", "--", "emqtt_bench", "pub", "-t", "a/%i", "-q", "1"]
+    )
+    assert (one.exit_code, one.stdout) == (0, several.stdout)
+    assert one.stdout.startswith("# emqtt_bench pub -t a/%i -q 1\n")
+
+
+def test_quotes_that_do_not_end_are_an_error() -> None:
+    found = CliRunner().invoke(import_, ["emqtt-bench", "pub -t 'a"])
+    assert isinstance(found.exception, UsageError)

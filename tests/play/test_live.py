@@ -1,0 +1,129 @@
+"""Live display of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from pubstorm.contract.histogram import Histogram
+from pubstorm.play.barriers import SECOND_NS
+from pubstorm.play.display import PopulationSummary, Summary, live_for
+from pubstorm.play.display.plain import PlainLive, line_of
+from pubstorm.play.display.terminal import TerminalLive
+
+STARTING = Summary(
+    elapsed_s=0,
+    stage="connect",
+    stage_number=1,
+    stages=3,
+    progress=0,
+    left_s=None,
+    rest_s=600,
+    populations=(PopulationSummary("device", 1000),),
+)
+UNDER_WAY = Summary(
+    elapsed_s=12.3,
+    stage="publish",
+    stage_number=2,
+    stages=3,
+    progress=0.58,
+    left_s=4.2,
+    rest_s=6.2,
+    populations=(
+        PopulationSummary("device", 1000, 1000, sent_per_s=10_000, acked_per_s=9_999.6),
+        PopulationSummary("backend", 1, 1, received_per_s=9_999.6, missing=3),
+    ),
+    latency=Histogram.of([1_000_000, 2_000_000]),
+    outcomes={"connect_refused": 2},
+    busy_share=0.123,
+)
+
+
+def test_plain_lines_show_the_state() -> None:
+    assert line_of(STARTING) == (
+        "0.0 s  connect 0 %  connected 0/1\u202f000  sent 0/s  acked 0/s  received 0/s  busy 0 %  "
+        "about 10:00 left in all"
+    )
+    assert line_of(UNDER_WAY) == (
+        "12.3 s  publish 58 %  connected 1\u202f001/1\u202f001  sent 10\u202f000/s  "
+        "acked 10\u202f000/s  received 10\u202f000/s  p99 2.00 ms  missing 3  connect_refused 2  "
+        "busy 12 %  about 6.2 s left in all"
+    )
+
+
+def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    live = PlainLive(10 * SECOND_NS)
+    live.begin("quickstart")
+    live.starting("7 of 9 brokers up")
+    live.show(STARTING)
+    live.note("something happened")
+    live.step("step 2 of 3")
+    live.end()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "run quickstart",
+        "7 of 9 brokers up",
+        line_of(STARTING),
+        "! something happened",
+        "step 2 of 3",
+    ]
+
+
+def test_a_log_has_a_line_for_each_interval_and_for_each_stage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now_ns = 0
+    live = PlainLive(10 * SECOND_NS, lambda: now_ns)
+    live.begin("quickstart")
+    for second in range(40):
+        now_ns = second * SECOND_NS
+        live.show(replace(STARTING if second < 15 else UNDER_WAY, elapsed_s=second))
+    starts = [line.split("  ")[:2] for line in capsys.readouterr().err.splitlines()[1:]]
+    assert starts == [
+        ["0.0 s", "connect 0 %"],
+        ["10.0 s", "connect 0 %"],
+        ["15.0 s", "publish 58 %"],
+        ["20.0 s", "publish 58 %"],
+        ["30.0 s", "publish 58 %"],
+    ]
+
+
+def test_the_terminal_shows_stage_populations_and_errors() -> None:
+    file = StringIO()
+    console = Console(file=file, force_terminal=True, width=100, color_system=None)
+    live = TerminalLive(console)
+    live.begin("quick[b]start")
+    live.starting("7 of 9 brokers up")
+    live.after_s = 60
+    live.show(UNDER_WAY)
+    live.note("something [b]happened")
+    live.end()
+    live.end()
+    drawn = file.getvalue()
+    for words in (
+        "quick[b]start: 7 of 9 brokers up",
+        "2/3",
+        "publish",
+        "58 %",
+        "4.2 s left",
+        "12.3 s, about 1:06 left in all",
+        "1\u202f000 / 1\u202f000",
+        "latency p50 1.00 ms",
+        "p99 2.00 ms",
+        "engine busy 12 %",
+        "connect_refused 2",
+        "quick[b]start",
+        "! something [b]happened",
+    ):
+        assert words in drawn, words
+
+
+def test_the_display_fits_the_place_it_is_shown_in() -> None:
+    terminal = Console(file=StringIO(), force_terminal=True)
+    pipe = Console(file=StringIO())
+    assert isinstance(live_for([pipe, terminal], SECOND_NS), TerminalLive)
+    assert isinstance(live_for([pipe, pipe], SECOND_NS), PlainLive)

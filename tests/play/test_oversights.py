@@ -1,0 +1,154 @@
+"""Oversights of a scenario: what `check` warns of, with the key and its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubstorm.play.oversights import oversights, oversights_in_words
+from pubstorm.scenario import Scenario, parse_scenario
+
+BASE = """
+target: mqtt://localhost:1883
+populations:
+  backend:
+    clients: 1
+    subscriptions: ["data/#"]
+    publications: [{topic: "command/{0..9}", rate: 1/s}]
+  device:
+    clients: 10
+    subscriptions: ["command/{n}"]
+    publications: [{topic: "data/{n}", rate: 1/s}]
+"""
+BRIDGED = """
+topology:
+  brokers: {cloud: mosquitto, boxes: {kind: mosquitto, count: 10}}
+  bridges:
+    up:
+      from: boxes
+      to: cloud
+      topics: [{topic: "down/#", direction: in, remote_prefix: "box/{n}/"}]
+populations:
+  box: {clients: 10, at: boxes, subscriptions: ["down/#"]}
+  app: {clients: 1, at: cloud, publications: [{topic: "box/{0..99}/down/x", rate: 1/s}]}
+"""
+PUBLISHER = """
+populations:
+  feed: {clients: 1, publisher: libzmq, publications: [{topic: "a", size: 32B, rate: 1/s}]}
+  reader: {clients: 3, at: feed, subscriptions: ["b"]}
+"""
+
+
+def found(text: str, *overrides: str) -> dict[str, str]:
+    scenario = parse_scenario(text, "some.yaml", overrides)
+    return {".".join(map(str, each.path)): each.text for each in oversights(scenario)}
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "path", "words"),
+    [
+        (
+            BASE,
+            ("populations.backend.subscriptions.0=date/#",),
+            "populations.backend.subscriptions.0",
+            "no publication matches the filter 'date/#'",
+        ),
+        (
+            BASE,
+            ("populations.device.publications.0.topic=date/{n}",),
+            "populations.device.publications.0",
+            "no subscriber receives its messages to 'date/9'",
+        ),
+        # A range that names clients which do not exist.
+        (
+            BASE,
+            ("populations.backend.publications.0.topic=command/{0..39}",),
+            "populations.backend.publications.0",
+            "no subscriber receives about 75 % of its messages, such as those to 'command/39'",
+        ),
+        (
+            BASE,
+            ("populations.backend.publications.0.topic=command/{0..4}",),
+            "populations.device.subscriptions.0",
+            "no publication matches about 50 % of its filters, such as 'command/9'",
+        ),
+        (
+            BASE,
+            ("stages=[{connect: {populations: [device]}}, {publish: 1s}]",),
+            "populations.backend",
+            "no stage connects backend",
+        ),
+        # A range that names brokers which do not exist.
+        (
+            BRIDGED,
+            (),
+            "populations.app.publications.0",
+            "no subscriber receives about 90 % of its messages, such as those to 'box/99/down/x'",
+        ),
+        (PUBLISHER, (), "populations.feed.publications.0", "its messages to 'a'"),
+        (
+            BASE,
+            ("populations.device.shares={odd: {part: 50%, subscriptions: [x]}}",),
+            "populations.device.shares.odd.subscriptions.0",
+            "no publication matches the filter 'x'",
+        ),
+    ],
+)
+def test_each_oversight_is_found_with_its_key(
+    text: str, overrides: tuple[str, ...], path: str, words: str
+) -> None:
+    assert words in found(text, *overrides)[path]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        # What brokers and dying clients publish.
+        ("populations.backend.subscriptions.0=$SYS/#", "populations.device.publications=[]"),
+        (
+            "populations.backend.subscriptions=[data/#, gone/+]",
+            "populations.device.will={topic: 'gone/{n}'}",
+        ),
+        ("populations.backend.subscriptions.0=+/{0..9}",),
+        ("populations.backend.subscriptions.0=$share/group/data/+",),
+        (
+            "populations.backend.subscriptions.0=data/7",
+            "populations.device.publications.0.topic=data/7",
+        ),
+        # Without subscriptions the messages have no receiver.
+        ("populations.backend.subscriptions=[]", "populations.device.subscriptions=[]"),
+        # Clients that join later receive too.
+        (
+            "stages=[{connect: {populations: [backend]}}, "
+            "{publish: {for: 9s, changes: [{at: 1s, population: device, add: 10}]}}]",
+        ),
+        # Without a publish stage, none is to be received.
+        ("stages=[{connect: {}}, {hold: 1s}]", "populations.backend.subscriptions.0=x"),
+    ],
+)
+def test_a_scenario_without_oversights_has_no_warning(overrides: tuple[str, ...]) -> None:
+    assert found(BASE, *overrides) == {}
+
+
+def words(scenario: Scenario) -> list[str]:
+    steps = [step.scenario for step in scenario.steps]
+    return list(oversights_in_words(scenario, steps or [scenario]))
+
+
+def test_a_warning_has_file_line_key_and_hint() -> None:
+    text = BASE.replace("data/#", "date/#")
+    _, title, line, hint, *_ = words(parse_scenario(text, "some.yaml"))
+    assert title == "warnings"
+    assert line == (
+        "  some.yaml:6: populations.backend.subscriptions.0: "
+        "no publication matches the filter 'date/#'"
+    )
+    assert hint.startswith("    hint: correct the filter")
+
+
+def test_a_warning_names_the_override_and_the_step_that_brought_it() -> None:
+    override = "populations.backend.subscriptions.0=x"
+    assert f"  --set {override}: " in words(parse_scenario(BASE, "some.yaml", (override,)))[2]
+    sweep = f"{BASE}sweep: {{vary: {{populations.device.clients: [10, 5]}}}}"
+    (line,) = (each for each in words(parse_scenario(sweep, "some.yaml")) if ".yaml" in each)
+    assert "in step 'clients 5': no subscriber receives about 50 %" in line

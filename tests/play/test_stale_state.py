@@ -1,0 +1,101 @@
+"""Topics that the check for a clean start reads, and those that belong to the run."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pubstorm.contract.plan import Plan
+from pubstorm.plan import compile_plan, planned_targets
+from pubstorm.play import clean_start
+from pubstorm.play.clean_start.topics import keeps_messages, looked_at, own_topics
+from pubstorm.result import StaleState
+from pubstorm.scenario import parse_scenario
+
+TAG = 0xDEADBEEF
+WHERE = {"target": "b", "when": "after", "total": 1, "text": ""}
+STAMP = TAG.to_bytes(4, "little") + bytes(96)
+
+
+def plan_of(population: str) -> Plan:
+    text = f"""\
+target: mqtt://127.0.0.1
+populations: {{c: {{clients: 3, first: 7, {population}}}}}
+stages: [connect]
+"""
+    scenario = parse_scenario(text, "s.yaml")
+    return compile_plan(scenario, planned_targets(scenario), run_tag=TAG)
+
+
+@pytest.mark.parametrize(
+    ("population", "filters"),
+    [
+        ('publications: [{topic: "device/{n}/telemetry", rate: 1/s}]', ["device/+/telemetry"]),
+        ('publications: [{topic: "a/t_{1..20}/x", rate: 1/s}]', ["a/+/x"]),
+        ('publications: [{topic: "g{n%4}/{n/4}", rate: 1/s}]', ["+/+"]),
+        ('subscriptions: ["$share/g/up/#"]', ["up/#"]),
+        ('subscriptions: ["up/#", "up/{n}/x", "up/+"]', ["up/#"]),
+        ('subscriptions: ["#", "$SYS/broker/x"]', ["#", "$SYS/broker/x"]),
+        ('will: {topic: "gone/{n}"}', ["gone/+"]),
+        ('subscriptions: ["a/+/c", "a/b/c"]', ["a/+/c"]),
+        ('subscriptions: ["a/{n}"], will: {topic: a}', ["a", "a/+"]),
+    ],
+)
+def test_filters_hold_all_topics_of_the_plan(population: str, filters: list[str]) -> None:
+    assert list(looked_at(plan_of(population))) == filters
+
+
+def test_only_what_this_run_stamped_is_its_own() -> None:
+    own = own_topics(plan_of('publications: [{topic: "t/{n}", rate: 1/s, retain: true}]'))
+    assert set(own.publishers) == {"t/7", "t/8", "t/9"}
+    assert own.publishers["t/9"].client == 2
+    assert own.has("t/7", STAMP, {})
+    assert not own.has("t/6", STAMP, {})
+    assert not own.has("t/7", bytes(100), {})
+    assert not own.has("t/7", b"short", {})
+
+
+def test_without_a_stamp_what_was_there_before_is_not_its_own() -> None:
+    own = own_topics(
+        plan_of('publications: [{topic: "t/{n}", rate: 1/s, retain: true, payload: "on"}]')
+    )
+    assert own.has("t/7", b"on", {})
+    assert own.has("t/7", b"on", {"t/7": b"off"})
+    assert not own.has("t/7", b"on", {"t/7": b"on"})
+
+
+@pytest.mark.parametrize(
+    ("population", "keeps"),
+    [
+        ("subscriptions: [a]", False),
+        ("publications: [{topic: a, rate: 1/s}]", False),
+        ("publications: [{topic: a, rate: 1/s, retain: true}]", True),
+        ("will: {topic: a, retain: true}", True),
+    ],
+)
+def test_a_plan_knows_whether_it_keeps_messages(population: str, keeps: bool) -> None:
+    assert keeps_messages(plan_of(population)) == keeps
+
+
+@pytest.mark.parametrize(("left", "found"), [(1, ["sessions"]), (2, ["unknown"])])
+def test_sessions_that_are_left_are_ended_once_more(
+    monkeypatch: pytest.MonkeyPatch, left: int, found: list[str]
+) -> None:
+    """A broker that has not handled a DISCONNECT says that its client has a session."""
+    ended: list[Path] = []
+
+    async def end(_plan: Plan, _engine: Path, log: Path) -> None:
+        ended.append(log)
+
+    def verify(_plan: Plan, _problem: None, _target: int, _deadline: object) -> list[StaleState]:
+        what = "unknown" if len(ended) <= left else "sessions"
+        return [StaleState.model_validate({"what": what, **WHERE})]
+
+    monkeypatch.setattr(clean_start, "end_sessions", end)
+    monkeypatch.setattr(clean_start, "verify_sessions", verify)
+    clean = clean_start.CleanStart(
+        plan_of("session: persistent, subscriptions: [a]"), "report", (0,)
+    )
+    removed = asyncio.run(clean.after(Path("engine"), Path("log")))
+    assert [each.what for each in removed] == found
+    assert len(ended) == 2

@@ -33,9 +33,27 @@ AT_EACH = """
   pool-{broker}:
     at: {broker}
     clients: 3
-    subscriptions: [{{topic: "$share/h/up/#", qos: 1}}]"""
+    subscriptions: [{{topic: "$share/h/up/#", qos: 1}}]
+  crew-{broker}:
+    at: {broker}
+    clients: 2
+    subscriptions: [{{topic: "$share/c/up/#", qos: 1}}]
+  others-{broker}:
+    at: {broker}
+    clients: 4
+    subscriptions: [{{topic: "$share/c/up/#", qos: 1}}]
+  watcher-{broker}:
+    at: {broker}
+    clients: 2
+    version: 5
+    subscriptions:
+      - {{topic: "up/#", qos: 1, identifier: 1}}
+      - {{topic: "up/+", qos: 1, identifier: 2}}"""
 COPIES = {"embedded": 4, "once": 3, "each": 4}
 """Copies of each message for the three members: one each, and the group's if it is sent too."""
+IDENTIFIED = {"embedded": 1, "once": 2, "each": 2}
+"""Copies of each message for a client with two filters that match: one with both identifiers, or
+one with each."""
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +88,38 @@ def test_a_pool_gets_each_message_once_and_misses_nothing(
     assert pool["expected_total"] == populations[f"device-{broker}"]["sent_total"]
     assert pool["received_total"] == pool["expected_total"]
     assert pool["lost_total"] == pool["duplicate_total"] == pool["missing_total"] == 0
+
+
+@pytest.mark.parametrize("broker", COPIES)
+def test_a_group_of_two_populations_gets_each_message_once(
+    populations: dict[str, dict[str, Any]], broker: str
+) -> None:
+    sent = populations[f"device-{broker}"]["sent_total"]
+    crew, others = populations[f"crew-{broker}"], populations[f"others-{broker}"]
+    assert crew["received_total"] > 0 and others["received_total"] > 0
+    assert crew["received_total"] + others["received_total"] == sent
+    for each in (crew, others):
+        assert each["expected_total"] == each["received_total"]
+        assert each["lost_total"] == each["duplicate_total"] == each["missing_total"] == 0
+
+
+@pytest.mark.parametrize("broker", COPIES)
+def test_copies_with_other_identifiers_are_no_duplicates(
+    populations: dict[str, dict[str, Any]], broker: str
+) -> None:
+    watcher = populations[f"watcher-{broker}"]
+    assert watcher["received_total"] == watcher["expected_total"] > 0
+    further = IDENTIFIED[broker] - 1
+    assert watcher["copies_total"] == further * watcher["received_total"]
+    assert watcher["duplicate_total"] == 0
+
+
+@pytest.mark.parametrize("broker", COPIES)
+def test_the_shares_of_members_are_measured(
+    populations: dict[str, dict[str, Any]], broker: str
+) -> None:
+    share = populations[f"pool-{broker}"]["group_share"]
+    assert share["count"] == 3
+    assert 0 < share["min"] <= share["p50"] <= share["max"] <= 3
+    assert 1 / 3 <= share["fairness"] <= 1
+    assert populations[f"member-{broker}"]["group_share"]["count"] == 0

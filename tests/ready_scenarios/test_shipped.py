@@ -56,6 +56,11 @@ SCALED = {
         "populations.device.publications.0.rate=5/s",
         "stages.1.publish=2s",
     ),
+    "shared-subscriptions": (
+        "stages.1.publish.for=2s",
+        "stages.2.publish.for=3s",
+        "stages.2.publish.changes.0.at=1s",
+    ),
     "request-response": (
         "scale=10%",
         "stages.1.publish=2s",

@@ -46,16 +46,17 @@ impl<'a> Deliveries<'a> {
         }
     }
 
-    /// Counts one delivery.
+    /// Counts one delivery. Returns `true` if it counts as received.
     #[inline]
-    pub fn note(&mut self, delivery: Delivery, stamp: &Stamp) {
+    pub fn note(&mut self, delivery: Delivery, stamp: &Stamp) -> bool {
         if !is_received(self.counters, delivery, self.counts_loss) {
-            return;
+            return false;
         }
         self.unfollowed += u64::from(delivery == Delivery::Unfollowed);
         self.received += 1;
         self.intended.record(self.now_ns - stamp.intended_ns.cast_signed());
         self.actual.record(self.now_ns - stamp.actual_ns.cast_signed());
+        true
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{INCARNATION_PLACES, StreamId, Ways};
+use plan::{Expected, INCARNATION_PLACES, StreamId, Ways};
 use rustc_hash::FxHashMap;
 
 /// The table of pairs is divided, so that no insertion moves more than this part of it.
@@ -107,8 +107,8 @@ impl Ledger {
     }
 
     /// Notes the delivery of place `sequence` of a stream to a receiver that may get it in several
-    /// `ways`. Returns whether the delivery is one of those expected by arithmetic too; the others
-    /// are expected as received.
+    /// `ways`. Returns also which delivery is expected: the message is expected as received if none
+    /// is.
     #[inline]
     pub fn note_ways(
         &mut self,
@@ -116,10 +116,10 @@ impl Ledger {
         stream: StreamId,
         sequence: u32,
         ways: impl FnOnce() -> Ways,
-    ) -> (Delivery, bool) {
+    ) -> (Delivery, Expected) {
         let key = (stream.key(), receiver, 0);
         let Some(window) = self.windows.entry(key, sequence, ways) else {
-            return (Delivery::Unfollowed, true);
+            return (Delivery::Unfollowed, Expected::Client);
         };
         let (noted, ways) = (window.note(sequence), window.ways);
         if noted == (Delivery::First { passed_over: 0 }) {
@@ -142,8 +142,19 @@ impl Ledger {
         stream: StreamId,
         sequence: u32,
     ) -> Option<&mut Window> {
-        let key = (stream.key(), receiver, 0);
-        self.windows.entry(key, sequence, || Ways::ONE)
+        self.follow_copy(receiver, stream, sequence, 0)
+    }
+
+    /// The same for the copies with one number, from 1 on: a stream of their own.
+    #[inline]
+    pub fn follow_copy(
+        &mut self,
+        receiver: u32,
+        stream: StreamId,
+        sequence: u32,
+        copy: u8,
+    ) -> Option<&mut Window> {
+        self.windows.entry((stream.key(), receiver, copy), sequence, || Ways::ONE)
     }
 
     /// Pairs followed.
@@ -154,16 +165,16 @@ impl Ledger {
     /// Notes the delivery of a message that came before as one more copy of it; `None`: as many as
     /// there are ways have come.
     #[cold]
-    fn note_copy(&mut self, key: Key, sequence: u32, ways: Ways) -> Option<(Delivery, bool)> {
-        let copies = u8::from(ways.expected) + ways.more;
+    fn note_copy(&mut self, key: Key, sequence: u32, ways: Ways) -> Option<(Delivery, Expected)> {
+        let copies = u8::from(ways.expected != Expected::Nothing) + ways.more;
         for copy in 1..copies {
             let key = (key.0, key.1, copy);
             let Some(window) = self.windows.entry(key, sequence, || ways) else {
-                return Some((Delivery::Unfollowed, false));
+                return Some((Delivery::Unfollowed, Expected::Nothing));
             };
             let noted = window.note(sequence);
             if !matches!(noted, Delivery::Duplicate | Delivery::Stale) {
-                return Some((noted.without_gaps(), false));
+                return Some((noted.without_gaps(), Expected::Nothing));
             }
         }
         None

@@ -502,8 +502,7 @@ impl Client {
 
     /// Index of the target.
     fn target(&self, context: &Context) -> usize {
-        let (plan, population) = (&context.setup.plan, self.population());
-        plan.populations[population].at.target(plan.seed, population, self.global(context))
+        context.setup.target(self.population(), self.global(context))
     }
 }
 

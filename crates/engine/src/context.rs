@@ -73,7 +73,7 @@ impl Context {
         let now_ns = host.now_ns();
         let populations = setup.populations.len();
         let mut tally = Tally::new(populations, setup.targets.len(), now_ns);
-        if setup.plan.populations.iter().any(Population::receives_alike) {
+        if setup.plan.populations.iter().any(Population::compares_clients) {
             tally.count_deliveries_of(setup.clients());
         }
         let agent = u64::from(setup.shard.index());
@@ -109,7 +109,7 @@ impl Context {
             return;
         }
         for (index, population) in self.setup.plan.populations.iter().enumerate() {
-            if population.receives_alike() && self.expectations.counts_loss(index) {
+            if population.compares_clients() && self.expectations.counts_loss(index) {
                 let first = self.setup.populations[index].first_client;
                 let clients = self.setup.share(index, self.expectations.receivers_of(index));
                 self.tally.count_by_deliveries(index, first..first + clients);

@@ -9,7 +9,7 @@ pub mod stalls;
 mod wills;
 
 use agent::tally::Tally;
-use plan::{FanOut, Plan, Ways};
+use plan::{Expected, FanOut, Plan, Ways};
 
 use crate::setup::Setup;
 
@@ -83,9 +83,9 @@ impl Expectations {
         self.receivers.clients(population)
     }
 
-    /// The ways in which a client may receive a message on `topic`.
-    pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
-        self.receivers.ways(population, client, topic)
+    /// The ways in which a client at `target` may receive a message on `topic`.
+    pub fn ways(&self, population: usize, client: u32, topic: &str, target: usize) -> Ways {
+        self.receivers.ways(population, client, topic, target)
     }
 
     /// Counts a delivery that carries no stamp of this run.
@@ -97,13 +97,25 @@ impl Expectations {
             tally.populations[to].counters.foreign_total += 1;
             return;
         };
-        let is_expected = self.counts_loss[to]
-            && (publisher.is_some() || self.wills.are_expected_by(to))
-            && self.receivers.ways(to, client, topic).expected;
+        let expecting = match self.receivers.ways(to, client, topic, target).expected {
+            Expected::Client => Some(to),
+            Expected::Group { population, .. } => Some(usize::from(population)),
+            Expected::Nothing => None,
+        };
+        let is_will = publisher.is_none();
+        let counts =
+            |&p: &usize| self.counts_loss[p] && (!is_will || self.wills.are_expected_by(p));
+        let expecting = expecting.filter(counts);
+        if let Some(other) = expecting.filter(|&other| other != to) {
+            let counters = &mut tally.flow(from, other).counters;
+            counters.expected_total -= 1;
+            counters.wills_expected_total -= i64::from(is_will);
+        }
+        let is_expected = expecting == Some(to);
         let flow = tally.flow(from, to);
         flow.counters.received_total += 1;
         flow.counters.expected_total += i64::from(!is_expected);
-        if publisher.is_some() {
+        if !is_will {
             return;
         }
         flow.counters.wills_received_total += 1;

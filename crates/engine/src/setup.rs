@@ -10,9 +10,10 @@ use agent::address::resolve;
 use agent::clock;
 use agent::publication::{PublicationSetup, Sender, is_stamped_text, publications};
 use agent::rows::{self, RowsError};
+use mqtt::{Property, Value};
 use plan::{Plan, Population, Shard, Stamp};
 
-use crate::protocol::{Outgoing, PropertySetup};
+use crate::protocol::{Message, Outgoing, PropertySetup};
 use crate::transport::tls::{Tls, TlsError};
 
 /// Failure to prepare a plan on this host.
@@ -114,6 +115,36 @@ pub struct PopulationSetup {
     pub properties: Vec<PropertySetup>,
     /// Index of the population with the same client identifiers, if there is one.
     pub rival: Option<usize>,
+    /// Subscription identifiers, which distinguish copies of a message; empty if all filters have
+    /// the same.
+    identifiers: Vec<u32>,
+}
+
+impl PopulationSetup {
+    /// Number of the copies of a message that have its subscription identifier, from 1 on. `None`
+    /// if the message has several identifiers, or the population does not distinguish copies.
+    #[inline]
+    pub fn copy_of(&self, message: &Message<'_>) -> Option<u8> {
+        if self.identifiers.is_empty() {
+            return None;
+        }
+        let mut found =
+            message.properties().iter().filter_map(|(property, value)| match (property, value) {
+                (Property::SubscriptionIdentifier, Value::Number(number)) => Some(number),
+                _ => None,
+            });
+        let (number, None) = (found.next()?, found.next()) else { return None };
+        let place = self.identifiers.iter().position(|&own| own == number)?;
+        u8::try_from(place + 1).ok()
+    }
+}
+
+/// The subscription identifiers of a population, if there are several.
+fn identifiers(population: &Population) -> Vec<u32> {
+    let mut found: Vec<_> = population.subscriptions.iter().filter_map(|s| s.identifier).collect();
+    found.sort_unstable();
+    found.dedup();
+    if found.len() > 1 { found } else { Vec::new() }
 }
 
 impl SetupError {
@@ -177,6 +208,7 @@ impl Setup {
                 publications,
                 properties,
                 rival,
+                identifiers: identifiers(population),
             };
             populations.push(ready);
             first_client += share;
@@ -226,6 +258,17 @@ impl Setup {
     /// Number of the first `clients` of a population that this agent plays.
     pub fn share(&self, population: usize, clients: u32) -> u32 {
         if self.populations[population].is_played { self.shard.share(clients) } else { 0 }
+    }
+
+    /// Index of the target of a client, which has this index over all agents.
+    pub fn target(&self, population: usize, client: u32) -> usize {
+        self.plan.populations[population].at.target(self.plan.seed, population, client)
+    }
+
+    /// A group of the plan at a target, as a receiver of the ledger behind all clients.
+    pub fn group_at(&self, group: usize, target: usize) -> u32 {
+        let place = if self.plan.targets_joined { 0 } else { target };
+        u32::MAX - (group * self.targets.len() + place) as u32
     }
 
     /// The population whose unstamped publication has this topic, if population `to` can receive

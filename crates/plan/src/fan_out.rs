@@ -16,12 +16,13 @@ use crossing::{Crossings, Targets};
 use numbers::{Numbers, count_union};
 use ways::Group;
 
-pub use ways::Ways;
+pub use ways::{Expected, Ways};
 
 /// Receivers of every topic in each population.
 #[derive(Clone, Debug)]
 pub struct FanOut {
     populations: Vec<PopulationFilters>,
+    groups: Vec<Group>,
     /// Bridges of the plan; `None` without bridges.
     crossings: Option<Crossings>,
 }
@@ -39,8 +40,8 @@ struct PopulationFilters {
     drawn: Option<Drawn>,
     /// True for sockets of ZeroMQ: filters are prefixes, and messages of MQTT do not count.
     zmtp: bool,
+    /// Filters outside of shared groups.
     filters: Vec<Filter>,
-    groups: Vec<Group>,
 }
 
 /// Subscription of a client.
@@ -57,9 +58,10 @@ impl FanOut {
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let of = |p| PopulationFilters::new(plan, p);
-        let mut populations: Vec<_> = (0..plan.populations.len()).map(of).collect();
-        ways::mark_groups(&mut populations);
-        Self { populations, crossings: (!plan.bridges.is_empty()).then(|| Crossings::new(plan)) }
+        let populations: Vec<_> = (0..plan.populations.len()).map(of).collect();
+        let groups = ways::groups(plan, &populations);
+        let crossings = (!plan.bridges.is_empty()).then(|| Crossings::new(plan));
+        Self { populations, groups, crossings }
     }
 
     /// The same for estimates: one delivery for each shared group, also where
@@ -67,8 +69,7 @@ impl FanOut {
     #[must_use]
     pub(crate) fn with_all_groups(plan: &Plan) -> Self {
         let mut fan_out = Self::new(plan);
-        let groups = fan_out.populations.iter_mut().flat_map(|population| &mut population.groups);
-        groups.for_each(|group| group.always = true);
+        fan_out.groups.iter_mut().for_each(|group| group.always = true);
         fan_out
     }
 
@@ -87,7 +88,8 @@ impl FanOut {
     /// target `target`.
     ///
     /// `excluded` names the publisher (population and index) if the publisher does
-    /// not receive its own messages. Groups whose deliveries depend on the
+    /// not receive its own messages. The delivery to a shared group counts for the first
+    /// population with members at the target. Groups whose deliveries depend on the
     /// broker are excluded, see [`FanOut::ways`].
     pub fn deliveries(
         &self,
@@ -101,6 +103,7 @@ impl FanOut {
         let mut add = |topic: &str, targets: &Targets| {
             let mqtt = counts.iter_mut().zip(&self.populations).filter(|(_, p)| !p.zmtp);
             mqtt.for_each(|(count, population)| *count += population.deliveries(topic, targets));
+            self.add_groups(topic, targets, counts);
         };
         match &self.crossings {
             None => add(topic, &Targets::one(target)),
@@ -141,18 +144,18 @@ impl PopulationFilters {
     fn new(plan: &Plan, index: usize) -> Self {
         let population = &plan.populations[index];
         let zmtp = population.speaks_zmtp();
-        let (filters, groups) = if zmtp { prefixes(population) } else { filters(population) };
+        let filters = if zmtp { prefixes(population) } else { filters(population) };
         let (first, all) = (population.first, u64::from(population.clients));
         let at = (zmtp || !plan.targets_joined).then_some(population.at);
         let drawn = Drawn::new(plan, index);
-        Self { first, clients: all, all, at, drawn, zmtp, filters, groups }
+        Self { first, clients: all, all, at, drawn, zmtp, filters }
     }
 
     /// Deliveries of a message that arrives at these targets.
     fn deliveries(&self, topic: &str, targets: &Targets) -> u64 {
         let Some(at) = self.at else { return self.at_target(topic, None) };
         let (from, to) = (targets.from.max(at.first), targets.to.min(at.first + at.count - 1));
-        if self.groups.is_empty() && to + 1 == from + at.count {
+        if to + 1 == from + at.count {
             let except = targets.except.filter(|&target| at.has(target));
             let without = except.map_or(0, |target| self.at_target(topic, Some(target)));
             return self.at_target(topic, None) - without;
@@ -163,25 +166,19 @@ impl PopulationFilters {
 
     /// Deliveries to the clients at one target; `None` counts all clients as if at one target.
     fn at_target(&self, topic: &str, target: Option<usize>) -> u64 {
-        let own = self.union(&self.filters, topic, target);
-        let has_member = |group: &Group| {
-            let filter = Filter::Levels(group.filter.clone());
-            self.union(std::slice::from_ref(&filter), topic, target) > 0
-        };
-        let groups = self.groups.iter().filter(|group| has_member(group));
-        own + groups.filter(|group| self.is_apart(group, topic)).count() as u64
+        self.union(&self.filters, self.clients, topic, target)
     }
 
-    /// Number of clients with at least one matching filter. Brokers may send one copy for each
-    /// matching filter of a client [MQTT-3.3.5-1]. One copy is expected, further copies are
-    /// duplicates.
-    fn union(&self, filters: &[Filter], topic: &str, target: Option<usize>) -> u64 {
+    /// Number of the first `clients` with at least one matching filter. Brokers may send one copy
+    /// for each matching filter of a client [MQTT-3.3.5-1]. One copy is expected, further copies
+    /// are duplicates.
+    fn union(&self, filters: &[Filter], clients: u64, topic: &str, target: Option<usize>) -> u64 {
         let (mut sets, mut found): (Vec<Numbers>, _) = (Vec::new(), Vec::new());
         for filter in filters {
-            filter.matching(topic, (self.first, self.clients), &mut found);
-            let all = found.iter().any(|set| set.is_range(self.first, self.clients));
+            filter.matching(topic, (self.first, clients), &mut found);
+            let all = found.iter().any(|set| set.is_range(self.first, clients));
             if all {
-                sets = vec![Numbers::range(self.first, self.clients)];
+                sets = vec![Numbers::range(self.first, clients)];
                 break;
             }
             for set in found.drain(..) {
@@ -192,7 +189,7 @@ impl PopulationFilters {
         }
         if let (Some(target), Some(at)) = (target, self.at) {
             if let Some(drawn) = &self.drawn {
-                return self.count_drawn(drawn.at(target), &sets);
+                return self.count_drawn(drawn.at(target), clients, &sets);
             }
             let (k, of_index) = (at.count as u64, at.remainder(target) as u64);
             sets.iter_mut().for_each(|set| set.keep_remainder(k, (of_index + self.first % k) % k));
@@ -200,17 +197,17 @@ impl PopulationFilters {
         count_union(&sets)
     }
 
-    /// Number of these clients, in rising order, that are in at least one of the sets.
-    fn count_drawn(&self, clients: &[u32], sets: &[Numbers]) -> u64 {
+    /// Number of the `drawn` clients, in rising order, that are in at least one of the sets.
+    fn count_drawn(&self, drawn: &[u32], clients: u64, sets: &[Numbers]) -> u64 {
         let number = |client: u32| self.first + u64::from(client);
         let from = sets.iter().map(|set| set.from).min().unwrap_or(u64::MAX);
         let to = sets.iter().map(|set| set.to).max().unwrap_or(0);
-        let start = clients.partition_point(|&client| number(client) < from);
-        let end = clients.partition_point(|&client| number(client) <= to).max(start);
+        let start = drawn.partition_point(|&client| number(client) < from);
+        let end = drawn.partition_point(|&client| number(client) <= to).max(start);
         let in_one = |&&client: &&u32| sets.iter().any(|set| set.contains(number(client)));
         match sets {
-            [set] if set.is_range(self.first, self.clients) => (end - start) as u64,
-            _ => clients[start..end].iter().filter(in_one).count() as u64,
+            [set] if set.is_range(self.first, clients) => (end - start) as u64,
+            _ => drawn[start..end].iter().filter(in_one).count() as u64,
         }
     }
 
@@ -223,29 +220,16 @@ impl PopulationFilters {
     }
 }
 
-/// Topic filters of a population, and its shared groups.
-type Filters = (Vec<Filter>, Vec<Group>);
-
-fn filters(population: &Population) -> Filters {
-    let (mut filters, mut groups) = (Vec::new(), Vec::<Group>::new());
-    for subscription in &population.subscriptions {
-        let mut levels = subscription.filter.levels().unwrap_or_default();
-        if levels.first() != Some(&Level::Exact("$share".into())) || levels.len() < 3 {
-            filters.push(Filter::Levels(levels));
-            continue;
-        }
-        let (filter, name) = (levels.split_off(2), levels.swap_remove(1));
-        let group = Group { alone: matches!(name, Level::Exact(_)), always: false, name, filter };
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    (filters, groups)
+/// Topic filters of a population outside of shared groups.
+fn filters(population: &Population) -> Vec<Filter> {
+    let levels = |subscription: &Subscription| subscription.filter.levels().unwrap_or_default();
+    let plain = population.subscriptions.iter().filter(|s| ways::group_and_filter(s).is_none());
+    plain.map(|subscription| Filter::Levels(levels(subscription))).collect()
 }
 
-fn prefixes(population: &Population) -> Filters {
+fn prefixes(population: &Population) -> Vec<Filter> {
     let prefix = |subscription: &Subscription| Filter::Prefix(subscription.filter.clone());
-    (population.subscriptions.iter().map(prefix).collect(), Vec::new())
+    population.subscriptions.iter().map(prefix).collect()
 }
 
 #[cfg(test)]

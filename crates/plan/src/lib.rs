@@ -33,7 +33,7 @@ pub use arrivals::{Arrivals, Publishers};
 pub use check::PlanError;
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
 pub use explanation::{Explanation, Explanations, TextProperty};
-pub use fan_out::{FanOut, Ways};
+pub use fan_out::{Expected, FanOut, Ways};
 pub use histogram::{Batch, Histogram};
 pub use model::{
     Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Late,

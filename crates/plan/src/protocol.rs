@@ -235,6 +235,20 @@ impl Population {
             && self.subscriptions.iter().all(is_same)
     }
 
+    /// Returns `true` if its clients are members of one shared group and have no other filter.
+    #[must_use]
+    pub fn is_one_group(&self) -> bool {
+        let [subscription] = self.subscriptions.as_slice() else { return false };
+        let filter = &subscription.filter;
+        self.at.count == 1 && filter.is_fixed() && filter.source().starts_with("$share/")
+    }
+
+    /// Returns `true` if the deliveries of its clients can be compared with each other.
+    #[must_use]
+    pub fn compares_clients(&self) -> bool {
+        self.receives_alike() || self.is_one_group()
+    }
+
     /// Returns `true` if engines play its clients, each engine its share.
     #[must_use]
     pub const fn is_played_by_engines(&self) -> bool {

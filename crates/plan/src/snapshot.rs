@@ -100,6 +100,10 @@ counters! {
         received_total,
         /// Repeated deliveries of a message to one receiver.
         duplicate_total,
+        /// Copies of a message for further subscriptions of one receiver, with other subscription
+        /// identifiers.
+        #[serde(default)]
+        copies_total,
         /// Deliveries after a later message of the same stream.
         reordered_total,
         /// Deliveries too far behind their stream to recognise duplicates.

@@ -257,8 +257,14 @@ impl Broker {
             let is_linked = members.iter().any(|(is_linked, ..)| *is_linked);
             members.retain(|member| member.0 == is_linked);
             self.shared_total += 1;
-            let (_, id, qos) = members[self.shared_total % members.len()];
-            chosen.entry(id.clone()).or_default().push(qos);
+            let copies = match self.script.doubles_shared {
+                true => 2 * (self.shared_total % 2),
+                false => 1,
+            };
+            let from = self.shared_total % members.len();
+            for (_, id, qos) in members.iter().cycle().skip(from).take(copies) {
+                chosen.entry((*id).clone()).or_default().push(*qos);
+            }
         }
         chosen
     }

@@ -90,6 +90,9 @@ class FlowCounters(Value):
     """Deliveries seen, each message once for each receiver."""
     duplicate_total: int = 0
     """Deliveries of a message that this receiver already had."""
+    copies_total: int = 0
+    """Copies of a message for further subscriptions of one receiver, with other subscription
+    identifiers."""
     reordered_total: int = 0
     """Deliveries after a later message of the same stream."""
     stale_total: int = 0

@@ -3,7 +3,6 @@ stage, rates over the steady windows, and the generator's own figures."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,7 @@ from pubstorm.contract.plan import ClosedPace, HoldAction, OpenPace, Plan, Popul
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import AnswerCounters, Counters, FlowCounters
 from pubstorm.fleet.assignment import Assignment, Program
-from pubstorm.measure.client_loss import client_losses, summed_up
+from pubstorm.measure import client_loss, group_shares
 from pubstorm.measure.clocks import clock_bound_us, clock_result
 from pubstorm.measure.run_log import AgentFailure, RunLog, StageSpan
 from pubstorm.measure.series import Gauge, Interval, PopulationInterval, busy_share, rate_per_s
@@ -32,7 +31,6 @@ from pubstorm.measure.totals import (
 from pubstorm.measure.tracks import Span
 from pubstorm.result import (
     AgentResult,
-    ClientLoss,
     ClockResult,
     FailureResult,
     FleetResult,
@@ -221,6 +219,7 @@ class Assembly:
         into = list(own.values())
         acks = _acknowledgements(totals)
         publishing = self._spans_of(PublishAction)
+        played = [self.totals.stage(span.index) for span in publishing]
         return PopulationResult(
             **totals.counters,
             **_ledger(into),
@@ -248,7 +247,8 @@ class Assembly:
             unanswered_total=self._undelivered.unanswered(indices, totals),
             outcomes=dict(totals.outcomes),
             explanations=totals.explanations.value(),
-            client_loss=self._client_loss([span.index for span in publishing], indices),
+            client_loss=client_loss.of_stages(self.plan, played, indices),
+            group_share=group_shares.of_stages(self.plan, played, indices),
             rates=rates,
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
             ack_latency_us=acks.latency_us(shares=self.percentiles),
@@ -380,7 +380,8 @@ class Assembly:
             **_answers(publishing),
             lost_total=sum(lost(pair, flow, span.index) for pair, flow in pairs.items()),
             unanswered_total=self._undelivered.unanswered(indices, publishing, span.index),
-            client_loss=self._client_loss([span.index], indices),
+            client_loss=client_loss.of_stages(self.plan, [totals], indices),
+            group_share=group_shares.of_stages(self.plan, [totals], indices),
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
             ack_latency_us=_acknowledgements(publishing).latency_us(shares=self.percentiles),
             round_trip_us=Latency.of(publishing.round_trip.value(), shares=self.percentiles),
@@ -392,14 +393,6 @@ class Assembly:
             bytes_sent_per_s=rate_per_s(steady, indices, "bytes_sent"),
             bytes_received_per_s=rate_per_s(steady, indices, "bytes_received"),
         )
-
-    def _client_loss(self, stages: Iterable[int], indices: Sequence[int]) -> ClientLoss:
-        """Returns the losses of single clients in stages."""
-        losses = Counter[float]()
-        for stage in map(self.totals.stage, stages):
-            for index in indices:
-                losses.update(client_losses(stage, index))
-        return summed_up(losses)
 
     def _receivers(self, span: StageSpan) -> set[int]:
         """Populations that received deliveries in a stage, or should have."""

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from itertools import product
 
+from pubstorm.contract.plan import Plan
+from pubstorm.measure.group_shares import is_one_group, quantile
 from pubstorm.measure.totals import StageTotals
 from pubstorm.result import ClientLoss
+
+
+def of_stages(plan: Plan, stages: Iterable[StageTotals], populations: Iterable[int]) -> ClientLoss:
+    """Returns the losses of the clients of populations in publish stages. Shared groups are left
+    out: their members expect no message of their own."""
+    alike = [p for p in populations if not is_one_group(plan.populations[p])]
+    losses = Counter[float]()
+    for totals, population in product(stages, alike):
+        losses.update(client_losses(totals, population))
+    return summed_up(losses)
 
 
 def client_losses(totals: StageTotals, population: int) -> Counter[float]:
@@ -32,19 +46,14 @@ def summed_up(losses: Counter[float]) -> ClientLoss:
     if not count:
         return ClientLoss()
 
-    def quantile(share: float) -> float:
-        reached = 0
-        for loss, number in sorted(losses.items()):
-            reached += number
-            if reached >= share * count:
-                return round(loss, 6)
-        return round(max(losses), 6)
+    def at(share: float) -> float:
+        return round(quantile(losses, share), 6)
 
     return ClientLoss(
         count=count,
         mean=round(sum(loss * number for loss, number in losses.items()) / count, 6),
-        p50=quantile(0.5),
-        p90=quantile(0.9),
-        p99=quantile(0.99),
-        max=quantile(1),
+        p50=at(0.5),
+        p90=at(0.9),
+        p99=at(0.99),
+        max=at(1),
     )

@@ -15,7 +15,14 @@ from pubstorm.result.machinery import (
     PublisherResult,
     ServiceResult,
 )
-from pubstorm.result.measures import ClientLoss, HistogramPair, Latency, LatencyPair, Rates
+from pubstorm.result.measures import (
+    ClientLoss,
+    GroupShare,
+    HistogramPair,
+    Latency,
+    LatencyPair,
+    Rates,
+)
 from pubstorm.result.model import (
     Event,
     LimitedBy,
@@ -83,6 +90,7 @@ __all__ = [
     "Figure",
     "FleetResult",
     "FlowResult",
+    "GroupShare",
     "Headroom",
     "HistogramPair",
     "Latency",

@@ -92,6 +92,23 @@ class ClientLoss(Value):
     """The share that the client with the largest loss lost."""
 
 
+class GroupShare(Value):
+    """Deliveries of the members of a shared group, each as a multiple of the mean of its
+    population. Only populations in one group and with no other filter are counted; zeros if there
+    are none."""
+
+    count: int = 0
+    """Members counted, once for each publish stage."""
+    fairness: float = 0.0
+    """Jain's index: 1 if all members received the same, 1/n if one of n received everything."""
+    min: float = 0.0
+    """The member with the fewest deliveries."""
+    p50: float = 0.0
+    """Half of the members received no larger multiple."""
+    max: float = 0.0
+    """The member with the most deliveries."""
+
+
 class LatencyPair(Value):
     """The two latencies of a message."""
 

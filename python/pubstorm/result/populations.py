@@ -16,7 +16,14 @@ from pubstorm.contract.snapshot import (
     Outcome,
 )
 from pubstorm.contract.value import Value
-from pubstorm.result.measures import ClientLoss, HistogramPair, Latency, LatencyPair, Rates
+from pubstorm.result.measures import (
+    ClientLoss,
+    GroupShare,
+    HistogramPair,
+    Latency,
+    LatencyPair,
+    Rates,
+)
 
 
 class PopulationResult(Counters, FlowCounters, AnswerCounters):
@@ -72,6 +79,8 @@ class PopulationResult(Counters, FlowCounters, AnswerCounters):
     client_loss: ClientLoss = ClientLoss()
     """Loss of single clients in publish stages, as a share; only where all expect the same
     messages."""
+    group_share: GroupShare = GroupShare()
+    """Deliveries of the members of a shared group, as multiples of their mean."""
     rates: Rates = Rates()
     """Rates over the steady windows."""
     latency_us: LatencyPair = LatencyPair()
@@ -154,6 +163,8 @@ class StagePopulation(Rates, FlowCounters, AnswerCounters):
     """Expected answers that were not seen when the drain was over."""
     client_loss: ClientLoss = ClientLoss()
     """Loss of single clients, as a share; only where all expect the same messages."""
+    group_share: GroupShare = GroupShare()
+    """Deliveries of the members of a shared group, as multiples of their mean."""
     latency_us: LatencyPair = LatencyPair()
     """Latency from send to delivery."""
     ack_latency_us: LatencyPair = LatencyPair()

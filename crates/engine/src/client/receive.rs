@@ -2,7 +2,7 @@
 //! at the read rate.
 
 use agent::ledger::Delivery;
-use plan::{Reason, Stamp};
+use plan::{Expected, Reason, Stamp};
 
 use super::{Client, Phase, identity_of};
 use crate::context::Context;
@@ -217,12 +217,52 @@ impl Client {
         };
         let Context { setup, tally, ledger, expectations, now_ns, .. } = context;
         let client = setup.shard.global(self.local);
-        let ways =
-            || expectations.ways(to, client, self.session.topic(message).unwrap_or_default());
+        let ways = || {
+            let topic = self.session.topic(message).unwrap_or_default();
+            expectations.ways(to, client, topic, setup.target(to, client))
+        };
         let (delivery, expected) = ledger.note_ways(self.index, stamp.stream, stamp.sequence, ways);
-        let counts_loss = expectations.counts_loss(to) && expected;
+        if let Some(copy) = setup.populations[to].copy_of(message) {
+            let window = ledger.follow_copy(self.index, stamp.stream, stamp.sequence, copy);
+            let is_new = window.is_some_and(|w| w.note(stamp.sequence) != Delivery::Duplicate);
+            if delivery == Delivery::Duplicate && is_new {
+                tally.flow(from, to).counters.copies_total += 1;
+                return;
+            }
+        }
+        if let Expected::Group { group, population } = expected {
+            let (group, expecting) = (usize::from(group), usize::from(population));
+            let is_copy = delivery != Delivery::Duplicate && {
+                let member = setup.group_at(group, setup.target(to, client));
+                let window = ledger.follow(member, stamp.stream, stamp.sequence);
+                window.is_some_and(|w| w.note(stamp.sequence) == Delivery::Duplicate)
+            };
+            let delivery = if is_copy { Delivery::Duplicate } else { delivery };
+            return self.delivered_to_group(context, delivery, &stamp, (from, expecting));
+        }
+        let counts_loss = expectations.counts_loss(to) && expected == Expected::Client;
         let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
         deliveries.note(delivery, &stamp);
+    }
+
+    /// Counts a delivery to a member of a group, which population `expecting` expects. The member's
+    /// own population expects what it receives, and `expecting` that much less.
+    fn delivered_to_group(
+        &self,
+        context: &mut Context,
+        delivery: Delivery,
+        stamp: &Stamp,
+        (from, expecting): (usize, usize),
+    ) {
+        let Context { tally, expectations, now_ns, .. } = context;
+        let to = self.population();
+        let counts_loss = expecting == to && expectations.counts_loss(to);
+        let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
+        let is_received = deliveries.note(delivery, stamp);
+        drop(deliveries);
+        if is_received && expecting != to && expectations.counts_loss(expecting) {
+            tally.flow(from, expecting).counters.expected_total -= 1;
+        }
     }
 
     /// Counts a message, and those of its stream behind it as far as the read rate allows. Returns

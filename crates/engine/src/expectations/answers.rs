@@ -2,7 +2,7 @@
 //! the request, and at least one. Without a responding client in the plan another program answers.
 
 use agent::tally::Tally;
-use plan::{FanOut, Plan, StreamId, Ways};
+use plan::{Expected, FanOut, Plan, StreamId, Ways};
 
 use super::Expectations;
 use super::receivers::Receivers;
@@ -85,19 +85,19 @@ impl Expectations {
     /// The answers to a request of a population in a stream of requests, as ways of a delivery.
     pub fn ways_of_answers(&mut self, setup: &Setup, population: usize, of: &StreamId) -> Ways {
         if self.answers.is_changing {
-            return Ways { every: false, expected: true, more: u8::MAX - 1 };
+            return Ways { every: false, expected: Expected::Client, more: u8::MAX - 1 };
         }
         let plan = &setup.plan.populations[population];
         let first = setup.populations[population].publications.first().map_or(0, |p| p.index);
         let publication = &plan.publications[usize::from(of.publication - first)];
         let topic = publication.topic.text(plan.first + u64::from(of.client), of.variant.into());
-        let target = plan.at.target(setup.plan.seed, population, of.client);
+        let target = setup.target(population, of.client);
         let deliveries = self.receivers.deliveries(&topic, target, (population, plan), of.client);
         match self.answers.to_a_request(deliveries) {
             1 => Ways::ONE,
             answers => {
                 let more = u8::try_from(answers - 1).unwrap_or(u8::MAX).min(u8::MAX - 1);
-                Ways { every: false, expected: true, more }
+                Ways { every: false, expected: Expected::Client, more }
             }
         }
     }

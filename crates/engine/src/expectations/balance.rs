@@ -119,7 +119,7 @@ impl Expectations {
             let counts_answers = self.counts_answers(population);
             let n = plan.first + u64::from(client);
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
-            let target = plan.at.target(setup.plan.seed, population, client);
+            let target = setup.target(population, client);
             let deliveries = self.receivers.deliveries(&topic, target, (population, plan), client);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {
                 if self.counts_loss[receiver] && deliveries > 0 {

@@ -77,9 +77,9 @@ impl Receivers {
         &self.deliveries
     }
 
-    /// The ways in which a client may receive a message on `topic`.
-    pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
+    /// The ways in which a client at `target` may receive a message on `topic`.
+    pub fn ways(&self, population: usize, client: u32, topic: &str, target: usize) -> Ways {
         let has_groups = self.fan_out.has_groups(population);
-        if has_groups { self.fan_out.ways(population, client, topic) } else { Ways::ONE }
+        if has_groups { self.fan_out.ways(population, client, topic, target) } else { Ways::ONE }
     }
 }

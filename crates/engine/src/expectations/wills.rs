@@ -158,7 +158,7 @@ impl Expectations {
         let plan = &setup.plan.populations[population];
         let Some(will) = plan.will() else { return };
         let topic = will.topic.text(plan.first + u64::from(client), 0);
-        let target = plan.at.target(setup.plan.seed, population, client);
+        let target = setup.target(population, client);
         let deliveries = self.receivers.deliveries(&topic, target, (population, plan), client);
         for (receiver, &deliveries) in deliveries.iter().enumerate() {
             let is_expected = self.counts_loss[receiver] && self.wills.are_expected_by(receiver);

@@ -8,8 +8,8 @@ use plan::{
 use testkit::Rng;
 
 use super::plans::{self, stage, template};
-use super::round_trips;
 use super::weather::{Climate, MS, S, Weather};
+use super::{groups, round_trips};
 
 /// A plan, and the circumstances in which it is played.
 #[derive(Clone)]
@@ -65,6 +65,7 @@ impl Case {
         round_trips::draw(&mut case.plan, seed);
         case.draw_ends(seed);
         case.draw_takeovers(seed);
+        groups::draw(&mut case, seed);
         case
     }
 

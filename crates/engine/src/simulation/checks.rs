@@ -12,9 +12,9 @@ use plan::{
 use crate::client::LEAVE_NS;
 
 use super::course::Run;
-use super::round_trips;
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
+use super::{groups, round_trips};
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -102,6 +102,7 @@ pub fn check(run: &Run) -> Totals {
     the_schedule_is_kept(run, &totals);
     deliveries_add_up(run, &totals);
     round_trips::check(run, &totals);
+    groups::check(run, &totals);
     the_wire_agrees(run, &totals);
     if run.case.climate != Climate::Storm {
         nothing_goes_wrong(run, &totals);
@@ -388,19 +389,35 @@ fn shares_a_group(index: usize, plan: &Plan) -> bool {
     others.any(|(_, other)| !groups(other).is_disjoint(&own))
 }
 
-/// Deliveries that are to be expected by what was written, if all clients are active.
-fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
+/// Messages of one population on one topic that were written.
+pub(super) struct Messages {
+    pub from: usize,
+    pub topic: String,
+    pub count: i64,
+}
+
+/// All messages that were written.
+pub(super) fn messages(run: &Run) -> Vec<Messages> {
     let plan = run.plan();
     let publishers = publishers(plan);
     let mut messages: BTreeMap<u64, i64> = BTreeMap::new();
     run.network().wire.sent.keys().for_each(|(key, _)| *messages.entry(*key).or_default() += 1);
-    let mut expected = BTreeMap::new();
-    for (key, count) in messages {
+    let named = messages.into_iter().map(|(key, count)| {
         let (from, publication) = publishers[(key >> 48) as usize];
         let population = &plan.populations[from];
         let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
         let n = population.first + u64::from(client);
-        let name = population.publications[publication].topic.text(n, variant);
+        let topic = population.publications[publication].topic.text(n, variant);
+        Messages { from, topic, count }
+    });
+    named.collect()
+}
+
+/// Deliveries that are to be expected by what was written, if all clients are active.
+fn expected_by_wire(run: &Run) -> BTreeMap<(usize, usize), i64> {
+    let plan = run.plan();
+    let mut expected = BTreeMap::new();
+    for Messages { from, topic: name, count } in messages(run) {
         for (to, population) in plan.populations.iter().enumerate() {
             let receives = |client: &u32| {
                 let n = population.first + u64::from(*client);

@@ -160,8 +160,9 @@ impl Simulation<'_> {
     }
 
     fn deliver(&mut self, topic: &str, target: usize, not_to: Option<(usize, u32)>) {
+        let (mut expecting, mut is_active, mut is_apart) = (None, false, true);
         for (p, population) in self.plan.populations.iter().enumerate() {
-            let (mut group, mut apart) = (0, self.is_alone(p));
+            let targets = population.at.first..population.at.first + population.at.count;
             for client in 0..population.clients {
                 let n = population.first + u64::from(client);
                 let filters = population.subscriptions.iter().map(|s| s.filter.text(n, 0));
@@ -170,28 +171,21 @@ impl Simulation<'_> {
                 let has = |filters: &[String]| filters.iter().any(|f| matches(f, topic));
                 let shared: Vec<String> =
                     shared.iter().map(|f| f.replace("$share/g/", "")).collect();
-                apart &= !(has(&own) && has(&shared));
-                let is_here = population.at.target(self.plan.seed, p, client) == target;
-                if is_here && client < self.there[p] {
-                    self.counts[p] += u64::from(has(&own) && not_to != Some((p, client)));
-                    group |= u64::from(has(&shared));
+                is_apart &= !(has(&own) && has(&shared) && targets.contains(&target));
+                if population.at.target(self.plan.seed, p, client) != target {
+                    continue;
+                }
+                let is_here = client < self.there[p];
+                self.counts[p] += u64::from(is_here && has(&own) && not_to != Some((p, client)));
+                if has(&shared) {
+                    expecting = expecting.or(Some(p));
+                    is_active |= is_here;
                 }
             }
-            self.counts[p] += group * u64::from(apart);
         }
-    }
-
-    /// Returns `true` if no other population may have members of the group at the same target.
-    fn is_alone(&self, p: usize) -> bool {
-        let at = |q: usize| self.plan.populations[q].at;
-        let targets = |q: usize| at(q).first..at(q).first + at(q).count;
-        let near = |q: usize| targets(q).any(|target| targets(p).contains(&target));
-        let shares = |q: usize| {
-            let Population { clients, subscriptions, .. } = &self.plan.populations[q];
-            let has_groups = subscriptions.iter().any(|s| s.filter.source().starts_with("$share"));
-            *clients > 0 && has_groups
-        };
-        !(0..self.plan.populations.len()).any(|q| q != p && near(q) && shares(q))
+        if let Some(population) = expecting.filter(|_| is_active && is_apart) {
+            self.counts[population] += 1;
+        }
     }
 
     fn carried(&self, target: usize, topic: &str, path: &Path) -> Vec<(usize, String, Path)> {

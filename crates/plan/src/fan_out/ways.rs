@@ -2,6 +2,9 @@
 //! one message.
 //!
 //! A group receives each message once, through one of its members. The broker chooses the member.
+//! The members may be clients of several populations: the first population with members at a target
+//! expects the messages, less those that another population receives.
+//!
 //! Some clients match a message by a filter of their own too, or as members of another group. Their
 //! copies depend on the broker: one for each subscription (the embedded broker; mosquitto with
 //! `allow_duplicate_messages`), or one in all (mosquitto 2.0.11). Both are allowed [MQTT-3.3.5-1],
@@ -9,34 +12,24 @@
 
 use std::slice;
 
+use super::crossing::Targets;
 use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
+use crate::model::{Attachment, Plan, Subscription};
 use crate::template::Level;
 
 /// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Group {
-    pub name: Level,
-    pub filter: Vec<Level>,
-    /// True if all clients render one name for the group, and the name has no members in other
-    /// populations at the same targets.
-    pub alone: bool,
+    name: Level,
+    filter: Filter,
+    /// Populations with this subscription, in rising order.
+    populations: Vec<usize>,
+    /// True if all clients render one name for the group, and no other group has the same name and
+    /// the same filter for some clients at the same targets.
+    is_alone: bool,
     /// Every topic counts one delivery for the group, for estimates.
     pub always: bool,
-}
-
-/// Marks groups that have members in other populations too, whose deliveries are not computable.
-pub(super) fn mark_groups(populations: &mut [PopulationFilters]) {
-    for p in 0..populations.len() {
-        for g in 0..populations[p].groups.len() {
-            let Level::Exact(name) = &populations[p].groups[g].name else { continue };
-            let shares = |other: &PopulationFilters| {
-                other.is_near(&populations[p]) && other.has_members_of(name)
-            };
-            let shared = populations.iter().enumerate().any(|(q, other)| q != p && shares(other));
-            populations[p].groups[g].alone &= !shared;
-        }
-    }
 }
 
 /// Subscriptions over which a client may receive a message.
@@ -44,41 +37,192 @@ pub(super) fn mark_groups(populations: &mut [PopulationFilters]) {
 pub struct Ways {
     /// True if the client receives every message of the stream.
     pub every: bool,
-    /// True if [`FanOut::deliveries`] counts one delivery for this client.
-    pub expected: bool,
+    /// Delivery that [`FanOut::deliveries`] counts.
+    pub expected: Expected,
     /// Further deliveries, which are expected as received.
     pub more: u8,
 }
 
+/// Delivery that [`FanOut::deliveries`] counts for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// One to the client.
+    Client,
+    /// One to a member of a group.
+    Group {
+        /// Number of the group in the plan.
+        group: u16,
+        /// Population that expects the delivery.
+        population: u16,
+    },
+    /// None.
+    Nothing,
+}
+
 impl Ways {
     /// One delivery of every message.
-    pub const ONE: Self = Self { every: true, expected: true, more: 0 };
+    pub const ONE: Self = Self { every: true, expected: Expected::Client, more: 0 };
+}
+
+/// The share name and the filter of a shared subscription.
+pub(super) fn group_and_filter(subscription: &Subscription) -> Option<(Level, Vec<Level>)> {
+    let mut levels = subscription.filter.levels().unwrap_or_default();
+    let is_shared = levels.first() == Some(&Level::Exact("$share".into())) && levels.len() > 2;
+    is_shared.then(|| {
+        let filter = levels.split_off(2);
+        (levels.swap_remove(1), filter)
+    })
+}
+
+/// The groups of a plan. A name with a variable makes a group of its own in each population.
+pub(super) fn groups(plan: &Plan, populations: &[PopulationFilters]) -> Vec<Group> {
+    let mut groups = Vec::<Group>::new();
+    for (p, population) in plan.populations.iter().enumerate().filter(|(_, p)| !p.speaks_zmtp()) {
+        for (name, filter) in population.subscriptions.iter().filter_map(group_and_filter) {
+            let is_alone = matches!(name, Level::Exact(_));
+            let mut same = groups.iter_mut().filter(|group| {
+                let is_here = is_alone || group.populations == [p];
+                is_here && group.name == name && group.levels() == filter
+            });
+            match same.next() {
+                Some(group) if group.populations.contains(&p) => {}
+                Some(group) => group.populations.push(p),
+                None => {
+                    let filter = Filter::Levels(filter);
+                    let populations = vec![p];
+                    groups.push(Group { name, filter, populations, is_alone, always: false });
+                }
+            }
+        }
+    }
+    for g in 0..groups.len() {
+        let meets = |o: usize| o != g && groups[g].may_be(&groups[o], populations);
+        groups[g].is_alone &= !(0..groups.len()).any(meets);
+    }
+    groups
 }
 
 impl FanOut {
     /// Returns `true` if some clients of a population are members of shared groups.
     #[must_use]
     pub fn has_groups(&self, population: usize) -> bool {
-        !self.populations[population].groups.is_empty()
+        self.groups.iter().any(|group| group.populations.contains(&population))
     }
 
-    /// Ways in which a client may receive a message on `topic`.
+    /// Ways in which a client at `target` may receive a message on `topic`.
     #[must_use]
-    pub fn ways(&self, population: usize, client: u32, topic: &str) -> Ways {
+    pub fn ways(&self, population: usize, client: u32, topic: &str, target: usize) -> Ways {
         let filters = &self.populations[population];
         let number = filters.first + u64::from(client);
         let plain = filters.filters.iter().any(|filter| filter.matches(topic, number));
-        let is_member = |group: &&Group| Numbers::has_match(&group.filter, topic, number);
-        let mut groups = filters.groups.iter().filter(is_member);
+        let is_member = |(_, group): &(usize, &Group)| {
+            group.populations.contains(&population) && group.filter.matches(topic, number)
+        };
+        let mut groups = self.groups.iter().enumerate().filter(is_member);
         let (first, more) = (groups.next(), groups.count() as u8);
         match first {
             None => Ways::ONE,
-            Some(_) if plain => Ways { every: true, expected: true, more: more + 1 },
-            Some(group) if more == 0 && filters.is_apart(group, topic) => {
-                Ways { every: false, expected: true, more: 0 }
+            Some(_) if plain => Ways { every: true, expected: Expected::Client, more: more + 1 },
+            Some((g, group)) if more == 0 && self.is_apart(group, topic, target) => {
+                let population = self.expecting(group, topic, target).unwrap_or(population) as u16;
+                let expected = Expected::Group { group: g as u16, population };
+                Ways { every: false, expected, more: 0 }
             }
-            Some(_) => Ways { every: false, expected: false, more: more + 1 },
+            Some(_) => Ways { every: false, expected: Expected::Nothing, more: more + 1 },
         }
+    }
+
+    /// Adds to `counts` the deliveries to groups of a message that arrives at these targets.
+    pub(super) fn add_groups(&self, topic: &str, targets: &Targets, counts: &mut [u64]) {
+        for group in &self.groups {
+            let (from, to) = self.span(group);
+            let here = from.max(targets.from)..=to.min(targets.to);
+            for target in here.filter(|&target| targets.except != Some(target)) {
+                let mut members = group.populations.iter().map(|&p| &self.populations[p]);
+                let has_members = members.any(|p| p.has_member(group, p.clients, topic, target));
+                if has_members && self.is_apart(group, topic, target) {
+                    let population = self.expecting(group, topic, target);
+                    counts[population.unwrap_or(group.populations[0])] += 1;
+                }
+                if self.populations[group.populations[0]].at.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The population that expects the deliveries to a group at a target: the first one with
+    /// members there. Active or not, since members come and go.
+    fn expecting(&self, group: &Group, topic: &str, target: usize) -> Option<usize> {
+        let mut populations = group.populations.iter().copied();
+        populations.find(|&p| {
+            let filters = &self.populations[p];
+            filters.has_member(group, filters.all, topic, target)
+        })
+    }
+
+    /// First and last target of a group's members.
+    fn span(&self, group: &Group) -> (usize, usize) {
+        let at = |&p: &usize| self.populations[p].at;
+        let all = group.populations.iter().map(at);
+        let span = |(from, to): (usize, usize), at: Option<Attachment>| match at {
+            Some(at) => (from.min(at.first), to.max(at.first + at.count - 1)),
+            None => (0, usize::MAX),
+        };
+        all.fold((usize::MAX, 0), span)
+    }
+
+    /// Returns `true` if exactly one client receives each message on `topic` for a group, because
+    /// no member has another matching subscription.
+    fn is_apart(&self, group: &Group, topic: &str, target: usize) -> bool {
+        let is_here = |&p: &usize| self.populations[p].at.is_none_or(|at| at.has(target));
+        let mut here = group.populations.iter().copied().filter(is_here);
+        group.always || group.is_alone && here.all(|p| self.has_one_way(p, group, topic))
+    }
+
+    /// Returns `true` if no client of a population has another subscription for the messages that
+    /// it may receive for a group.
+    fn has_one_way(&self, population: usize, group: &Group, topic: &str) -> bool {
+        let filters = &self.populations[population];
+        let (mut members, mut others) = (Vec::new(), Vec::new());
+        let range = (filters.first, filters.all);
+        group.filter.matching(topic, range, &mut members);
+        let of_others = self.groups.iter().filter(|other| {
+            !std::ptr::eq(*other, group) && other.populations.contains(&population)
+        });
+        let of_others = of_others.map(|other| &other.filter);
+        filters.filters.iter().chain(of_others).for_each(|f| f.matching(topic, range, &mut others));
+        !members.iter().any(|members| others.iter().any(|other| other.meets(members)))
+    }
+}
+
+impl Group {
+    fn levels(&self) -> &[Level] {
+        match &self.filter {
+            Filter::Levels(levels) => levels,
+            Filter::Prefix(_) => &[],
+        }
+    }
+
+    /// Returns `true` if members of both groups may have the same subscription at one target.
+    fn may_be(&self, other: &Self, populations: &[PopulationFilters]) -> bool {
+        let may_be_same = |(one, other): (&Level, &Level)| match (one, other) {
+            (Level::Variable { .. }, Level::Variable { .. } | Level::Exact(_))
+            | (Level::Exact(_), Level::Variable { .. }) => true,
+            (one, other) => one == other,
+        };
+        let (filter, of_other) = (self.levels(), other.levels());
+        let may_be_one =
+            filter.len() == of_other.len() && filter.iter().zip(of_other).all(may_be_same);
+        let has_name = |group: &Self, name: &Level| {
+            let Level::Exact(name) = name else { return true };
+            group.populations.iter().any(|&p| populations[p].makes(&group.name, name))
+        };
+        let are_near = self
+            .populations
+            .iter()
+            .any(|&p| other.populations.iter().any(|&q| populations[p].is_near(&populations[q])));
+        may_be_one && has_name(self, &other.name) && has_name(other, &self.name) && are_near
     }
 }
 
@@ -89,29 +233,17 @@ impl PopulationFilters {
         one.first < other.first + other.count && other.first < one.first + one.count
     }
 
-    /// Returns `true` if a client is a member of a group with this name.
-    fn has_members_of(&self, name: &str) -> bool {
-        let makes = |group: &Group| {
-            let clients =
-                Numbers::matching(slice::from_ref(&group.name), name, self.first, self.all);
-            clients.is_some_and(|clients| clients.count() > 0)
-        };
-        self.groups.iter().any(makes)
+    /// Returns `true` if a client renders this name.
+    fn makes(&self, template: &Level, name: &str) -> bool {
+        let clients = Numbers::matching(slice::from_ref(template), name, self.first, self.all);
+        clients.is_some_and(|clients| clients.count() > 0)
     }
 
-    /// Returns `true` if exactly one client receives each message on `topic` for a group, because
-    /// no member has another matching subscription.
-    pub(super) fn is_apart(&self, group: &Group, topic: &str) -> bool {
-        if group.always {
-            return true;
-        }
-        let matching = |filter: &[Level]| Numbers::matching(filter, topic, self.first, self.all);
-        let Some(members) = matching(&group.filter) else { return true };
-        let mut plain = Vec::new();
-        self.filters.iter().for_each(|f| f.matching(topic, (self.first, self.all), &mut plain));
-        let others = self.groups.iter().filter(|other| *other != group);
-        plain.extend(others.filter_map(|other| matching(&other.filter)));
-        group.alone && !plain.iter().any(|other| other.meets(&members))
+    /// Returns `true` if one of the first `clients` is at a target and a member of a group for
+    /// messages on `topic`.
+    fn has_member(&self, group: &Group, clients: u64, topic: &str, target: usize) -> bool {
+        let is_here = self.at.is_none_or(|at| at.has(target));
+        is_here && self.union(slice::from_ref(&group.filter), clients, topic, Some(target)) > 0
     }
 }
 

@@ -69,10 +69,11 @@ proptest! {
         let fan_out = FanOut::new(&plan(vec![population.clone()], 1, true));
         let mut by_arithmetic = 0;
         for (client, copies) in (0u32..).zip(copies(&population, topic, for_each, turn)) {
-            let ways = fan_out.ways(0, client, topic);
-            let most = u64::from(ways.expected) + u64::from(ways.more);
+            let ways = fan_out.ways(0, client, topic, 0);
+            let is_expected = ways.expected != Expected::Nothing;
+            let most = u64::from(is_expected) + u64::from(ways.more);
             prop_assert!(copies <= most, "{copies} copies for client {client}, {ways:?}");
-            by_arithmetic += u64::from(ways.expected && copies > 0);
+            by_arithmetic += u64::from(is_expected && copies > 0);
         }
         prop_assert_eq!(counts(&fan_out, topic, 0), [by_arithmetic]);
     }
@@ -92,26 +93,64 @@ fn a_group_is_expected_by_arithmetic_if_its_members_have_no_other_filter() {
     assert_eq!(deliveries(&["$share/g{n%2}/a/#"]), 0);
 }
 
+/// The deliveries of a message on `a` at target 0, and the expectation for a client of the second
+/// population.
+fn of_two(
+    filters: [&str; 2],
+    clients: u32,
+    joined: bool,
+    second_at: usize,
+) -> (Vec<u64>, Expected) {
+    let mut populations = [population(3, 0, &[filters[0]]), population(clients, 0, &[filters[1]])];
+    populations[1].at.first = second_at;
+    let fan_out = FanOut::new(&plan(populations.to_vec(), 2, joined));
+    (counts(&fan_out, "a", 0), fan_out.ways(1, 0, "a", second_at).expected)
+}
+
 #[test]
-fn a_group_of_several_populations_at_one_broker_is_expected_as_received() {
-    let mut populations = [population(3, 0, &["$share/g/a"]), population(3, 0, &["$share/g/a"])];
-    let of = |populations: &[Population], joined| {
-        let fan_out = FanOut::new(&plan(populations.to_vec(), 2, joined));
-        (counts(&fan_out, "a", 0), fan_out.ways(1, 0, "a").expected)
-    };
-    assert_eq!(of(&populations, true), (vec![0, 0], false));
-    populations[1].at.first = 1;
-    assert_eq!(of(&populations, false), (vec![1, 0], true));
-    assert_eq!(of(&populations, true), (vec![0, 0], false));
+fn a_group_of_several_populations_expects_each_message_once() {
+    let filters = ["$share/g/a"; 2];
+    let of_first = Expected::Group { group: 0, population: 0 };
+    assert_eq!(of_two(filters, 3, true, 0), (vec![1, 0], of_first));
+    assert_eq!(
+        of_two(filters, 3, true, 1),
+        (vec![1, 0], of_first),
+        "joined targets have one group"
+    );
+    let of_second = Expected::Group { group: 0, population: 1 };
+    assert_eq!(of_two(filters, 3, false, 1), (vec![1, 0], of_second), "a group at each target");
+    assert_eq!(of_two(filters, 3, false, 0), (vec![1, 0], of_first));
+}
+
+#[test]
+fn a_group_of_several_populations_is_expected_while_one_has_members() {
+    let populations = vec![population(3, 0, &["$share/g/a"]); 2];
+    let mut fan_out = FanOut::new(&plan(populations, 1, true));
+    fan_out.set_receivers(0, 0);
+    assert_eq!(counts(&fan_out, "a", 0), [1, 0], "the first population expects it, active or not");
+    fan_out.set_receivers(1, 0);
+    assert_eq!(counts(&fan_out, "a", 0), [0, 0]);
+}
+
+#[test]
+fn a_group_one_of_whose_members_has_another_filter_is_expected_as_received() {
+    let populations =
+        vec![population(3, 0, &["$share/g/a"]), population(3, 0, &["$share/g/a", "+"])];
+    let fan_out = FanOut::new(&plan(populations, 1, true));
+    assert_eq!(counts(&fan_out, "a", 0), [0, 3]);
+    assert_eq!(fan_out.ways(0, 0, "a", 0).expected, Expected::Nothing);
+}
+
+#[test]
+fn groups_of_one_name_with_filters_that_differ_are_apart() {
+    assert_eq!(of_two(["$share/g/a", "$share/g/+"], 3, true, 0).0, [1, 1]);
+    assert_eq!(of_two(["$share/g/a", "$share/g/{n}"], 3, true, 0).0, [0, 0], "text may be equal");
 }
 
 #[test]
 fn a_group_whose_name_another_population_makes_with_a_variable_is_expected_as_received() {
-    let expected = |filter: &str, clients: u32| {
-        let other = population(clients, 0, &[filter]);
-        let populations = vec![population(3, 0, &["$share/g1/a"]), other];
-        counts(&FanOut::new(&plan(populations, 1, true)), "a", 0)[0]
-    };
+    let expected =
+        |filter: &str, clients: u32| of_two(["$share/g1/a", filter], clients, true, 0).0[0];
     assert_eq!(expected("$share/g{n%2}/a", 2), 0);
     assert_eq!(expected("$share/g{n%2}/a", 1), 1, "client 0 makes g0");
     assert_eq!(expected("$share/g{n}/a", 3), 0);

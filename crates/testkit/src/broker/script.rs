@@ -25,6 +25,9 @@ pub struct Script {
     pub window: usize,
     /// Identifiers of clients that receive no messages.
     pub muted: Vec<String>,
+    /// Each shared subscription receives every second message through two members, and the others
+    /// never.
+    pub doubles_shared: bool,
     /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
@@ -39,7 +42,9 @@ impl Script {
     /// A broker whose acknowledgements have the fate that `fate` returns.
     #[must_use]
     pub fn with_fates(fate: impl FnMut(PacketType) -> Fate + 'static) -> Self {
-        Self { connack_code: 0, window: 20, muted: Vec::new(), fate: Box::new(fate) }
+        let fate = Box::new(fate);
+        let muted = Vec::new();
+        Self { connack_code: 0, window: 20, muted, doubles_shared: false, fate }
     }
 }
 

@@ -12,6 +12,7 @@ from pubstorm.contract.changes import together
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.contract.plan import ChangeRate, PublishAction
 from pubstorm.measure.assemble import Assembly
+from pubstorm.measure.group_shares import joins_groups
 from pubstorm.measure.phases.collapse import (
     Before,
     Drops,
@@ -114,11 +115,11 @@ class _Stage:
         unknown |= run.plan.contested
         self._evaluated = [p for p in self._publishers if p not in unknown]
         # Clients that join, leave or read slowly by design say nothing about the load as a whole.
-        self._receivers = [
-            index
-            for index, population in enumerate(run.plan.populations)
-            if population.read_rate_per_s is None and index not in unknown and index not in changed
-        ]
+        left_out = {n for n, p in enumerate(run.plan.populations) if p.read_rate_per_s is not None}
+        left_out |= unknown | changed
+        every = range(len(run.plan.populations))
+        steady = [index for index in every if index not in left_out]
+        self._receivers = [i for i in every if i in steady or joins_groups(run.plan, i, steady)]
         self._reads_freely = all(p.read_rate_per_s is None for p in run.plan.populations)
 
     def phases(self) -> Iterator[Phase]:

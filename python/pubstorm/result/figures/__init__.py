@@ -23,6 +23,7 @@ from pubstorm.result.figures.metric import (
 from pubstorm.result.figures.of_faults import BACK_STATISTICS, FAULT_METRICS, FaultMetric
 from pubstorm.result.figures.of_monitors import BRIDGE_METRICS, PUBLISHER_METRICS, monitor_metric
 from pubstorm.result.figures.of_populations import (
+    GROUP_SHARE_STATISTICS,
     POPULATION_METRICS,
     SHOWN_METRICS,
     PopulationMetric,
@@ -156,6 +157,8 @@ def _split_statistic(body: str) -> tuple[str, str | None]:
     return body, None
 
 
-_STATISTICS = frozenset((*LATENCY_STATISTICS, *MONITOR_STATISTICS, *BACK_STATISTICS))
+_STATISTICS = frozenset(
+    (*LATENCY_STATISTICS, *MONITOR_STATISTICS, *BACK_STATISTICS, *GROUP_SHARE_STATISTICS)
+)
 _EXPRESSION = re.compile(r"(?P<body>[^@\s](?:[^@{]|\{[^}]*\})*?)(?:@(?P<span>\S(?:.*\S)?))?")
 _SUBJECT = re.compile(r"(?P<name>[A-Za-z][\w-]*(?:/[A-Za-z][\w-]*)?)\.(?P<metric>.+)", re.ASCII)

@@ -11,7 +11,16 @@ from difflib import get_close_matches
 from typing import Literal
 
 from pubstorm.quantities import UnfitError, value_text
-from pubstorm.result import ClientLoss, Latency, Measured, Phase, StageResult, Statistics, Watched
+from pubstorm.result import (
+    ClientLoss,
+    GroupShare,
+    Latency,
+    Measured,
+    Phase,
+    StageResult,
+    Statistics,
+    Watched,
+)
 from pubstorm.result.samples import Unit
 
 SpanKind = Literal["stage", "phase"]
@@ -114,7 +123,7 @@ def number_at(place: object, path: Iterable[str]) -> float | None:
     """Returns a number in a place, by its path; None if nothing was measured."""
     found = place
     for step in path:
-        if isinstance(found, Latency | ClientLoss) and not found.count:
+        if isinstance(found, Latency | ClientLoss | GroupShare) and not found.count:
             return None
         found = part_of(found, step)
     return float(found) if isinstance(found, int | float) else None

@@ -88,7 +88,8 @@ class PopulationMetric(Metric):
         if not values:
             return Missing(NOTHING_MEASURED)
         bound = max(_bound_at(place, self.path) for place in places.values())
-        value = sum(values) if self.over_all == "sum" else max(values)
+        worst = min if asked.statistic in LEAST_IS_WORST else max
+        value = sum(values) if self.over_all == "sum" else worst(values)
         return Found(value, self.unit or "", bound)
 
     def _quotient(
@@ -243,6 +244,7 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "received": ((), _STAGES),
     "lost": (_EXPECTED, _STAGES),
     "duplicate": (_DELIVERIES, _STAGES),
+    "copies": (_DELIVERIES, _STAGES),
     "reordered": (_DELIVERIES, _STAGES),
     "stale": (_DELIVERIES, _STAGES),
     "receive_maximum_waits": ((), frozenset()),
@@ -272,6 +274,9 @@ BYTE_RATES = ("bytes_sent_per_s", "bytes_received_per_s")
 QUOTIENTS = ("loss", "sent_each_per_s", "received_each_per_s")
 LATENCIES = ("latency", "ack_latency")
 CLIENT_LOSS_STATISTICS = ("mean", "p50", "p90", "p99", "max")
+GROUP_SHARE_STATISTICS = ("fairness", "min", "p50", "max")
+LEAST_IS_WORST = ("fairness", "min")
+"""Statistics of which the smallest is the worst of several populations."""
 SHOWN_METRICS = (
     *COUNTERS,
     *STATES,
@@ -279,6 +284,7 @@ SHOWN_METRICS = (
     *BYTE_RATES,
     *QUOTIENTS,
     "client_loss",
+    "group_share",
     *LATENCIES,
     "round_trip",
     "will_latency",
@@ -314,6 +320,9 @@ def _metrics() -> dict[str, PopulationMetric]:
     )
     metrics["client_loss"] = PopulationMetric(
         "share", "", CLIENT_LOSS_STATISTICS, ("client_loss",), "worst", _STAGES, basis=_EXPECTED
+    )
+    metrics["group_share"] = PopulationMetric(
+        "share", "", GROUP_SHARE_STATISTICS, ("group_share",), "worst", _STAGES, basis=_DELIVERIES
     )
     for name, rate, divisor in (
         ("sent_each_per_s", "sent_per_s", _SENDERS),

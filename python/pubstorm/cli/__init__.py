@@ -61,6 +61,11 @@ COMMANDS = (
         "Compare the runs in the folders A and B, or play the scenarios A and B with --repeat.",
     ),
     LazyCommand(
+        "export",
+        "pubstorm.cli.export",
+        "Write the tables of the run, series or search in RUN_DIR as files for other programs.",
+    ),
+    LazyCommand(
         "change", "pubstorm.cli.change", "Change a population of the active run in RUN_DIR."
     ),
     LazyCommand(

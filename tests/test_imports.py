@@ -22,6 +22,7 @@ FOREIGN = {
         "cli.completion",
         "cli.down",
         "cli.export",
+        "cli.history",
         "cli.imports",
         "cli.init",
         "cli.monitor",

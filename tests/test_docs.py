@@ -23,7 +23,9 @@ from pubstorm.scenario.shape import shape_of
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PATH = re.compile(r"`([a-z_/]+(?:/|\.py|\.rs))`")
-COMMAND = re.compile(r"(?:    |\$ )*(?:- )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?pubstorm ([a-z].*)")
+COMMAND = re.compile(
+    r"(?:    |\$ )*(?:- )?(?:run: )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?pubstorm ([a-z].*)"
+)
 BY_THE_RUN = {"port", "websocket-port", "metrics-port", "auth", "follow-stdin", "help", "version"}
 """Options of the embedded broker that are no settings."""
 
@@ -108,6 +110,27 @@ def test_every_yaml_in_the_documents_is_read(place: str, text: str) -> None:
         assert keys <= set(shape_of(Scenario).keys), place
     if {"populations", "stages"} <= keys and keys & {"target", "topology"}:
         parse_scenario(text, "snippet.yaml", lenient=True)
+
+
+def test_jobs_of_ci_consist_of_command_lines() -> None:
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
+    blocks = [
+        read_document(each).data for each in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    ]
+    lines = [line for each in blocks for line in job_lines(each)]
+    assert len(lines) > 12
+    assert [line for line in lines if not isinstance(line, str)] == []
+
+
+def job_lines(value: object) -> Iterator[object]:
+    """The lines of all keys `script` and `run`, at any depth."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if key in {"script", "run"}:
+            yield from inner if isinstance(inner, list) else (inner,)
+        else:
+            yield from job_lines(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from job_lines(inner)
 
 
 @pytest.mark.parametrize(("place", "line"), [*command_lines()], ids=identity)

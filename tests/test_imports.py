@@ -21,6 +21,8 @@ FOREIGN = {
         "cli.check",
         "cli.completion",
         "cli.down",
+        "cli.export",
+        "cli.history",
         "cli.imports",
         "cli.init",
         "cli.monitor",
@@ -36,6 +38,7 @@ FOREIGN = {
     "jinja2": {"report.page"},
     "plotly": {"report.page"},
     "pandas": {"api.frames", "api.stored"},
+    "pyarrow": {"report.export"},
     "paho": {"topology.observer"},
     "prometheus_client": {"measure.monitors.prometheus"},
     "psutil": {

@@ -54,6 +54,13 @@ def say(text: str) -> None:
     sys.stdout.write(f"{visible(text)}\n")
 
 
+def pour(data: bytes) -> None:
+    """Writes data to stdout as it is."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 def warn(text: str) -> None:
     """Writes a line to stderr."""
     sys.stderr.write(f"{visible(text)}\n")

@@ -65,7 +65,7 @@ def test_frames_over_time_have_a_row_for_each_second_and_source(run: pubstorm.Re
     read = load_tracks(run.path)[0]["backend", "latency_p99_us"]
     assert [*backend.latency_p99_us] == [*read.values]
     samples = run.frame()
-    assert [*samples.columns] == ["at_s", "source", "metric", "value"]
+    assert [*samples.columns] == ["at_s", "source", "metric", "value", "held"]
     lines = (run.path / "samples.csv").read_text().splitlines()
     assert len(samples) == len(lines) - 1
 
@@ -77,7 +77,9 @@ def test_frames_of_parts_have_a_row_for_each(run: pubstorm.Result, name: str) ->
 
 
 def test_a_frame_that_is_not_is_an_error(run: pubstorm.Result) -> None:
-    with pytest.raises(UsageError, match="found the frame 'latencies', allowed are samples"):
+    with pytest.raises(
+        UsageError, match="found the table 'latencies', allowed are intervals, samples"
+    ):
         run.frame("latencies")
 
 
@@ -93,7 +95,7 @@ def test_frames_without_pandas_name_the_extra(
 def test_frames_of_a_run_without_samples_are_an_error(tmp_path: Path) -> None:
     write_run(tmp_path, Shape(duration_s=20))
     (tmp_path / "samples.csv").unlink()
-    with pytest.raises(UsageError, match=r"no frame latency: samples\.csv cannot be read"):
+    with pytest.raises(UsageError, match=r"no table latency: samples\.csv cannot be read"):
         pubstorm.load(tmp_path).frame("latency")
 
 

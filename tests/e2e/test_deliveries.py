@@ -4,14 +4,19 @@ the broker says it dropped."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
 
 from pubstorm import cli
+from pubstorm.contract.histogram import MAX_NS
 
 Play = Callable[..., tuple[int, dict[str, Any]]]
 MosquittoMaker = Callable[..., Any]
@@ -64,6 +69,28 @@ def test_a_stored_result_obeys_its_schema_and_its_files_are_there(
     for line in snapshots:
         jsonschema.validate(json.loads(line), schema)
     assert len(snapshots) == sum(agent["snapshots"] for agent in result["fleet"]["agents"])
+    flow, device = result["flows"][0], result["populations"]["device"]
+    assert logged(tmp_path / "run-0" / "latencies.hlog") == {
+        "delivery:device->backend:intended": flow["latency_us"]["intended"]["count"],
+        "delivery:device->backend:actual": flow["latency_us"]["actual"]["count"],
+        "ack:device:intended": device["ack_latency_us"]["intended"]["count"],
+        "ack:device:actual": device["ack_latency_us"]["actual"]["count"],
+        "connect:device": 50,
+        "connect:backend": 2,
+    }
+    began_s = datetime.fromisoformat(result["started"]).timestamp()
+    ended_s = datetime.fromisoformat(result["ended"]).timestamp()
+    assert began_s <= result["started_unix_ns"] / 1e9 <= ended_s + 1
+
+
+def logged(path: Path) -> dict[str, int]:
+    """The latencies in a log by their tags, counted by HdrHistogram's own reader."""
+    reader = HistogramLogReader(str(path), HdrHistogram(1, MAX_NS, 2))
+    found = Counter[str]()
+    while (histogram := reader.get_next_interval_histogram()) is not None:
+        found[histogram.get_tag()] += histogram.get_total_count()
+    reader.close()
+    return dict(found)
 
 
 EMBEDDED = "{brokers: {main: {kind: embedded}}}"

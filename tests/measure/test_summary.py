@@ -154,7 +154,7 @@ def ramp(per_second: Sequence[int]) -> list[Snapshot]:
 def assembly(*snapshots: Snapshot, played: Plan | None = None) -> Assembly:
     ends = [0, RAMP_S, RAMP_S + HELD_S, RAMP_S + HELD_S + LOAD_S, RAMP_S + HELD_S + LOAD_S + 2]
     instants = [START_NS + end * SECOND_NS for end in ends]
-    log = RunLog(START_NS, instants[-1], endings={0: "bye"})
+    log = RunLog(START_NS, ended_ns=instants[-1], endings={0: "bye"})
     log.spans = [
         StageSpan(index, from_ns, to_ns if index == 2 else from_ns, to_ns, settled=True)
         for index, (from_ns, to_ns) in enumerate(pairwise(instants))

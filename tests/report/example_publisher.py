@@ -7,10 +7,12 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.result import Latency, Measured, Rates, Result, Sampler, ValidityLimits
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.samples import HEADER, Sample, csv_lines
 from pubstorm.result.verdict import evaluate_run
+from tests.measure import made
 from tests.result.example_publisher import constant, drops, feed, publisher, subscriber
 from tests.result.measured import ENVIRONMENT, fleet, stages
 
@@ -28,7 +30,19 @@ def write_publisher_run(folder: Path, **changes: object) -> Result:
     measured = _measured(folder).model_copy(update=changes)
     result = Result.of(measured, evaluate_run(measured, [parse_threshold(f"{REST}.loss < 0.5%")]))
     (folder / "result.json").write_text(result.to_json())
+    (folder / SNAPSHOTS_FILE).write_text(f"{_snapshot(result).model_dump_json()}\n")
     return result
+
+
+def _snapshot(result: Result) -> Snapshot:
+    """All latencies of the result, in one interval."""
+    places = {name: place for place, name in enumerate(result.populations)}
+    flows = (
+        made.flow(places[each.source], places[each.to], *dict(each.histogram_ns).values())
+        for each in result.flows
+    )
+    populations = [made.population() for _ in places]
+    return made.snapshot(*populations, from_ns=result.started_monotonic_ns, flows=tuple(flows))
 
 
 def _measured(folder: Path) -> Measured:

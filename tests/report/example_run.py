@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import (
     AgentResult,
@@ -48,6 +49,8 @@ from pubstorm.result import (
     Watched,
 )
 from pubstorm.result.samples import HEADER, Sample, csv_lines
+from tests.measure import made
+from tests.measure.made import START_NS
 from tests.result.measured import ENVIRONMENT
 
 SCENARIO = """\
@@ -63,12 +66,16 @@ SYSTEM_COUNTERS = {
     "$SYS/bytes/received": 530.0,
     "$SYS/bytes/sent": 540.0,
 }
+STARTED_UNIX_NS = 1_795_262_400 * 10**9
+"""Start of the first stage: 2026-11-21 12:00:00 UTC."""
 BOXES = 1000
 """Small brokers, each with a bridge to the broker."""
 KILLED = 50
 """Number of small brokers that are killed."""
 FAULT = (0.15, 0.05)
 """Instants of their deaths, and times until they return: shares of the run."""
+SCALES_NS = (300_000.0, 220_000.0)
+"""Scales of the latencies from the scheduled instant and from the instant of sending."""
 FUNCTIONS = ("mux_poll__handle", "packet__read", "handle__publish", "sub__messages_queue")
 
 
@@ -98,6 +105,8 @@ def write_run(folder: Path, shape: Shape | None = None, **changes: object) -> Re
     (folder / "profile" / "folded.txt").write_text("".join(_stacks(random.Random(shape.seed))))
     result = _result(folder, shape).model_copy(update=changes)
     (folder / "result.json").write_text(result.to_json())
+    with (folder / SNAPSHOTS_FILE).open("w", encoding="utf-8") as stream:
+        stream.writelines(f"{each.model_dump_json()}\n" for each in _snapshots(shape))
     return result
 
 
@@ -238,18 +247,35 @@ def _watched(folder: Path) -> tuple[Watched, ...]:
     return tuple(found)
 
 
-def _histogram(shape: Shape, scale_ns: float) -> Histogram:
+def _durations_ns(shape: Shape, scale_ns: float) -> list[int]:
     chance = random.Random(shape.seed)
     slow = 1 if shape.carries else 300
-    durations = (
+    return [
         round(scale_ns * chance.lognormvariate(0, 0.5) * (slow if chance.random() < 0.03 else 1))
         for _ in range(20_000)
-    )
-    return Histogram.of(durations)
+    ]
+
+
+def _snapshots(shape: Shape) -> Iterator[Snapshot]:
+    """Yields snapshots, one a second, whose histograms add up to those of the result."""
+    intended, actual = (_durations_ns(shape, scale_ns) for scale_ns in SCALES_NS)
+    names = _names(shape)
+    for second in range(shape.duration_s):
+        part = slice(second, None, shape.duration_s)
+        pair = Histogram.of(intended[part]), Histogram.of(actual[part])
+        acks = [made.population(acks=pair[0], acks_actual=pair[1]) for _ in names[:-1]]
+        yield made.snapshot(
+            *acks,
+            made.population(),
+            from_ns=START_NS + second * made.SECOND_NS,
+            sequence=second,
+            flows=tuple(made.flow(source, len(acks), *pair) for source in range(len(acks))),
+        )
 
 
 def _result(folder: Path, shape: Shape) -> Result:
-    pair = HistogramPair(intended=_histogram(shape, 300_000.0), actual=_histogram(shape, 220_000.0))
+    intended, actual = (Histogram.of(_durations_ns(shape, scale_ns)) for scale_ns in SCALES_NS)
+    pair = HistogramPair(intended=intended, actual=actual)
     lost = 0 if shape.carries else 412
     sent = 20_000
     populations = {name: _population(name, shape, pair, lost) for name in _names(shape)}
@@ -271,6 +297,8 @@ def _result(folder: Path, shape: Shape) -> Result:
         run_directory=str(folder),
         targets=("127.0.0.1:18830",),
         started="2026-11-21T12:00:00+00:00",
+        started_unix_ns=STARTED_UNIX_NS,
+        started_monotonic_ns=START_NS,
         ended="2026-11-21T12:05:00+00:00",
         duration_s=float(shape.duration_s),
         populations=populations,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,14 +13,18 @@ from hdrh.log import HistogramLogReader
 
 import pubstorm.report.files
 from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_index
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import document_of, load_result, write_reports
 from pubstorm.report.files import run_files
+from pubstorm.report.hdr_log import hdr_log
 from pubstorm.report.junit import junit
 from pubstorm.report.markdown import code_span, markdown
 from pubstorm.report.stored import load_run
-from pubstorm.result import LimitedBy, Status
-from tests.report.example_run import Shape, write_run
+from pubstorm.result import HistogramPair, LimitedBy, Status
+from tests.measure import made
+from tests.measure.made import SECOND_NS, START_NS
+from tests.report.example_run import STARTED_UNIX_NS, Shape, write_run
 from tests.report.example_search import trials, write_search
 from tests.report.example_series import write_series
 
@@ -104,45 +109,142 @@ def test_what_xml_cannot_hold_is_replaced(tmp_path: Path) -> None:
     assert suite.attrib["name"] == '\ufffd\ufffd[31m<a b="c">&\ufffd'
 
 
-def logged(path: Path) -> dict[str, HdrHistogram]:
+def logged(path: Path) -> dict[str, list[HdrHistogram]]:
     """The histograms in a log by their tags, as HdrHistogram's own reader sees them."""
     reader = HistogramLogReader(str(path), HdrHistogram(1, MAX_NS, 2))
-    found = {}
+    found: dict[str, list[HdrHistogram]] = {}
     while (histogram := reader.get_next_interval_histogram()) is not None:
-        found[histogram.get_tag()] = histogram
+        found.setdefault(histogram.get_tag(), []).append(histogram)
     reader.close()
     return found
 
 
-def test_every_latency_is_in_the_log_under_its_name(failed_run: Path) -> None:
-    assert list(logged(failed_run / "latencies.hlog")) == [
-        "delivery:device-0->backend:intended",
-        "delivery:device-0->backend:actual",
-        "ack:device-0:intended",
-        "ack:device-0:actual",
+def assert_same(theirs: Iterable[HdrHistogram], ours: Histogram) -> None:
+    """Holds that histograms of a log together have the buckets of ours."""
+    together = HdrHistogram(1, MAX_NS, 2)
+    for each in theirs:
+        together.add(each)
+    buckets = [
+        (bucket_index(value.value_iterated_to), value.count_added_in_this_iter_step)
+        for value in together.get_recorded_iterator()
     ]
+    assert tuple(buckets) == ours.buckets
+    assert together.get_total_count() == ours.count
 
 
-def test_hdr_histogram_reads_the_same_quantiles(failed_run: Path) -> None:
-    ours = load_result(failed_run).flows[0].histogram_ns.actual
-    theirs = logged(failed_run / "latencies.hlog")["delivery:device-0->backend:actual"]
-    assert theirs.get_total_count() == ours.count
-    for quantile in (0.001, 0.25, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0):
-        found = bucket_index(int(theirs.get_value_at_percentile(100 * quantile)))
-        assert found == bucket_index(ours.quantile_ns(quantile)), quantile
+def with_snapshots(folder: Path, *snapshots: Snapshot) -> None:
+    """Replaces the stored snapshots of a run."""
+    text = "".join(f"{each.model_dump_json()}\n" for each in snapshots)
+    (folder / SNAPSHOTS_FILE).write_text(text)
+
+
+def test_each_interval_of_each_latency_is_in_the_log_under_its_name(failed_run: Path) -> None:
+    log = logged(failed_run / "latencies.hlog")
+    assert sorted(log) == [
+        "ack:device-0:actual",
+        "ack:device-0:intended",
+        "delivery:device-0->backend:actual",
+        "delivery:device-0->backend:intended",
+    ]
+    begin_s = STARTED_UNIX_NS // SECOND_NS
+    for intervals in log.values():
+        spans = [(each.get_start_time_stamp(), each.get_end_time_stamp()) for each in intervals]
+        assert spans == [(1000 * s, 1000 * (s + 1)) for s in range(begin_s, begin_s + 300)]
+
+
+def test_hdr_histogram_reads_the_same_counts_of_the_run_and_of_an_interval(
+    failed_run: Path,
+) -> None:
+    log = logged(failed_run / "latencies.hlog")
+    result = load_result(failed_run)
+    deliveries = log["delivery:device-0->backend:actual"]
+    assert_same(deliveries, result.flows[0].histogram_ns.actual)
+    acks = log["ack:device-0:intended"]
+    assert_same(acks, result.populations["device-0"].ack_histogram_ns.intended)
+    lines = (failed_run / SNAPSHOTS_FILE).read_text().splitlines()
+    for number in (0, 150, 299):
+        snapshot = Snapshot.model_validate_json(lines[number])
+        assert_same([deliveries[number]], snapshot.flows[0].latency_actual)
+
+
+def test_the_log_of_a_longer_run_has_wider_intervals(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=2100, other_series=0))
+    log = tmp_path / "latencies.hlog"
+    log.write_text(hdr_log(tmp_path, result))
+    deliveries = logged(log)["delivery:device-0->backend:intended"]
+    assert len(deliveries) == 700
+    assert {each.get_end_time_stamp() - each.get_start_time_stamp() for each in deliveries} == {
+        3000
+    }
+    assert_same(deliveries, result.flows[0].histogram_ns.intended)
+
+
+def test_an_interval_of_the_log_has_all_agents_and_times_before_the_run_are_left_out(
+    tmp_path: Path,
+) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    two = [Histogram.of([1000]), Histogram.of([2000])]
+    with_snapshots(
+        tmp_path,
+        made.snapshot(made.population(), made.population(), from_ns=START_NS - 5 * SECOND_NS),
+        *(
+            made.snapshot(
+                made.population(acks=histogram, connect_time=histogram),
+                made.population(),
+                from_ns=START_NS + agent * SECOND_NS // 4,
+                agent=agent,
+            )
+            for agent, histogram in enumerate(two)
+        ),
+    )
+    pair = HistogramPair(intended=two[0].plus(two[1]))
+    device = result.populations["device-0"].model_copy(update={"ack_histogram_ns": pair})
+    populations = {**result.populations, "device-0": device}
+    changed = result.model_copy(update={"flows": (), "populations": populations})
+    log = tmp_path / "latencies.hlog"
+    log.write_text(hdr_log(tmp_path, changed))
+    found = logged(log)
+    assert sorted(found) == ["ack:device-0:intended", "connect:device-0"]
+    (interval,) = found["connect:device-0"]
+    assert interval.get_end_time_stamp() - interval.get_start_time_stamp() == 1250
+    assert_same([interval], pair.intended)
+
+
+def test_there_is_no_log_of_a_part_of_the_snapshots(tmp_path: Path) -> None:
+    write_run(tmp_path, Shape(duration_s=20))
+    path = tmp_path / SNAPSHOTS_FILE
+    path.write_text(path.read_text()[:-20])
+    (problem,) = write_reports(tmp_path, RunDirectory(tmp_path).write)
+    assert problem == "there is no latencies.hlog: snapshots.jsonl holds 76000 of 80000 latencies"
+    assert not (tmp_path / "latencies.hlog").exists()
+    path.unlink()
+    path.mkdir()
+    (problem,) = write_reports(tmp_path, RunDirectory(tmp_path).write)
+    assert problem == f"there is no latencies.hlog: cannot read {path}: Is a directory"
+
+
+def test_a_run_without_any_load_has_an_empty_log(tmp_path: Path) -> None:
+    result = write_run(tmp_path, Shape(duration_s=20))
+    (tmp_path / SNAPSHOTS_FILE).unlink()
+    (tmp_path / "log").write_text(
+        hdr_log(tmp_path, result.model_copy(update={"flows": (), "populations": {}}))
+    )
+    assert logged(tmp_path / "log") == {}
 
 
 def test_the_log_holds_extremes_and_names_of_any_form(tmp_path: Path) -> None:
     result = write_run(tmp_path, Shape(duration_s=20))
     extremes = Histogram.of([0, 1, 255, 256, MAX_NS, MAX_NS + 5])
-    pair = result.flows[0].histogram_ns.model_copy(update={"intended": extremes})
+    pair = HistogramPair(intended=extremes)
     odd = result.flows[0].model_copy(update={"source": "a b,c\n", "histogram_ns": pair})
-    changed = result.model_copy(update={"flows": (odd,), "populations": {}})
-    (tmp_path / "result.json").write_text(changed.to_json())
-    assert list(write_reports(tmp_path, RunDirectory(tmp_path).write)) == []
-    found = logged(tmp_path / "latencies.hlog")["delivery:a_b_c_->backend:intended"]
-    assert found.get_total_count() == 6
-    assert bucket_index(int(found.get_max_value())) == bucket_index(MAX_NS)
+    receiver = result.populations["backend"]
+    populations = {"a b,c\n": receiver, "backend": receiver}
+    changed = result.model_copy(update={"flows": (odd,), "populations": populations})
+    flow = made.flow(0, 1, extremes)
+    both = made.population(), made.population()
+    with_snapshots(tmp_path, made.snapshot(*both, from_ns=START_NS, flows=(flow,)))
+    (tmp_path / "log").write_text(hdr_log(tmp_path, changed))
+    assert_same(logged(tmp_path / "log")["delivery:a_b_c_->backend:intended"], extremes)
 
 
 def test_a_file_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_the_scenario_and_every_file_are_named(page: Page) -> None:
         "junit.xml",
         "samples.csv",
         "latencies.hlog",
+        "snapshots.jsonl",
         "scenario.yaml",
         "profile",
     ]

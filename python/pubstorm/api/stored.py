@@ -6,17 +6,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pubstorm.errors import UsageError
+from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.quantities import UnfitError, value_text
-from pubstorm.report.stored import (
-    SEARCH_FILE,
-    SERIES_FILE,
-    load_result,
-    load_search,
-    load_series,
-)
+from pubstorm.report.stored import load_stored
 from pubstorm.result import Result as RunResult
 from pubstorm.result import SearchResult, Series, SeriesStep, Status, ThresholdOutcome
+from pubstorm.result.comparison import Comparison
 from pubstorm.result.figures import Found, evaluate, parse_expression
 from pubstorm.result.figures.thresholds import parse_threshold
 from pubstorm.result.samples import Unit
@@ -164,13 +159,10 @@ def load(path: str | PathLike[str]) -> Result:
     """Reads the stored result of a run, a series or a search. Raises StoredRunError if the folder
     has none."""
     folder = Path(path)
-    stored: RunResult | Series | SearchResult
-    if (folder / SERIES_FILE).exists():
-        stored = load_series(folder)
-    elif (folder / SEARCH_FILE).exists():
-        stored = load_search(folder)
-    else:
-        stored = load_result(folder)
+    stored = load_stored(folder)
+    if isinstance(stored, Comparison):
+        hint = "read comparison.json, or load the runs that it compares"
+        raise StoredRunError(f"{folder} is a comparison, and no run, series or search", hint)
     return Result(stored.model_copy(update={"run_directory": str(folder)}))
 
 

@@ -61,6 +61,16 @@ COMMANDS = (
         "Compare the runs in the folders A and B, or play the scenarios A and B with --repeat.",
     ),
     LazyCommand(
+        "history",
+        "pubstorm.cli.history",
+        "Show a figure of all runs in DIR over time, and the runs since which it changed.",
+    ),
+    LazyCommand(
+        "export",
+        "pubstorm.cli.export",
+        "Write the tables of the run, series or search in RUN_DIR as files for other programs.",
+    ),
+    LazyCommand(
         "change", "pubstorm.cli.change", "Change a population of the active run in RUN_DIR."
     ),
     LazyCommand(

@@ -11,6 +11,8 @@ from pydantic import ConfigDict, Field
 from pubstorm.contract.histogram import Histogram
 from pubstorm.contract.value import Value
 
+SNAPSHOTS_FILE = "snapshots.jsonl"
+"""File of a run directory with the snapshots of all agents, one on a line."""
 STARVED_SHARE = 0.05
 """Share of an interval that an agent can wait for a processor before the host explains delays."""
 SATURATED_SHARE = 0.9

@@ -163,7 +163,7 @@ class _Playing:
         if result.interrupted:
             self._interrupted.set()
             side.left_out.append(f"run {number}: interrupted")
-        elif (why := _unfit(result)) is not None:
+        elif (why := unfit(result)) is not None:
             side.left_out.append(f"run {number}: {why}")
         else:
             side.results.append(result)
@@ -179,7 +179,7 @@ def _stored(name: str, paths: Sequence[Path]) -> _Side:
     side = _Side(name)
     for path in itertools.chain.from_iterable(map(_runs_in, paths)):
         result = load_result(path)
-        if (why := _unfit(result)) is not None:
+        if (why := unfit(result)) is not None:
             raise StoredRunError(
                 f"{path} cannot be compared: {why}", "play it again, or leave it out"
             )
@@ -195,7 +195,7 @@ def _runs_in(path: Path) -> Iterator[Path]:
         yield path
 
 
-def _unfit(result: Result) -> str | None:
+def unfit(result: Result) -> str | None:
     """Returns why a result says nothing about its target; None if it does."""
     if result.verdict.status is Status.INVALID:
         return f"the run is invalid: {next(iter(result.verdict.facts), 'see its verdict')}"
@@ -204,16 +204,23 @@ def _unfit(result: Result) -> str | None:
 
 def _with_scenarios(found: Comparison, sides: Sequence[_Side]) -> Comparison:
     """Returns a comparison that names the lines in which the scenarios differ too."""
-    before, after = (_scenario_text(side.folders) for side in sides)
+    words = scenarios_unlike(sides[0].folders, sides[1].folders)
+    return found.model_copy(update={"unlike": (*found.unlike, *words)})
+
+
+def scenarios_unlike(before: Sequence[Path], after: Sequence[Path]) -> Iterator[str]:
+    """Yields the lines in which the scenarios of two groups of run directories differ. The first
+    scenario that can be read stands for its group."""
     lines = [
         line
-        for line in difflib.unified_diff(before, after, n=0, lineterm="")
+        for line in difflib.unified_diff(
+            _scenario_text(before), _scenario_text(after), n=0, lineterm=""
+        )
         if not line.startswith(("---", "+++", "@@")) and line[1:].strip()
     ]
-    words = [f"scenario: {line}" for line in lines[:LINES_MAX]]
+    yield from (f"scenario: {line}" for line in lines[:LINES_MAX])
     if len(lines) > LINES_MAX:
-        words.append(f"scenario: {len(lines) - LINES_MAX} more lines")
-    return found.model_copy(update={"unlike": (*found.unlike, *words)})
+        yield f"scenario: {len(lines) - LINES_MAX} more lines"
 
 
 def _scenario_text(folders: Sequence[Path]) -> list[str]:

@@ -101,6 +101,8 @@ class RunLog:
     """The stages of a run, and the events in them."""
 
     started_ns: int
+    started_unix_ns: int = 0
+    """The same instant on the wall clock, in nanoseconds of Unix time; 0: it is not known."""
     ended_ns: int = 0
     spans: list[StageSpan] = field(default_factory=list)
     changes: list[AppliedChange] = field(default_factory=list)

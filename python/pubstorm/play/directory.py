@@ -13,12 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE
 from pubstorm.errors import StoredRunError
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 
 START_FILE = "start.json"
 PLAN_FILE = "plan.json"
-SNAPSHOTS_FILE = "snapshots.jsonl"
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 2**20
 """Space kept free during a run, so that its result fits on a disk that has filled up."""
@@ -62,14 +62,14 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             (self.path / RESERVE_FILE).unlink()
 
-    def write(self, file: str, text: str) -> str | None:
+    def write(self, file: str, content: str | bytes) -> str | None:
         """Puts a file in place as a whole, never half. Returns why it could not be written; None
         if it is in place."""
         target = self.path / file
         temporary = target.with_name(f".{file}.new")
         try:
-            with temporary.open("w", encoding="utf-8") as stream:
-                stream.write(text)
+            with temporary.open("wb") as stream:
+                stream.write(content if isinstance(content, bytes) else content.encode())
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(target)

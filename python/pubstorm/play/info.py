@@ -79,7 +79,9 @@ class RunStart(Value):
     started: str
     """Date and time in ISO 8601."""
     started_ns: int
-    """The same instant on the monotonic clock, in nanoseconds."""
+    """Start of the first stage on the monotonic clock, in nanoseconds."""
+    started_unix_ns: int = 0
+    """The same instant on the wall clock, in nanoseconds of Unix time; 0: it is not known."""
     hellos: tuple[Hello, ...]
     """The first message of each agent."""
     on: str

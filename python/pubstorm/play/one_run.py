@@ -247,14 +247,14 @@ class _Run:
         commands = CommandFaults(folder, directory.logs)
         breaker = Faults(topology, topology.bridges.links, topology.networks, commands)
         faults = FaultPlay(planned_faults(scenario), breaker, self.queue.put_nowait)
-        run_log = RunLog(time.monotonic_ns(), faults=faults.applied)
+        run_log = RunLog(time.monotonic_ns(), time.time_ns(), faults=faults.applied)
         recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory)
         run = RunContext(plan, fleet, recorder, live)
         options = ControllerOptions(
             scenario.fleet.on_agent_failure, faults, monitoring.enter_stage, self.info.check
         )
         controller = Controller(run, self.queue, options)
-        self._store_start(run_log.started_ns, fleet, topology)
+        self._store_start(run_log, fleet, topology)
         async with AsyncExitStack() as stack:
             if self.shared is not None:
                 stack.push_async_callback(breaker.repair_all)
@@ -270,7 +270,7 @@ class _Run:
             await controller.play()
         return _Played(recorder, monitoring.found())
 
-    def _store_start(self, started_ns: int, fleet: Fleet, topology: Topology) -> None:
+    def _store_start(self, run_log: RunLog, fleet: Fleet, topology: Topology) -> None:
         """Stores what the result needs beside snapshots, should this process be killed."""
         info, source = self.info, self.info.scenario.source
         hellos = tuple(hello for _, hello in sorted(fleet.hellos.items()))
@@ -281,7 +281,8 @@ class _Run:
             target=source.target,
             command=info.command,
             started=info.started.isoformat(),
-            started_ns=started_ns,
+            started_ns=run_log.started_ns,
+            started_unix_ns=run_log.started_unix_ns,
             hellos=hellos,
             on=info.scenario.fleet.on,
             hosts=dict(fleet.hosts),
@@ -295,7 +296,7 @@ class _Run:
     def _refused(self, plan: Plan) -> _Load:
         """Returns a run without any load, on a target that is not as clean as it has to be."""
         now_ns = time.monotonic_ns()
-        run_log = RunLog(now_ns, ended_ns=now_ns, ended_early=True)
+        run_log = RunLog(now_ns, time.time_ns(), ended_ns=now_ns, ended_early=True)
         run_log.note("stale_state", "nothing was played: clean_start is require", now_ns)
         limits = limits_of(self.info.scenario)
         return _Load(Assembly(plan, (), run_log, Totals(), limits), {}, Monitored())

@@ -62,6 +62,8 @@ def _measured(info: RunInfo, output: RunOutput, environment: Environment) -> Mea
         run_directory=str(info.directory.path),
         targets=tuple(str(target) for target in assembly.plan.targets),
         started=info.started.isoformat(timespec="seconds"),
+        started_unix_ns=run_log.started_unix_ns,
+        started_monotonic_ns=run_log.started_ns,
         ended=(info.ended or datetime.now().astimezone()).isoformat(timespec="seconds"),
         duration_s=duration_s,
         interrupted=run_log.interrupted,

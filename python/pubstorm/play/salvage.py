@@ -12,7 +12,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from pubstorm.contract.plan import Plan, PublishAction
-from pubstorm.contract.snapshot import Snapshot
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
@@ -22,7 +22,6 @@ from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
 from pubstorm.measure.totals import Totals, merge
 from pubstorm.play.directory import (
     PLAN_FILE,
-    SNAPSHOTS_FILE,
     START_FILE,
     RunDirectory,
     stored_scenario,
@@ -119,7 +118,13 @@ def _snapshots(path: Path) -> Iterator[Snapshot]:
 def _run_log(start: RunStart, plan: Plan, snapshots: Sequence[Snapshot]) -> RunLog:
     """Returns the run log, as far as snapshots show it."""
     ended_ns = max((each.to_ns for each in snapshots), default=start.started_ns)
-    run_log = RunLog(start.started_ns, ended_ns=ended_ns, interrupted=True, ended_early=True)
+    run_log = RunLog(
+        start.started_ns,
+        start.started_unix_ns,
+        ended_ns=ended_ns,
+        interrupted=True,
+        ended_early=True,
+    )
     run_log.endings = {hello.agent: "ended with its controller" for hello in start.hellos}
     for index, stage in enumerate(plan.stages):
         own = [each for each in snapshots if each.stage == index]

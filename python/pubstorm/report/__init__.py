@@ -15,10 +15,10 @@ from pubstorm.report.stored import (
     SEARCH_FILE,
     SERIES_FILE,
     Write,
-    load_comparison,
     load_result,
     load_search,
     load_series,
+    load_stored,
 )
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.comparison import Comparison
@@ -32,10 +32,10 @@ __all__ = [
     "Write",
     "document_of",
     "is_stored",
-    "load_comparison",
     "load_result",
     "load_search",
     "load_series",
+    "load_stored",
     "render_directory",
     "write_reports",
 ]
@@ -84,14 +84,5 @@ def render_directory(directory: Path, console: Console) -> None:
     """Renders what a directory stores on the terminal again."""
     from pubstorm.report.text import render
 
-    stored: Result | Series | SearchResult | Comparison
-    if (directory / SERIES_FILE).exists():
-        stored = load_series(directory)
-    elif (directory / SEARCH_FILE).exists():
-        stored = load_search(directory)
-    elif (directory / COMPARISON_FILE).exists():
-        stored = load_comparison(directory)
-    else:
-        stored = load_result(directory)
     where = {"run_directory": str(directory)}
-    render(document_of(stored.model_copy(update=where)), console)
+    render(document_of(load_stored(directory).model_copy(update=where)), console)

@@ -66,6 +66,13 @@ class Column:
         return value if isinstance(value, str) else value.text
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A text in a column of numbers."""
+
+    text: str
+
+
 def columns(unit: Unit, *names: str) -> tuple[Column, ...]:
     """Returns columns of one unit."""
     return tuple(Column(name, unit) for name in names)
@@ -221,9 +228,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Document:
-    """The report of a run, a series or a search."""
+    """The report of a run, an experiment, a comparison or a history."""
 
-    kind: Literal["run", "series", "search", "comparison"]
+    kind: Literal["run", "series", "search", "comparison", "history"]
     title: str
     started: str
     """Wall-clock start, ISO 8601 with offset."""

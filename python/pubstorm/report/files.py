@@ -56,7 +56,7 @@ def run_files(run: StoredRun) -> Files:
     document = cache(partial(run_document, run.result))
     return {
         **_texts(document),
-        "latencies.hlog": lambda: hdr_log(run.result),
+        "latencies.hlog": lambda: hdr_log(run.path, run.result),
         "report.html": lambda: run_page(run, document()),
     }
 
@@ -83,6 +83,9 @@ def _texts(document: Callable[[], Document]) -> Files:
 def _written(file: str, rendered: Callable[[], str], write: Write) -> Iterator[str]:
     try:
         text = rendered()
+    except StoredRunError as error:
+        yield f"there is no {file}: {error.message}"
+        return
     except Exception as error:  # whatever is wrong with one file must not cost the others
         yield f"there is no {file}: {type(error).__name__}: {error}"
         return

@@ -1,54 +1,131 @@
-"""The latencies of a run as HdrHistogram's own log, which its tools read: one tagged, compressed
-histogram for each flow and for each population's acknowledgements, in nanoseconds. The buckets of
-ours are those of HdrHistogram with two significant digits, so nothing is lost on the way."""
+"""The latencies of a run as HdrHistogram's own log, which its tools read: for each interval one
+tagged, compressed histogram for each flow and each population, in nanoseconds. The buckets of ours
+are those of HdrHistogram with two significant digits, so nothing is lost on the way."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
 from hdrh.histogram import HdrHistogram
+from pydantic import ValidationError
 
-from pubstorm.contract.histogram import MAX_NS, Histogram, bucket_lower_ns
+from pubstorm.contract.histogram import MAX_NS, Histogram, HistogramSum, bucket_lower_ns
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE, Snapshot
+from pubstorm.errors import StoredRunError
 from pubstorm.result import HistogramPair, Result
 
 SIGNIFICANT_DIGITS = 2
+SECOND_NS = 10**9
 NS_IN_MS = 1e6
+INTERVALS_MAX = 1000
+"""Intervals of a log at most. They are 1 s wide, or wider in longer runs."""
+OPEN_MAX = 8
+"""Intervals that are kept open for agents that are behind."""
 
 
-def hdr_log(result: Result) -> str:
-    """The text of `latencies.hlog`."""
-    started = datetime.fromisoformat(result.started)
-    start_s = started.timestamp()
+@dataclass
+class _Interval:
+    """The histograms of all agents in one interval."""
+
+    from_ns: int
+    to_ns: int
+    by_tag: dict[str, HistogramSum] = field(default_factory=dict)
+
+
+def hdr_log(run_directory: Path, result: Result) -> str:
+    """The text of `latencies.hlog`. Raises StoredRunError if the snapshots of the run do not hold
+    all latencies of its result."""
+    origin_ns = result.started_unix_ns - result.started_monotonic_ns
+    started = datetime.fromtimestamp(result.started_unix_ns / SECOND_NS, UTC)
     lines = [
         f"#[Latencies of {_one_line(result.name)}, in nanoseconds]",
         "#[Histogram log format version 1.3]",
-        f"#[StartTime: {start_s:.3f} (seconds since epoch), {started.isoformat()}]",
+        f"#[StartTime: {started.timestamp():.3f} (seconds since epoch), {started.isoformat()}]",
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
     ]
-    for tag, histogram in _tagged(result):
-        if histogram.count:
+    found = 0
+    for interval in _intervals(_snapshots(run_directory / SNAPSHOTS_FILE), result):
+        start_s = (interval.from_ns + origin_ns) / SECOND_NS
+        length_s = (interval.to_ns - interval.from_ns) / SECOND_NS
+        for tag, tally in sorted(interval.by_tag.items()):
+            histogram = tally.value()
+            found += histogram.count if tag.startswith(("delivery:", "ack:")) else 0
             largest_ms = histogram.max_ns / NS_IN_MS
             payload = _encoded(histogram)
-            lines.append(
-                f"Tag={tag},{start_s:.3f},{result.duration_s:.3f},{largest_ms:.6f},{payload}"
-            )
+            lines.append(f"Tag={tag},{start_s:.3f},{length_s:.3f},{largest_ms:.6f},{payload}")
+    if found != (counted := _counted(result)):
+        text = f"{SNAPSHOTS_FILE} holds {found} of {counted} latencies"
+        raise StoredRunError(text, "the run could not store all of its snapshots")
     return "\n".join(lines) + "\n"
 
 
-def _tagged(result: Result) -> Iterator[tuple[str, Histogram]]:
-    for flow in result.flows:
-        yield from _pair(f"delivery:{flow.source}->{flow.to}", flow.histogram_ns)
-    for name, population in result.populations.items():
-        yield from _pair(f"ack:{name}", population.ack_histogram_ns)
+def _intervals(snapshots: Iterable[Snapshot], result: Result) -> Iterator[_Interval]:
+    """Yields the intervals in the order of time. A snapshot belongs to the interval of its middle,
+    or to the earliest that is still open."""
+    names, started_ns = list(result.populations), result.started_monotonic_ns
+    width_ns = max(math.ceil(result.duration_s / INTERVALS_MAX), 1) * SECOND_NS
+    open_intervals: dict[int, _Interval] = {}
+    first_open = 0
+    for snapshot in snapshots:
+        from_ns, to_ns = max(snapshot.from_ns, started_ns), snapshot.to_ns
+        if to_ns <= started_ns:
+            continue
+        place = max(((from_ns + to_ns) // 2 - started_ns) // width_ns, first_open)
+        interval = open_intervals.setdefault(place, _Interval(from_ns, to_ns))
+        interval.from_ns = min(interval.from_ns, from_ns)
+        interval.to_ns = max(interval.to_ns, to_ns)
+        for tag, histogram in _tagged(snapshot, names):
+            if histogram.count:
+                interval.by_tag.setdefault(tag, HistogramSum()).add(histogram)
+        first_open = max(first_open, place - OPEN_MAX)
+        for over in sorted(number for number in open_intervals if number < first_open):
+            yield open_intervals.pop(over)
+    for _, interval in sorted(open_intervals.items()):
+        yield interval
 
 
-def _pair(name: str, pair: HistogramPair) -> Iterator[tuple[str, Histogram]]:
-    """A tag ends at a comma or a space."""
-    tag = re.sub(r"[\s,]+", "_", name)
-    yield f"{tag}:intended", pair.intended
-    yield f"{tag}:actual", pair.actual
+def _snapshots(path: Path) -> Iterator[Snapshot]:
+    """Yields the snapshots of a file; none if there is no file, since nothing was played. The last
+    line may be cut off. Raises StoredRunError if the file cannot be read."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                with suppress(ValidationError):
+                    yield Snapshot.model_validate_json(line)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoredRunError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _tagged(snapshot: Snapshot, names: list[str]) -> Iterator[tuple[str, Histogram]]:
+    for flow in snapshot.flows:
+        name = _tag(f"{names[flow.source]}->{names[flow.to]}")
+        yield f"delivery:{name}:intended", flow.latency_intended
+        yield f"delivery:{name}:actual", flow.latency_actual
+        yield f"will:{name}", flow.will_latency
+    for index, population in enumerate(snapshot.populations):
+        name = _tag(names[index])
+        yield f"ack:{name}:intended", population.ack_intended
+        yield f"ack:{name}:actual", population.ack_actual
+        yield f"connect:{name}", population.connect_time
+        yield f"round_trip:{name}", population.round_trip
+
+
+def _counted(result: Result) -> int:
+    """Returns the number of latencies of deliveries and acknowledgements in a result."""
+    populations = result.populations.values()
+    pairs: list[HistogramPair] = [
+        *(flow.histogram_ns for flow in result.flows),
+        *(population.ack_histogram_ns for population in populations),
+    ]
+    return sum(pair.intended.count + pair.actual.count for pair in pairs)
 
 
 def _encoded(histogram: Histogram) -> str:
@@ -57,6 +134,11 @@ def _encoded(histogram: Histogram) -> str:
         hdr.record_value(bucket_lower_ns(index), count)
     encoded: bytes = hdr.encode()
     return encoded.decode("ascii")
+
+
+def _tag(name: str) -> str:
+    """A tag ends at a comma or a space."""
+    return re.sub(r"[\s,]+", "_", name)
 
 
 def _one_line(text: str) -> str:

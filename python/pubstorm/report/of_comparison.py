@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pubstorm.contract.histogram import Histogram, HistogramSum
 from pubstorm.errors import StoredRunError
 from pubstorm.quantities import counted, share_text, value_text
-from pubstorm.report.document import Case, Document, Fact, Item, Plots, Table, columns, sentence
+from pubstorm.report.document import (
+    Case,
+    Document,
+    Fact,
+    Item,
+    Plots,
+    Shown,
+    Table,
+    columns,
+    sentence,
+)
 from pubstorm.report.percentiles import curve, percentile_axis
 from pubstorm.report.plot import (
     GRID,
@@ -35,13 +44,6 @@ HOW = (
     "A point is the difference of the means, a line its interval. A line that crosses zero shows "
     "no difference. Green is better, red is worse."
 )
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A text in a column of numbers."""
-
-    text: str
 
 
 def comparison_document(found: Comparison, directory: Path | None = None) -> Document:

@@ -22,7 +22,7 @@ FILES = {
     "report.md": "the tables of this page as Markdown",
     "junit.xml": "thresholds and validity as test cases, for CI systems",
     "samples.csv": "every reading over time: seconds, source, metric, value, repeated or not",
-    "latencies.hlog": "the latency histograms as an HdrHistogram log, in nanoseconds",
+    "latencies.hlog": "the latency histograms by interval as an HdrHistogram log, in nanoseconds",
     "snapshots.jsonl": "snapshots of each agent, one an interval",
     "scenario.yaml": "the scenario as it was written",
     "start.json": "start time, place and agents",

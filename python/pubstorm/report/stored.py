@@ -84,6 +84,18 @@ def load_comparison(directory: Path) -> Comparison:
     return _load(directory / COMPARISON_FILE, Comparison, hint)
 
 
+def load_stored(directory: Path) -> Result | Series | SearchResult | Comparison:
+    """The series, search, comparison or run in a folder. Raises StoredRunError if the folder
+    has none."""
+    if (directory / SERIES_FILE).exists():
+        return load_series(directory)
+    if (directory / SEARCH_FILE).exists():
+        return load_search(directory)
+    if (directory / COMPARISON_FILE).exists():
+        return load_comparison(directory)
+    return load_result(directory)
+
+
 def load_run(run_directory: Path) -> StoredRun:
     """The result and all that belongs to it; StoredRunError only where there is no result."""
     result = load_result(run_directory).model_copy(update={"run_directory": str(run_directory)})

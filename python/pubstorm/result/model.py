@@ -178,6 +178,11 @@ class Measured(Value):
     """Broker addresses."""
     started: str
     """Wall-clock start, ISO 8601 with offset."""
+    started_unix_ns: int = 0
+    """Start of the first stage on the wall clock, in nanoseconds of Unix time: every `at_s` counts
+    from it. 0: it is not known."""
+    started_monotonic_ns: int = 0
+    """The same instant on the clock of `snapshots.jsonl`, in nanoseconds."""
     ended: str
     """Wall-clock end."""
     duration_s: float

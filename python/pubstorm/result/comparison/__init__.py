@@ -30,9 +30,11 @@ __all__ = [
     "Condition",
     "Group",
     "Side",
+    "better_sign",
     "compare",
     "default_figures",
     "parse_condition",
+    "unlike",
 ]
 
 Direction = Literal["worse", "lower", "higher"]
@@ -74,6 +76,11 @@ class Group:
     left_out: Sequence[str] = ()
 
     @property
+    def environments(self) -> list[Environment]:
+        """The environment of each run."""
+        return [result.environment for result in self.results]
+
+    @property
     def side(self) -> Side:
         """The side as it is stored."""
         return Side(name=self.name, runs=tuple(self.runs), left_out=tuple(self.left_out))
@@ -97,7 +104,7 @@ def parse_condition(source: str) -> Condition:
         hint = "for example: latency.p99 worse by 5%"
         raise UnfitError(source, "is FIGURE worse|lower|higher by SHARE", hint)
     figure, direction = parse_expression(found["figure"]), cast("Direction", found["direction"])
-    if direction == "worse" and not _sign(figure):
+    if direction == "worse" and not better_sign(figure):
         hint = f"for example: {figure} higher by {found['amount']}"
         raise UnfitError(source, "is lower or higher: no direction of the figure is worse", hint)
     return Condition(figure, direction, float(share(found["amount"])), source.strip())
@@ -129,7 +136,7 @@ def compare(
         candidate=candidate.side,
         started=started,
         confidence=CONFIDENCE,
-        unlike=tuple(_unlike(baseline, candidate)),
+        unlike=tuple(unlike(baseline.environments, candidate.environments)),
         figures=tuple(compared.values()),
         conditions=tuple(_evaluated(each, compared[each.figure]) for each in conditions),
         text=_text(tuple(compared.values())),
@@ -187,13 +194,13 @@ def _fields(shown: Difference) -> dict[str, float]:
 def _outcome(figure: Expression, shown: Difference) -> Outcome:
     if not shown.is_shown:
         return "no difference detectable"
-    sign = _sign(figure)
+    sign = better_sign(figure)
     if not sign:
         return "different"
     return "better" if shown.value * sign > 0 else "worse"
 
 
-def _sign(figure: Expression) -> int:
+def better_sign(figure: Expression) -> int:
     """Returns 1 if a higher value is better, -1 if a lower one is, 0 if neither is known."""
     name = figure.metric.removesuffix("_total").removesuffix("_bytes")
     return (name in HIGHER_IS_BETTER) - (name in LOWER_IS_BETTER)
@@ -225,7 +232,7 @@ def _evaluated(condition: Condition, found: ComparedFigure) -> ComparedCondition
         return ComparedCondition(expression=source, status=Status.INVALID, text=found.note)
     scale = 1.0 if found.relative else abs(found.means[0] or 0.0)
     falls = condition.direction == "lower" or (
-        condition.direction == "worse" and _sign(condition.figure) > 0
+        condition.direction == "worse" and better_sign(condition.figure) > 0
     )
     low, high = (-found.high, -found.low) if falls else (found.low, found.high)
     value, least = abs(found.difference), condition.amount * scale
@@ -273,22 +280,18 @@ def _text(figures: Sequence[ComparedFigure]) -> str:
     return f"no difference can be shown: that needs {RUNS_MIN} runs of each side"
 
 
-def _unlike(baseline: Group, candidate: Group) -> Iterator[str]:
-    """Yields what differs between the environments of the sides."""
+def unlike(baseline: Sequence[Environment], candidate: Sequence[Environment]) -> Iterator[str]:
+    """Yields the differences between the environments of two groups of runs, in words."""
     for name, words in _COMPARED:
-        seen = [_seen(group, name) for group in (baseline, candidate)]
+        seen = [sorted({str(getattr(e, name)) for e in each}) for each in (baseline, candidate)]
         if seen[0] != seen[1] and all(seen):
             yield f"{words}: {', '.join(seen[0])} and {', '.join(seen[1])}"
     versions = [
-        sorted({f"{b.kind} {b.version}" for r in group.results for b in r.environment.brokers})
-        for group in (baseline, candidate)
+        sorted({f"{b.kind} {b.version}" for environment in each for b in environment.brokers})
+        for each in (baseline, candidate)
     ]
     if versions[0] != versions[1]:
         yield f"brokers: {' and '.join(', '.join(each) or 'none' for each in versions)}"
-
-
-def _seen(group: Group, name: str) -> list[str]:
-    return sorted({str(getattr(result.environment, name)) for result in group.results})
 
 
 _COMPARED: Sequence[tuple[str, str]] = (

@@ -1,0 +1,135 @@
+"""`pubstorm export`: what is stored of a run as files for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from pubstorm.errors import StoredRunError, UsageError
+from pubstorm.output import pour, say, warn
+from pubstorm.play.directory import RunDirectory
+from pubstorm.report import load_stored
+from pubstorm.report.data import STORED, DataTable, data_table, tables_of
+from pubstorm.report.export import FORMS, Form, json_object
+from pubstorm.result import Result
+from pubstorm.result.comparison import Comparison
+
+HDR_FILE = "latencies.hlog"
+STREAM = Path("-")
+
+File = tuple[str, bytes]
+"""Name and content."""
+
+
+@click.command()
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice([*get_args(Form), "hdr"]),
+    required=True,
+    help="Format of the files; hdr: the log of HdrHistogram, with all latencies.",
+)
+@click.option(
+    "--table",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Write this table, such as intervals. Default: all but the parts of others.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the files to this folder; - writes to stdout. Default: RUN_DIR/export.",
+)
+def export(run_dir: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
+    """Write the tables of the run, series or search in RUN_DIR as files for other programs.
+
+    Prints the path of each file. A table without rows has no file.
+    """
+    is_stream = out == STREAM
+    asked = _Asked(run_dir, names)
+    files = asked.log() if form == "hdr" else asked.tables(form, is_stream=is_stream)
+    if is_stream:
+        for _, content in files:
+            pour(content)
+        return
+    folder = out or run_dir / "export"
+    for file in files:
+        say(str(_written(folder, file)))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The words of the command line."""
+
+    run_dir: Path
+    names: tuple[str, ...]
+    """Tables that were asked for by name."""
+
+    def log(self) -> Iterator[File]:
+        """Yields the log of HdrHistogram."""
+        from pubstorm.report.hdr_log import hdr_log
+
+        if self.names:
+            raise UsageError("found --table with --to hdr, whose log has no tables")
+        stored = load_stored(self.run_dir)
+        if not isinstance(stored, Result):
+            text = f"{self.run_dir} is no single run: it has no latencies of its own"
+            raise UsageError(text, "name the folder of one of its runs")
+        yield HDR_FILE, hdr_log(self.run_dir, stored).encode()
+
+    def tables(self, form: str, *, is_stream: bool) -> Iterator[File]:
+        """Yields a file for each table, or one of all for a stream. Raises UsageError if a stream
+        cannot hold all."""
+        found = self._found()
+        if is_stream and len(self.names) != 1:
+            if form != "json":
+                raise UsageError(
+                    f"stdout holds one table with --to {form}",
+                    "name it with --table, such as --table intervals",
+                )
+            yield "", json_object(dict(found))
+            return
+        writer = next(write for each, write in FORMS.items() if each == form)
+        for name, table in found:
+            yield f"{name}.{form}", writer(table)
+
+    def _found(self) -> Iterator[tuple[str, DataTable]]:
+        """Yields the tables that have rows. A table that was asked for must exist."""
+        stored = load_stored(self.run_dir)
+        if isinstance(stored, Comparison):
+            text = f"{self.run_dir} is a comparison, which has no tables"
+            raise UsageError(text, "read its comparison.json")
+        usual = STORED if isinstance(stored, Result) else tables_of(stored)
+        for name in dict.fromkeys(self.names or usual):
+            try:
+                table = data_table(stored, self.run_dir, name)
+            except UsageError as error:
+                if self.names:
+                    raise
+                warn(f"warning: {error.message}")
+                continue
+            if any(table.values()):
+                yield name, table
+            elif self.names:
+                warn(f"warning: the table {name} has no rows")
+
+
+def _written(folder: Path, file: File) -> Path:
+    """Puts a file in place and returns its path. Raises StoredRunError if that is impossible."""
+    name, content = file
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = RunDirectory(folder).write(name, content)
+    except OSError as error:
+        reason = error.strerror
+    if reason is not None:
+        raise StoredRunError(f"cannot write {path}: {reason}", "choose another folder with --out")
+    return path

@@ -1,0 +1,184 @@
+"""Stored results as tables of plain cells, for programs: the frames of Python and the files of
+`pubstorm export` are made of the same columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pubstorm.contract.value import Value
+from pubstorm.errors import UsageError
+from pubstorm.report.stored import load_tracks
+from pubstorm.result import Result, SearchResult, Series
+from pubstorm.result.populations import PopulationResult, StagePopulation
+from pubstorm.result.samples import Tracks
+
+Cell = str | int | float | bool | None
+"""A cell; a list is JSON."""
+DataTable = dict[str, list[Cell]]
+"""Columns by name, all of one length."""
+Row = dict[str, Cell]
+
+OVER_TIME: Mapping[str, str] = {
+    "latency": r"(?P<column>(ack_)?latency_\w+_us)",
+    "load": r"(?P<column>(due|sent|acked|received|skipped)_per_s)",
+    "clients": r"(?P<column>connected|ready|offline|stalled|in_flight|missing|backlog)",
+    "cpu": r"(?P<column>cpu\w*|busy|thread_cpu_max)",
+    "memory": r"(?P<column>\w*rss_bytes|private_bytes|memory_\w+_bytes)",
+}
+"""Tables over time with a part of the metrics, which are their columns."""
+PARTS: Mapping[str, Callable[[Result], Iterable[Row]]] = {
+    "run": lambda result: [_run(result)],
+    "populations": lambda result: _populations(result.populations, result.wholes),
+    "flows": lambda result: map(_row, result.flows),
+    "stages": lambda result: map(_row, result.stages),
+    "stage_populations": lambda result: _stage_populations(result),
+    "stage_flows": lambda result: (
+        {"stage": stage.name, **_row(flow)} for stage in result.stages for flow in stage.flows
+    ),
+    "phases": lambda result: map(_row, result.phases),
+    "faults": lambda result: map(_row, result.faults),
+    "events": lambda result: map(_row, result.events),
+    "thresholds": lambda result: map(_row, result.verdict.thresholds),
+    "problems": lambda result: map(_row, result.problems),
+    "samplers": lambda result: map(_row, result.samplers),
+    "stalls": lambda result: map(_row, result.stalls),
+    "agents": lambda result: map(_row, result.fleet.agents),
+    "monitors": lambda result: map(_row, result.monitors),
+}
+"""Tables with a row for each part of a result."""
+STORED = ("intervals", "samples", *PARTS)
+"""Tables of a run that hold all others: `intervals` has the samples of populations, a row each."""
+RUN_TABLES = (*STORED, *OVER_TIME)
+"""Every table of a run."""
+OF_RUN = (
+    "name",
+    "command",
+    "started",
+    "ended",
+    "started_unix_ns",
+    "duration_s",
+    "interrupted",
+    "ended_early",
+)
+"""Columns of the table `run` that are fields of the result."""
+LEFT_OUT = {"histogram_ns", "ack_histogram_ns", "populations", "wholes", "flows"}
+"""Parts of a value that no cell holds: histograms are for the HdrHistogram log, and the parts of a
+stage have tables of their own."""
+
+
+def tables_of(stored: Result | Series | SearchResult) -> Sequence[str]:
+    """Returns the names of the tables of a run, a series or a search."""
+    if isinstance(stored, Series):
+        return ("steps",)
+    return ("trials",) if isinstance(stored, SearchResult) else RUN_TABLES
+
+
+def data_table(stored: Result | Series | SearchResult, folder: Path, name: str) -> DataTable:
+    """Returns a table by its name. Raises UsageError if there is no such table, or no sample for
+    it."""
+    allowed = tables_of(stored)
+    if name not in allowed:
+        raise UsageError(f"found the table {name!r}, allowed are {', '.join(allowed)}")
+    if isinstance(stored, Series):
+        return _columns(map(_row, stored.steps))
+    if isinstance(stored, SearchResult):
+        return _columns(map(_row, stored.trials))
+    if name in PARTS:
+        return _columns(PARTS[name](stored))
+    tracks, problem = load_tracks(folder)
+    if problem is not None:
+        raise UsageError(f"there is no table {name}: {problem}")
+    if name == "samples":
+        return _samples(tracks)
+    if name == "intervals":
+        names = {*stored.populations, *stored.wholes}
+        own = {key: track for key, track in tracks.items() if key[0] in names}
+        table = _wide(own, ".+", "population")
+        stages: list[Cell] = [_stage_at(stored, at_s) for at_s in table["at_s"]]
+        return {"at_s": table.pop("at_s"), "stage": stages, **table}
+    return _wide(tracks, OVER_TIME[name], "source")
+
+
+def _samples(tracks: Tracks) -> DataTable:
+    table: DataTable = {"at_s": [], "source": [], "metric": [], "value": [], "held": []}
+    for (source, metric), track in tracks.items():
+        count = len(track.at_s)
+        table["at_s"] += track.at_s
+        table["source"] += [source] * count
+        table["metric"] += [metric] * count
+        table["value"] += track.values
+        table["held"] += map(bool, track.held)
+    return table
+
+
+def _wide(tracks: Tracks, pattern: str, subject: str) -> DataTable:
+    """Returns a row for each instant and source, with a column for each metric that fits."""
+    rows: dict[tuple[float, str], Row] = {}
+    metrics = sorted({metric for _, metric in tracks if re.fullmatch(pattern, metric)})
+    for (source, metric), track in tracks.items():
+        if metric in metrics:
+            for at_s, value in zip(track.at_s, track.values, strict=True):
+                rows.setdefault((at_s, source), {})[metric] = value
+    places = sorted(rows)
+    table: DataTable = {
+        "at_s": [at_s for at_s, _ in places],
+        subject: [source for _, source in places],
+    }
+    return {**table, **{name: [rows[place].get(name) for place in places] for name in metrics}}
+
+
+def _stage_at(result: Result, at_s: Cell) -> str | None:
+    """Returns the stage of an instant; None between two stages."""
+    assert isinstance(at_s, float)
+    return next((stage.name for stage in result.stages if stage.holds(at_s)), None)
+
+
+def _run(result: Result) -> Row:
+    """Returns what is said once of a run."""
+    verdict = result.verdict
+    return {
+        **{name: getattr(result, name) for name in OF_RUN},
+        "status": str(verdict.status),
+        "limited_by": str(verdict.limited_by),
+        "headline": verdict.headline,
+    }
+
+
+def _populations(
+    alone: Mapping[str, PopulationResult | StagePopulation],
+    wholes: Mapping[str, PopulationResult | StagePopulation],
+) -> Iterator[Row]:
+    for found in (alone, wholes):
+        for name, population in found.items():
+            yield {"population": name, "sum_of_shares": found is wholes, **_row(population)}
+
+
+def _stage_populations(result: Result) -> Iterator[Row]:
+    for stage in result.stages:
+        for row in _populations(stage.populations, stage.wholes):
+            yield {"stage": stage.name, **row}
+
+
+def _row(value: Value) -> Row:
+    return dict(_cells(value.model_dump(mode="json", exclude=LEFT_OUT), ""))
+
+
+def _cells(fields: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Cell]]:
+    """Yields the cells of a value; those of a value inside it have its name and a dot before."""
+    for name, found in fields.items():
+        if isinstance(found, dict):
+            yield from _cells(found, f"{prefix}{name}.")
+        else:
+            is_list = isinstance(found, list)
+            yield f"{prefix}{name}", json.dumps(found, ensure_ascii=False) if is_list else found
+
+
+def _columns(rows: Iterable[Row]) -> DataTable:
+    """Returns rows as columns; a row without a column has None in it."""
+    every = list(rows)
+    names = dict.fromkeys(name for row in every for name in row)
+    return {name: [row.get(name) for row in every] for name in names}

@@ -70,6 +70,7 @@ def test_another_client_receives_each_property(
         "    qos: 1",
         "    expiry: 100s",
         "    content_type: text/{n}",
+        "    payload: 'no. {seq}'",
         "    payload_format: text",
         "    response_topic: reply/{n}",
         "    correlation_data: 'no. {seq}'",

@@ -168,13 +168,6 @@ FLEET = (
 STEPS = yaml.safe_load(find_scenario("device-mobile").read_text())["sweep"]["steps"]
 VARIANTS = yaml.safe_load(find_scenario("mosquitto-variants").read_text())["sweep"]["steps"]
 PLAIN_AND_FAST = ("without TLS", "4000 clients, a ramp of 10 s")
-FEATURES = yaml.safe_load(find_scenario("mqtt5-features").read_text())["sweep"]["steps"]
-COUNTED = ("no local", "retained messages, not wanted")
-SERIES["mqtt5-features"] = (
-    "stages.3.hold=500ms",
-    f"sweep.steps={json.dumps([step for step in FEATURES if step['step'] in COUNTED])}",
-    "sweep.pause=0s",
-)
 STORMS = yaml.safe_load(find_scenario("reconnect-storm").read_text())["sweep"]["steps"]
 SERIES["reconnect-storm"] = (
     "scale=2%",
@@ -269,9 +262,10 @@ def skip_without(*programs: str) -> None:
 
 
 def test_every_ready_scenario_is_played() -> None:
-    # Those of `pubstorm bench` are played by tests/cli/test_bench.py.
+    # Those of `pubstorm bench` are played by tests/cli/test_bench.py, and mqtt5-features by
+    # tests/e2e/test_features_of_brokers.py.
     benches = {f"bench-{kind}" for kind in KINDS}
-    played = {*SCALED, *SERIES, *SEARCHES, *benches, "zmq-pubsub-scale"}
+    played = {*SCALED, *SERIES, *SEARCHES, *benches, "mqtt5-features", "zmq-pubsub-scale"}
     assert {file.stem for file in scenario_files()} == played
 
 

@@ -89,6 +89,7 @@ def test_keys_of_publications_become_properties_of_messages() -> None:
         "    rate: 1/s",
         "    expiry: 30s",
         "    content_type: text/plain",
+        "    payload: 'no. {seq}'",
         "    payload_format: text",
         "    response_topic: reply/{n}",
         "    correlation_data: '{seq}'",
@@ -194,6 +195,26 @@ def test_what_mqtt_5_forbids_is_refused() -> None:
 
 
 WILL = "will: {topic: 'gone/{n}', payload: bye, qos: 1, %s}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_allowed"),
+    [
+        ("payload_format: text", False),
+        ("payload_format: text, size: 10B", False),
+        ("payload_format: bytes, size: 10B", True),
+        ("payload_format: text, payload: '{stamp}'", True),
+        ("payload_format: text, payload: {at: '{time}'}", True),
+    ],
+)
+def test_a_payload_of_bytes_is_no_text(keys: str, is_allowed: bool) -> None:
+    lines = ("version: 5", f"publications: [{{topic: t, rate: 1/s, {keys}}}]")
+    if is_allowed:
+        assert plan_of(*lines).populations[0].publications
+    else:
+        (problem,) = problems(*lines)
+        assert "populations.device.publications.0.payload_format" in problem
+        assert "write payload: TEXT" in problem
 
 
 def test_keys_of_wills_become_properties() -> None:

@@ -55,6 +55,7 @@ def check_mqtt5(scenario: Scenario) -> Iterator[Finding]:
             message = "found session: persistent with session_expiry: 0s, needed is a longer one"
             yield (*within, "session_expiry"), message, "leave it out: then the session has no end"
         yield from _check_authentication(within, population)
+        yield from _check_formats(within, population)
         for path, part in _endings(population):
             yield from _check_ending((*within, *path), part, population)
         for path, subscriptions in _subscriptions(population):
@@ -123,6 +124,17 @@ def _check_authentication(within: Path, population: MqttClients) -> Iterator[Fin
         elif not text.isascii():
             message = f"found characters beyond ASCII with {SCRAM}, allowed is ASCII"
             yield (*within, key), message, "the engine does not normalise texts with SASLprep"
+
+
+def _check_formats(within: Path, population: MqttClients) -> Iterator[Finding]:
+    """Yields publications that call bytes a text; a broker may end such a connection."""
+    for path, part in _parts(population):
+        if not isinstance(part, MqttPublication) or part.payload is not None:
+            continue
+        if part.payload_format == "text":
+            message = "found text without payload, allowed is bytes: data of a size is no UTF-8"
+            hint = "write payload: TEXT in the publication, with {stamp} in it for latencies"
+            yield (*within, *path, "payload_format"), message, hint
 
 
 def _check_no_local(path: Path, subscriptions: Sequence[MqttSubscription]) -> Iterator[Finding]:

@@ -1,0 +1,104 @@
+"""`mqtt5-features` on four brokers, each with both transports, and the part of it that MQTT 3.1.1
+has. The table in docs/how-to/mqtt5.md is what the runs have to measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pubstorm.scenario.shipped import find_scenario
+from tests.e2e.conftest import Run, RunMaker
+from tests.e2e.other_brokers import artemis, ejabberd
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "mqtt5.md"
+HEADING = "| feature | "
+POPULATIONS = ("device", "observer", "late")
+FEATURES = yaml.safe_load(find_scenario("mqtt5-features").read_text())["sweep"]["steps"]
+OLD = {f"populations.{name}.version": "3.1.1" for name in POPULATIONS}
+OLD_FEATURES = [
+    {"step": "MQTT 3.1.1", **OLD},
+    {
+        "step": "MQTT 3.1.1: retained messages",
+        **OLD,
+        "populations.device.publications.0.retain": True,
+        "thresholds": ["late.retained == 20"],
+    },
+    {
+        "step": "MQTT 3.1.1: session that is kept",
+        **OLD,
+        "populations.observer.session": "persistent",
+    },
+]
+SETTINGS = (
+    f"sweep.steps={json.dumps(OLD_FEATURES + FEATURES)}",
+    "populations.device.publications.0.rate=10/s",
+    "stages.1.publish=1s",
+    "stages.3.hold=500ms",
+)
+OF_EJABBERD = (
+    *(f"populations.{name}.{key}=x" for name in POPULATIONS for key in ("username", "password")),
+    # It ends each connection with a shared subscription.
+    "stages.0.connect.timeout=10s",
+)
+OTHERS = {"ejabberd": (ejabberd, OF_EJABBERD), "Artemis": (artemis, ())}
+"""Brokers that the test starts, and settings for them."""
+
+
+def published() -> dict[str, dict[str, str]]:
+    """Returns the table of the guide: broker, feature, and pass or fail."""
+    _, _, after = PAGE.read_text().partition(HEADING)
+    lines = (HEADING + after).split("\n\n")[0].splitlines()
+    heading, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {
+        broker: {row[0]: row[column] for row in rows}
+        for column, broker in enumerate(heading)
+        if column > 0
+    }
+
+
+@pytest.mark.slow("16 steps are played, one after the other")
+@pytest.mark.parametrize("broker", published())
+def test_a_broker_has_the_features_of_the_guide(
+    start: RunMaker, tmp_path: Path, broker: str
+) -> None:
+    """The runs of both transports play side by side, each on a broker of its own."""
+    name = broker.split()[0]
+    with ExitStack() as servers:
+        runs = {}
+        for transport in ("tcp", "websocket"):
+            folder = tmp_path / transport
+            folder.mkdir()
+            settings = servers.enter_context(at(name, transport, folder))
+            words = [word for each in SETTINGS for word in ("--set", each)]
+            path = find_scenario("mqtt5-features")
+            runs[transport] = start(path, *settings, *words)
+        for run in runs.values():
+            run.finish()
+    expected = published()[broker]
+    assert {transport: measured(run) for transport, run in runs.items()} == dict.fromkeys(
+        runs, expected
+    )
+
+
+@contextmanager
+def at(name: str, transport: str, folder: Path) -> Iterator[list[str]]:
+    """Starts a broker, unless the run does; yields arguments for `pubstorm run`."""
+    if name in OTHERS:
+        serve, settings = OTHERS[name]
+        with serve(folder) as targets:
+            words = [word for each in settings for word in ("--set", each)]
+            yield ["--target", targets[transport], *words]
+    else:
+        place = f"{{kind: {name}, transport: {transport}}}"
+        yield ["--set", f"topology.brokers.broker={place}"]
+
+
+def measured(run: Run) -> dict[str, str]:
+    """Returns the verdict of each feature."""
+    series = json.loads((run.directory / "series.json").read_text())
+    return {step["label"]: step["status"] for step in series["steps"]}

@@ -31,6 +31,8 @@ FOREIGN = {
         "cli.run",
         "cli.scenarios",
         "cli.seed",
+        "cli.serving",
+        "cli.view",
         "cli.keys",
     },
     "cryptography": {"host.keys.authority", "host.keys.certificates"},
@@ -60,6 +62,8 @@ FOREIGN = {
         "fleet.ray.words",
     },
     "yaml": {"scenario.document", "scenario.secrets"},
+    "starlette": {"web.guard", "web.server"},
+    "uvicorn": {"web.server"},
     "rich": {
         "cli.run",
         "report.console",

@@ -8,7 +8,7 @@ import pytest
 
 from pubstorm.measure.recorder import keep
 from pubstorm.measure.tracks import Span, group_of, statistics, watched
-from pubstorm.play.salvage import salvaged_tracks
+from pubstorm.play.kept import kept_tracks
 from pubstorm.result import Statistics
 from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, Tracks, csv_lines, growth
 from tests.measure import test_load_samples
@@ -125,11 +125,11 @@ def test_a_run_whose_controller_was_killed_keeps_the_samples_of_its_monitors(
     file = tmp_path / SAMPLES_FILE
     file.write_text(",".join(HEADER) + "\n" + "".join(csv_lines(samples)))
     plan = test_load_samples.plan()
-    found = dict(salvaged_tracks(file, plan).keys())
+    found = dict(kept_tracks(file, plan).keys())
     assert found == {
         "host": "cpu",
         "broker-0": "$SYS/messages/dropped",
         "agent-0": "rss_bytes",
         "device": "sent_per_s",
     }
-    assert salvaged_tracks(tmp_path / "missing.csv", plan) == {}
+    assert kept_tracks(tmp_path / "missing.csv", plan) == {}

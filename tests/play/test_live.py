@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -56,7 +57,7 @@ def test_plain_lines_show_the_state() -> None:
 
 def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     live = PlainLive(10 * SECOND_NS)
-    live.begin("quickstart")
+    live.begin("quickstart", Path("run"))
     live.starting("7 of 9 brokers up")
     live.show(STARTING)
     live.note("something happened")
@@ -78,7 +79,7 @@ def test_a_log_has_a_line_for_each_interval_and_for_each_stage(
 ) -> None:
     now_ns = 0
     live = PlainLive(10 * SECOND_NS, lambda: now_ns)
-    live.begin("quickstart")
+    live.begin("quickstart", Path("run"))
     for second in range(40):
         now_ns = second * SECOND_NS
         live.show(replace(STARTING if second < 15 else UNDER_WAY, elapsed_s=second))
@@ -96,7 +97,7 @@ def test_the_terminal_shows_stage_populations_and_errors() -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=100, color_system=None)
     live = TerminalLive(console)
-    live.begin("quick[b]start")
+    live.begin("quick[b]start", Path("run"))
     live.starting("7 of 9 brokers up")
     live.after_s = 60
     live.show(UNDER_WAY)

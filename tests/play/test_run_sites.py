@@ -124,7 +124,7 @@ def test_an_interrupt_as_soon_as_the_folder_exists_leaves_no_reserve(
     monkeypatch.chdir(tmp_path)
 
     class Interrupting(Live):
-        def begin(self, _name: str) -> None:
+        def begin(self, _name: str, _folder: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(PubstormError) as caught:

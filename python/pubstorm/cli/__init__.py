@@ -56,6 +56,9 @@ COMMANDS = (
         "Render the stored run, series or search in RUN_DIR again, with every file made of it.",
     ),
     LazyCommand(
+        "view", "pubstorm.cli.view", "Show the run in RUN_DIR on the live page, until interrupted."
+    ),
+    LazyCommand(
         "compare",
         "pubstorm.cli.compare",
         "Compare the runs in the folders A and B, or play the scenarios A and B with --repeat.",

@@ -10,7 +10,7 @@ from pubstorm.contract.plan import Plan
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import PUBLISHER_FIGURES, LoadSampler
-from pubstorm.measure.run_log import AgentFailure, RunLog
+from pubstorm.measure.run_log import AgentFailure, RunLog, StageEntered
 from pubstorm.measure.totals import Totals
 from pubstorm.result.figures.of_populations import RATES
 from pubstorm.result.samples import Sample, Track, Tracks
@@ -28,6 +28,9 @@ class Store(Protocol):
     def append_samples(self, samples: Iterable[Sample]) -> None:
         """Keeps samples."""
 
+    def append_event(self, line: str) -> None:
+        """Keeps an event, or the start of a stage, as JSON."""
+
 
 class NoStore:
     """Keeps nothing."""
@@ -37,6 +40,9 @@ class NoStore:
 
     def append_samples(self, samples: Iterable[Sample]) -> None:
         """Drops samples."""
+
+    def append_event(self, line: str) -> None:
+        """Drops an event."""
 
 
 class Recorder:
@@ -66,10 +72,20 @@ class Recorder:
         self._store.append_samples(samples)
         keep(self.tracks, samples)
 
+    def enter(self, stage: int, at_ns: int) -> None:
+        """Records the start of a stage."""
+        entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
+        self._store.append_event(entered.model_dump_json())
+
+    def note(self, kind: str, text: str, at_ns: int) -> None:
+        """Records that something happened."""
+        self._store.append_event(self.run_log.note(kind, text, at_ns).model_dump_json())
+
     def fail(self, failure: AgentFailure, stage: int) -> None:
         """Records that an agent failed in a stage: from then on it has no client, until its
         replacement reports."""
-        self.run_log.fail(failure)
+        self.run_log.failures.append(failure)
+        self.note("failure", failure.text, failure.at_ns)
         self.totals.series.fail(failure.agent, failure.at_ns, stage)
         self._sampler.fail(failure.agent, failure.at_ns)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
+from pubstorm.contract.value import Value
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.result import Event
 
@@ -24,6 +28,16 @@ class StageSpan:
     to_ns: int
     settled: bool
     """True if every agent had done all that it could."""
+
+
+class StageEntered(Value):
+    """The start of a stage, as the run directory stores it among the events."""
+
+    kind: Literal["enter"] = "enter"
+    at_s: float
+    """Time after the start of the run."""
+    stage: int
+    """Index of the stage."""
 
 
 @dataclass(frozen=True)
@@ -121,19 +135,15 @@ class RunLog:
     interrupted: bool = False
     ended_early: bool = False
 
-    def note(self, kind: str, text: str, at_ns: int) -> None:
+    def note(self, kind: str, text: str, at_ns: int) -> Event:
         """Records that something happened."""
         at_s = self.at_s(at_ns)
         self.events.append(Event.model_validate({"at_s": at_s, "kind": kind, "text": text}))
+        return self.events[-1]
 
     def at_s(self, at_ns: int) -> float:
         """An instant in seconds after the start of the run."""
         return round((at_ns - self.started_ns) / SECOND_NS, 3)
-
-    def fail(self, failure: AgentFailure) -> None:
-        """Records a failure after which the run continues."""
-        self.failures.append(failure)
-        self.note("failure", failure.text, failure.at_ns)
 
     def exclude_from_loss(self, stage: int, populations: Iterable[int]) -> None:
         """Excludes populations from loss in a stage, in which an agent was away."""
@@ -145,6 +155,17 @@ class RunLog:
         changed = excluded_from_loss(plan, self.changes, stage)
         publishes = isinstance(plan.stages[stage].action, PublishAction)
         return sorted({*changed, *(self.expect_received.get(stage, ()) if publishes else ())})
+
+
+def stored_event(line: str | bytes) -> Event | StageEntered | None:
+    """Returns the event of a stored line; None if the line is broken."""
+    try:
+        return _STORED.validate_json(line)
+    except ValidationError:
+        return None
+
+
+_STORED: TypeAdapter[Event | StageEntered] = TypeAdapter(Event | StageEntered)
 
 
 def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:

@@ -48,5 +48,5 @@ class RunContext:
 
     def note(self, kind: str, text: str, at_ns: int | None = None) -> None:
         """Records and shows that something happened, now unless an instant is given."""
-        self.recorder.run_log.note(kind, text, self.clock() if at_ns is None else at_ns)
+        self.recorder.note(kind, text, self.clock() if at_ns is None else at_ns)
         self.live.note(text)

@@ -19,6 +19,7 @@ from pubstorm.result.samples import HEADER, SAMPLES_FILE, Sample, csv_lines
 
 START_FILE = "start.json"
 PLAN_FILE = "plan.json"
+EVENTS_FILE = "events.jsonl"
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 2**20
 """Space kept free during a run, so that its result fits on a disk that has filled up."""
@@ -83,6 +84,10 @@ class RunDirectory:
     def append_snapshot(self, line: bytes) -> None:
         """Appends a snapshot as it came, until writing fails once."""
         self._append(SNAPSHOTS_FILE, line)
+
+    def append_event(self, line: str) -> None:
+        """Appends an event or the start of a stage, until writing fails once."""
+        self._append(EVENTS_FILE, line.encode() + b"\n")
 
     def append_samples(self, samples: Iterable[Sample]) -> None:
         """Appends samples, until writing fails once."""

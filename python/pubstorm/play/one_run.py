@@ -92,7 +92,7 @@ async def play_scenario(scenario: Scenario, options: RunOptions, live: Live) -> 
         info = _info(scenario, options, live)
         stack.callback(info.directory.close)
         stack.callback(live.end)
-        live.begin(scenario.name)
+        live.begin(scenario.name, info.directory.path)
         output = await _Run(info, options.topology, queue, interruption).play()
         # The code that makes the result takes no memory while the load is played.
         from pubstorm.play.record import record
@@ -324,13 +324,17 @@ class _Run:
     def _note_left_out(self) -> None:
         for text in self.info.scenario.source.left_out:
             event = Event(at_s=0.0, kind="host", text=f"left out with this target: {text}")
-            self.warnings.append(event)
+            self._store_warning(event)
 
     def _warn(self, kind: str, texts: Iterable[str]) -> None:
         """Shows and records warnings of the start-up."""
         for text in texts:
             self.info.live.warn(text)
-            self.warnings.append(Event.model_validate({"at_s": 0.0, "kind": kind, "text": text}))
+            self._store_warning(Event.model_validate({"at_s": 0.0, "kind": kind, "text": text}))
+
+    def _store_warning(self, event: Event) -> None:
+        self.warnings.append(event)
+        self.info.directory.append_event(event.model_dump_json())
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def record(info: RunInfo, output: RunOutput) -> Result:
     if environment is None:
         environment = read_environment(hellos[0].version if hellos else "", output.brokers)
     directory.write("environment.json", environment.model_dump_json(indent=2) + "\n")
-    measured = _measured(info, output, environment)
+    measured = measured_of(info, output, environment)
     evaluated = Result.of(measured, evaluate_run(measured, conditions_of(scenario)))
     result = evaluated.model_copy(update={"table": cells(scenario.table, evaluated)})
     reason = directory.write(RESULT_FILE, result.to_json())
@@ -47,7 +47,8 @@ def record(info: RunInfo, output: RunOutput) -> Result:
     return result
 
 
-def _measured(info: RunInfo, output: RunOutput, environment: Environment) -> Measured:
+def measured_of(info: RunInfo, output: RunOutput, environment: Environment) -> Measured:
+    """Returns the measurements of a run."""
     assembly, monitored, run_log = output.assembly, output.monitored, output.assembly.run_log
     headroom, word = headroom_of(assembly, environment)
     tracks = output.tracks

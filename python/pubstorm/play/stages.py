@@ -158,6 +158,7 @@ class Controller:
         at_ns = run.clock()
         at_ns += timeouts.connect_delay_ns if connects else timeouts.start_delay_ns
         run.progress.enter(index, at_ns)
+        run.recorder.enter(index, at_ns)
         self._load_over_ns = NEVER_NS
         self._next_show_ns, self._stage_over = 0, False
         self._entered(index, at_ns)

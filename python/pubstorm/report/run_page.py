@@ -23,6 +23,7 @@ FILES = {
     "junit.xml": "thresholds and validity as test cases, for CI systems",
     "samples.csv": "every reading over time: seconds, source, metric, value, repeated or not",
     "latencies.hlog": "the latency histograms by interval as an HdrHistogram log, in nanoseconds",
+    "events.jsonl": "events and starts of stages, as they happened",
     "snapshots.jsonl": "snapshots of each agent, one an interval",
     "scenario.yaml": "the scenario as it was written",
     "start.json": "start time, place and agents",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 
@@ -66,8 +67,8 @@ class Live:
     after_s = 0.0
     """Time that further runs of a series or a search take after the present one, in seconds."""
 
-    def begin(self, name: str) -> None:
-        """The run `name` starts."""
+    def begin(self, name: str, folder: Path) -> None:
+        """The run `name` starts, in its folder."""
 
     def step(self, text: str) -> None:
         """One line about a step of a series."""

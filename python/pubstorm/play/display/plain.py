@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from pubstorm.output import warn
 from pubstorm.play.barriers import Clock
@@ -19,7 +20,7 @@ class PlainLive(Live):
         self._next_ns = 0
         self._stage = 0
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, _folder: Path) -> None:
         """Names the run."""
         self._next_ns = self._stage = 0
         warn(f"run {name}")

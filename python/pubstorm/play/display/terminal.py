@@ -4,6 +4,7 @@ generator's own load, drawn in place."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -35,7 +36,7 @@ class TerminalLive(Live):
         self._name = ""
         self._live: RichLive | None = None
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, _folder: Path) -> None:
         """Opens the display."""
         self._name = name
         self._live = RichLive(

@@ -1,0 +1,177 @@
+"""Measurements of a run without a stored result, from the start, the plan and the snapshots that
+its directory keeps: of a run that is not over yet, and of one whose controller was killed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from pubstorm.contract.plan import Plan, PublishAction
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.errors import StoredRunError
+from pubstorm.fleet.assignment import Assignment
+from pubstorm.measure.assemble import Assembly, limits_of
+from pubstorm.measure.monitors.monitoring import Monitored
+from pubstorm.measure.recorder import is_summed_up
+from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
+from pubstorm.measure.totals import Totals
+from pubstorm.play.directory import PLAN_FILE, START_FILE, RunDirectory, stored_scenario
+from pubstorm.play.display import Live
+from pubstorm.play.info import RunInfo, RunOutput, RunStart
+from pubstorm.report import SCENARIO_FILE
+from pubstorm.result.figures.metric import percentiles_in
+from pubstorm.result.samples import Tracks, read_samples
+from pubstorm.scenario import Scenario, parse_scenario
+
+V = TypeVar("V", RunStart, Plan)
+
+
+@dataclass
+class _Reach:
+    """The snapshots of one stage."""
+
+    from_ns: int
+    to_ns: int
+    settled: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """End of the latest snapshot of each agent, and True if the agent had settled."""
+
+
+class Kept:
+    """A run as its directory keeps it. Snapshots are added in any order."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoredRunError if start, plan or scenario cannot be read."""
+        self.path = path
+        self.start = _read(path / START_FILE, RunStart)
+        self.plan = _read(path / PLAN_FILE, Plan)
+        self.scenario = _scenario(path, self.start)
+        publishers = Assignment.among(self.plan, len(self.start.hellos)).publishers
+        self._totals = Totals(frozenset(publishers))
+        self._reaches: dict[int, _Reach] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Adds a snapshot."""
+        self._totals.add_snapshot(snapshot)
+        if snapshot.stage is None:
+            return
+        reach = self._reaches.setdefault(snapshot.stage, _Reach(snapshot.from_ns, snapshot.to_ns))
+        reach.from_ns = min(reach.from_ns, snapshot.from_ns)
+        reach.to_ns = max(reach.to_ns, snapshot.to_ns)
+        latest = reach.settled.get(snapshot.agent, (0, False))
+        reach.settled[snapshot.agent] = max(latest, (snapshot.to_ns, snapshot.settled))
+
+    def run_log(self) -> RunLog:
+        """Returns stages and planned changes, as far as the snapshots show them."""
+        started_ns = self.start.started_ns
+        ended_ns = max((each.to_ns for each in self._reaches.values()), default=started_ns)
+        run_log = RunLog(started_ns, self.start.started_unix_ns, ended_ns=ended_ns)
+        for index, stage in enumerate(self.plan.stages):
+            if index not in self._reaches:
+                break
+            reach = self._reaches[index]
+            load_until_ns = reach.from_ns
+            if isinstance(stage.action, PublishAction):
+                load_until_ns = min(reach.from_ns + stage.action.duration_ns, reach.to_ns)
+                run_log.changes += [
+                    AppliedChange(index, reach.from_ns + c.after_ns, c.name, c.population, c.action)
+                    for c in stage.action.changes
+                    if reach.from_ns + c.after_ns <= reach.to_ns
+                ]
+            settled = all(is_settled for _, is_settled in reach.settled.values())
+            span = StageSpan(index, reach.from_ns, load_until_ns, reach.to_ns, settled)
+            run_log.spans.append(span)
+        return run_log
+
+    def output(self, run_log: RunLog, tracks: Tracks) -> RunOutput:
+        """Returns everything that the run has brought so far. Changes the log: nothing counts as
+        lost in a stage that is not settled."""
+        assembly = Assembly(
+            plan=self.plan,
+            hellos=self.start.hellos,
+            run_log=run_log,
+            totals=self._without_loss_at_the_end(run_log),
+            limits=limits_of(self.scenario),
+            on=self.start.on,
+            hosts=self.start.hosts,
+            percentiles=percentiles_in(self.scenario.source_text),
+        )
+        return RunOutput(
+            assembly=assembly,
+            brokers=self.start.brokers,
+            services=self.start.services,
+            bridges=self.start.bridges,
+            tracks=tracks,
+            monitored=Monitored(),
+        )
+
+    def info(self, run_log: RunLog, directory: RunDirectory, live: Live) -> RunInfo:
+        """Returns what the run is."""
+        began = datetime.fromisoformat(self.start.started)
+        took = timedelta(microseconds=(run_log.ended_ns - run_log.started_ns) / 1000)
+        return RunInfo(
+            scenario=self.scenario,
+            directory=directory,
+            live=live,
+            started=began,
+            command=self.start.command,
+            reports=False,
+            ended=began + took,
+            environment=self.start.environment,
+        )
+
+    def _without_loss_at_the_end(self, run_log: RunLog) -> Totals:
+        """Returns the sums, in which the last stage expects what it has received, unless it is
+        settled. The sums of snapshots to come stay as they are."""
+        if not run_log.spans or run_log.spans[-1].settled:
+            return self._totals
+        last = run_log.spans[-1].index
+        totals = copy(self._totals)
+        totals.stages = {
+            index: deepcopy(sums) if index in (last - 1, last) else sums
+            for index, sums in totals.stages.items()
+        }
+        receivers = [n for n, each in enumerate(self.plan.populations) if each.subscriptions]
+        run_log.exclude_from_loss(last, receivers)
+        totals.expect_received(last, receivers)
+        return totals
+
+
+def snapshots_in(lines: Iterable[bytes]) -> Iterator[Snapshot]:
+    """The snapshots of stored lines; the last line may be cut off."""
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            yield Snapshot.model_validate_json(line)
+
+
+def kept_tracks(path: Path, plan: Plan) -> Tracks:
+    """Returns the samples in a file that a result sums up; none if the file cannot be read."""
+    populations = plan.members
+    with contextlib.suppress(OSError, ValueError):
+        return {
+            (source, metric): track
+            for (source, metric), track in read_samples(path).items()
+            if source not in populations or is_summed_up(source, metric)
+        }
+    return {}
+
+
+def _scenario(path: Path, start: RunStart) -> Scenario:
+    text = stored_scenario(path / SCENARIO_FILE)
+    return parse_scenario(text, start.file, start.overrides, start.target, lenient=True)
+
+
+def _read(path: Path, model: type[V]) -> V:
+    try:
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        text = f"cannot read {path}: {error.strerror}"
+        raise StoredRunError(text, "name a folder that `pubstorm run` has made") from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise StoredRunError(f"{path} is not complete") from error

@@ -1,0 +1,270 @@
+"""The state of a run at one instant, in words: stage, key figures, populations, thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
+from pubstorm.measure.run_log import StageEntered
+from pubstorm.play.display.summary import planned_s
+from pubstorm.quantities import (
+    bytes_text,
+    count_text,
+    duration_text,
+    rate_text,
+    share_text,
+    span_text,
+)
+from pubstorm.result import Result, Status, ThresholdOutcome, Verdict
+from pubstorm.result.samples import Sample
+
+STALE_S = 4.0
+"""Age at which a reading is no longer the present value, beside the interval of snapshots."""
+SECOND_NS = 10**9
+BUSY = 0.7
+"""Busy share from which the figure is a warning."""
+
+
+class Latest:
+    """The latest reading of each metric of each source."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+        """Latest instant of a reading."""
+        self.values: dict[tuple[str, str], tuple[float, float]] = {}
+        """Instant and value by source and metric."""
+        self.kinds: dict[str, list[str]] = {}
+        """Sources of each kind."""
+
+    def add(self, kind: str, sample: Sample) -> None:
+        """Takes a reading."""
+        self.at_s = max(self.at_s, sample.at_s)
+        self.values[sample.source, sample.metric] = (sample.at_s, sample.value)
+        sources = self.kinds.setdefault(kind, [])
+        if sample.source not in sources:
+            sources.append(sample.source)
+
+    def value(self, source: str, metric: str, since_s: float = 0.0) -> float | None:
+        """The value of a metric; None if it was not read since an instant."""
+        at_s, value = self.values.get((source, metric), (-1.0, 0.0))
+        return value if at_s >= since_s else None
+
+    def of(self, kind: str, metric: str, since_s: float) -> dict[str, float]:
+        """The values of a metric by source."""
+        found = {each: self.value(each, metric, since_s) for each in self.kinds.get(kind, ())}
+        return {source: value for source, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A run at one instant."""
+
+    plan: Plan | None
+    """None before the run has started."""
+    stage: StageEntered | None
+    at_s: float
+    verdict: Verdict | None
+    evaluated_s: float | None
+    result: Result | None
+    is_alive: bool
+
+
+def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
+    """Returns what the page shows. `after_s` is the time that further runs take."""
+    plan = moment.plan
+    return {
+        "state": _state(moment),
+        "at": round(moment.at_s, 1),
+        "elapsed": span_text(moment.at_s),
+        "seen": round(latest.at_s, 1),
+        **_progress(moment, latest, after_s),
+        "verdict": _verdict(moment),
+        "figures": list(_figures(plan, latest)) if plan is not None else [],
+        "populations": list(_populations(plan, latest)) if plan is not None else [],
+        "thresholds": [_threshold(each) for each in _outcomes(moment)],
+        "evaluated": None if moment.evaluated_s is None else round(moment.evaluated_s, 1),
+        "evidence": list(moment.verdict.evidence[:5]) if moment.verdict is not None else [],
+    }
+
+
+def _state(moment: Moment) -> str:
+    if moment.result is not None:
+        return "over"
+    if not moment.is_alive:
+        return "gone"
+    return "running" if moment.stage is not None else "starting"
+
+
+def _progress(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
+    """The headline, with the stage and the share of it that is done."""
+    result, plan, stage = moment.result, moment.plan, moment.stage
+    if result is not None:
+        return {"sentence": result.verdict.headline, "stage": None}
+    if not moment.is_alive:
+        text = "The controller ended without a result; pubstorm report makes one of what was kept."
+        return {"sentence": text, "stage": None}
+    if plan is None or stage is None:
+        return {"sentence": "The run is starting.", "stage": None}
+    action = plan.stages[stage.stage]
+    share, left_s = _done(plan, stage, moment.at_s, latest)
+    if left_s is None:
+        how = f"{share_text(round(_connected_share(plan, latest), 2))} of the clients are connected"
+        left_s = planned_s(plan, [action]) * (1 - share)
+    elif left_s > 0:
+        how = f"{span_text(left_s)} left"
+    else:
+        how = "its time is over, messages in flight are waited for"
+    rest_s = left_s + planned_s(plan, plan.stages[stage.stage + 1 :]) + after_s
+    number = f"{stage.stage + 1} of {len(plan.stages)}"
+    sentence = f"Stage {action.name}, {number}: {how}; about {span_text(rest_s)} left in all."
+    return {
+        "sentence": sentence,
+        "stage": {"name": action.name, "number": number, "share": round(share, 3)},
+    }
+
+
+def _done(
+    plan: Plan, stage: StageEntered, at_s: float, latest: Latest
+) -> tuple[float, float | None]:
+    """Returns the share of a stage that is done, and the seconds left; None if the stage ends on a
+    condition."""
+    action = plan.stages[stage.stage].action
+    if isinstance(action, ConnectAction):
+        return _connected_share(plan, latest), None
+    if isinstance(action, DisconnectAction):
+        return 1 - _connected_share(plan, latest), None
+    duration_s = max(action.duration_ns / SECOND_NS, 1e-9)
+    gone_s = max(at_s - stage.at_s, 0.0)
+    return min(gone_s / duration_s, 1.0), max(duration_s - gone_s, 0.0)
+
+
+def _connected_share(plan: Plan, latest: Latest) -> float:
+    connected = sum(latest.of("population", "connected", 0.0).values())
+    return min(connected / plan.clients, 1.0) if plan.clients else 1.0
+
+
+def _since_s(plan: Plan, latest: Latest) -> float:
+    """Instant since which a reading is a present one."""
+    return latest.at_s - STALE_S - 2 * plan.snapshot_interval_ns / SECOND_NS
+
+
+def _figures(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
+    """The six key figures."""
+    since_s = _since_s(plan, latest)
+
+    def total(metric: str) -> float:
+        return sum(latest.of("population", metric, since_s).values())
+
+    sent, due, received = total("sent_per_s"), total("due_per_s"), total("received_per_s")
+    receives = any(each.subscriptions for each in plan.populations)
+    scheduled = f" of {rate_text(due)} /s scheduled" if due else ""
+    if receives:
+        note = f"{rate_text(sent)} /s sent{scheduled}"
+        yield _figure("messages received", f"{rate_text(received)} /s", note)
+    else:
+        yield _figure("messages sent", f"{rate_text(sent)} /s", scheduled.strip())
+    yield _latency(latest, since_s)
+    yield _clients(plan, latest, since_s)
+    if receives:
+        missing = total("missing")
+        note = "passed over in a stream and not filled"
+        yield _figure("missing so far", count_text(missing), note, "fail" if missing else "")
+    yield from _broker(latest, since_s)
+    yield from _generator(latest, since_s)
+
+
+def _figure(name: str, value: str, note: str, status: str = "") -> dict[str, str]:
+    return {"name": name, "value": value, "note": note, "status": status}
+
+
+def _latency(latest: Latest, since_s: float) -> dict[str, str]:
+    p99 = latest.of("population", "latency_p99_us", since_s)
+    if not p99:
+        return _figure("latency p99", "–", "nothing was delivered just now")
+    worst = max(p99, key=p99.__getitem__)
+    median = latest.value(worst, "latency_p50_us", since_s) or 0.0
+    of = f", {worst}" if len(p99) > 1 else ""
+    return _figure("latency p99", duration_text(p99[worst]), f"median {duration_text(median)}{of}")
+
+
+def _clients(plan: Plan, latest: Latest, since_s: float) -> dict[str, str]:
+    connected, ready = (
+        sum(latest.of("population", metric, since_s).values()) for metric in ("connected", "ready")
+    )
+    note = f"of {count_text(plan.clients)} planned; {count_text(ready)} ready"
+    return _figure("clients connected", count_text(connected), note)
+
+
+def _broker(latest: Latest, since_s: float) -> Iterator[dict[str, str]]:
+    cpu = latest.of("watched", "cpu", since_s)
+    if not cpu:
+        return
+    busiest = max(cpu, key=cpu.__getitem__)
+    memory = latest.value(busiest, "rss_bytes", since_s)
+    note = "of one core" + (f"; memory {bytes_text(memory)}" if memory is not None else "")
+    yield _figure(f"CPU of {busiest}", share_text(round(cpu[busiest], 3)), note)
+
+
+def _generator(latest: Latest, since_s: float) -> Iterator[dict[str, str]]:
+    busy = max(latest.of("agent", "busy", since_s).values(), default=None)
+    if busy is None:
+        return
+    late = max(latest.of("agent", "lateness_p99_us", since_s).values(), default=None)
+    note = "nothing was sent just now" if late is None else f"late p99 {duration_text(late)}"
+    status = "invalid" if busy >= BUSY else ""
+    yield _figure("generator busy", share_text(round(busy, 3)), note, status)
+
+
+def _populations(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
+    since_s, clients = _since_s(plan, latest), dict[str, int]()
+    for each in plan.populations:
+        name = each.whole or each.name
+        clients[name] = clients.get(name, 0) + each.clients
+
+    def text(name: str, metric: str, words: Any) -> str:
+        value = latest.value(name, metric, since_s)
+        return "–" if value is None else str(words(value))
+
+    for name, count in clients.items():
+        yield {
+            "name": name,
+            "cells": [
+                f"{text(name, 'connected', count_text)} / {count_text(count)}",
+                text(name, "sent_per_s", rate_text),
+                text(name, "acked_per_s", rate_text),
+                text(name, "received_per_s", rate_text),
+                text(name, "latency_p50_us", duration_text),
+                text(name, "latency_p99_us", duration_text),
+                text(name, "missing", count_text),
+            ],
+        }
+
+
+def _outcomes(moment: Moment) -> Iterable[ThresholdOutcome]:
+    return moment.verdict.thresholds if moment.verdict is not None else ()
+
+
+def _threshold(outcome: ThresholdOutcome) -> dict[str, str]:
+    status = "pass" if outcome.passed else "fail" if outcome.missed else "invalid"
+    if outcome.found is None:
+        status = ""
+    return {"text": outcome.label, "found": outcome.text, "status": status}
+
+
+def _verdict(moment: Moment) -> dict[str, str] | None:
+    verdict = moment.verdict
+    if verdict is None:
+        return None
+    words = {Status.PASS: "passes", Status.FAIL: "fails", Status.INVALID: "is invalid"}
+    if moment.result is not None:
+        limited = "" if verdict.limited_by == "none" else f"limited by {verdict.limited_by}"
+        return {"status": str(verdict.status), "word": str(verdict.status), "more": limited}
+    known = [each for each in verdict.thresholds if each.found is not None]
+    met = sum(each.passed for each in known)
+    more = f"{met} of {len(verdict.thresholds)} thresholds are met"
+    if verdict.status is Status.FAIL and met == len(known) < len(verdict.thresholds):
+        # Nothing fails yet but thresholds without a value.
+        return {"status": "none", "word": "no verdict yet", "more": more}
+    return {"status": str(verdict.status), "word": f"{words[verdict.status]} so far", "more": more}

@@ -1,0 +1,95 @@
+"""The verdict on a run that is not over, with the same code as the verdict at its end. Takes a
+small share of one core at most, so that a long run is evaluated less often."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pubstorm.contract.snapshot import SNAPSHOTS_FILE
+from pubstorm.measure.recorder import is_summed_up, keep
+from pubstorm.measure.run_log import stored_event
+from pubstorm.play.directory import EVENTS_FILE, RunDirectory
+from pubstorm.play.display import Live
+from pubstorm.play.kept import Kept, snapshots_in
+from pubstorm.play.record import measured_of
+from pubstorm.result import Event, Verdict
+from pubstorm.result.samples import HELD, SAMPLES_FILE, Sample, Tracks
+from pubstorm.result.verdict import evaluate_run
+from pubstorm.scenario.defaults import conditions_of
+from pubstorm.web.tail import Tail
+
+PAUSE_S = 5.0
+"""Shortest time between two evaluations."""
+SHARE = 1 / 400
+"""Largest share of one core for evaluations, on average."""
+
+
+class Outcome:
+    """The verdict so far."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoredRunError if start, plan or scenario cannot be read."""
+        self._kept = Kept(path)
+        self._snapshots = Tail(path / SNAPSHOTS_FILE)
+        self._samples = Tail(path / SAMPLES_FILE)
+        self._events_file = Tail(path / EVENTS_FILE)
+        self._tracks: Tracks = {}
+        self._events: list[Event] = []
+        self._next_s = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the time of the next evaluation has come."""
+        return time.monotonic() >= self._next_s
+
+    def evaluate(self) -> Verdict | None:
+        """Evaluates what the run has stored so far; None before its first stage."""
+        began_s, cpu_s = time.monotonic(), time.thread_time()
+        try:
+            self._read()
+            return self._verdict()
+        finally:
+            took_s = time.thread_time() - cpu_s
+            self._next_s = began_s + max(PAUSE_S, took_s / SHARE)
+
+    def _read(self) -> None:
+        while lines := self._snapshots.lines():
+            for snapshot in snapshots_in(lines):
+                self._kept.add(snapshot)
+        populations = self._kept.plan.members
+        while lines := self._samples.lines():
+            keep(
+                self._tracks,
+                (
+                    each
+                    for each in samples_in(lines)
+                    if each.source not in populations or is_summed_up(each.source, each.metric)
+                ),
+            )
+        while lines := self._events_file.lines():
+            found = map(stored_event, lines)
+            self._events += (event for event in found if isinstance(event, Event))
+
+    def _verdict(self) -> Verdict | None:
+        kept = self._kept
+        run_log = kept.run_log()
+        if not run_log.spans:
+            return None
+        run_log.endings = {hello.agent: "bye" for hello in kept.start.hellos}
+        run_log.events += self._events
+        info = kept.info(run_log, RunDirectory(kept.path), Live())
+        measured = measured_of(info, kept.output(run_log, self._tracks), kept.start.environment)
+        return evaluate_run(measured, conditions_of(kept.scenario))
+
+
+def samples_in(lines: Iterable[bytes]) -> Iterator[Sample]:
+    """The samples of stored lines; broken lines and the header are left out."""
+    for row in csv.reader(line.decode(errors="replace") for line in lines):
+        try:
+            at_s, source, metric, value = float(row[0]), row[1], row[2], float(row[3])
+        except (IndexError, ValueError):
+            continue
+        yield Sample(at_s, source, metric, value, row[4:] == [HELD])

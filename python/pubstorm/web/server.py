@@ -1,0 +1,128 @@
+"""The server of the page: one page with its style and script, the stream of events, and the report
+of a run that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from pubstorm.web.follow import Follower
+from pubstorm.web.guard import Guard, Guarded
+from pubstorm.web.watch import REPORT_FILE
+
+VIEWERS_MAX = 64
+"""Browsers that may read the stream at once."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """One file of the page."""
+
+    media_type: str
+    parts: tuple[tuple[str, str], ...]
+    """Packages and files, one after the other."""
+
+    def text(self) -> str:
+        """The text of all parts."""
+        return "\n".join(
+            files(package).joinpath(file).read_text(encoding="utf-8")
+            for package, file in self.parts
+        )
+
+
+OWN = "pubstorm.web"
+PAGES = {
+    "/": Page("text/html", ((OWN, "page/index.html"),)),
+    "/page.css": Page(
+        "text/css", (("pubstorm.report", "templates/report.css"), (OWN, "page/live.css"))
+    ),
+    "/chart.js": Page("text/javascript", ((OWN, "page/chart.js"),)),
+    "/live.js": Page("text/javascript", ((OWN, "page/live.js"),)),
+}
+
+
+def application(follower: Follower, guard: Guard) -> Starlette:
+    """Returns the application, behind the guard."""
+
+    def page(text: str, media_type: str) -> Callable[[Request], Response]:
+        def show(_request: Request) -> Response:
+            return Response(text, media_type=media_type, headers=HEADERS)
+
+        return show
+
+    def events(request: Request) -> Response:
+        if follower.feed.viewers >= VIEWERS_MAX:
+            return PlainTextResponse(f"{VIEWERS_MAX} browsers read this page already\n", 503)
+        stream = follower.feed.stream(request.headers.get("last-event-id", ""))
+        return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+
+    def report(_request: Request) -> Response:
+        path = follower.report
+        if path is None:
+            return PlainTextResponse("the run has no report yet\n", 404)
+        headers = {**HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"}
+        return FileResponse(path, media_type="text/html", headers=headers)
+
+    routes = [Route(path, page(p.text(), p.media_type)) for path, p in PAGES.items()]
+    routes += [Route("/events", events), Route(f"/{REPORT_FILE}", report)]
+    return Starlette(routes=routes, middleware=[Middleware(Guarded, guard=guard)])
+
+
+class Server(uvicorn.Server):
+    """Serves on a socket until it is ended. Signals are left to the caller."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Captures none."""
+        yield
+
+
+async def serve(
+    follower: Follower, guard: Guard, listener: socket.socket, ended: asyncio.Event
+) -> None:
+    """Serves the page until `ended`, then sends every browser the last state."""
+    config = uvicorn.Config(
+        application(follower, guard),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=2,
+        limit_concurrency=2 * VIEWERS_MAX,
+        ssl_certfile=guard.certificate,
+        ssl_keyfile=guard.key,
+    )
+    server = Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    following = asyncio.create_task(follower.follow())
+    waiting = asyncio.create_task(ended.wait())
+    await asyncio.wait([serving, following, waiting], return_when=asyncio.FIRST_COMPLETED)
+    following.cancel()
+    waiting.cancel()
+    await follower.finish()
+    server.should_exit = True
+    await serving

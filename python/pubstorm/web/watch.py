@@ -1,0 +1,253 @@
+"""Follows one run directory: what the page shows of the run now, and its lines over time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pubstorm.contract.plan import Plan
+from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.measure.run_log import StageEntered, stored_event
+from pubstorm.play.directory import EVENTS_FILE, PLAN_FILE, START_FILE
+from pubstorm.play.info import RunStart
+from pubstorm.report import RESULT_FILE, load_result
+from pubstorm.result import Event, Result, Verdict
+from pubstorm.result.samples import SAMPLES_FILE, Sample
+from pubstorm.topology.started import is_alive
+from pubstorm.web.charts import CHARTS, LineKey, Sorter, coloured, scale_of
+from pubstorm.web.history import History
+from pubstorm.web.now import Latest, Moment, shown
+from pubstorm.web.outcome import samples_in
+from pubstorm.web.tail import Tail
+
+EVENTS_MAX = 300
+"""Events that the page shows, the latest."""
+REPORT_FILE = "report.html"
+ALIVE_S = 2.0
+"""Time between two looks at the controller's process."""
+SECOND_NS = 10**9
+
+
+@dataclass
+class Surroundings:
+    """Facts that the directory of a run does not hold, as the controller reports them."""
+
+    name: str = ""
+    step: str = ""
+    """The step of a series or the trial of a search."""
+    starting: str = ""
+    """Progress of the start of the run."""
+    after_s: float = 0.0
+    """Time that further runs of a series or a search take, in seconds."""
+
+
+class Watch:
+    """One run as the page shows it."""
+
+    def __init__(self, path: Path, around: Surroundings) -> None:
+        self.path = path
+        self.around = around
+        self.history = History()
+        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.entered: list[StageEntered] = []
+        self.plan: Plan | None = None
+        self.start: RunStart | None = None
+        self.result: Result | None = None
+        self.verdict: Verdict | None = None
+        """The verdict so far, or that at the end."""
+        self.evaluated_s: float | None = None
+        """Instant of the verdict so far, in seconds after the start of the run."""
+        self.is_alive = True
+        """True as long as the controller runs."""
+        self._latest = Latest()
+        self._sorter: Sorter | None = None
+        self._samples = Tail(path / SAMPLES_FILE)
+        self._events = Tail(path / EVENTS_FILE)
+        self._looked_s = 0.0
+        self._new_events: list[Event] = []
+        self._new_stages: list[StageEntered] = []
+
+    @property
+    def is_over(self) -> bool:
+        """True if the run has its result, or never will."""
+        return self.result is not None or not self.is_alive
+
+    @property
+    def report(self) -> Path | None:
+        """The report of the run; None if there is none."""
+        path = self.path / REPORT_FILE
+        return path if self.result is not None and path.is_file() else None
+
+    def poll(self) -> bool:
+        """Reads what is new. Returns True if more may follow at once."""
+        self._open()
+        if self.plan is None or self._sorter is None:
+            return False
+        if not self.is_over:
+            self._look_at_end()
+        lines = self._samples.lines()
+        for sample in samples_in(lines):
+            if math.isfinite(sample.value) and math.isfinite(sample.at_s):
+                self._add(sample)
+        news = self._events.lines()
+        for line in news:
+            self._note(stored_event(line))
+        return bool(lines or news)
+
+    def whole(self) -> dict[str, Any]:
+        """Everything that a browser needs to begin."""
+        keys = self.keys
+        lines = {chart.key: list[dict[str, Any]]() for chart in CHARTS}
+        for key, colour in coloured(keys):
+            line = {"id": str(keys.index(key)), "label": key.label, "colour": colour}
+            lines[key.pick.chart].append(line)
+        return {
+            "run": {"name": self.around.name or self.path.name, "folder": str(self.path)},
+            "width": self.history.width_s,
+            "charts": [
+                {
+                    "key": chart.key,
+                    "title": chart.title,
+                    "caption": chart.caption,
+                    "unit": chart.unit,
+                    "log": chart.log,
+                    "lines": lines[chart.key],
+                }
+                for chart in CHARTS
+            ],
+            "values": _by_number(keys, self.history.whole()),
+            "events": [_event(event) for event in self.events],
+            "stages": list(self._stages(self.entered)),
+            "now": self.now(),
+        }
+
+    def news(self) -> dict[str, Any]:
+        """Changes since the last call."""
+        events, stages = self._new_events, self._new_stages
+        self._new_events, self._new_stages = [], []
+        return {
+            "values": _by_number(self.keys, self.history.changes()),
+            "events": [_event(event) for event in events[-EVENTS_MAX:]],
+            "stages": list(self._stages(stages)),
+            "now": self.now(),
+        }
+
+    @property
+    def keys(self) -> list[LineKey]:
+        """Every line, in the order of its number."""
+        return [key for key in self.history.lines if isinstance(key, LineKey)]
+
+    def now(self) -> dict[str, Any]:
+        """The state of the run at this instant."""
+        moment = Moment(
+            plan=self.plan,
+            stage=self.entered[-1] if self.entered else None,
+            at_s=self.at_s,
+            verdict=self.verdict,
+            evaluated_s=self.evaluated_s,
+            result=self.result,
+            is_alive=self.is_alive,
+        )
+        return shown(moment, self._latest, self.around.after_s) | {
+            "report": self.report is not None,
+            "step": self.around.step,
+            "starting": self.around.starting,
+        }
+
+    @property
+    def at_s(self) -> float:
+        """Time since the start of the run; of one that is over, its length."""
+        if self.result is not None:
+            return self.result.duration_s
+        if self.start is None:
+            return 0.0
+        if not self.is_alive:
+            return self._latest.at_s
+        return (time.monotonic_ns() - self.start.started_ns) / SECOND_NS
+
+    def _open(self) -> None:
+        """Reads start and plan once they are stored."""
+        if self.start is None:
+            self.start = _read(self.path / START_FILE, RunStart)
+        if self.plan is None:
+            self.plan = _read(self.path / PLAN_FILE, Plan)
+        if self.start is None or self.plan is None or self._sorter is not None:
+            return
+        names = [each.whole or each.name for each in self.plan.populations]
+        bridges = [each.name for each in self.start.bridges]
+        self._sorter = Sorter(names, bridges)
+
+    def _look_at_end(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._looked_s + ALIVE_S or self.start is None:
+            return
+        self._looked_s = now_s
+        # A controller stores the result before it ends.
+        self.is_alive = is_alive(self.start.process)
+        if (self.path / RESULT_FILE).exists():
+            try:
+                self.result = load_result(self.path)
+                self.verdict = self.result.verdict
+            except PubstormError as error:
+                self._note(Event(at_s=self._latest.at_s, kind="storage", text=error.message))
+
+    def look_at_end(self) -> None:
+        """Looks for the result at once."""
+        self._looked_s = 0.0
+
+    def _add(self, sample: Sample) -> None:
+        assert self._sorter is not None
+        kind = self._sorter.kind_of(sample.source)
+        self._latest.add(kind, sample)
+        key = self._sorter.line_of(sample)
+        if key is not None:
+            value = sample.value * scale_of(sample.metric)
+            self.history.add(key, key.pick.mode, sample.at_s, value)
+
+    def _note(self, event: Event | StageEntered | None) -> None:
+        if isinstance(event, StageEntered):
+            self.entered.append(event)
+            self._new_stages.append(event)
+        elif event is not None:
+            self.events.append(event)
+            self._new_events.append(event)
+
+    def _stages(self, entered: list[StageEntered]) -> Iterator[dict[str, Any]]:
+        stages = self.plan.stages if self.plan is not None else ()
+        for each in entered:
+            if each.stage < len(stages):
+                yield {"at": each.at_s, "name": stages[each.stage].name}
+
+
+def run_in(folder: Path) -> Path:
+    """Returns the run in a folder; of a series or search, the newest. Raises StoredRunError."""
+    if (folder / RESULT_FILE).is_file() or (folder / "logs").is_dir():
+        return folder
+    starts = [*folder.glob(f"*/*/{START_FILE}"), *folder.glob(f"*/*/*/*/{START_FILE}")]
+    if starts:
+        return max(starts, key=lambda path: path.stat().st_mtime).parent
+    found = f"found no run in {folder}" if folder.is_dir() else f"found no folder {folder}"
+    raise StoredRunError(found, "name a folder that `pubstorm run` has made")
+
+
+def _by_number(keys: list[LineKey], values: Any) -> dict[str, list[float]]:
+    return {str(number): values[key] for number, key in enumerate(keys) if key in values}
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {"at": event.at_s, "kind": event.kind, "text": event.text}
+
+
+def _read(path: Path, model: Any) -> Any:
+    """Returns a stored value; None if it is not there yet, or of another version."""
+    try:
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValidationError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,190 @@
+"""Chromium under the control of a test, by the DevTools protocol over two pipes."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.report.test_browser import BROWSER
+
+PATIENCE_S = 120.0
+POLL_S = 0.05
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--ignore-certificate-errors",
+    "--remote-debugging-pipe",
+)
+
+
+class BrowserError(AssertionError):
+    """The page or the browser reports an error."""
+
+
+class Browser:
+    """A browser with one page."""
+
+    def __init__(self, profile: Path) -> None:
+        assert BROWSER is not None
+        commands, self._write = _pipe()
+        self._read, answers = _pipe()
+        self.errors: list[str] = []
+        """Errors that the console of the page showed."""
+        self._rest = b""
+        self._number = 0
+        self._process = subprocess.Popen(
+            [
+                "bash",
+                "-c",
+                f'exec "$@" 3<&{commands} 4>&{answers}',
+                "browser",
+                BROWSER,
+                *QUIET,
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[commands, answers],
+        )
+        os.close(commands)
+        os.close(answers)
+        self._session: str | None = None
+        targets = self.send("Target.getTargets")["targetInfos"]
+        page = next(each["targetId"] for each in targets if each["type"] == "page")
+        found = self.send("Target.attachToTarget", targetId=page, flatten=True)
+        self._session = found["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.send(f"{domain}.enable")
+
+    def send(self, method: str, **parameters: Any) -> Any:
+        """Sends a command and returns its result."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") != self._number:
+                self._note(answer)
+            elif "error" in answer:
+                raise BrowserError(f"{method}: {answer['error']['message']}")
+            else:
+                return answer["result"]
+
+    def open(self, url: str) -> None:
+        """Opens a page."""
+        found = self.send("Page.navigate", url=url)
+        if "errorText" in found:
+            raise BrowserError(f"{url}: {found['errorText']}")
+        self.until("document.readyState === 'complete'")
+
+    def look(self, width: int, theme: str, height: int = 900) -> None:
+        """Gives the page a width in pixels, and a theme."""
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        self.send("Emulation.setEmulatedMedia", features=features)
+
+    def offline(self, is_offline: bool) -> None:
+        """Cuts the browser off, or connects it again."""
+        self.send(
+            "Network.emulateNetworkConditions",
+            offline=is_offline,
+            latency=0,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
+        )
+
+    def value(self, script: str) -> Any:
+        """Returns the value of an expression in the page."""
+        found = self.send(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in found:
+            details = found["exceptionDetails"]
+            text = details.get("exception", {}).get("description", details["text"])
+            raise BrowserError(text)
+        return found["result"].get("value")
+
+    def until(self, script: str) -> Any:
+        """Waits until an expression is true, and returns its value."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not (value := self.value(script)):
+            assert time.monotonic() < deadline_s, f"{script} is {value!r}"
+            time.sleep(POLL_S)
+        return value
+
+    def picture(self, path: Path) -> None:
+        """Writes a picture of the whole page."""
+        found = self.send("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def close(self) -> None:
+        """Ends the browser."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._read)
+        os.close(self._write)
+
+    def _next(self) -> Any:
+        while b"\0" not in self._rest:
+            if not select.select([self._read], [], [], PATIENCE_S)[0]:
+                raise BrowserError("the browser does not answer")
+            data = os.read(self._read, 2**20)
+            if not data:
+                raise BrowserError("the browser has ended")
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\0")
+        return json.loads(line)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        parameters = event.get("params", {})
+        if event.get("method") == "Runtime.exceptionThrown":
+            self.errors.append(str(parameters["exceptionDetails"]))
+        entry = parameters.get("entry", {})
+        if event.get("method") == "Log.entryAdded" and entry.get("level") == "error":
+            self.errors.append(f"{entry['text']} {entry.get('url', '')}")
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe without the numbers 3 and 4, which the browser's own pipes get."""
+    ends = os.pipe()
+    try:
+        first, second = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    finally:
+        for end in ends:
+            os.close(end)
+    return first, second
+
+
+@contextlib.contextmanager
+def browsing(profile: Path) -> Iterator[Browser]:
+    """Starts a browser, and ends it."""
+    browser = Browser(profile)
+    try:
+        yield browser
+    finally:
+        browser.close()

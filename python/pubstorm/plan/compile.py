@@ -18,18 +18,15 @@ from pubstorm.plan.mqtt5 import connect_properties, message_properties, will_pro
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import PartOf
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
     MqttClients,
-    MqttPublication,
-    MqttSubscription,
     Population,
-    Publication,
     Reconnect,
     Responds,
     Simulated,
-    Will,
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, shares_of
 from pubstorm.scenario.tls import Tls

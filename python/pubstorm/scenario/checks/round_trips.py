@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 
 from pubstorm.contract.template import Kind, Template
 from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients, MqttPublication, MqttSubscription
+from pubstorm.scenario.populations import MqttClients
 
 
 def check_round_trips(scenario: Scenario) -> Iterator[Finding]:

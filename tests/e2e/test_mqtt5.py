@@ -15,6 +15,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from pubstorm.contract.stamp import stamp_in_text
 from tests.e2e.answering import answering
 
 Played = tuple[int, dict[str, Any]]
@@ -92,6 +93,70 @@ def test_another_client_receives_each_property(
         assert 0 < found.MessageExpiryInterval <= 100
         seen[n] += 1
     assert seen == [10] * CLIENTS
+
+
+TEXT = "a text of the user's own, longer than a stamp"
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_a_fixed_payload_has_its_stamp_beside_it(run: Play, tmp_path: Path, kind: str) -> None:
+    """Clients of MQTT 5 follow the messages, others count them by topic."""
+    path = scenario(
+        tmp_path,
+        f"topology: {{brokers: {{broker: {{kind: {kind}}}}}}}",
+        "version: 5",
+        f'publications: [{{topic: "device/{{n}}", rate: 10/s, qos: 1, payload: "{TEXT}"}}]',
+        "end: disconnect",
+    )
+    receivers = "".join(
+        f"  {name}: {{clients: 2, version: {version}, subscriptions: [{{topic: '#', qos: 1}}]}}\n"
+        for name, version in {"five": "5", "three": "3.1.1", "old": "3.1"}.items()
+    )
+    path.write_text(path.read_text().replace("stages:", f"{receivers}stages:"))
+    code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    for name, followed in {"five": 2 * MESSAGES, "three": 0, "old": 0}.items():
+        found = result["populations"][name]
+        assert found["expected_total"] == found["received_total"] == 2 * MESSAGES, name
+        assert found["latency_us"]["intended"]["count"] == followed, name
+        assert (found["foreign_total"], found["duplicate_total"], found["reordered_total"]) == (
+            0,
+            0,
+            0,
+        )
+
+
+def test_another_client_receives_a_fixed_payload_unchanged(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    broker = mosquitto()
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        "publications:",
+        "  - topic: device/{n}",
+        "    rate: 10/s",
+        "    qos: 1",
+        f'    payload: "{TEXT}"',
+        "    user_properties: {site: north}",
+        "    topic_alias: true",
+    )
+    with received_from(broker.port) as messages:
+        code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    places: dict[str, list[int]] = {}
+    for message in messages:
+        assert message.payload == TEXT.encode()
+        found: Any = message.properties
+        (site, (name, text)) = found.UserProperty
+        assert (site, name) == (("site", "north"), "pubstorm")
+        stamp = stamp_in_text(text.encode())
+        assert stamp is not None
+        assert len(text) == 48
+        places.setdefault(message.topic, []).append(int.from_bytes(stamp[4:8], "little"))
+    assert len(places) == CLIENTS
+    assert all(found == [*range(10)] for found in places.values())
 
 
 @contextmanager

@@ -14,6 +14,7 @@ mod peer;
 pub mod plans;
 mod round_trips;
 mod scenes;
+mod texts;
 mod weather;
 mod wire;
 

@@ -58,7 +58,10 @@ pub use snapshot::{
     AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
     PopulationSnapshot, Reason, Snapshot, Stall, TargetSnapshot,
 };
-pub use stamp::{INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, Stamp, StreamId};
+pub use stamp::{
+    INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,
+    StreamId,
+};
 pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
 pub use texts::Columns;

@@ -462,7 +462,8 @@ pub enum Payload {
         /// Standard deviation in bytes.
         sd_bytes: u32,
     },
-    /// The user's own text. Without a stamp, messages are counted without latency or order.
+    /// The user's own text. Without a stamp, messages are counted without latency or order, unless
+    /// MQTT 5 has the stamp in a user property.
     Text {
         /// Template of the text.
         template: Template,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::SECOND_NS;
 use crate::check::{PlanError, require};
-use crate::model::{Choice, Pace, Plan, Population, Process, Publication, Subscription};
+use crate::model::{Choice, Pace, Payload, Plan, Population, Process, Publication, Subscription};
 use crate::property::Property;
 use crate::template::Template;
 
@@ -205,6 +205,15 @@ impl Population {
         let delay_s = seconds(&will.properties, Name::WillDelayInterval);
         let session_s = seconds(&mqtt.properties, Name::SessionExpiryInterval);
         u64::from(delay_s.min(session_s)) * SECOND_NS
+    }
+
+    /// Returns `true` if the messages of one of its publications carry their stamp in a user
+    /// property: texts of the user's own with MQTT 5. Requests have it in the correlation data.
+    #[must_use]
+    pub fn stamps_property(&self, publication: &Publication) -> bool {
+        let is_stampless =
+            matches!(&publication.payload, Payload::Text { template, .. } if !template.has_stamp());
+        self.speaks_mqtt5() && is_stampless && !publication.request
     }
 
     /// Returns `true` if its clients receive nothing that they have published themselves: they set

@@ -179,7 +179,8 @@ class GaussianPayload(Frozen):
 
 
 class TextPayload(Frozen):
-    """The user's own text; without a stamp in it counted, but without latency or order."""
+    """The user's own text; without a stamp in it counted, but without latency or order. MQTT 5 has
+    the stamp in a user property."""
 
     kind: Literal["text"] = "text"
     template: Template

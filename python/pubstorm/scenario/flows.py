@@ -97,7 +97,8 @@ class Publication(Part):
     stamp: they are counted, without latency."""
     payload: Payload | None = None
     """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
-    messages have latency and order, without it they are counted."""
+    messages have latency and order, without it they are counted. MQTT 5 has the stamp of such
+    messages in a user property."""
     phase: Literal["spread", "random", "aligned"] = "spread"
     """Instant in the period at which clients send: evenly spread, at random, or all at once."""
     late: Literal["send", "skip"] = "send"

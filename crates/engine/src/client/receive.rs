@@ -213,6 +213,10 @@ impl Client {
             Some(Origin::Answer(stamp, from)) => {
                 return self.receive_answer(context, &stamp, from);
             }
+            Some(Origin::OtherRun) => {
+                context.tally.populations[to].counters.foreign_total += 1;
+                return;
+            }
             None => return self.delivered_unstamped(context, message),
         };
         let Context { setup, tally, ledger, expectations, now_ns, .. } = context;

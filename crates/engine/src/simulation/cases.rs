@@ -63,6 +63,7 @@ impl Case {
         case.draw_transports(seed);
         case.draw_versions(seed);
         round_trips::draw(&mut case.plan, seed);
+        case.draw_texts(seed);
         case.draw_ends(seed);
         case.draw_takeovers(seed);
         groups::draw(&mut case, seed);
@@ -137,6 +138,21 @@ impl Case {
                         },
                     ];
                 }
+            }
+        }
+    }
+
+    /// Draws texts without a stamp, apart from the other draws: MQTT 5 has their stamps in a
+    /// property, which clients of older versions do not receive.
+    fn draw_texts(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x7e_8700);
+        if !self.plan.populations.iter().all(Population::speaks_mqtt5) {
+            return;
+        }
+        for publication in self.plan.populations.iter_mut().flat_map(|p| &mut p.publications) {
+            if !publication.request && rng.chance(50) {
+                let text = rng.pick(&["", "on", "number {seq} of {n}: {hex 40}"]);
+                publication.payload = Payload::Text { template: template(text), is_json: false };
             }
         }
     }

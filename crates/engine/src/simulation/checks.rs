@@ -30,7 +30,7 @@ pub struct Totals {
     /// By population.
     pub answers: Vec<AnswerCounters>,
     /// Of all flows.
-    latency: Histogram,
+    pub latency: Histogram,
     /// Of all populations.
     pub round_trip: Histogram,
     /// The population that answers, if there is one.

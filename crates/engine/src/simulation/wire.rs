@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::{Decoded, Packet, PacketType, Publish, QoS, Version, decode};
-use plan::Stamp;
+use mqtt::{Decoded, Packet, PacketType, Property, Publish, QoS, Value, Version, decode};
+use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::Frames;
 
@@ -88,7 +88,7 @@ impl Wire {
                             &mut self.answers_sent
                         };
                         *written.entry(client).or_default() += 1;
-                    } else if let Some(stamp) = Stamp::read(publish.payload) {
+                    } else if let Some(stamp) = stamp_of(publish) {
                         self.sent.entry(place(&stamp)).or_insert((0, publish.qos)).0 += 1;
                         if self.last_turns.insert(connection, self.turns_total)
                             != Some(self.turns_total)
@@ -122,7 +122,7 @@ impl Wire {
                 let stream = stamp.stream.of_requests().expect("it is an answer");
                 let place = place(&Stamp { stream, ..stamp });
                 *self.answers.entry((client, place)).or_default() += 1;
-            } else if let Some(stamp) = Stamp::read(publish.payload) {
+            } else if let Some(stamp) = stamp_of(publish) {
                 *self.received.entry((client, place(&stamp))).or_default() += 1;
                 if stamp.intended_ns < self.stage_ns && self.stage_ns <= now_ns {
                     *self.late.entry((client, place(&stamp))).or_default() += 1;
@@ -163,6 +163,16 @@ pub fn will_of(topic: &str) -> Option<usize> {
 /// Returns `true` for an answer, by its topic.
 fn is_answer(publish: &Publish<'_>) -> bool {
     publish.topic.starts_with(REPLY)
+}
+
+/// The stamp of a message, in a user property or at the start of its payload.
+fn stamp_of(publish: &Publish<'_>) -> Option<Stamp> {
+    let mut properties = publish.properties.iter();
+    let beside = properties.find_map(|property| match property {
+        (Property::UserProperty, Value::Pair(STAMP_PROPERTY, text)) => Some(text),
+        _ => None,
+    });
+    beside.map_or_else(|| Stamp::read(publish.payload), |text| Stamp::find(text.as_bytes()))
 }
 
 fn place(stamp: &Stamp) -> Place {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.plan import Plan, Subscription
+from pubstorm.contract.flows import Subscription
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.protocol import Authentication, Mqtt, Property
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import compile_plan, planned_targets

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::SECOND_NS;
 use crate::check::{PlanError, require};
-use crate::model::{Choice, Pace, Payload, Plan, Population, Process, Publication, Subscription};
+use crate::flows::{Pace, Payload, Process, Publication, Subscription};
+use crate::model::{Choice, Plan, Population};
 use crate::property::Property;
 use crate::template::Template;
 

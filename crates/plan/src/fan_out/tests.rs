@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::{Attachment, Choice, Population, RetainHandling, Subscription, Target};
+use crate::flows::{RetainHandling, Subscription};
+use crate::model::{Attachment, Choice, Population, Target};
 use crate::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::template::Template;
 

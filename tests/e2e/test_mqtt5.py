@@ -242,6 +242,53 @@ def test_a_client_expects_none_of_its_own_messages_with_no_local(run: Play, tmp_
     assert device["received_total"] == device["expected_total"] == MESSAGES * (CLIENTS - 1)
 
 
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_forwarded_messages_are_in_the_ledger_with_the_flag_of_their_publisher(
+    run: Play, tmp_path: Path, kind: str
+) -> None:
+    """The late observer also receives the messages that the broker has kept."""
+    observer = "clients: 1, version: 5, subscriptions"
+    path = scenario(
+        tmp_path,
+        f"topology: {{brokers: {{broker: {{kind: {kind}}}}}}}",
+        "version: 5",
+        "publications: [{topic: 'device/{n}', rate: 10/s, qos: 1, retain: true}]",
+        "end: disconnect",
+    )
+    populations = (
+        f"  early: {{{observer}: [{{topic: '#', qos: 1, retain_as_published: true}}]}}\n"
+        f"  plain: {{{observer}: [{{topic: '#', qos: 1}}]}}\n"
+        f"  late: {{{observer}: [{{topic: '#', qos: 1, retain_as_published: true}}]}}\n"
+    )
+    text = path.read_text().split("stages:")[0]
+    path.write_text(
+        f"""{text}{populations}stages:
+  - connect: {{populations: [device, early, plain]}}
+  - publish: 1s
+  - connect: {{name: join, populations: [late]}}
+  - publish: {{name: again, for: 1s}}
+  - disconnect
+drain: 2s
+"""
+    )
+    code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    found = {
+        name: (
+            each["received_total"],
+            each["retained_total"],
+            each["retained_as_published_total"],
+        )
+        for name, each in result["populations"].items()
+    }
+    assert found["early"] == (2 * MESSAGES, 0, 2 * MESSAGES)
+    assert found["plain"] == (2 * MESSAGES, 0, 0)
+    assert found["late"] == (MESSAGES, CLIENTS, MESSAGES)
+    for name in ("early", "plain", "late"):
+        each = result["populations"][name]
+        assert (each["lost_total"], each["duplicate_total"]) == (0, 0), name
+
+
 def test_a_topic_alias_saves_the_bytes_of_the_topic(run: Play, tmp_path: Path) -> None:
     topic = "a/long/topic/that/an/alias/replaces/{n}"
     sent = {}

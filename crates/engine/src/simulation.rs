@@ -12,6 +12,7 @@ mod network;
 mod outcomes;
 mod peer;
 pub mod plans;
+mod retained;
 mod round_trips;
 mod scenes;
 mod texts;

@@ -17,6 +17,9 @@ pub struct Subscription {
     /// `true` if the broker does not send a client its own messages. Only MQTT 5.
     #[serde(default)]
     pub no_local: bool,
+    /// `true` if the broker keeps the RETAIN flag of messages that it forwards. Only MQTT 5.
+    #[serde(default)]
+    pub retain_as_published: bool,
     /// Retained messages that the broker sends. Only MQTT 5.
     #[serde(default)]
     pub retain_handling: RetainHandling,

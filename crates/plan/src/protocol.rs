@@ -226,6 +226,12 @@ impl Population {
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
     }
 
+    /// Returns `true` if the RETAIN flag of a message may be that of its publisher.
+    #[must_use]
+    pub fn retains_as_published(&self) -> bool {
+        self.subscriptions.iter().any(|subscription| subscription.retain_as_published)
+    }
+
     /// Returns `true` if the broker keeps the session of a client that is offline.
     #[must_use]
     pub const fn keeps_session(&self) -> bool {

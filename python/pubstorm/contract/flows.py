@@ -29,6 +29,8 @@ class Subscription(Frozen):
     """Highest QoS wanted."""
     no_local: bool = False
     """True if the broker does not send a client its own messages. Only MQTT 5."""
+    retain_as_published: bool = False
+    """True if the broker keeps the RETAIN flag of messages that it forwards. Only MQTT 5."""
     retain_handling: Literal["send", "send_if_new", "never"] = "send"
     """Retained messages that the broker sends: all, all if the subscription is new, or none. Only
     MQTT 5."""

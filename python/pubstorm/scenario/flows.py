@@ -55,6 +55,9 @@ class MqttSubscription(Subscription):
     no_local: Flag = False
     """MQTT 5: the broker does not send a client its own messages. All subscriptions of a population
     say it, or none."""
+    retain_as_published: Flag = False
+    """MQTT 5: the broker keeps the RETAIN flag of messages that it forwards. Messages that it kept
+    are distinguished by their stamp."""
     retain_handling: Literal["send", "send_if_new", "never"] = "send"
     """MQTT 5: retained messages that the broker sends: all, all if the subscription is new, or
     none."""

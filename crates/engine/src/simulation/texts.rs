@@ -8,7 +8,8 @@ use super::plans::{self, publication, subscription, template};
 use super::scenes::played;
 use super::weather::{MS, S, Weather};
 
-fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
+/// Clients of a version.
+pub fn speaking(version: MqttVersion, name: &str, clients: u32) -> Population {
     let mut population = plans::population(name, clients);
     if let Protocol::Mqtt(mqtt) = &mut population.protocol {
         mqtt.version = version;

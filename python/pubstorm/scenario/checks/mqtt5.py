@@ -22,7 +22,7 @@ CONNECT = (
     "responds",
     "authentication",
 )
-SUBSCRIPTION = ("no_local", "retain_handling", "identifier")
+SUBSCRIPTION = ("no_local", "retain_as_published", "retain_handling", "identifier")
 PUBLICATION = (
     "expiry",
     "content_type",

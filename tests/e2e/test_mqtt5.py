@@ -15,6 +15,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from pubstorm.contract.stamp import stamp_in_text
 from tests.e2e.answering import answering
 
 Played = tuple[int, dict[str, Any]]
@@ -92,6 +93,70 @@ def test_another_client_receives_each_property(
         assert 0 < found.MessageExpiryInterval <= 100
         seen[n] += 1
     assert seen == [10] * CLIENTS
+
+
+TEXT = "a text of the user's own, longer than a stamp"
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_a_fixed_payload_has_its_stamp_beside_it(run: Play, tmp_path: Path, kind: str) -> None:
+    """Clients of MQTT 5 follow the messages, others count them by topic."""
+    path = scenario(
+        tmp_path,
+        f"topology: {{brokers: {{broker: {{kind: {kind}}}}}}}",
+        "version: 5",
+        f'publications: [{{topic: "device/{{n}}", rate: 10/s, qos: 1, payload: "{TEXT}"}}]',
+        "end: disconnect",
+    )
+    receivers = "".join(
+        f"  {name}: {{clients: 2, version: {version}, subscriptions: [{{topic: '#', qos: 1}}]}}\n"
+        for name, version in {"five": "5", "three": "3.1.1", "old": "3.1"}.items()
+    )
+    path.write_text(path.read_text().replace("stages:", f"{receivers}stages:"))
+    code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    for name, followed in {"five": 2 * MESSAGES, "three": 0, "old": 0}.items():
+        found = result["populations"][name]
+        assert found["expected_total"] == found["received_total"] == 2 * MESSAGES, name
+        assert found["latency_us"]["intended"]["count"] == followed, name
+        assert (found["foreign_total"], found["duplicate_total"], found["reordered_total"]) == (
+            0,
+            0,
+            0,
+        )
+
+
+def test_another_client_receives_a_fixed_payload_unchanged(
+    run: Play, tmp_path: Path, mosquitto: MosquittoMaker
+) -> None:
+    broker = mosquitto()
+    path = scenario(
+        tmp_path,
+        f"target: {broker.url}",
+        "version: 5",
+        "publications:",
+        "  - topic: device/{n}",
+        "    rate: 10/s",
+        "    qos: 1",
+        f'    payload: "{TEXT}"',
+        "    user_properties: {site: north}",
+        "    topic_alias: true",
+    )
+    with received_from(broker.port) as messages:
+        code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    places: dict[str, list[int]] = {}
+    for message in messages:
+        assert message.payload == TEXT.encode()
+        found: Any = message.properties
+        (site, (name, text)) = found.UserProperty
+        assert (site, name) == (("site", "north"), "pubstorm")
+        stamp = stamp_in_text(text.encode())
+        assert stamp is not None
+        assert len(text) == 48
+        places.setdefault(message.topic, []).append(int.from_bytes(stamp[4:8], "little"))
+    assert len(places) == CLIENTS
+    assert all(found == [*range(10)] for found in places.values())
 
 
 @contextmanager
@@ -175,6 +240,53 @@ def test_a_client_expects_none_of_its_own_messages_with_no_local(run: Play, tmp_
     device = result["populations"]["device"]
     assert code == 0, result["verdict"]["evidence"]
     assert device["received_total"] == device["expected_total"] == MESSAGES * (CLIENTS - 1)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
+def test_forwarded_messages_are_in_the_ledger_with_the_flag_of_their_publisher(
+    run: Play, tmp_path: Path, kind: str
+) -> None:
+    """The late observer also receives the messages that the broker has kept."""
+    observer = "clients: 1, version: 5, subscriptions"
+    path = scenario(
+        tmp_path,
+        f"topology: {{brokers: {{broker: {{kind: {kind}}}}}}}",
+        "version: 5",
+        "publications: [{topic: 'device/{n}', rate: 10/s, qos: 1, retain: true}]",
+        "end: disconnect",
+    )
+    populations = (
+        f"  early: {{{observer}: [{{topic: '#', qos: 1, retain_as_published: true}}]}}\n"
+        f"  plain: {{{observer}: [{{topic: '#', qos: 1}}]}}\n"
+        f"  late: {{{observer}: [{{topic: '#', qos: 1, retain_as_published: true}}]}}\n"
+    )
+    text = path.read_text().split("stages:")[0]
+    path.write_text(
+        f"""{text}{populations}stages:
+  - connect: {{populations: [device, early, plain]}}
+  - publish: 1s
+  - connect: {{name: join, populations: [late]}}
+  - publish: {{name: again, for: 1s}}
+  - disconnect
+drain: 2s
+"""
+    )
+    code, result = run(path)
+    assert code == 0, result["verdict"]["evidence"]
+    found = {
+        name: (
+            each["received_total"],
+            each["retained_total"],
+            each["retained_as_published_total"],
+        )
+        for name, each in result["populations"].items()
+    }
+    assert found["early"] == (2 * MESSAGES, 0, 2 * MESSAGES)
+    assert found["plain"] == (2 * MESSAGES, 0, 0)
+    assert found["late"] == (MESSAGES, CLIENTS, MESSAGES)
+    for name in ("early", "plain", "late"):
+        each = result["populations"][name]
+        assert (each["lost_total"], each["duplicate_total"]) == (0, 0), name
 
 
 def test_a_topic_alias_saves_the_bytes_of_the_topic(run: Play, tmp_path: Path) -> None:

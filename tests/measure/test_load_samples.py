@@ -9,15 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace, Publication
 from pubstorm.contract.histogram import Histogram
-from pubstorm.contract.plan import (
-    ClosedPace,
-    FixedPayload,
-    OpenPace,
-    Plan,
-    Population,
-    Publication,
-)
+from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import OPEN_MAX, LoadSampler

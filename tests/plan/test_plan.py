@@ -7,15 +7,8 @@ from pydantic import ValidationError
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.attachment import clients_at, most_at_one
-from pubstorm.contract.plan import (
-    ClosedPace,
-    ConnectAction,
-    DisconnectAction,
-    GaussianPayload,
-    OpenPace,
-    Plan,
-    TextPayload,
-)
+from pubstorm.contract.flows import ClosedPace, GaussianPayload, OpenPace, TextPayload
+from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
 from pubstorm.contract.protocol import Mqtt
 from pubstorm.contract.target import Target
 from pubstorm.errors import ScenarioError

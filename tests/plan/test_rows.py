@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubstorm.contract.plan import Plan, Rows, TextPayload
+from pubstorm.contract.flows import TextPayload
+from pubstorm.contract.plan import Plan, Rows
 from pubstorm.contract.template import MessageFacts, Template
 from pubstorm.contract.texts import template_of
 from pubstorm.errors import Problem, ScenarioError

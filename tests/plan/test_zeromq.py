@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pubstorm.cli.describe.plan import plan_in_words
 from pubstorm.contract.changes import ActiveClients
-from pubstorm.contract.plan import Lifetime, OpenPace, Plan
+from pubstorm.contract.flows import OpenPace
+from pubstorm.contract.plan import Lifetime, Plan
 from pubstorm.contract.protocol import Mqtt, Zmtp
 from pubstorm.contract.target import Target, ZmqTarget, parse_targets
 from pubstorm.errors import ScenarioError, UsageError

@@ -10,20 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pubstorm.contract.flows import FixedPayload, OpenPace, Publication, Subscription
 from pubstorm.contract.plan import (
     AddClients,
     Change,
     ChangeRate,
     ConnectAction,
     DisconnectAction,
-    FixedPayload,
     HoldAction,
-    OpenPace,
     Plan,
-    Publication,
     PublishAction,
     RemoveClients,
-    Subscription,
 )
 from pubstorm.play import stages
 from pubstorm.play.agent_failure import Signal, State, Step, transition

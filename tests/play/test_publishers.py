@@ -13,17 +13,8 @@ from pathlib import Path
 import pytest
 
 from pubstorm.contract.commands import Hello, Sent
-from pubstorm.contract.plan import (
-    Attachment,
-    ConnectAction,
-    FixedPayload,
-    OpenPace,
-    Plan,
-    Publication,
-    PublishAction,
-    Stage,
-    Subscription,
-)
+from pubstorm.contract.flows import FixedPayload, OpenPace, Publication, Subscription
+from pubstorm.contract.plan import Attachment, ConnectAction, Plan, PublishAction, Stage
 from pubstorm.contract.protocol import Mqtt, Zmtp
 from pubstorm.contract.target import Target
 from pubstorm.fleet import Fleet, Timeouts

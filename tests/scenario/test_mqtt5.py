@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pubstorm.cli.describe.plan import plan_in_words
-from pubstorm.contract.plan import Plan, Subscription
+from pubstorm.contract.flows import Subscription
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.protocol import Authentication, Mqtt, Property
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import compile_plan, planned_targets
@@ -110,10 +111,17 @@ def test_keys_of_publications_become_properties_of_messages() -> None:
 
 
 def test_options_of_subscriptions_are_in_the_plan_and_the_version_in_its_words() -> None:
-    options = "no_local: true, retain_handling: never, identifier: 7"
+    options = "no_local: true, retain_as_published: true, retain_handling: never, identifier: 7"
     plan = plan_of("version: 5", f"subscriptions: [{{topic: t, qos: 1, {options}}}]")
     assert plan.populations[0].subscriptions == (
-        Subscription(filter="t", qos=1, no_local=True, retain_handling="never", identifier=7),
+        Subscription(
+            filter="t",
+            qos=1,
+            no_local=True,
+            retain_as_published=True,
+            retain_handling="never",
+            identifier=7,
+        ),
     )
     scenario = parse_scenario(scenario_text("version: 5"), "s.yaml")
     assert "MQTT 5, clean session" in "\n".join(plan_in_words(scenario, plan))
@@ -126,6 +134,10 @@ def test_options_of_subscriptions_are_in_the_plan_and_the_version_in_its_words()
         ("user_properties: {a: b}", "user_properties"),
         ("authentication: {method: A, data: b}", "authentication"),
         ("subscriptions: [{topic: t, no_local: true}]", "subscriptions.0.no_local"),
+        (
+            "subscriptions: [{topic: t, retain_as_published: true}]",
+            "subscriptions.0.retain_as_published",
+        ),
         ("publications: [{topic: t, rate: 1/s, expiry: 1s}]", "publications.0.expiry"),
         (
             "shares: {s: {part: 10%, subscriptions: [{topic: t, identifier: 1}]}}",

@@ -8,7 +8,7 @@ from pubstorm.contract.plan import Plan, Responds
 from pubstorm.errors import ScenarioError
 from pubstorm.plan import compile_plan, planned_targets
 from pubstorm.scenario import parse_scenario
-from pubstorm.scenario.checks.round_trips import covers
+from pubstorm.scenario.checks.topics import covers
 from pubstorm.scenario.defaults import default_thresholds
 
 BASE = """\

@@ -276,6 +276,7 @@ impl Client {
         let identity = identity_of(self, &context.setup);
         match self.session.subscribe(&identity, context.now_ns, &mut context.out) {
             Ok(asked) => {
+                context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
                 let counters = &mut context.tally.populations[self.population()].counters;
                 counters.packets_sent_total += asked.packets;
                 counters.subscribed_total += asked.granted;

@@ -7,6 +7,7 @@ use mqtt::PropertyList;
 use plan::{Population, Random};
 
 use crate::expectations::Expectations;
+use crate::expectations::forwarded::Forwarded;
 use crate::expectations::stalls::Stalls;
 use crate::host::Host;
 use crate::outboxes::Outboxes;
@@ -37,6 +38,8 @@ pub struct Context {
     pub publishing: Option<Publishing>,
     /// Deliveries that subscribers must receive.
     pub expectations: Expectations,
+    /// Messages that the broker forwards with the RETAIN flag of their publisher.
+    pub forwarded: Forwarded,
     /// Session lifetimes.
     pub lifetimes: Lifetimes,
     /// Last deliveries, for stall detection.
@@ -85,6 +88,7 @@ impl Context {
             now_ns,
             publishing: None,
             expectations: Expectations::new(&setup.plan),
+            forwarded: Forwarded::new(&setup),
             lifetimes: Lifetimes::new(&setup),
             stalls: Stalls::new(&setup),
             underway: 0,

@@ -4,6 +4,7 @@
 
 mod answers;
 mod balance;
+pub mod forwarded;
 mod receivers;
 pub mod stalls;
 mod wills;

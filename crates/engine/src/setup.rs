@@ -95,6 +95,8 @@ pub struct Setup {
     pub publisher_at: Vec<Option<usize>>,
     /// `true` if some payloads of text carry a stamp.
     pub stamps_text: bool,
+    /// `true` if some messages carry their stamp in a user property.
+    stamps_properties: bool,
     /// Difference from an instant of the clock to nanoseconds since 1970.
     pub since_1970_ns: u64,
 }
@@ -198,7 +200,7 @@ impl Setup {
             publisher_of.extend(publications.iter().map(|_| p));
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
-            let properties = PropertySetup::of_publications(&population.publications);
+            let properties = PropertySetup::of_publications(population);
             let rival = plan.rival(p);
             let ready = PopulationSetup {
                 is_played,
@@ -217,6 +219,9 @@ impl Setup {
         let requests: Vec<bool> = publications().map(|p| p.request).collect();
         let has_requests = requests.contains(&true);
         let stamps_text = publications().any(|p| is_stamped_text(&p.payload));
+        let stamps_properties = plan.populations.iter().any(|population| {
+            population.publications.iter().any(|p| population.stamps_property(p))
+        });
         let mut publisher_at = vec![None; targets.len()];
         for (p, population) in
             plan.populations.iter().enumerate().filter(|(_, p)| p.is_externally_published())
@@ -236,6 +241,7 @@ impl Setup {
             has_requests,
             publisher_at,
             stamps_text,
+            stamps_properties,
             since_1970_ns: clock::since_1970_ns(),
         })
     }
@@ -298,10 +304,15 @@ impl Setup {
     /// The stamp of a payload, if this run made it.
     #[inline]
     fn stamp_of(&self, payload: &[u8]) -> Option<Stamp> {
-        let is_ours = |stamp: &Stamp| stamp.run_tag == self.plan.run_tag;
-        let first = Stamp::read(payload).filter(is_ours);
+        let first = Stamp::read(payload).filter(|stamp| self.has_made(stamp));
         let in_text = || self.stamps_text.then(|| Stamp::find(payload)).flatten();
-        first.or_else(|| in_text().filter(is_ours))
+        first.or_else(|| in_text().filter(|stamp| self.has_made(stamp)))
+    }
+
+    /// Returns `true` for a stamp of this run.
+    #[inline]
+    fn has_made(&self, stamp: &Stamp) -> bool {
+        stamp.run_tag == self.plan.run_tag
     }
 
     /// The stamp of a payload and the index of the publishing population, if this run made it.

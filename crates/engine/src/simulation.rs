@@ -12,8 +12,10 @@ mod network;
 mod outcomes;
 mod peer;
 pub mod plans;
+mod retained;
 mod round_trips;
 mod scenes;
+mod texts;
 mod weather;
 mod wire;
 

@@ -9,7 +9,8 @@
 use std::borrow::Cow;
 
 use crate::fan_out::numbers::Numbers;
-use crate::model::{Attachment, Choice, Pace, Plan, Population, Process};
+use crate::flows::{Pace, Process};
+use crate::model::{Attachment, Choice, Plan, Population};
 use crate::template::{Level, Variable};
 
 /// Share of the mean of Poisson arrivals that counts: a publisher with a mean of 21 messages sends

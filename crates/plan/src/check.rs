@@ -1,9 +1,7 @@
 //! Checks of a plan at the start of an agent.
 
-use crate::model::{
-    Action, Bridges, Change, Lifetime, Pace, Payload, Phase, Plan, Population, Process,
-    Publication, Stage,
-};
+use crate::flows::{Pace, Payload, Phase, Process, Publication};
+use crate::model::{Action, Bridges, Change, Lifetime, Plan, Population, Stage};
 use crate::rate_profile::{POINTS_MAX, RatePoint};
 use crate::stamp::PUBLICATIONS_MAX;
 use crate::template::{Place, TemplateError};
@@ -301,7 +299,8 @@ pub(crate) fn require(
 mod tests {
     use super::*;
     use crate::fan_out;
-    use crate::model::{ChangeAction, Direction, Order, Route};
+    use crate::flows::Order;
+    use crate::model::{ChangeAction, Direction, Route};
     use crate::template::Template;
 
     fn publication(topic: &str, payload: Payload) -> Publication {

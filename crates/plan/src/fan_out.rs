@@ -10,7 +10,8 @@ mod prefix;
 mod ways;
 
 use crate::attachment::Drawn;
-use crate::model::{Attachment, Plan, Population, Subscription};
+use crate::flows::Subscription;
+use crate::model::{Attachment, Plan, Population};
 use crate::template::{Level, Template};
 use crossing::{Crossings, Targets};
 use numbers::{Numbers, count_union};

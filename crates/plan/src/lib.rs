@@ -9,6 +9,7 @@ mod check;
 mod control;
 mod explanation;
 mod fan_out;
+mod flows;
 mod histogram;
 mod lifetime;
 mod model;
@@ -34,11 +35,13 @@ pub use check::PlanError;
 pub use control::{Beat, Bye, ClockState, Command, Failure, Hello, ReferenceHello, Sent};
 pub use explanation::{Explanation, Explanations, TextProperty};
 pub use fan_out::{Expected, FanOut, Ways};
+pub use flows::{
+    Late, Order, Pace, Payload, Phase, Process, Publication, RetainHandling, Subscription,
+};
 pub use histogram::{Batch, Histogram};
 pub use model::{
-    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Late,
-    Lifetime, Order, Pace, Payload, Phase, Plan, Population, Process, Psk, Publication, Reconnect,
-    RetainHandling, Route, Rows, Stage, Subscription, Target, Tls, TlsVersion,
+    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Lifetime,
+    Plan, Population, Psk, Reconnect, Route, Rows, Stage, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
     FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad, Unmatched,
@@ -58,7 +61,10 @@ pub use snapshot::{
     AnswerCounters, Counters, EngineLoad, FlowCounters, FlowSnapshot, Gauges, Outcomes,
     PopulationSnapshot, Reason, Snapshot, Stall, TargetSnapshot,
 };
-pub use stamp::{INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, Stamp, StreamId};
+pub use stamp::{
+    INCARNATION_PLACES, INCARNATIONS, PUBLICATIONS_MAX, STAMP_BYTES, STAMP_PROPERTY, Stamp,
+    StreamId,
+};
 pub use template::{MessageFacts, Place, Template, TemplateError};
 pub use tempo::Tempo;
 pub use texts::Columns;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::property::Property;
+use crate::flows::{Publication, Subscription};
 use crate::protocol::Protocol;
 use crate::rate_profile::RatePoint;
 use crate::round_trip::Responds;
@@ -135,16 +135,6 @@ pub enum Choice {
     Turn,
     /// A random target, drawn from the plan's seed.
     Random,
-}
-
-/// Order of the values of a range in a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// From the first value to the last, repeated.
-    Turn,
-    /// Each value once in each round. Each client has its own order, drawn for each round.
-    Shuffled,
 }
 
 /// Clients that behave alike.
@@ -314,162 +304,6 @@ pub struct Reconnect {
     pub min_ns: u64,
     /// Longest wait, in nanoseconds.
     pub max_ns: u64,
-}
-
-/// One topic filter of every client of a population.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Subscription {
-    /// Template of the filter; a range `{a..b}` makes one filter for each value.
-    pub filter: Template,
-    /// Highest QoS requested.
-    pub qos: u8,
-    /// `true` if the broker does not send a client its own messages. Only MQTT 5.
-    #[serde(default)]
-    pub no_local: bool,
-    /// Retained messages that the broker sends. Only MQTT 5.
-    #[serde(default)]
-    pub retain_handling: RetainHandling,
-    /// Identifier that the broker repeats in matching messages. Only MQTT 5.
-    #[serde(default)]
-    pub identifier: Option<u32>,
-}
-
-/// Retained messages that follow a subscription.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RetainHandling {
-    /// All that match.
-    #[default]
-    Send,
-    /// All that match, if the subscription is new.
-    SendIfNew,
-    /// None.
-    Never,
-}
-
-/// One flow of messages that every client of a population sends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Publication {
-    /// Template of the topic; with a range `{a..b}`, each message has the next value.
-    pub topic: Template,
-    /// Order of the values of a range.
-    pub order: Order,
-    /// QoS 0, 1 or 2.
-    pub qos: u8,
-    /// True if the broker retains the last message.
-    pub retain: bool,
-    /// Schedule of the messages.
-    pub pace: Pace,
-    /// Largest number of messages of a client in flight (QoS 1 and 2).
-    pub window: u16,
-    /// Payload of the messages.
-    pub payload: Payload,
-    /// Properties of the messages. Only MQTT 5.
-    #[serde(default)]
-    pub properties: Vec<Property>,
-    /// `true` if a topic alias replaces a topic that the broker knows. Only MQTT 5.
-    #[serde(default)]
-    pub topic_alias: bool,
-    /// `true` if each message is a request: its correlation data is the stamp, and answers to its
-    /// Response Topic are round trips. Only MQTT 5.
-    #[serde(default)]
-    pub request: bool,
-}
-
-/// Schedule of the messages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Pace {
-    /// Open loop: an absolute schedule that does not wait for the broker.
-    Open {
-        /// Time between two messages of a client, in nanoseconds.
-        period_ns: u64,
-        /// Variation of the clients' periods: up to this fraction of `period_ns`, 0 to below 1.
-        spread: f64,
-        /// Variation of each message on the schedule: up to half this fraction of the period, 0 to
-        /// 1.
-        jitter: f64,
-        /// Start of each client in the period.
-        phase: Phase,
-        /// Policy for messages that could not be sent in time.
-        late: Late,
-        /// Number of messages scheduled at once. The time between two bursts is this number of
-        /// periods.
-        #[serde(default = "one")]
-        burst: u32,
-        /// Process of the messages on the schedule.
-        #[serde(default)]
-        arrivals: Process,
-    },
-    /// Closed loop: the next message is scheduled as soon as the window and the socket accept it.
-    Closed,
-}
-
-const fn one() -> u32 {
-    1
-}
-
-/// Process of the messages of a client on its schedule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Process {
-    /// One message, or one burst, in each period.
-    #[default]
-    Even,
-    /// A Poisson process: the times between two messages or bursts are exponential, with the same
-    /// mean. Without `jitter` and with `phase` spread, which have no meaning here.
-    Poisson,
-}
-
-/// Start of a client in its period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Evenly spread over the period.
-    Spread,
-    /// At random in the period.
-    Random,
-    /// All clients at the same instant: a burst each period.
-    Aligned,
-}
-
-/// Policy for a message that could not leave in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Late {
-    /// The client sends the message as soon as possible. The wait is part of the latency from
-    /// intended time.
-    Send,
-    /// The client skips messages that are more than one period late, and counts them as skipped.
-    Skip,
-}
-
-/// Payload of the messages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Payload {
-    /// Every payload has this size.
-    Fixed {
-        /// Size in bytes.
-        bytes: u32,
-    },
-    /// Sizes follow a normal distribution, cut at four standard deviations and at zero.
-    Gaussian {
-        /// Mean in bytes.
-        mean_bytes: u32,
-        /// Standard deviation in bytes.
-        sd_bytes: u32,
-    },
-    /// The user's own text. Without a stamp, messages are counted without latency or order.
-    Text {
-        /// Template of the text.
-        template: Template,
-        /// True if the text is JSON, so that values from a file are escaped.
-        #[serde(default)]
-        is_json: bool,
-    },
 }
 
 /// A named span of the run.

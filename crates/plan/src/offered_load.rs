@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::SECOND_NS;
 use crate::fan_out::FanOut;
-use crate::model::{Action, Change, ChangeAction, Lifetime, Pace, Plan, Population, Stage};
+use crate::flows::Pace;
+use crate::model::{Action, Change, ChangeAction, Lifetime, Plan, Population, Stage};
 
 use crate::rate_profile::{self, RatePoint};
 use crate::tempo::Tempo;

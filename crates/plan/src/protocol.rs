@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::SECOND_NS;
 use crate::check::{PlanError, require};
-use crate::model::{Choice, Pace, Plan, Population, Process, Publication, Subscription};
+use crate::flows::{Pace, Payload, Process, Publication, Subscription};
+use crate::model::{Choice, Plan, Population};
 use crate::property::Property;
 use crate::template::Template;
 
@@ -207,6 +208,15 @@ impl Population {
         u64::from(delay_s.min(session_s)) * SECOND_NS
     }
 
+    /// Returns `true` if the messages of one of its publications carry their stamp in a user
+    /// property: texts of the user's own with MQTT 5. Requests have it in the correlation data.
+    #[must_use]
+    pub fn stamps_property(&self, publication: &Publication) -> bool {
+        let is_stampless =
+            matches!(&publication.payload, Payload::Text { template, .. } if !template.has_stamp());
+        self.speaks_mqtt5() && is_stampless && !publication.request
+    }
+
     /// Returns `true` if its clients receive nothing that they have published themselves: they set
     /// the bridge bit of MQTT, or all their subscriptions say so.
     #[must_use]
@@ -214,6 +224,12 @@ impl Population {
         let refuses_own = |subscription: &Subscription| subscription.no_local;
         matches!(&self.protocol, Protocol::Mqtt(Mqtt { bridge: true, .. }))
             || (!self.subscriptions.is_empty() && self.subscriptions.iter().all(refuses_own))
+    }
+
+    /// Returns `true` if the RETAIN flag of a message may be that of its publisher.
+    #[must_use]
+    pub fn retains_as_published(&self) -> bool {
+        self.subscriptions.iter().any(|subscription| subscription.retain_as_published)
     }
 
     /// Returns `true` if the broker keeps the session of a client that is offline.

@@ -5,7 +5,8 @@ use mqtt::Property as Name;
 use serde::{Deserialize, Serialize};
 
 use crate::check::{PlanError, check_qos, require};
-use crate::model::{Population, Publication};
+use crate::flows::Publication;
+use crate::model::Population;
 use crate::property::Property;
 use crate::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::template::Template;

@@ -74,6 +74,9 @@ counters! {
         answers_of_others_total,
         /// Retained messages received, which are outside the ledger.
         retained_total,
+        /// Messages received with the RETAIN flag of their publisher, which are in the ledger.
+        #[serde(default)]
+        retained_as_published_total,
         /// Messages received without a stamp of this run.
         foreign_total,
         /// Pings of WebSocket that were received, each answered with a pong.

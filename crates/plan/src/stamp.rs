@@ -1,6 +1,7 @@
-//! Stamp of a payload: the run, the stream, the place in the stream, and the scheduled and actual
+//! Stamp of a message: the run, the stream, the place in the stream, and the scheduled and actual
 //! send times. The stamp is the first bytes of a binary payload; in a payload of text the stamp
-//! stands anywhere, as text.
+//! stands anywhere, as text. A text of the user's own without a stamp has it beside itself, in a
+//! user property of MQTT 5.
 
 use memchr::memmem;
 
@@ -14,6 +15,9 @@ pub const STAMP_TEXT_BYTES: usize = MARKER.len() + (STAMP_BYTES * 8).div_ceil(6)
 pub const INCARNATION_PLACES: u32 = 1 << 26;
 /// Largest number of incarnations of an agent: later places would collide with earlier places.
 pub const INCARNATIONS: u32 = 32;
+
+/// Name of the user property that carries the stamp of a message whose payload does not.
+pub const STAMP_PROPERTY: &str = "pubstorm";
 
 /// Largest number of publications of a plan; the highest bit of the index marks answers.
 pub const PUBLICATIONS_MAX: usize = ANSWERS as usize - 1;
@@ -142,8 +146,13 @@ impl Stamp {
     /// Finds the first stamp in a text; `None` if the text has no stamp.
     #[must_use]
     pub fn find(text: &[u8]) -> Option<Self> {
-        let after = memmem::find(text, MARKER)? + MARKER.len();
-        let digits = text.get(after..after + STAMP_TEXT_BYTES - MARKER.len())?;
+        Self::of_text(&text[memmem::find(text, MARKER)?..])
+    }
+
+    /// Reads the stamp at the start of a text; `None` if the text does not begin with a stamp.
+    #[must_use]
+    pub fn of_text(text: &[u8]) -> Option<Self> {
+        let digits = text.strip_prefix(MARKER)?.get(..STAMP_TEXT_BYTES - MARKER.len())?;
         let mut bytes = [0; STAMP_BYTES];
         for (digits, bytes) in digits.chunks(4).zip(bytes.chunks_mut(3)) {
             let mut bits = 0;
@@ -197,6 +206,8 @@ mod tests {
             assert!(text.iter().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(byte)));
             let payload = [b"{\"at\": \"", &text[..], b"\", \"n\": 1}"].concat();
             assert_eq!(Stamp::find(&payload), Some(stamp));
+            assert_eq!(Stamp::of_text(&text), Some(stamp));
+            assert_eq!(Stamp::of_text(&payload), None);
             assert_eq!(Stamp::find(&text[..STAMP_TEXT_BYTES - 1]), None);
             let mut wrong = text;
             wrong[20] = b'"';

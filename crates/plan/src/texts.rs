@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::check::PlanError;
-use crate::model::{Payload, Population};
+use crate::flows::Payload;
+use crate::model::Population;
 use crate::property::Property;
 use crate::rows::Column;
 use crate::template::{Place, Template, TemplateError};

@@ -14,6 +14,7 @@ use mqtt::{ConnAck, DecodeError, Decoded, Packet, PacketType, PropertyList, QoS,
 
 use session::{ClientState, write};
 
+pub use handle::KEPT;
 pub use script::{Fate, Script};
 
 /// Limits that the broker sets clients of MQTT 5: messages of QoS 1 and 2 in flight, and aliases.
@@ -234,7 +235,8 @@ impl Broker {
             copies.extend(client.granted(&message.topic));
             for granted in copies {
                 let qos = granted.min(message.qos);
-                let copy = Message { qos, retain: false, ..message.clone() }; // [MQTT-3.3.1-9]
+                let retain = message.retain && client.retains(&message.topic);
+                let copy = Message { qos, retain, ..message.clone() }; // [MQTT-3.3.1-9]
                 let link = client.link.and_then(|id| self.links.get_mut(&id));
                 let mut nowhere = Vec::new();
                 let out = link.map_or(&mut nowhere, |link| &mut link.output);

@@ -67,6 +67,8 @@ class Counters(Value):
     """Answers received to requests of other clients."""
     retained_total: U64 = 0
     """Retained messages received, which are outside the ledger."""
+    retained_as_published_total: U64 = 0
+    """Messages received with the RETAIN flag of their publisher, which are in the ledger."""
     foreign_total: U64 = 0
     """Messages received that no client of this run stamped."""
     websocket_pings_total: U64 = 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pubstorm.contract.plan import Population, Publication, TextPayload, Tls
+from pubstorm.contract.flows import Publication, TextPayload
+from pubstorm.contract.plan import Population, Tls
 from pubstorm.contract.rows import Table, read_rows
 from pubstorm.contract.template import Kind, Template
 

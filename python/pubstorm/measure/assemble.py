@@ -10,8 +10,9 @@ from functools import cached_property
 from pubstorm.contract.attachment import target_of
 from pubstorm.contract.changes import ActiveClients
 from pubstorm.contract.commands import Hello
+from pubstorm.contract.flows import ClosedPace, OpenPace
 from pubstorm.contract.histogram import HistogramSum
-from pubstorm.contract.plan import ClosedPace, HoldAction, OpenPace, Plan, Population, PublishAction
+from pubstorm.contract.plan import HoldAction, Plan, Population, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import AnswerCounters, Counters, FlowCounters
 from pubstorm.fleet.assignment import Assignment, Program

@@ -8,8 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.plan import OpenPace, Plan
+from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.series import GAUGES, overlaps

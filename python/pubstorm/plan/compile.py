@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import accumulate
 from math import ceil
 
-from pubstorm.contract import plan, protocol
+from pubstorm.contract import flows, plan, protocol
 from pubstorm.contract.attachment import most_at_a_target
 from pubstorm.contract.target import SOURCES_MAX, Target
 from pubstorm.contract.template import NUMERIC, Kind, Template, Variable
@@ -18,18 +18,15 @@ from pubstorm.plan.mqtt5 import connect_properties, message_properties, will_pro
 from pubstorm.plan.stages import planned_stages
 from pubstorm.plan.zeromq import slowed, sockets_of
 from pubstorm.quantities import PartOf
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Publication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
     MqttClients,
-    MqttPublication,
-    MqttSubscription,
     Population,
-    Publication,
     Reconnect,
     Responds,
     Simulated,
-    Will,
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, shares_of
 from pubstorm.scenario.tls import Tls
@@ -185,7 +182,7 @@ def _population(
         lifetime=_lifetime(scenario, played),
         takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
-            plan.Subscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
+            flows.Subscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
             for s in population.subscriptions
         ),
         publications=tuple(map(_publication, population.publications)),
@@ -273,8 +270,8 @@ def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | No
     return plan.Lifetime(min_ns=shortest, max_ns=longest, offline_ns=lifetime.offline)
 
 
-def _publication(publication: MqttPublication) -> plan.Publication:
-    return plan.Publication(
+def _publication(publication: MqttPublication) -> flows.Publication:
+    return flows.Publication(
         pace=_pace(publication),
         payload=_payload(publication),
         properties=message_properties(publication),
@@ -282,27 +279,27 @@ def _publication(publication: MqttPublication) -> plan.Publication:
     )
 
 
-def _pace(publication: MqttPublication) -> plan.OpenPace | plan.ClosedPace:
+def _pace(publication: MqttPublication) -> flows.OpenPace | flows.ClosedPace:
     rate_per_s = publication.rate_per_s
     if rate_per_s is None:
-        return plan.ClosedPace()
+        return flows.ClosedPace()
     period_ns = publication.interval or max(1, round(SECOND_NS / rate_per_s))
     alike = publication.model_dump(include=SAME_IN_PACE)
-    return plan.OpenPace(period_ns=period_ns, **alike)
+    return flows.OpenPace(period_ns=period_ns, **alike)
 
 
 def _payload(
     publication: Publication,
-) -> plan.FixedPayload | plan.GaussianPayload | plan.TextPayload:
+) -> flows.FixedPayload | flows.GaussianPayload | flows.TextPayload:
     if isinstance(publication.payload, str):
-        return plan.TextPayload(template=publication.payload)
+        return flows.TextPayload(template=publication.payload)
     if publication.payload is not None:
-        return plan.TextPayload(template=json_template(publication.payload), is_json=True)
+        return flows.TextPayload(template=json_template(publication.payload), is_json=True)
     size = publication.size
     deviation_bytes = round(size.mean * size.spread)
     if deviation_bytes == 0:
-        return plan.FixedPayload(bytes=size.mean)
-    return plan.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
+        return flows.FixedPayload(bytes=size.mean)
+    return flows.GaussianPayload(mean_bytes=size.mean, sd_bytes=deviation_bytes)
 
 
 SECOND_NS = 10**9

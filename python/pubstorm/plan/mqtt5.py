@@ -8,7 +8,8 @@ from pubstorm.contract import protocol
 from pubstorm.quantities import SECOND_NS
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.fields import U32_MAX
-from pubstorm.scenario.populations import MqttClients, MqttPublication, Will
+from pubstorm.scenario.flows import MqttPublication, Will
+from pubstorm.scenario.populations import MqttClients
 
 Written = Callable[[object], int | str]
 """Value of a property, from the value of its key."""

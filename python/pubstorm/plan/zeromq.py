@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pubstorm.contract import plan, protocol
+from pubstorm.contract import flows, plan, protocol
 from pubstorm.contract.attachment import clients_at, target_of
 from pubstorm.contract.texts import template_of
 from pubstorm.quantities import PartOf
@@ -97,9 +97,9 @@ def _scheduled_for(compiled: plan.Plan, index: int, client: int) -> float | None
                 variants = _sampled(range(topic.variants))
                 texts = (topic.text(population.first + sender, variant) for variant in variants)
                 matching = sum(text.startswith(prefixes) for text in texts)
-                if matching and not isinstance(publication.pace, plan.OpenPace):
+                if matching and not isinstance(publication.pace, flows.OpenPace):
                     return None
-                if isinstance(publication.pace, plan.OpenPace):
+                if isinstance(publication.pace, flows.OpenPace):
                     share = matching / len(variants)
                     rate_per_s += share * SECOND_NS / publication.pace.period_ns
     return rate_per_s

@@ -2,9 +2,10 @@
 
 from pubstorm.scenario.faults import Fault
 from pubstorm.scenario.fleet import Fleet
+from pubstorm.scenario.flows import Publication, Subscription
 from pubstorm.scenario.load import load_scenario, parse_scenario, searched, varied
 from pubstorm.scenario.model import Scenario, Step, Validity
-from pubstorm.scenario.populations import Population, Publication, Subscription
+from pubstorm.scenario.populations import Population
 from pubstorm.scenario.search import Search
 from pubstorm.scenario.stages import Connect, Disconnect, Hold, Publish, Stage
 from pubstorm.scenario.sweep import Sweep

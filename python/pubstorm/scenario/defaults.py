@@ -9,14 +9,9 @@ from typing import Literal
 
 from pubstorm.result.figures import Expression
 from pubstorm.result.figures.thresholds import Threshold
+from pubstorm.scenario.flows import MqttPublication
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    Connecting,
-    MqttClients,
-    MqttPublication,
-    Population,
-    Simulated,
-)
+from pubstorm.scenario.populations import Connecting, MqttClients, Population, Simulated
 from pubstorm.scenario.shares import shares_of
 
 

@@ -15,43 +15,37 @@ from pubstorm.scenario.authentication import Authentication
 from pubstorm.scenario.base import AnyOf, Kind, OrWord, Part
 from pubstorm.scenario.document import At
 from pubstorm.scenario.fields import (
-    Burst,
     Bytes,
     Clients,
     ClientText,
-    ClientTopic,
     Duration,
     DurationOrNever,
     Flag,
-    FlowFilter,
-    FlowTopic,
     HighWaterMark,
     HostLabel,
     KeepAlive,
     Name,
     Number,
     PacketBytes,
-    Payload,
     PortNumber,
     PositiveDuration,
-    PropertyText,
-    PublicationRate,
     QoS,
     Rate,
     ReadRate,
     ReceiveMaximum,
     SessionExpiry,
     Share,
-    ShareBelowOne,
     SmallCount,
-    SubscriptionIdentifier,
     Text,
-    Topic,
     TopicAliases,
-    TopicFilter,
     Version,
-    WholeSeconds,
-    Window,
+)
+from pubstorm.scenario.flows import (
+    MqttPublication,
+    MqttSubscription,
+    Publication,
+    Subscription,
+    Will,
 )
 from pubstorm.scenario.headers import Headers
 from pubstorm.scenario.tls import Tls
@@ -60,120 +54,6 @@ TARGET = "target"
 """The name of the targets that already run."""
 DEFAULT_HIGH_WATER_MARK = 1000
 """The high-water mark of libzmq, unless it is set."""
-
-
-class Subscription(Part):
-    """One prefix of topics that every client receives; a plain text is the prefix."""
-
-    SHORT_FOR: ClassVar[str | None] = "topic"
-
-    topic: FlowFilter
-    """Beginning of the topics; `""` means all of them. A range `{a..b}` or a choice `{red|green}`
-    makes one prefix for each value."""
-
-
-class MqttSubscription(Subscription):
-    """One topic filter of every client; a plain text is the topic."""
-
-    topic: TopicFilter
-    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
-    qos: QoS = 0
-    """Highest QoS wanted."""
-    no_local: Flag = False
-    """MQTT 5: the broker does not send a client its own messages. All subscriptions of a population
-    say it, or none."""
-    retain_handling: Literal["send", "send_if_new", "never"] = "send"
-    """MQTT 5: retained messages that the broker sends: all, all if the subscription is new, or
-    none."""
-    identifier: SubscriptionIdentifier | None = None
-    """MQTT 5: subscription identifier, which the broker repeats in the messages that match."""
-
-
-class Size(Part):
-    """Sizes around a mean; a plain size is the mean, without spread."""
-
-    SHORT_FOR: ClassVar[str | None] = "mean"
-
-    mean: Bytes
-    """Mean size of a payload."""
-    spread: Share = 0.0
-    """Standard deviation of a normal distribution, as a share of the mean."""
-
-
-class Publication(Part):
-    """The flow of messages that a publisher sends in publish stages."""
-
-    topic: FlowTopic
-    """Topic, a frame of its own before the payload; with `""` the payload is alone. A range
-    `{a..b}` or a choice `{red|green}` is gone through, message by message."""
-    order: Literal["turn", "shuffled"] = "turn"
-    """Order of a range or choice: in turn, or an order of each client's own that is drawn anew for
-    each round."""
-    rate: PublicationRate | None = None
-    """Messages a second of each client; `max`: as fast as window and socket take them."""
-    interval: PositiveDuration | None = None
-    """Time between two messages of a client, instead of a rate."""
-    total_rate: Rate | None = None
-    """Messages a second of all clients of the population together, instead of a rate. It follows
-    `scale` with the clients."""
-    burst: Burst = 1
-    """Messages of a client that are scheduled at once. Bursts are that many times as far apart, so
-    that the rate stays the same."""
-    size: Size = Size.model_validate("100B")
-    """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
-    stamp: they are counted, without latency."""
-    payload: Payload | None = None
-    """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
-    messages have latency and order, without it they are counted."""
-    phase: Literal["spread", "random", "aligned"] = "spread"
-    """Instant in the period at which clients send: evenly spread, at random, or all at once."""
-    late: Literal["send", "skip"] = "send"
-    """A message that could not leave in time is sent late, or left out and counted as skipped."""
-
-    @property
-    def rate_per_s(self) -> float | None:
-        """Messages a second of each client; `None` in a closed loop."""
-        return self.rate if self.interval is None else SECOND_NS / self.interval
-
-
-class MqttPublication(Publication):
-    """A flow of messages that every client sends in publish stages."""
-
-    topic: Topic
-    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
-    qos: QoS = 0
-    """QoS of the messages."""
-    retain: Flag = False
-    """The broker keeps the last message of a topic."""
-    arrivals: Literal["even", "poisson"] = "even"
-    """Times between the messages of a client: `even`, or exponential, as of many independent
-    sources: `poisson`. The mean is the same."""
-    jitter: Share = 0.0
-    """Each message moves by up to half this share of the period."""
-    spread: ShareBelowOne = 0.0
-    """Each client's period differs from the given one by up to this share."""
-    window: Window = 65535
-    """Messages of a client in flight at most, for QoS 1 and 2. With MQTT 5 the broker's Receive
-    Maximum is obeyed too."""
-    expiry: WholeSeconds | None = None
-    """MQTT 5: message expiry interval, in whole seconds. A message that expires before it is
-    delivered counts as lost."""
-    content_type: PropertyText | None = None
-    """MQTT 5: content type."""
-    payload_format: Literal["bytes", "text"] | None = None
-    """MQTT 5: payload format indicator."""
-    response_topic: Topic | None = None
-    """MQTT 5: response topic."""
-    correlation_data: PropertyText | None = None
-    """MQTT 5: correlation data."""
-    user_properties: Mapping[Text, PropertyText] = Field(default_factory=dict)
-    """MQTT 5: user properties, by name."""
-    topic_alias: Flag = False
-    """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
-    the broker's Topic Alias Maximum allows."""
-    request: Flag = False
-    """MQTT 5: each message is a request. The correlation data is the stamp, the answers on
-    `response_topic` are its round trips. A subscription of the population receives them."""
 
 
 class Attachment(Part):
@@ -203,34 +83,6 @@ class Rows(Part):
     """Its path, from the folder of the scenario file."""
     repeat: Flag = False
     """Clients beyond the last row begin with the first row again."""
-
-
-class Will(Part):
-    """The message that the broker sends when a client dies."""
-
-    topic: ClientTopic
-    """Topic of the message."""
-    payload: ClientText = ""
-    """Text of the message."""
-    qos: QoS = 0
-    """QoS of the message."""
-    retain: Flag = False
-    """The broker keeps the message."""
-    delay: WholeSeconds | None = None
-    """MQTT 5: will delay interval, in whole seconds, at most `session_expiry`. A client that
-    continues its session before the end of the delay has no will."""
-    expiry: WholeSeconds | None = None
-    """MQTT 5: message expiry interval, in whole seconds."""
-    content_type: ClientText | None = None
-    """MQTT 5: content type."""
-    payload_format: Literal["bytes", "text"] | None = None
-    """MQTT 5: payload format indicator."""
-    response_topic: ClientTopic | None = None
-    """MQTT 5: response topic."""
-    correlation_data: ClientText | None = None
-    """MQTT 5: correlation data."""
-    user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
-    """MQTT 5: user properties, by name."""
 
 
 class Responds(Part):

@@ -21,18 +21,15 @@ from pubstorm.contract.commands import (
     Hello,
     Stop,
 )
+from pubstorm.contract.flows import FixedPayload, OpenPace, Publication, Subscription
 from pubstorm.contract.plan import (
     Action,
     ConnectAction,
-    FixedPayload,
-    OpenPace,
     Plan,
     Population,
-    Publication,
     PublishAction,
     Reconnect,
     Stage,
-    Subscription,
 )
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.contract.snapshot import Snapshot

@@ -10,16 +10,8 @@ import pytest
 import zmq
 
 from pubstorm.contract.commands import ApplyChange, Close, Failure
-from pubstorm.contract.plan import (
-    Change,
-    ChangeRate,
-    ClosedPace,
-    DisconnectAction,
-    FixedPayload,
-    OpenPace,
-    Plan,
-    PublishAction,
-)
+from pubstorm.contract.flows import ClosedPace, FixedPayload, OpenPace
+from pubstorm.contract.plan import Change, ChangeRate, DisconnectAction, Plan, PublishAction
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.fleet.zmq_agent.messages import STAMP
 from tests.fleet.zmq_agent.conftest import (

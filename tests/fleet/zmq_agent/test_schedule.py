@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.histogram import Histogram, HistogramSum
-from pubstorm.contract.plan import OpenPace
 from pubstorm.contract.stamp import STAMP_BYTES
 from pubstorm.fleet.zmq_agent.messages import STAMP, Messages
 from pubstorm.fleet.zmq_agent.part import Part, Place

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from pubstorm.contract.plan import DisconnectAction, FixedPayload, Plan, PublishAction, Stage
+from pubstorm.contract.flows import FixedPayload
+from pubstorm.contract.plan import DisconnectAction, Plan, PublishAction, Stage
 from pubstorm.contract.protocol import Zmtp
 from pubstorm.fleet.curve import CurveKeys
 from pubstorm.fleet.zmq_agent.messages import STAMP

@@ -203,15 +203,20 @@ impl Client {
     fn delivered(&mut self, context: &mut Context, message: &Message<'_>) {
         let to = usize::from(self.population);
         context.stalls.note_delivery(self.index, context.now_ns);
-        if message.is_retained() {
+        let origin = context.setup.origin_of_message(message);
+        if message.is_retained() && !self.is_forwarded(context, origin.as_ref()) {
             context.tally.populations[to].counters.retained_total += 1;
             return;
         }
         self.respond(context, message);
-        let (stamp, from) = match context.setup.origin_of_message(message) {
+        let (stamp, from) = match origin {
             Some(Origin::Message(stamp, from)) => (stamp, from),
             Some(Origin::Answer(stamp, from)) => {
                 return self.receive_answer(context, &stamp, from);
+            }
+            Some(Origin::OtherRun) => {
+                context.tally.populations[to].counters.foreign_total += 1;
+                return;
             }
             None => return self.delivered_unstamped(context, message),
         };
@@ -263,6 +268,19 @@ impl Client {
         if is_received && expecting != to && expectations.counts_loss(expecting) {
             tally.flow(from, expecting).counters.expected_total -= 1;
         }
+    }
+
+    /// Counts a message with RETAIN that the broker forwards as published, which takes part in the
+    /// ledger. Returns `false` for a message that the broker has kept, or may have kept.
+    fn is_forwarded(&self, context: &mut Context, origin: Option<&Origin>) -> bool {
+        let Some(Origin::Message(stamp, _) | Origin::Answer(stamp, _)) = origin else {
+            return false;
+        };
+        let Context { forwarded, tally, .. } = context;
+        let is_forwarded = forwarded.is_forwarded(self.population(), self.local, stamp.actual_ns);
+        let counters = &mut tally.populations[self.population()].counters;
+        counters.retained_as_published_total += u64::from(is_forwarded);
+        is_forwarded
     }
 
     /// Counts a message, and those of its stream behind it as far as the read rate allows. Returns

@@ -198,7 +198,7 @@ fn options(subscription: &Subscription) -> SubscriptionOptions {
     SubscriptionOptions {
         qos: qos(subscription.qos),
         no_local: subscription.no_local,
-        retain_as_published: false,
+        retain_as_published: subscription.retain_as_published,
         retain_handling: match subscription.retain_handling {
             plan::RetainHandling::Send => RetainHandling::Send,
             plan::RetainHandling::SendIfNew => RetainHandling::SendIfNew,

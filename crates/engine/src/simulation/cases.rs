@@ -63,6 +63,8 @@ impl Case {
         case.draw_transports(seed);
         case.draw_versions(seed);
         round_trips::draw(&mut case.plan, seed);
+        case.draw_texts(seed);
+        case.draw_retained(seed);
         case.draw_ends(seed);
         case.draw_takeovers(seed);
         groups::draw(&mut case, seed);
@@ -137,6 +139,39 @@ impl Case {
                         },
                     ];
                 }
+            }
+        }
+    }
+
+    /// Draws texts without a stamp, apart from the other draws: MQTT 5 has their stamps in a
+    /// property, which clients of older versions do not receive.
+    fn draw_texts(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x7e_8700);
+        if !self.plan.populations.iter().all(Population::speaks_mqtt5) {
+            return;
+        }
+        for publication in self.plan.populations.iter_mut().flat_map(|p| &mut p.publications) {
+            if !publication.request && rng.chance(50) {
+                let text = rng.pick(&["", "on", "number {seq} of {n}: {hex 40}"]);
+                publication.payload = Payload::Text { template: template(text), is_json: false };
+            }
+        }
+    }
+
+    /// Draws retained messages, and subscriptions with their flag as published, apart from the
+    /// other draws.
+    fn draw_retained(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed ^ 0x4e7a_14ed);
+        if !rng.chance(40) {
+            return;
+        }
+        for population in &mut self.plan.populations {
+            let is_v5 = population.speaks_mqtt5();
+            for subscription in &mut population.subscriptions {
+                subscription.retain_as_published = is_v5 && rng.chance(60);
+            }
+            for publication in population.publications.iter_mut().filter(|p| !p.request) {
+                publication.retain |= rng.chance(40);
             }
         }
     }

@@ -99,6 +99,7 @@ pub fn subscription(filter: &str, qos: u8) -> Subscription {
         filter: template(filter),
         qos,
         no_local: false,
+        retain_as_published: false,
         retain_handling: RetainHandling::default(),
         identifier: None,
     }

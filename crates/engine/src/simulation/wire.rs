@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::{Decoded, Packet, PacketType, Publish, QoS, Version, decode};
-use plan::Stamp;
+use mqtt::{Decoded, Packet, PacketType, Property, Publish, QoS, Value, Version, decode};
+use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
-use testkit::Frames;
+use testkit::{Frames, KEPT};
 
 /// First level of the response topics of these plans.
 pub const REPLY: &str = "reply/";
@@ -35,6 +35,11 @@ pub struct Wire {
     pub answers: BTreeMap<(Client, Place), u64>,
     /// Number of times that each client has read each message in a stage after its own.
     pub late: BTreeMap<(Client, Place), u64>,
+    /// Number of times that each client has read each message with the RETAIN flag of its
+    /// publisher; `received` contains these messages.
+    pub as_published: BTreeMap<(Client, Place), u64>,
+    /// Number of times that each client has read each message that the broker had kept.
+    pub kept: BTreeMap<(Client, Place), u64>,
     /// Start of the stage that is played, in nanoseconds.
     pub stage_ns: u64,
     /// Wills that each client has read in full, by the index of the population in their topic.
@@ -88,7 +93,7 @@ impl Wire {
                             &mut self.answers_sent
                         };
                         *written.entry(client).or_default() += 1;
-                    } else if let Some(stamp) = Stamp::read(publish.payload) {
+                    } else if let Some(stamp) = stamp_of(publish) {
                         self.sent.entry(place(&stamp)).or_insert((0, publish.qos)).0 += 1;
                         if self.last_turns.insert(connection, self.turns_total)
                             != Some(self.turns_total)
@@ -113,17 +118,24 @@ impl Wire {
         self.bytes_received += bytes.len() as u64;
         let mut way = self.ways.remove(&(connection, false)).unwrap_or_default();
         way.version = self.ways.get(&(connection, true)).map_or(way.version, |up| up.version);
+        let version = way.version;
         way.take(bytes, |packet| {
             self.packets_received += 1;
             let Packet::Publish(publish) = packet else { return };
-            if publish.retain {
+            if is_kept(publish, version) {
+                if let Some(stamp) = stamp_of(publish) {
+                    *self.kept.entry((client, place(&stamp))).or_default() += 1;
+                }
             } else if is_answer(publish) {
                 let stamp = Stamp::read(publish.payload).expect("answers of these plans have one");
                 let stream = stamp.stream.of_requests().expect("it is an answer");
                 let place = place(&Stamp { stream, ..stamp });
                 *self.answers.entry((client, place)).or_default() += 1;
-            } else if let Some(stamp) = Stamp::read(publish.payload) {
+            } else if let Some(stamp) = stamp_of(publish) {
                 *self.received.entry((client, place(&stamp))).or_default() += 1;
+                if publish.retain {
+                    *self.as_published.entry((client, place(&stamp))).or_default() += 1;
+                }
                 if stamp.intended_ns < self.stage_ns && self.stage_ns <= now_ns {
                     *self.late.entry((client, place(&stamp))).or_default() += 1;
                 }
@@ -163,6 +175,23 @@ pub fn will_of(topic: &str) -> Option<usize> {
 /// Returns `true` for an answer, by its topic.
 fn is_answer(publish: &Publish<'_>) -> bool {
     publish.topic.starts_with(REPLY)
+}
+
+/// Returns `true` for a message that the broker has kept. MQTT 5 can have the flag of the publisher
+/// instead.
+fn is_kept(publish: &Publish<'_>, version: Version) -> bool {
+    let is_mark = |(property, value)| (property, value) == (Property::UserProperty, KEPT);
+    publish.retain && (version != Version::V5 || publish.properties.iter().any(is_mark))
+}
+
+/// The stamp of a message, in a user property or at the start of its payload.
+fn stamp_of(publish: &Publish<'_>) -> Option<Stamp> {
+    let mut properties = publish.properties.iter();
+    let beside = properties.find_map(|property| match property {
+        (Property::UserProperty, Value::Pair(STAMP_PROPERTY, text)) => Some(text),
+        _ => None,
+    });
+    beside.map_or_else(|| Stamp::read(publish.payload), |text| Stamp::find(text.as_bytes()))
 }
 
 fn place(stamp: &Stamp) -> Place {

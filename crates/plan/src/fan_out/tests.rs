@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::{Attachment, Choice, Population, RetainHandling, Subscription, Target};
+use crate::flows::{RetainHandling, Subscription};
+use crate::model::{Attachment, Choice, Population, Target};
 use crate::protocol::{Mqtt, MqttVersion, Protocol};
 use crate::template::Template;
 
@@ -8,6 +9,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         filter: Template::new(f).unwrap(),
         qos: 0,
         no_local: false,
+        retain_as_published: false,
         retain_handling: RetainHandling::default(),
         identifier: None,
     };

@@ -15,7 +15,8 @@ use std::slice;
 use super::crossing::Targets;
 use super::numbers::Numbers;
 use super::{FanOut, Filter, PopulationFilters};
-use crate::model::{Attachment, Plan, Subscription};
+use crate::flows::Subscription;
+use crate::model::{Attachment, Plan};
 use crate::template::Level;
 
 /// A shared group: name and filter, which make one subscription (MQTT 5, 4.8.2).

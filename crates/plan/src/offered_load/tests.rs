@@ -1,6 +1,6 @@
 use super::*;
 use crate::fan_out::tests::{plan, population};
-use crate::model::{Late, Order, Payload, Phase, Process, Publication};
+use crate::flows::{Late, Order, Payload, Phase, Process, Publication};
 use crate::template::Template;
 
 const PUBLISH: Action =

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{deliveries, sampled, set_active};
 use crate::fan_out::FanOut;
 use crate::fan_out::numbers::Numbers;
-use crate::model::{Action, Plan, Population, Publication};
+use crate::flows::Publication;
+use crate::model::{Action, Plan, Population};
 use crate::template::{Level, Template};
 
 /// Topics without subscriber, or filters without publication.

@@ -1,7 +1,8 @@
 use super::*;
 use crate::fan_out::FanOut;
 use crate::fan_out::tests::{plan, population};
-use crate::model::{Attachment, Late, Order, Payload, Phase};
+use crate::flows::{Late, Order, Payload, Phase};
+use crate::model::Attachment;
 use crate::template::Template;
 
 const ZMTP: Zmtp =

@@ -12,6 +12,9 @@ use super::{Broker, BrokerError, LinkId, Message};
 /// Reason code of a DISCONNECT because another link uses the client identifier.
 const SESSION_TAKEN_OVER: u8 = 0x8e;
 
+/// User property of kept messages, by which tests distinguish them from others with RETAIN.
+pub const KEPT: Value<'_> = Value::Pair("kept", "yes");
+
 impl Broker {
     pub(super) fn handle(&mut self, id: LinkId, packet: &Packet<'_>) -> Result<(), BrokerError> {
         let first = self.links.get(&id).is_some_and(|link| link.client_id.is_none());
@@ -180,7 +183,7 @@ impl Broker {
         for (filter, options) in subscribe.filters() {
             let granted = options.qos;
             if let Some(client) = self.client(id) {
-                client.subscribe(filter, granted);
+                client.subscribe(filter, options);
             }
             self.deliver_retained(id, filter, granted);
         }
@@ -195,7 +198,8 @@ impl Broker {
         let client_id = link.client_id.as_ref();
         let Some(client) = client_id.and_then(|id| self.clients.get_mut(id)) else { return };
         for message in self.retained.values().filter(|message| matching(&message.topic)) {
-            let copy = Message { qos: granted.min(message.qos), ..message.clone() };
+            let mut copy = Message { qos: granted.min(message.qos), ..message.clone() };
+            copy.properties.push(Property::UserProperty, KEPT).expect("the texts are short");
             client.deliver(copy, window, &mut link.output);
         }
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use mqtt::{Ack, Packet, PacketId, Publish, QoS, Version, topic};
+use mqtt::{Ack, Packet, PacketId, Publish, QoS, SubscriptionOptions, Version, topic};
 
 use super::{LinkId, Message};
 
@@ -15,6 +15,8 @@ pub(super) struct ClientState {
     /// Version that the client spoke last.
     pub(super) version: Version,
     pub(super) subscriptions: Vec<(String, QoS)>,
+    /// Filters of subscriptions with Retain As Published.
+    pub(super) as_published: BTreeSet<String>,
     /// QoS 2 messages from the client that are not released.
     pub(super) received: BTreeSet<PacketId>,
     /// QoS 1 and 2 messages that wait for the window, or for a connection of the client.
@@ -53,13 +55,22 @@ impl ClientState {
     }
 
     /// Adds a subscription, or replaces a subscription with an equal filter `[MQTT-3.8.4-3]`.
-    pub(super) fn subscribe(&mut self, filter: &str, qos: QoS) {
+    pub(super) fn subscribe(&mut self, filter: &str, options: SubscriptionOptions) {
         self.unsubscribe(filter);
-        self.subscriptions.push((filter.to_owned(), qos));
+        self.subscriptions.push((filter.to_owned(), options.qos));
+        if options.retain_as_published {
+            self.as_published.insert(filter.to_owned());
+        }
     }
 
     pub(super) fn unsubscribe(&mut self, filter: &str) {
         self.subscriptions.retain(|(known, _)| known != filter);
+        self.as_published.remove(filter);
+    }
+
+    /// Returns `true` if messages on `name` keep their RETAIN flag `[MQTT5-3.3.1-13]`.
+    pub(super) fn retains(&self, name: &str) -> bool {
+        self.matching(name).any(|(filter, _)| self.as_published.contains(filter))
     }
 
     /// Sends a message, or queues a QoS 1 or 2 message.

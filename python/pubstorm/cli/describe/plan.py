@@ -7,19 +7,16 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pubstorm.cli.describe.needs import many
 from pubstorm.contract.changes import change_name, together
+from pubstorm.contract.flows import FixedPayload, GaussianPayload, OpenPace, Publication
 from pubstorm.contract.plan import (
     Change,
     ChangeRate,
     ConnectAction,
     DisconnectAction,
-    FixedPayload,
-    GaussianPayload,
     HoldAction,
     Lifetime,
-    OpenPace,
     Plan,
     Population,
-    Publication,
     PublishAction,
     Stage,
     Tls,

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Sequence
 
-from pubstorm.contract.plan import FixedPayload, GaussianPayload, Publication, TextPayload
+from pubstorm.contract.flows import FixedPayload, GaussianPayload, Publication, TextPayload
 from pubstorm.contract.random import Random
 from pubstorm.contract.stamp import STAMP_BYTES
 from pubstorm.contract.template import MessageFacts, Template

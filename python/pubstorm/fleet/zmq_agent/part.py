@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.attachment import target_of
-from pubstorm.contract.plan import Plan, Population, Publication
+from pubstorm.contract.flows import Publication
+from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.target import Target
 
 

@@ -10,14 +10,8 @@ from collections.abc import Sequence
 import zmq
 
 from pubstorm.contract.commands import ApplyChange
-from pubstorm.contract.plan import (
-    ChangeRate,
-    ConnectAction,
-    DisconnectAction,
-    OpenPace,
-    PublishAction,
-    Stage,
-)
+from pubstorm.contract.flows import OpenPace
+from pubstorm.contract.plan import ChangeRate, ConnectAction, DisconnectAction, PublishAction, Stage
 from pubstorm.fleet.zmq_agent.messages import SEQUENCE_MASK, STAMP, Messages
 from pubstorm.fleet.zmq_agent.part import Part
 from pubstorm.fleet.zmq_agent.pipes import Pipes

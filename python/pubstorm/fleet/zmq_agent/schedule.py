@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pubstorm.contract.plan import OpenPace
+from pubstorm.contract.flows import OpenPace
 from pubstorm.contract.random import Random
 
 GOLDEN_RATIO = 2_654_435_769

@@ -9,7 +9,8 @@ from ipaddress import ip_address
 from math import ceil
 
 from pubstorm.contract.attachment import most_at_a_target
-from pubstorm.contract.plan import ConnectAction, OpenPace, Plan
+from pubstorm.contract.flows import OpenPace
+from pubstorm.contract.plan import ConnectAction, Plan
 from pubstorm.host.explain import offered_load
 from pubstorm.host.preflight.brokers import (
     Kinds,

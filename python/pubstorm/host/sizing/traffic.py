@@ -6,17 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pubstorm.contract.flows import FixedPayload, GaussianPayload, OpenPace, Publication
 from pubstorm.contract.offered_load import FlowLoad
-from pubstorm.contract.plan import (
-    ConnectAction,
-    FixedPayload,
-    GaussianPayload,
-    OpenPace,
-    Plan,
-    Population,
-    Publication,
-    Stage,
-)
+from pubstorm.contract.plan import ConnectAction, Plan, Population, Stage
 from pubstorm.contract.template import MessageFacts
 from pubstorm.contract.texts import template_of
 from pubstorm.host.costs import MICROSECONDS, Costs

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from math import atanh, sqrt
 
 from pubstorm.contract.changes import ActiveClients
-from pubstorm.contract.plan import ChangeRate, OpenPace, Plan, Publication
+from pubstorm.contract.flows import OpenPace, Publication
+from pubstorm.contract.plan import ChangeRate, Plan
 from pubstorm.measure.run_log import AppliedChange
 from pubstorm.measure.totals import Totals
 

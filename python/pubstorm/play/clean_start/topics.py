@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pubstorm.contract.plan import FixedPayload, GaussianPayload, Plan, Population
+from pubstorm.contract.flows import FixedPayload, GaussianPayload
+from pubstorm.contract.plan import Plan, Population
 from pubstorm.contract.stamp import STAMP_BYTES, run_tags
 from pubstorm.contract.template import Template, Variable
 from pubstorm.contract.texts import has_stamped_text, template_of

@@ -252,6 +252,7 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "wills_received": ((), _STAGES),
     "wills_lost": (_WILLS, _STAGES),
     "retained": ((), frozenset()),
+    "retained_as_published": ((), frozenset()),
     "foreign": ((), frozenset()),
     "packets_sent": ((), frozenset()),
     "packets_received": ((), frozenset()),

@@ -19,6 +19,7 @@ from pubstorm.scenario.checks.lives import check_lives
 from pubstorm.scenario.checks.mqtt5 import check_mqtt5
 from pubstorm.scenario.checks.networks import check_networks
 from pubstorm.scenario.checks.rate_profiles import check_rate_files, check_rate_profiles
+from pubstorm.scenario.checks.retained import check_retained
 from pubstorm.scenario.checks.round_trips import check_round_trips
 from pubstorm.scenario.checks.rows import check_payloads, check_rows
 from pubstorm.scenario.checks.series import check_search, check_series
@@ -96,7 +97,8 @@ def check_values(scenario: Scenario) -> Iterator[Finding]:
     if not shares:
         yield from _check_played(scenario)
     yield from _check_client_ids(scenario)
-    yield from check_payloads(scenario)
+    payloads = [*check_payloads(scenario)]
+    yield from payloads or check_retained(scenario)
     yield from check_services(scenario)
     yield from check_tls(scenario)
     yield from check_websocket(scenario)

@@ -9,14 +9,9 @@ from pubstorm.quantities import SECOND_NS, write_duration
 from pubstorm.scenario.base import Part
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import U32_MAX
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription, Will
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import (
-    MqttClients,
-    MqttDifference,
-    MqttPublication,
-    MqttSubscription,
-    Will,
-)
+from pubstorm.scenario.populations import MqttClients, MqttDifference
 
 CONNECT = (
     "session_expiry",
@@ -27,7 +22,7 @@ CONNECT = (
     "responds",
     "authentication",
 )
-SUBSCRIPTION = ("no_local", "retain_handling", "identifier")
+SUBSCRIPTION = ("no_local", "retain_as_published", "retain_handling", "identifier")
 PUBLICATION = (
     "expiry",
     "content_type",

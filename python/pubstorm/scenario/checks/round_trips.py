@@ -3,13 +3,14 @@ requests them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from pubstorm.contract.template import Kind, Template
+from pubstorm.scenario.checks.topics import covers
 from pubstorm.scenario.document import Finding, Path
+from pubstorm.scenario.flows import MqttPublication, MqttSubscription
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients, MqttPublication, MqttSubscription
+from pubstorm.scenario.populations import MqttClients
 
 
 def check_round_trips(scenario: Scenario) -> Iterator[Finding]:
@@ -37,17 +38,6 @@ def check_round_trips(scenario: Scenario) -> Iterator[Finding]:
                 population.publications if share.publications is None else share.publications,
                 population.subscriptions if own is None else own,
             )
-
-
-def covers(topic_filter: str, topic: str) -> bool:
-    """Returns True if a filter matches a topic for each client, where both are templates."""
-    levels, names = _levels(topic_filter), _levels(topic)
-    for place, level in enumerate(levels):
-        if level == "#":
-            return True
-        if place >= len(names) or level not in {"+", names[place]}:
-            return False
-    return len(levels) == len(names)
 
 
 def _check_requests(
@@ -98,14 +88,3 @@ def _check_way_back(
         )
         hint = f"add {topic!r} to its subscriptions, outside of shared groups"
         yield (*path, "response_topic"), message, hint
-
-
-def _levels(topic: str) -> list[str]:
-    """Returns the levels of a template; a variable may contain a slash."""
-    return [
-        level.replace("\0", "/")
-        for level in _VARIABLE.sub(lambda found: found[0].replace("/", "\0"), topic).split("/")
-    ]
-
-
-_VARIABLE = re.compile(r"\{[^{}]*\}")

@@ -11,16 +11,15 @@ from pubstorm.contract.template import Template, TemplateError, splits_levels
 from pubstorm.quantities import describe
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.fields import payload_texts
+from pubstorm.scenario.flows import MqttPublication, Will
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import (
     Connecting,
     Difference,
     MqttClients,
     MqttDifference,
-    MqttPublication,
     Population,
     Rows,
-    Will,
     ZmqPublisher,
 )
 from pubstorm.scenario.tls import Tls

@@ -2,17 +2,28 @@
 //! messages when their packet is made.
 
 use mqtt::{Alias, Properties, Property, PropertyList, Value};
-use plan::{PropertyValue, Publication, Stamp, Template};
+use plan::{Population, PropertyValue, Publication, STAMP_PROPERTY, Stamp, Template};
 
 /// Properties of a kind of packet.
 #[derive(Default)]
 pub struct PropertySetup {
     fixed: PropertyList,
     texts: Vec<Text>,
-    /// Requests carry their stamp as correlation data.
-    is_request: bool,
+    carrier: Carrier,
     /// Topic alias of the first value of the topic's range; `None`: no aliases.
     first_alias: Option<u32>,
+}
+
+/// Property with the stamp of a message.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Carrier {
+    /// No property: the stamp is in the payload, or the message has none.
+    #[default]
+    None,
+    /// That of requests.
+    CorrelationData,
+    /// That of texts of the user's own.
+    UserProperty,
 }
 
 struct Text {
@@ -48,15 +59,19 @@ impl PropertySetup {
 
     /// Prepares the properties of the publications of a population. Each topic of a client has its
     /// own alias.
-    pub fn of_publications(publications: &[Publication]) -> Vec<Self> {
+    pub fn of_publications(population: &Population) -> Vec<Self> {
         let mut next_alias = 1;
         let prepare = |publication: &Publication| {
             let first_alias = publication.topic_alias.then_some(next_alias);
             next_alias += first_alias.map_or(0, |_| publication.topic.variants());
-            let is_request = publication.request;
-            Self { is_request, first_alias, ..Self::new(&publication.properties) }
+            let carrier = match publication.request {
+                true => Carrier::CorrelationData,
+                false if population.stamps_property(publication) => Carrier::UserProperty,
+                false => Carrier::None,
+            };
+            Self { carrier, first_alias, ..Self::new(&publication.properties) }
         };
-        publications.iter().map(prepare).collect()
+        population.publications.iter().map(prepare).collect()
     }
 
     /// Topic alias for the value of the topic's range that `variant` returns; `None` without
@@ -94,13 +109,22 @@ impl PropertySetup {
         text: &mut Vec<u8>,
         render: impl Fn(&Template, &mut Vec<u8>),
     ) -> Option<Properties<'a>> {
-        if self.texts.is_empty() && alias == Alias::Unusable && !self.is_request {
+        let is_fixed = self.texts.is_empty() && self.carrier == Carrier::None;
+        if is_fixed && alias == Alias::Unusable {
             return Some(self.fixed.properties());
         }
         self.write(list, text, render)?;
-        if self.is_request {
-            let stamp = stamp().to_bytes();
-            list.push(Property::CorrelationData, Value::Binary(&stamp)).ok()?;
+        match self.carrier {
+            Carrier::None => {}
+            Carrier::CorrelationData => {
+                let stamp = stamp().to_bytes();
+                list.push(Property::CorrelationData, Value::Binary(&stamp)).ok()?;
+            }
+            Carrier::UserProperty => {
+                let stamp = stamp().to_text();
+                let stamp = std::str::from_utf8(&stamp).ok()?;
+                list.push(Property::UserProperty, Value::Pair(STAMP_PROPERTY, stamp)).ok()?;
+            }
         }
         if let Alias::New(number) | Alias::Known(number) = alias {
             list.push(Property::TopicAlias, Value::Number(number.into())).ok()?;

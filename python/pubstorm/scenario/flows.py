@@ -1,0 +1,181 @@
+"""Flows: the subscriptions and publications of a population, and the will of a client. The
+docstrings are the reference for users."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from pubstorm.quantities import SECOND_NS
+from pubstorm.scenario.base import Part
+from pubstorm.scenario.fields import (
+    Burst,
+    Bytes,
+    ClientText,
+    ClientTopic,
+    Flag,
+    FlowFilter,
+    FlowTopic,
+    Payload,
+    PositiveDuration,
+    PropertyText,
+    PublicationRate,
+    QoS,
+    Rate,
+    Share,
+    ShareBelowOne,
+    SubscriptionIdentifier,
+    Text,
+    Topic,
+    TopicFilter,
+    WholeSeconds,
+    Window,
+)
+
+
+class Subscription(Part):
+    """One prefix of topics that every client receives; a plain text is the prefix."""
+
+    SHORT_FOR: ClassVar[str | None] = "topic"
+
+    topic: FlowFilter
+    """Beginning of the topics; `""` means all of them. A range `{a..b}` or a choice `{red|green}`
+    makes one prefix for each value."""
+
+
+class MqttSubscription(Subscription):
+    """One topic filter of every client; a plain text is the topic."""
+
+    topic: TopicFilter
+    """Topic filter; a range `{a..b}` or a choice `{red|green}` makes one filter for each value."""
+    qos: QoS = 0
+    """Highest QoS wanted."""
+    no_local: Flag = False
+    """MQTT 5: the broker does not send a client its own messages. All subscriptions of a population
+    say it, or none."""
+    retain_as_published: Flag = False
+    """MQTT 5: the broker keeps the RETAIN flag of messages that it forwards. Messages that it kept
+    are distinguished by their stamp."""
+    retain_handling: Literal["send", "send_if_new", "never"] = "send"
+    """MQTT 5: retained messages that the broker sends: all, all if the subscription is new, or
+    none."""
+    identifier: SubscriptionIdentifier | None = None
+    """MQTT 5: subscription identifier, which the broker repeats in the messages that match."""
+
+
+class Size(Part):
+    """Sizes around a mean; a plain size is the mean, without spread."""
+
+    SHORT_FOR: ClassVar[str | None] = "mean"
+
+    mean: Bytes
+    """Mean size of a payload."""
+    spread: Share = 0.0
+    """Standard deviation of a normal distribution, as a share of the mean."""
+
+
+class Publication(Part):
+    """The flow of messages that a publisher sends in publish stages."""
+
+    topic: FlowTopic
+    """Topic, a frame of its own before the payload; with `""` the payload is alone. A range
+    `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    order: Literal["turn", "shuffled"] = "turn"
+    """Order of a range or choice: in turn, or an order of each client's own that is drawn anew for
+    each round."""
+    rate: PublicationRate | None = None
+    """Messages a second of each client; `max`: as fast as window and socket take them."""
+    interval: PositiveDuration | None = None
+    """Time between two messages of a client, instead of a rate."""
+    total_rate: Rate | None = None
+    """Messages a second of all clients of the population together, instead of a rate. It follows
+    `scale` with the clients."""
+    burst: Burst = 1
+    """Messages of a client that are scheduled at once. Bursts are that many times as far apart, so
+    that the rate stays the same."""
+    size: Size = Size.model_validate("100B")
+    """Payload size: fixed, or a mapping of mean and spread. Payloads below 32 bytes carry no
+    stamp: they are counted, without latency."""
+    payload: Payload | None = None
+    """Payload text instead of a size, or a mapping or list that becomes JSON. With `{stamp}` in it
+    messages have latency and order, without it they are counted. MQTT 5 has the stamp of such
+    messages in a user property."""
+    phase: Literal["spread", "random", "aligned"] = "spread"
+    """Instant in the period at which clients send: evenly spread, at random, or all at once."""
+    late: Literal["send", "skip"] = "send"
+    """A message that could not leave in time is sent late, or left out and counted as skipped."""
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Messages a second of each client; `None` in a closed loop."""
+        return self.rate if self.interval is None else SECOND_NS / self.interval
+
+
+class MqttPublication(Publication):
+    """A flow of messages that every client sends in publish stages."""
+
+    topic: Topic
+    """Topic; a range `{a..b}` or a choice `{red|green}` is gone through, message by message."""
+    qos: QoS = 0
+    """QoS of the messages."""
+    retain: Flag = False
+    """The broker keeps the last message of a topic."""
+    arrivals: Literal["even", "poisson"] = "even"
+    """Times between the messages of a client: `even`, or exponential, as of many independent
+    sources: `poisson`. The mean is the same."""
+    jitter: Share = 0.0
+    """Each message moves by up to half this share of the period."""
+    spread: ShareBelowOne = 0.0
+    """Each client's period differs from the given one by up to this share."""
+    window: Window = 65535
+    """Messages of a client in flight at most, for QoS 1 and 2. With MQTT 5 the broker's Receive
+    Maximum is obeyed too."""
+    expiry: WholeSeconds | None = None
+    """MQTT 5: message expiry interval, in whole seconds. A message that expires before it is
+    delivered counts as lost."""
+    content_type: PropertyText | None = None
+    """MQTT 5: content type."""
+    payload_format: Literal["bytes", "text"] | None = None
+    """MQTT 5: payload format indicator."""
+    response_topic: Topic | None = None
+    """MQTT 5: response topic."""
+    correlation_data: PropertyText | None = None
+    """MQTT 5: correlation data."""
+    user_properties: Mapping[Text, PropertyText] = Field(default_factory=dict)
+    """MQTT 5: user properties, by name."""
+    topic_alias: Flag = False
+    """MQTT 5: a topic alias replaces the topic after its first message on a connection, as far as
+    the broker's Topic Alias Maximum allows."""
+    request: Flag = False
+    """MQTT 5: each message is a request. The correlation data is the stamp, the answers on
+    `response_topic` are its round trips. A subscription of the population receives them."""
+
+
+class Will(Part):
+    """The message that the broker sends when a client dies."""
+
+    topic: ClientTopic
+    """Topic of the message."""
+    payload: ClientText = ""
+    """Text of the message."""
+    qos: QoS = 0
+    """QoS of the message."""
+    retain: Flag = False
+    """The broker keeps the message."""
+    delay: WholeSeconds | None = None
+    """MQTT 5: will delay interval, in whole seconds, at most `session_expiry`. A client that
+    continues its session before the end of the delay has no will."""
+    expiry: WholeSeconds | None = None
+    """MQTT 5: message expiry interval, in whole seconds."""
+    content_type: ClientText | None = None
+    """MQTT 5: content type."""
+    payload_format: Literal["bytes", "text"] | None = None
+    """MQTT 5: payload format indicator."""
+    response_topic: ClientTopic | None = None
+    """MQTT 5: response topic."""
+    correlation_data: ClientText | None = None
+    """MQTT 5: correlation data."""
+    user_properties: Mapping[Text, ClientText] = Field(default_factory=dict)
+    """MQTT 5: user properties, by name."""

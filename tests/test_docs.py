@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -12,13 +13,17 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pubstorm import cli
+from pubstorm.cli.bench import bench
 from pubstorm.cli.imports import parsed, scenario_lines
+from pubstorm.experiment.invocation import Invocation
 from pubstorm.scenario import Scenario, parse_scenario
 from pubstorm.scenario.checks.brokers import EMBEDDED_OPTIONS
 from pubstorm.scenario.document import read_document
 from pubstorm.scenario.shape import shape_of
+from pubstorm.scenario.shipped import scenario_files
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -135,22 +140,52 @@ def job_lines(value: object) -> Iterator[object]:
 
 @pytest.mark.parametrize(("place", "line"), [*command_lines()], ids=identity)
 def test_every_command_in_the_documents_has_options_that_exist(place: str, line: str) -> None:
-    name, *words = shlex.split(line, comments=True)
+    name, *words = words_of(line)
     lazy = next((each for each in cli.COMMANDS if each.name == name), None)
     assert lazy is not None, place
     command = lazy.load()
     if isinstance(command, click.Group):
         command = command.commands[words[0]]
-    assert set(options_in(words)) <= options_of(command), place
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert options <= options_of(command), place
 
 
-def options_in(words: list[str]) -> Iterator[str]:
-    """The options of a command line, up to what follows it in a shell."""
-    for word in words:
-        if word in {"|", "&&", ";", ">"}:
-            return
-        if word.startswith("--"):
-            yield word.partition("=")[0]
+def lines_of(*commands: str) -> list[tuple[str, str]]:
+    """Returns the lines with these commands, of which nothing is left out."""
+    return [
+        (place, line)
+        for place, line in command_lines()
+        if line.split()[0] in commands and "..." not in line
+    ]
+
+
+READY = {path.stem for path in scenario_files()}
+OF_READY = [(place, line) for place, line in lines_of("run", "check") if READY & {*line.split()}]
+
+
+@pytest.mark.parametrize(("place", "line"), OF_READY, ids=identity)
+def test_every_documented_play_of_a_ready_scenario_has_values_that_exist(
+    place: str, line: str
+) -> None:
+    name, *words = words_of(line)
+    command = next(each for each in cli.COMMANDS if each.name == name).load()
+    asked = command.make_context(name, words).params
+    overrides = (*asked["overrides"], *asked["on"])
+    scenario = Invocation(asked["scenario"], overrides, asked["target"]).load()
+    assert scenario.populations, place
+
+
+@pytest.mark.parametrize(("place", "line"), lines_of("bench"), ids=identity)
+def test_every_documented_load_in_one_line_is_a_scenario(place: str, line: str) -> None:
+    _, *words = words_of(line)
+    printed = CliRunner().invoke(bench, [*words, "--print"])
+    assert printed.exit_code == 0, (place, printed.exception)
+
+
+def words_of(line: str) -> list[str]:
+    """Returns the words of a command line, up to what follows it in a shell."""
+    words = shlex.split(line, comments=True)
+    return [*itertools.takewhile(lambda word: word not in {"|", "&&", ";", ">"}, words)]
 
 
 def options_of(command: click.Command) -> set[str]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from pubstorm.host.binaries import broker_path, engine_path, proxy_path, zmq_path
+from tests.e2e.conftest import brokers_in
 from tests.starved import passes
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +144,12 @@ def test_the_folder_of_the_programs_must_have_them_all(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def bin_folder(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment with nothing but the wheel and what it needs."""
-    environment = tmp_path_factory.mktemp("environment") / "venv"
+    return installed(built, tmp_path_factory.mktemp("environment"))
+
+
+def installed(built: Built, folder: Path) -> Path:
+    """Installs the wheel into a new environment below a folder; returns its programs."""
+    environment = folder / "venv"
     call(sys.executable, "-m", "venv", environment, cwd=environment.parent)
     pip: Sequence[str | Path] = (environment / "bin" / "pip", "install", "--quiet")
     call(*pip, "--only-binary", ":all:", built.wheel, cwd=environment.parent)
@@ -168,6 +175,36 @@ def test_a_first_run_needs_nothing_but_the_wheel(bin_folder: Path, tmp_path: Pat
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert passes(done.returncode, result), result["verdict"]
     assert result["populations"]["backend"]["received_total"] > 0
+
+
+@pytest.mark.slow(BUILDS)
+def test_a_new_user_gets_a_verdict_about_a_broker_with_one_line(
+    built: Built, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The times are printed and not asserted: an aim is a verdict within 60 s."""
+    start_s = time.monotonic()
+    pubstorm = installed(built, tmp_path) / "pubstorm"
+    install_s = time.monotonic() - start_s
+    with brokers_in(tmp_path) as mosquitto:
+        broker = mosquitto()
+        line = ("bench", "pub", broker.url, "--for", "5s", "--out", "run")
+        start_s = time.monotonic()
+        done = subprocess.run(
+            [pubstorm, *line, "--set", "validity.lateness_p99=1min", "--set", "validity.busy=100%"],
+            cwd=tmp_path,
+            env={"PATH": os.defpath, "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        verdict_s = time.monotonic() - start_s
+    with capsys.disabled():
+        print(f"\n{install_s:.1f} s to install, {verdict_s:.1f} s from the line to the verdict")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert passes(done.returncode, result), done.stderr
+    assert result["verdict"]["status"].upper() in done.stdout
+    assert result["populations"]["publisher"]["sent_total"] > 0
 
 
 @pytest.mark.slow(BUILDS)

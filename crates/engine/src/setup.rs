@@ -201,7 +201,6 @@ impl Setup {
             let tls = if is_played { Tls::new(&plan, p, shard) } else { Ok(None) }
                 .map_err(|error| SetupError::Tls { population: population.name.clone(), error })?;
             let properties = PropertySetup::of_publications(population);
-            let rival = plan.rival(p);
             let ready = PopulationSetup {
                 is_played,
                 first_client,
@@ -209,7 +208,7 @@ impl Setup {
                 tls,
                 publications,
                 properties,
-                rival,
+                rival: plan.rival(p),
                 identifiers: identifiers(population),
             };
             populations.push(ready);

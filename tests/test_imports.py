@@ -22,6 +22,7 @@ FOREIGN = {
         "cli.completion",
         "cli.down",
         "cli.export",
+        "cli.exporting",
         "cli.history",
         "cli.imports",
         "cli.init",
@@ -42,7 +43,8 @@ FOREIGN = {
     "pandas": {"api.frames", "api.stored"},
     "pyarrow": {"report.export"},
     "paho": {"topology.observer"},
-    "prometheus_client": {"measure.monitors.prometheus"},
+    "opentelemetry": {"exports.otlp"},
+    "prometheus_client": {"exports.prometheus", "measure.monitors.prometheus"},
     "psutil": {
         "host.environment",
         "host.memory",

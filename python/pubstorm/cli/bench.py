@@ -98,8 +98,9 @@ def bench(
     if prints:
         say(written_again(asked.load()))
         return 0
-    with never_waiting():
-        played = play(asked, output.folder, None, output.live())
+    live = output.live()
+    with never_waiting(), output.exporting.to(live):
+        played = play(asked, output.folder, None, live)
     return output.conclude(played)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from pubstorm.cli.console import standard_error, standard_output
+from pubstorm.cli.exporting import Exporting, export_options
 from pubstorm.errors import UsageError
 from pubstorm.host.signals import INTERRUPTED
 from pubstorm.output import say, warn
@@ -36,6 +37,7 @@ class Output:
     details: bool
     json: bool
     progress_ns: int
+    exporting: Exporting
 
     def live(self) -> Live:
         """Returns the display while the run is played."""
@@ -85,16 +87,22 @@ def output_options(command: Callable[..., int]) -> Callable[..., int]:
         callback=_progress_ns,
         help="Interval of the lines on stderr without a terminal. Default: 10s.",
     )
+    @export_options
     @functools.wraps(command)
     def with_output(
-        out: Path | None, quiet: bool, details: bool, progress: int, **others: object
+        out: Path | None,
+        quiet: bool,
+        details: bool,
+        progress: int,
+        exporting: Exporting,
+        **others: object,
     ) -> int:
         as_json = bool(others.pop("json"))
         for name in [name for name, is_on in (("quiet", quiet), ("json", as_json)) if is_on]:
             if details:
                 message = f"found --details and --{name}, allowed is one of them"
                 raise UsageError(message, f"leave out --{name} for the tables")
-        return command(output=Output(out, quiet, details, as_json, progress), **others)
+        return command(output=Output(out, quiet, details, as_json, progress, exporting), **others)
 
     return with_output
 

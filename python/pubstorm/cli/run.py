@@ -52,7 +52,11 @@ def run(
     nothing could be counted. Where a result cannot be stored, it ends with 3.
     """
     asked = replace(asked, reports=not no_report)
-    with never_waiting(), shown_by(serving, output.live()) as live:
+    with (
+        never_waiting(),
+        shown_by(serving, output.live()) as live,
+        output.exporting.to(live),
+    ):
         played = play(asked, output.folder, resume, live)
     return output.conclude(played)
 

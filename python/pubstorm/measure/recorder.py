@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pubstorm.contract.plan import Plan
+from pubstorm.exports import Exports, Samples
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import PUBLISHER_FIGURES, LoadSampler
@@ -49,7 +50,12 @@ class Recorder:
     """Everything that one run has measured so far."""
 
     def __init__(
-        self, plan: Plan, assignment: Assignment, run_log: RunLog, store: Store | None = None
+        self,
+        plan: Plan,
+        assignment: Assignment,
+        run_log: RunLog,
+        store: Store | None = None,
+        exports: Exports | None = None,
     ) -> None:
         self.run_log = run_log
         self.totals = Totals(publishers=frozenset(assignment.publishers))
@@ -57,6 +63,7 @@ class Recorder:
         """Samples that the result sums up, by source and metric."""
         self._sampler = LoadSampler(plan, assignment, run_log.started_ns)
         self._store = store or NoStore()
+        self._exports = exports or Exports()
 
     def take(self, received: SnapshotReceived, stage: int | None, *, early: bool = False) -> None:
         """Records a snapshot as part of a stage. `early`: its deliveries belong to the next."""
@@ -64,12 +71,19 @@ class Recorder:
         if stage != snapshot.stage:
             snapshot = snapshot.model_copy(update={"stage": stage})
         self._store.append_snapshot(received.line)
+        self._exports.take(snapshot)
+        self._exports.follow(self.run_log.events, self._faults())
         self.totals.add_snapshot(snapshot, early=early)
         self._add_load(self._sampler.take(snapshot))
+
+    def _faults(self) -> Iterable[tuple[str, bool]]:
+        """Yields the faults that began, each with True if it is active."""
+        return ((each.name, each.repaired_ns is None) for each in self.run_log.faults)
 
     def add_samples(self, samples: Sequence[Sample]) -> None:
         """Records samples of a monitor, in the order of time."""
         self._store.append_samples(samples)
+        self._exports.take(Samples(samples))
         keep(self.tracks, samples)
 
     def enter(self, stage: int, at_ns: int) -> None:
@@ -92,9 +106,11 @@ class Recorder:
     def finish(self) -> None:
         """Records the load since the last complete interval of all agents."""
         self._add_load(self._sampler.finish())
+        self._exports.follow(self.run_log.events, self._faults())
 
     def _add_load(self, samples: Sequence[Sample]) -> None:
         self._store.append_samples(samples)
+        self._exports.take(Samples(samples))
         keep(self.tracks, (each for each in samples if is_summed_up(each.source, each.metric)))
 
 

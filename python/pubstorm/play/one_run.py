@@ -14,6 +14,8 @@ from pathlib import Path
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import PubstormError
+from pubstorm.exports import Exports
+from pubstorm.exports import Run as Exported
 from pubstorm.fleet import Fleet
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.fleet.choice import hosts_of, site_of
@@ -248,14 +250,20 @@ class _Run:
         breaker = Faults(topology, topology.bridges.links, topology.networks, commands)
         faults = FaultPlay(planned_faults(scenario), breaker, self.queue.put_nowait)
         run_log = RunLog(time.monotonic_ns(), time.time_ns(), faults=faults.applied)
-        recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory)
+        exports = live.exports
+        recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory, exports)
         run = RunContext(plan, fleet, recorder, live)
         options = ControllerOptions(
             scenario.fleet.on_agent_failure, faults, monitoring.enter_stage, self.info.check
         )
         controller = Controller(run, self.queue, options)
         self._store_start(run_log, fleet, topology)
+        name = directory.path.resolve().name
+        exports.begin(
+            Exported(name, scenario.name, plan, run_log.started_ns, run_log.started_unix_ns)
+        )
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(_end_exports, exports, run)
             if self.shared is not None:
                 stack.push_async_callback(breaker.repair_all)
             stack.push_async_callback(_undo_commands, breaker, run)
@@ -352,6 +360,13 @@ class _Load:
     assembly: Assembly
     tracks: Tracks
     monitored: Monitored
+
+
+async def _end_exports(exports: Exports, run: RunContext) -> None:
+    """Finishes the exports of the run, and records what they did not hand over."""
+    if exports.are_asked_for:
+        for text in await asyncio.to_thread(exports.end):
+            run.note("export", text)
 
 
 async def _undo_commands(breaker: Faults, run: RunContext) -> None:

@@ -148,6 +148,7 @@ class Event(Value):
         "stale_state",
         "scenario",
         "check",
+        "export",
     ]
     """Subject of the event."""
     text: str

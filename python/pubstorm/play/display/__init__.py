@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pubstorm.contract.histogram import Histogram
+from pubstorm.exports import Exports
 from pubstorm.output import warn
 from pubstorm.quantities import span_text
 
@@ -66,6 +67,8 @@ class Live:
     """True if the user at the display can steer the run."""
     after_s = 0.0
     """Time that further runs of a series or a search take after the present one, in seconds."""
+    exports = Exports()
+    """Other programs that get the figures of the runs."""
 
     def begin(self, name: str, folder: Path) -> None:
         """The run `name` starts, in its folder."""

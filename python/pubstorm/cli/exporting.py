@@ -1,0 +1,115 @@
+"""The options that hand the figures of a run to other programs while it is played."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from pubstorm.errors import UsageError
+from pubstorm.exports import Exports, Sink
+from pubstorm.play.display import Live
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """The exports that a user asks for."""
+
+    prometheus: str | None
+    otlp: str | None
+    influx: Path | None
+    json_lines: Path | None
+
+    @contextmanager
+    def to(self, live: Live) -> Iterator[None]:
+        """Exports the runs of a display while it is open. Raises UsageError if an export cannot
+        begin."""
+        sinks: list[Sink] = []
+        try:
+            for sink in self._sinks():
+                sinks.append(sink)
+        except UsageError:
+            for sink in sinks:
+                sink.close()
+            raise
+        exports = Exports(sinks)
+        live.exports = exports
+        try:
+            yield
+        finally:
+            exports.close()
+
+    def _sinks(self) -> Iterator[Sink]:
+        """Yields the exports, each begun. Imports the libraries of each here."""
+        if self.prometheus is not None:
+            from pubstorm.exports.prometheus import Endpoint
+
+            yield Endpoint(*_listening(self.prometheus))
+        if self.otlp is not None:
+            from pubstorm.exports.otlp import Collector
+
+            yield Collector(self.otlp)
+        if self.influx is None and self.json_lines is None:
+            return
+        from pubstorm.exports.lines import Lines, influx_line, json_line
+
+        if self.influx is not None:
+            yield Lines("--influx", self.influx, influx_line)
+        if self.json_lines is not None:
+            yield Lines("--json-lines", self.json_lines, json_line)
+
+
+def _listening(value: str) -> tuple[str, int]:
+    """Returns host and port of `[HOST]:PORT`."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(
+            f"found --prometheus {value}, allowed is [HOST]:PORT",
+            ":9464 listens on this host alone, 0.0.0.0:9464 on all addresses",
+        )
+    return host.strip("[]") or LOOPBACK, int(port)
+
+
+def export_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives a command the options of exports as one value."""
+    file = click.Path(path_type=Path, dir_okay=False)
+
+    @click.option(
+        "--prometheus",
+        metavar="[HOST]:PORT",
+        help="Serve metrics for Prometheus at /metrics, such as :9464. Default HOST: 127.0.0.1.",
+    )
+    @click.option(
+        "--otlp",
+        metavar="URL",
+        help="Push metrics to an OpenTelemetry collector: http[s]:// or grpc[s]://HOST:PORT.",
+    )
+    @click.option(
+        "--influx",
+        type=file,
+        metavar="FILE",
+        help="Append samples and events in InfluxDB's line protocol; FILE may be a named pipe.",
+    )
+    @click.option(
+        "--json-lines",
+        type=file,
+        metavar="FILE",
+        help="Append samples and events as JSON, one object on a line.",
+    )
+    @functools.wraps(command)
+    def with_exports(
+        prometheus: str | None,
+        otlp: str | None,
+        influx: Path | None,
+        json_lines: Path | None,
+        **others: object,
+    ) -> int:
+        return command(exporting=Exporting(prometheus, otlp, influx, json_lines), **others)
+
+    return with_exports

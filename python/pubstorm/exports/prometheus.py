@@ -1,0 +1,136 @@
+"""An endpoint for Prometheus: classic histograms in every text format, native ones in OpenMetrics
+2.0."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import BucketSpan, NativeHistogram
+from prometheus_client.samples import Sample as Line
+
+from pubstorm.contract.histogram import Histogram, bucket_upper_ns
+from pubstorm.errors import UsageError
+from pubstorm.exports import Item, Run
+from pubstorm.exports.tally import Family, Labels, Tally, exponential
+
+BOUNDS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Upper ends of classic buckets, in seconds."""
+SCHEMA = 3
+"""Native buckets grow by 9 %."""
+
+
+class _Figures(Collector):
+    """The present run, as the library renders it."""
+
+    def __init__(self, tally: Tally, *, has_native: bool) -> None:
+        self._tally = tally
+        self._has_native = has_native
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields all metrics."""
+        for family in self._tally.families():
+            yield self._metric(family)
+
+    def _metric(self, family: Family) -> Metric:
+        metric = Metric(family.name.removesuffix("_total"), family.text, family.kind)
+        for labels, value in family.points:
+            if not isinstance(value, Histogram):
+                metric.add_sample(family.name, dict(labels), value)
+                continue
+            if self._has_native:
+                line = Line(family.name, dict(labels), 0.0, native_histogram=_native(value))
+                metric.samples.append(line)
+            metric.samples.extend(_classic(family.name, labels, value))
+        return metric
+
+
+def _classic(name: str, labels: Labels, histogram: Histogram) -> Iterator[Line]:
+    buckets, below = iter(histogram.buckets), 0
+    waiting = next(buckets, None)
+    for bound in BOUNDS_S:
+        while waiting is not None and bucket_upper_ns(waiting[0]) <= bound * 1e9:
+            below += waiting[1]
+            waiting = next(buckets, None)
+        yield Line(f"{name}_bucket", {**dict(labels), "le": str(bound)}, below)
+    yield Line(f"{name}_bucket", {**dict(labels), "le": "+Inf"}, histogram.count)
+    yield Line(f"{name}_count", dict(labels), histogram.count)
+    yield Line(f"{name}_sum", dict(labels), histogram.sum_ns / 1e9)
+
+
+def _native(histogram: Histogram) -> NativeHistogram:
+    zeros, first, counts = exponential(histogram, SCHEMA)
+    deltas = [after - before for before, after in zip([0, *counts], counts, strict=False)]
+    spans = [BucketSpan(first + 1, len(counts))] if counts else None
+    total, sum_s = histogram.count, histogram.sum_ns / 1e9
+    return NativeHistogram(total, sum_s, SCHEMA, 0.0, zeros, spans, None, deltas or None)
+
+
+class Endpoint:
+    """The endpoint, as an export."""
+
+    unit = "records"
+    dropped = 0
+    problem = ""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Listens at once. Raises UsageError if that is impossible."""
+        self.name = f"--prometheus {host}:{port}"
+        self._tally = Tally()
+        classic, native = (self._app(has_native=each) for each in (False, True))
+
+        def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+            is_new = "version=2.0" in environ.get("HTTP_ACCEPT", "")
+            return (native if is_new else classic)(environ, start)
+
+        try:
+            self._server = make_server(host, port, app, ThreadingWSGIServer, _Silent)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"{self.name}: cannot listen: {reason}", "choose another port, such as :9465"
+            ) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self._server.server_port)
+
+    def _app(self, *, has_native: bool) -> Callable[..., Iterable[bytes]]:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Figures(self._tally, has_native=has_native))
+        app: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
+        return app
+
+    def take(self, run: Run, item: Item) -> None:
+        """Adds an item to the sums."""
+        self._tally.take(run, item)
+
+    def rest(self) -> None:
+        """Does nothing: Prometheus asks."""
+
+    def end(self) -> None:
+        """Keeps the last figures until the next run."""
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Silent(WSGIRequestHandler):
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Logs nothing."""

@@ -1,0 +1,231 @@
+"""Sums of a run's snapshots as metrics: counters since the start, present states, and histograms.
+Names follow the conventions of Prometheus: seconds, bytes, `_total`."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pubstorm.contract.histogram import Histogram, HistogramSum, bucket_upper_ns
+from pubstorm.contract.snapshot import Snapshot
+from pubstorm.exports import FaultState, Item, Run, Samples
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[tuple[str, str], ...]
+
+OF_POPULATION = {
+    "connect_attempts_total": "TCP connections begun",
+    "connected_total": "Connections that the broker accepted",
+    "connect_failed_total": "Connection attempts that failed",
+    "disconnected_total": "Connections that the client did not end",
+    "subscribed_total": "Filters that the broker granted",
+    "sent_total": "Messages sent",
+    "acked_total": "Messages that the broker acknowledged",
+    "rejected_total": "Messages that the broker refused",
+    "resent_total": "Messages sent again after a reconnect",
+    "abandoned_total": "Messages given up without acknowledgement",
+    "skipped_total": "Messages that were scheduled and not sent",
+    "stalled_total": "Times that a subscriber stalled",
+    "bytes_sent_total": "Bytes written to sockets",
+    "bytes_received_total": "Bytes read from sockets",
+}
+OF_FLOW = {
+    "expected_total": "Expected deliveries",
+    "received_total": "Deliveries received",
+    "duplicate_total": "Deliveries of a message that the receiver already had",
+    "reordered_total": "Deliveries after a later message of the same stream",
+    "stale_total": "Deliveries too late to recognise duplicates",
+}
+GAUGES = {
+    "pubstorm_clients_connected": ("connected", "Clients that the broker has accepted"),
+    "pubstorm_clients_ready": ("ready", "Clients that are connected and subscribed"),
+    "pubstorm_clients_offline": ("offline", "Clients between two session lifetimes"),
+    "pubstorm_clients_stalled": ("stalled", "Subscribers that miss messages and receive none"),
+    "pubstorm_messages_in_flight": ("in_flight", "Messages sent and not acknowledged"),
+    "pubstorm_messages_backlog": ("backlog", "Messages scheduled and not yet sent"),
+}
+"""Field of the gauges of a population, and its description, by metric."""
+HISTOGRAMS = {
+    "connect_time": "From the start of TCP to the broker's acceptance",
+    "ack_latency": "From the scheduled instant to the acknowledgement",
+    "latency": "From the scheduled instant to the delivery",
+    "round_trip": "From the scheduled instant of a request to its answer",
+}
+OTHERS: dict[str, tuple[Kind, str]] = {
+    "pubstorm_messages_missing": ("gauge", "Messages passed over in streams and not received yet"),
+    "pubstorm_problems_total": ("counter", "Outcomes that were not hoped for, by reason"),
+    "pubstorm_stage_active": ("gauge", "1 for the stage that is played"),
+    "pubstorm_fault_active": ("gauge", "1 while a fault is active, 0 after its repair"),
+    "pubstorm_events_total": ("counter", "Events of the run, by kind"),
+    "pubstorm_agent_cpu_seconds_total": ("counter", "CPU time of an agent"),
+    "pubstorm_agent_busy_seconds_total": ("counter", "Time in which an agent's loop was at work"),
+    "pubstorm_agent_resident_memory_bytes": ("gauge", "Resident memory of an agent"),
+    "pubstorm_agent_lateness_seconds": ("histogram", "Lateness of messages that the agent caused"),
+    "pubstorm_monitor": ("gauge", "Last sample of a monitor, in the unit of samples.csv"),
+}
+AWAY = 3
+"""Intervals without a snapshot after which an agent has no clients any more."""
+
+
+def _name(field: str) -> str:
+    """Returns the name of a counter; the unit stands before `_total`."""
+    if field.startswith("bytes_"):
+        field = f"{field.removeprefix('bytes_').removesuffix('_total')}_bytes_total"
+    return f"pubstorm_{field}"
+
+
+METRICS: dict[str, tuple[Kind, str]] = {
+    **{_name(field): ("counter", text) for field, text in (OF_POPULATION | OF_FLOW).items()},
+    **{name: ("gauge", text) for name, (_, text) in GAUGES.items()},
+    **{f"pubstorm_{name}_seconds": ("histogram", text) for name, text in HISTOGRAMS.items()},
+    **OTHERS,
+}
+"""Kind and description of each metric."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric with all its series."""
+
+    name: str
+    kind: Kind
+    text: str
+    """Description."""
+    points: Sequence[tuple[Labels, float | Histogram]]
+
+
+class Tally:
+    """The metrics of the present run. Threads share it."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._values: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
+        self._sums: defaultdict[str, dict[Labels, HistogramSum]] = defaultdict(dict)
+        self._latest: dict[int, Snapshot] = {}
+        self._stage: int | None = None
+
+    def take(self, run: Run, item: Item) -> None:
+        """Adds an item. With another run the sums begin at zero."""
+        with self._lock:
+            if run is not self.run:
+                self.run = run
+                self._forget()
+            if isinstance(item, Snapshot):
+                self._snapshot(run, item)
+            elif isinstance(item, Samples):
+                self._samples(run, item)
+            elif isinstance(item, FaultState):
+                labels = (("run", run.name), ("fault", item.name))
+                self._values["pubstorm_fault_active"][labels] = float(item.is_active)
+            else:
+                self._add("pubstorm_events_total", (("run", run.name), ("kind", item.kind)), 1)
+
+    def families(self) -> list[Family]:
+        """Returns all metrics that have a series."""
+        with self._lock:
+            found = [
+                Family(name, kind, text, tuple(self._points(name)))
+                for name, (kind, text) in METRICS.items()
+            ]
+        return [family for family in found if family.points]
+
+    def _points(self, name: str) -> Iterator[tuple[Labels, float | Histogram]]:
+        yield from self._values[name].items()
+        yield from ((labels, each.value().from_zero()) for labels, each in self._sums[name].items())
+        run = self.run
+        if run is None:
+            return
+        if name in GAUGES:
+            field, present = GAUGES[name][0], self._present(run)
+            for place, _ in enumerate(run.plan.populations if present else ()):
+                value = sum(getattr(each.populations[place].gauges, field) for each in present)
+                yield _of_population(run, place), float(value)
+        elif name == "pubstorm_stage_active" and self._stage is not None:
+            yield (("run", run.name), ("stage", run.plan.stages[self._stage].name)), 1.0
+
+    def _present(self, run: Run) -> list[Snapshot]:
+        newest_ns = max((each.to_ns for each in self._latest.values()), default=0)
+        since_ns = newest_ns - AWAY * run.plan.snapshot_interval_ns
+        return [each for each in self._latest.values() if each.to_ns >= since_ns]
+
+    def _snapshot(self, run: Run, snapshot: Snapshot) -> None:
+        self._latest[snapshot.agent] = snapshot
+        stage = snapshot.stage
+        if stage is not None:
+            self._stage = max(stage, self._stage or 0)
+        of_stage = (("stage", "" if stage is None else run.plan.stages[stage].name),)
+        for place, population in enumerate(snapshot.populations):
+            labels = _of_population(run, place) + of_stage
+            for field in OF_POPULATION:
+                self._add(_name(field), labels, getattr(population.counters, field))
+            for reason, count in population.outcomes.items():
+                self._add("pubstorm_problems_total", (*labels, ("reason", str(reason))), count)
+            self._sum("pubstorm_connect_time_seconds", labels, population.connect_time)
+            self._sum("pubstorm_ack_latency_seconds", labels, population.ack_intended)
+            self._sum("pubstorm_round_trip_seconds", labels, population.round_trip)
+        for flow in snapshot.flows:
+            publisher = run.plan.populations[flow.source].name
+            to = _of_population(run, flow.to, flow.source) + of_stage + (("publisher", publisher),)
+            for field in OF_FLOW:
+                self._add(_name(field), to, getattr(flow.counters, field))
+            self._add("pubstorm_messages_missing", to, flow.counters.missing_total)
+            self._sum("pubstorm_latency_seconds", to, flow.latency_intended)
+        agent = (("run", run.name), ("agent", str(snapshot.agent)))
+        load = snapshot.engine
+        self._add("pubstorm_agent_cpu_seconds_total", agent, load.cpu_ns / 1e9)
+        self._add("pubstorm_agent_busy_seconds_total", agent, load.busy_ns / 1e9)
+        self._values["pubstorm_agent_resident_memory_bytes"][agent] = load.rss_bytes
+        self._sum("pubstorm_agent_lateness_seconds", agent, load.lateness)
+
+    def _samples(self, run: Run, item: Samples) -> None:
+        own = {name for each in run.plan.populations for name in (each.name, each.whole)}
+        for each in item.samples:
+            if each.source in own or each.source.startswith("agent-"):
+                continue
+            labels = (("run", run.name), ("source", each.source), ("metric", each.metric))
+            self._values["pubstorm_monitor"][labels] = each.value
+
+    def _add(self, name: str, labels: Labels, value: float) -> None:
+        values = self._values[name]
+        if value or labels in values or ("stage", "") not in labels:
+            values[labels] = values.get(labels, 0) + value
+
+    def _sum(self, name: str, labels: Labels, histogram: Histogram) -> None:
+        if histogram.count or histogram.negative_total:
+            self._sums[name].setdefault(labels, HistogramSum()).add(histogram)
+
+
+def _of_population(run: Run, place: int, publisher: int | None = None) -> Labels:
+    """Returns the labels of a population. Its QoS is that of its messages, or of the messages of
+    the population `publisher`; without any it is that of its subscriptions."""
+    plan = run.plan.populations
+    sends = plan[place if publisher is None else publisher].publications
+    levels = sorted({each.qos for each in sends or plan[place].subscriptions})
+    qos = "+".join(map(str, levels))
+    return (("run", run.name), ("population", plan[place].name), ("qos", qos))
+
+
+def exponential(histogram: Histogram, scale: int) -> tuple[int, int, list[int]]:
+    """Returns a histogram in buckets that grow by the factor 2^(2^-scale), in seconds: the count of
+    zeros, the index of the first bucket, and the counts. Bucket `i` ends at factor^(i + 1)."""
+    counts: dict[int, int] = {}
+    zeros = 0
+    for index, count in histogram.buckets:
+        upper_ns = bucket_upper_ns(index)
+        if upper_ns == 0:
+            zeros += count
+            continue
+        place = math.ceil(math.log2(upper_ns / 1e9) * 2**scale) - 1
+        counts[place] = counts.get(place, 0) + count
+    if not counts:
+        return zeros, 0, []
+    first, last = min(counts), max(counts)
+    return zeros, first, [counts.get(place, 0) for place in range(first, last + 1)]

@@ -1,0 +1,146 @@
+"""The endpoint for Prometheus: sums, names, and both forms of histograms."""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+
+from pubstorm.errors import UsageError
+from pubstorm.exports import Event, FaultState, Samples
+from pubstorm.exports.prometheus import Endpoint
+from pubstorm.exports.tally import METRICS
+from pubstorm.result.samples import Sample
+from tests.exports.made_run import LATENCIES_NS, a_run, interval
+
+NATIVE = "application/openmetrics-text; version=2.0.0"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    found = Endpoint("127.0.0.1", 0)
+    yield found
+    found.close()
+
+
+def page(endpoint: Endpoint, accept: str = "") -> str:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{endpoint.port}/metrics", headers={"Accept": accept}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def value(text: str, name: str, **labels: str) -> float:
+    found = [
+        sample.value
+        for family in plain(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    assert len(found) == 1, (name, labels, found)
+    return float(found[0])
+
+
+def test_counters_are_sums_since_the_start_by_stage(endpoint: Endpoint) -> None:
+    run = a_run()
+    for second in range(3):
+        endpoint.take(run, interval(second, stage=min(second, 1)))
+    text = page(endpoint)
+    of_device = {"population": "device", "qos": "1", "run": "20261123-s"}
+    assert value(text, "pubstorm_sent_total", stage="connect", **of_device) == 100
+    assert value(text, "pubstorm_sent_total", stage="publish", **of_device) == 200
+    assert value(text, "pubstorm_sent_bytes_total", stage="publish", **of_device) == 10_000
+    of_flow = {"population": "backend", "publisher": "device", "qos": "1", "stage": "publish"}
+    assert value(text, "pubstorm_received_total", **of_flow) == 200
+    assert value(text, "pubstorm_stage_active", stage="publish") == 1
+    assert value(text, "pubstorm_agent_cpu_seconds_total", agent="0") == 0.75
+
+
+def test_states_are_sums_over_the_agents_that_still_report(endpoint: Endpoint) -> None:
+    run = a_run()
+    endpoint.take(run, interval(0, agent=0))
+    endpoint.take(run, interval(0, agent=1))
+    assert value(page(endpoint), "pubstorm_clients_connected", population="device") == 20
+    endpoint.take(run, interval(9, agent=1))
+    assert value(page(endpoint), "pubstorm_clients_connected", population="device") == 10
+
+
+def test_classic_buckets_hold_the_latencies_in_seconds(endpoint: Endpoint) -> None:
+    endpoint.take(a_run(), interval(0))
+    text, name = page(endpoint), "pubstorm_latency_seconds"
+    for bound, count in (("0.0005", 0), ("0.01", 10), ("0.05", 50), ("0.25", 100), ("+Inf", 100)):
+        found = value(text, f"{name}_bucket", le=bound)
+        assert found == pytest.approx(count, abs=1), bound  # a bucket of the engine is 0.8 % wide
+    assert value(text, f"{name}_count") == 100
+    assert value(text, f"{name}_sum") == pytest.approx(sum(LATENCIES_NS) / 1e9)
+
+
+def test_native_histograms_hold_the_same_counts(endpoint: Endpoint) -> None:
+    endpoint.take(a_run(), interval(0))
+    text = page(endpoint, NATIVE)
+    lines = [line for line in text.splitlines() if line.startswith("pubstorm_latency_seconds{")]
+    (found,) = re.findall(
+        r"\{count:(\d+).*schema:(-?\d+).*spans:\[(-?\d+):(\d+)\].*deltas:\[(.*)\]", lines[0]
+    )
+    count, schema, first, length = map(int, found[:4])
+    counts, level = [], 0
+    for delta in map(int, found[4].split(",")):
+        level += delta
+        counts.append(level)
+    assert (sum(counts), len(counts)) == (count, length) == (100, length)
+    # Bucket i of a schema ends at 2^(i / 2^schema) seconds.
+    below = sum(n for place, n in enumerate(counts) if 2 ** ((first + place) / 2**schema) <= 0.05)
+    width = 2 ** (1 / 2**schema)
+    assert 50 / width - 1 <= below <= 50
+    assert math.isclose(2 ** ((first + length - 1) / 2**schema), 0.1, rel_tol=width - 1)
+    assert "count:" not in page(endpoint), "an older format has classic buckets alone"
+
+
+def test_names_follow_the_conventions_and_each_format_is_read(endpoint: Endpoint) -> None:
+    run = a_run()
+    endpoint.take(run, interval(0))
+    endpoint.take(run, Event(at_s=1, kind="fault", text="a fault"))
+    endpoint.take(run, FaultState("cut", True))
+    samples = [Sample(1.0, "broker", "cpu", 0.5), Sample(1.0, "device", "ready", 1)]
+    endpoint.take(run, Samples(samples))
+    families = [*plain(page(endpoint))]
+    newer = page(endpoint, "application/openmetrics-text; version=1.0.0")
+    assert [*openmetrics(newer)]  # type: ignore[no-untyped-call]
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        assert METRICS[name][0] == family.type
+        assert family.documentation
+        assert not re.search(r"_(us|ms|ns|per_s|total_bytes|total_seconds)(_|$)", family.name)
+    text = page(endpoint)
+    assert value(text, "pubstorm_fault_active", fault="cut") == 1
+    assert value(text, "pubstorm_events_total", kind="fault") == 1
+    assert value(text, "pubstorm_monitor", source="broker", metric="cpu") == 0.5
+
+
+def test_another_run_begins_at_zero(endpoint: Endpoint) -> None:
+    endpoint.take(a_run("first"), interval(0))
+    endpoint.take(a_run("second"), interval(0))
+    text = page(endpoint)
+    assert 'run="first"' not in text
+    assert value(text, "pubstorm_sent_total", run="second", population="device") == 100
+
+
+def test_a_port_that_is_taken_is_a_clear_message() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port}: cannot listen: Address already"):
+            Endpoint("127.0.0.1", port)
+
+
+def test_the_guide_lists_every_metric() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "exports.md"
+    rows = re.findall(r"^\| `(pubstorm_\w+)` \| (\w+): ", page.read_text(encoding="utf-8"), re.M)
+    assert dict(rows) == {name: kind for name, (kind, _) in METRICS.items()}

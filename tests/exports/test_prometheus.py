@@ -133,6 +133,14 @@ def test_another_run_begins_at_zero(endpoint: Endpoint) -> None:
     assert value(text, "pubstorm_sent_total", run="second", population="device") == 100
 
 
+def test_the_end_of_a_run_leaves_sums_and_no_states(endpoint: Endpoint) -> None:
+    endpoint.take(a_run(), interval(0))
+    endpoint.end()
+    text = page(endpoint)
+    assert value(text, "pubstorm_sent_total", population="device") == 100
+    assert "pubstorm_stage_active" not in text and "pubstorm_clients_connected" not in text
+
+
 def test_a_port_that_is_taken_is_a_clear_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -53,6 +53,7 @@ class Collector:
     def end(self) -> None:
         """Pushes the last figures."""
         self._push()
+        self._tally.end()
 
     def close(self) -> None:
         """Ends the connection."""

@@ -121,7 +121,8 @@ class Endpoint:
         """Does nothing: Prometheus asks."""
 
     def end(self) -> None:
-        """Keeps the last figures until the next run."""
+        """Keeps the sums until the next run."""
+        self._tally.end()
 
     def close(self) -> None:
         """Stops listening."""

@@ -128,6 +128,11 @@ class Tally:
             else:
                 self._add("pubstorm_events_total", (("run", run.name), ("kind", item.kind)), 1)
 
+    def end(self) -> None:
+        """The run has ended: sums stay, and there is no stage and no client any more."""
+        with self._lock:
+            self._latest, self._stage = {}, None
+
     def families(self) -> list[Family]:
         """Returns all metrics that have a series."""
         with self._lock:

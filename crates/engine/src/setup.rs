@@ -11,7 +11,7 @@ use agent::clock;
 use agent::publication::{PublicationSetup, Sender, is_stamped_text, publications};
 use agent::rows::{self, RowsError};
 use mqtt::{Property, Value};
-use plan::{Plan, Population, Shard, Stamp};
+use plan::{Plan, Population, Shard, Stamp, Target};
 
 use crate::protocol::{Message, Outgoing, PropertySetup};
 use crate::transport::tls::{Tls, TlsError};
@@ -180,14 +180,7 @@ impl Setup {
         if let Some(&found) = own.iter().flatten().find(|&&found| found >= count) {
             return Err(SetupError::NoPopulation { found, count });
         }
-        let mut targets = Vec::new();
-        for target in &plan.targets {
-            let unresolved = |error| {
-                let target = format!("{}:{}", target.host, target.port);
-                SetupError::Unresolved { target, error }
-            };
-            targets.push(resolve((&*target.host, target.port)).map_err(unresolved)?);
-        }
+        let targets = plan.targets.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         bind_rows(&plan, shard)?;
         let mut populations = Vec::new();
         let mut publisher_of = Vec::new();
@@ -334,6 +327,14 @@ impl Setup {
     pub fn clients(&self) -> usize {
         self.populations.iter().map(|p| p.share as usize).sum()
     }
+}
+
+fn address(target: &Target) -> Result<SocketAddr, SetupError> {
+    let unresolved = |error| {
+        let target = format!("{}:{}", target.host, target.port);
+        SetupError::Unresolved { target, error }
+    };
+    resolve((&*target.host, target.port)).map_err(unresolved)
 }
 
 /// Source addresses of a plan that this host has; all if the host has none of them, so that the

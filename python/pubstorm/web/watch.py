@@ -243,7 +243,7 @@ class Watch:
         self._looked_s = 0.0
 
     def _add(self, sorter: Sorter, sample: Sample) -> None:
-        self._latest.add(sorter.kind_of(sample.source), sample)
+        self._latest.add(sorter.kind_of(sample.source, sample.metric), sample)
         key = sorter.line_of(sample)
         if key is not None:
             value = sample.value * scale_of(sample.metric)

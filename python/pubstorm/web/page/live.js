@@ -68,7 +68,7 @@
       title.id = `t-${chart.key}`;
       title.title = chart.caption;
       figure.setAttribute("aria-labelledby", title.id);
-      figure.append(title);
+      figure.append(title, element("figcaption", chart.caption, "hidden"));
       byId("charts").append(figure);
       return new Chart(figure, chart);
     });

@@ -118,3 +118,35 @@ def test_a_run_is_changed_while_it_goes_on(start: RunMaker) -> None:
     assert not (run.directory / "control.sock").exists()
     code, said = change(run.directory, "rate 1 device")
     assert (code, said.splitlines()[0]) == (2, f"error: no run is active in {run.directory}")
+
+
+@pytest.mark.slow("several commands ask one run")
+def test_a_run_is_paused_broken_and_ended_by_hand(start: RunMaker) -> None:
+    run = start(SCENARIO.replace("PUBLISH", "10min"), "--set", "snapshot_interval=200ms")
+    run.wait_for("publish")
+    while (asked := change(run.directory, "pause"))[0] != 0:
+        assert "no publish stage is on" in asked[1]
+    run.wait_for("! 0 × device")
+    assert change(run.directory, "resume")[0] == 0
+    run.wait_for("! 1 × device")
+    assert change(run.directory, "fault kill main for 500ms") == (0, "kill main begins\n")
+    run.wait_for("! kill main: 1 broker is up again")
+    assert change(run.directory, "fault", "kill", "moon") == (
+        2,
+        "error: found moon to kill, allowed: main\n"
+        "  hint: faults hit brokers that the run starts, and bridges that its scenario breaks\n",
+    )
+    code, said = change(run.directory, "repair kill main")
+    assert (code, said) == (
+        2,
+        "error: found no fault kill main to repair, allowed: none is in effect\n",
+    )
+    assert change(run.directory, "rate 200% device")[0] == 0
+    assert change(run.directory, "end stage") == (0, "the stage ends\n")
+    run.wait_for("! stage publish is ended by the user")
+    run.finish()
+    result = run.result()
+    assert not result["interrupted"]
+    (fault,) = result["faults"]
+    assert (fault["name"], fault["kind"], fault["victims"]) == ("kill main", "kill", ["main-0"])
+    assert fault["repaired_at_s"] - fault["at_s"] >= 0.5

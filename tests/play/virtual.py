@@ -20,6 +20,7 @@ from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.recorder import Recorder
 from pubstorm.measure.run_log import RunLog
 from pubstorm.plan.faults import PlannedFault
+from pubstorm.play.asked_faults import Breakable
 from pubstorm.play.context import RunContext
 from pubstorm.play.display import Live
 from pubstorm.play.faults import Breaker, FaultPlay
@@ -260,6 +261,7 @@ class Script:
     """Events before anything else."""
     faults: tuple[PlannedFault, ...] = ()
     breaker: Breaker | None = None
+    breakable: Breakable | None = None
     live: Live = field(default_factory=Live)
     timeouts: Timeouts = field(default_factory=Timeouts)
 
@@ -284,7 +286,9 @@ class Played:
         self.run_log = RunLog(now_ns(), faults=applied)
         recorder = Recorder(plan, Assignment(engines=script.agents), self.run_log)
         self.run = RunContext(plan, self.fleet, recorder, script.live, now_ns)
-        options = ControllerOptions(script.policy, self.breaker_faults, self._enter)
+        options = ControllerOptions(
+            script.policy, self.breaker_faults, self._enter, breakable=script.breakable
+        )
         self.controller = Controller(self.run, self.queue, options)
         self._next_kills = script.kills_next
 

@@ -40,7 +40,7 @@ class BrowserError(AssertionError):
 class Browser:
     """A browser with one page."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *options: str) -> None:
         assert BROWSER is not None
         commands, self._write = _pipe()
         self._read, answers = _pipe()
@@ -56,6 +56,7 @@ class Browser:
                 "browser",
                 BROWSER,
                 *QUIET,
+                *options,
                 f"--user-data-dir={profile}",
                 "about:blank",
             ],
@@ -108,16 +109,6 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self.send("Emulation.setEmulatedMedia", features=features)
 
-    def offline(self, is_offline: bool) -> None:
-        """Cuts the browser off, or connects it again."""
-        self.send(
-            "Network.emulateNetworkConditions",
-            offline=is_offline,
-            latency=0,
-            downloadThroughput=-1,
-            uploadThroughput=-1,
-        )
-
     def value(self, script: str) -> Any:
         """Returns the value of an expression in the page."""
         found = self.send(
@@ -129,17 +120,16 @@ class Browser:
             raise BrowserError(text)
         return found["result"].get("value")
 
-    def until(self, script: str) -> Any:
-        """Waits until an expression is true, and returns its value."""
+    def until(self, script: str) -> None:
+        """Waits until an expression is true."""
         deadline_s = time.monotonic() + PATIENCE_S
-        while not (value := self.value(script)):
-            assert time.monotonic() < deadline_s, f"{script} is {value!r}"
+        while not self.value(f"Boolean({script})"):
+            assert time.monotonic() < deadline_s, f"{script} is {self.value(script)!r}"
             time.sleep(POLL_S)
-        return value
 
-    def picture(self, path: Path) -> None:
-        """Writes a picture of the whole page."""
-        found = self.send("Page.captureScreenshot", captureBeyondViewport=True)
+    def picture(self, path: Path, *, whole: bool = True) -> None:
+        """Writes a picture of the whole page, or of what stands in the window."""
+        found = self.send("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
@@ -181,9 +171,9 @@ def _pipe() -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def browsing(profile: Path) -> Iterator[Browser]:
+def browsing(profile: Path, *options: str) -> Iterator[Browser]:
     """Starts a browser, and ends it."""
-    browser = Browser(profile)
+    browser = Browser(profile, *options)
     try:
         yield browser
     finally:

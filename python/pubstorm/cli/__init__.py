@@ -74,7 +74,9 @@ COMMANDS = (
         "Write the tables of the run, series or search in RUN_DIR as files for other programs.",
     ),
     LazyCommand(
-        "change", "pubstorm.cli.change", "Change a population of the active run in RUN_DIR."
+        "change",
+        "pubstorm.cli.change",
+        "Change the active run in RUN_DIR: its load, a fault, its end.",
     ),
     LazyCommand(
         "down",

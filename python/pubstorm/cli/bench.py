@@ -14,6 +14,7 @@ import click
 from pubstorm.cli.asked import SET
 from pubstorm.cli.outcome import Output, output_options
 from pubstorm.cli.run import play
+from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.output import never_waiting, say
@@ -81,12 +82,14 @@ KINDS = {
 @SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
 @output_options
+@web_options
 def bench(
     kind: str,
     target: str | None,
     overrides: tuple[str, ...],
     prints: bool,
     output: Output,
+    serving: Serving | None,
     **given: object,
 ) -> int:
     """Run a common load against TARGET, or against the embedded broker.
@@ -98,8 +101,11 @@ def bench(
     if prints:
         say(written_again(asked.load()))
         return 0
-    live = output.live()
-    with never_waiting(), output.exporting.to(live):
+    with (
+        never_waiting(),
+        shown_by(serving, output.live()) as live,
+        output.exporting.to(live),
+    ):
         played = play(asked, output.folder, None, live)
     return output.conclude(played)
 

@@ -1,4 +1,4 @@
-"""`pubstorm change`: changes a population of an active run."""
+"""`pubstorm change`: steers an active run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pubstorm.play.control_socket import ask
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 @click.argument("words", nargs=-1, required=True, metavar="CHANGE")
 def change(run_dir: Path, words: tuple[str, ...]) -> None:
-    """Change a population of the active run in RUN_DIR.
+    """Change the active run in RUN_DIR: its load, a fault, its end.
 
-    CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s] or rate 2 POPULATION.
+    CHANGE is add 500 POPULATION [over 5s], remove 500 POPULATION [over 5s], rate 2 POPULATION,
+    pause, resume, fault kill BROKERS [for 10s], repair FAULT, end stage or stop. Beside kill, a
+    fault may be stop, freeze, cut BRIDGES or delay BRIDGES by 100ms.
     """
     say(ask(run_dir, " ".join(words)))

@@ -111,7 +111,7 @@ class HistogramSum:
         self._max_ns = 0
         self._negative_total = 0
         self._negative_min_ns = 0
-        self._buckets = Counter[int]()
+        self._buckets: dict[int, int] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HistogramSum) and self.value() == other.value()
@@ -125,7 +125,8 @@ class HistogramSum:
             self._negative_min_ns = min(self._negative_min_ns, duration_ns)
             return
         self._add_range(1, duration_ns, duration_ns, duration_ns)
-        self._add_bucket(bucket_index(duration_ns), 1)
+        index = bucket_index(duration_ns)
+        self._buckets[index] = self._buckets.get(index, 0) + 1
 
     def record_all(self, durations_ns: Sequence[int]) -> None:
         """Counts several durations that are alike, at a fraction of what each by itself costs."""
@@ -137,7 +138,9 @@ class HistogramSum:
             return
         self._add_range(len(durations_ns), sum(durations_ns), low_ns, high_ns)
         first = shift << _SUB_BITS
-        self._buckets.update([first + (duration_ns >> shift) for duration_ns in durations_ns])
+        indices = Counter([first + (duration_ns >> shift) for duration_ns in durations_ns])
+        for index, count in indices.items():
+            self._buckets[index] = self._buckets.get(index, 0) + count
 
     def add(self, other: Histogram) -> None:
         """Adds another histogram."""
@@ -145,12 +148,16 @@ class HistogramSum:
         self._negative_min_ns = min(self._negative_min_ns, other.negative_min_ns)
         if other.count:
             self._add_range(other.count, other.sum_ns, other.min_ns, other.max_ns)
+        buckets = self._buckets
+        if not buckets:
+            buckets.update(other.buckets)
+            return
         for index, count in other.buckets:
-            self._add_bucket(index, count)
+            buckets[index] = buckets.get(index, 0) + count
 
     def value(self) -> Histogram:
         """The sum so far."""
-        return Histogram(
+        return Histogram.model_construct(
             count=self._count,
             sum_ns=self._sum_ns,
             min_ns=self._min_ns or 0,
@@ -165,6 +172,3 @@ class HistogramSum:
         self._sum_ns += sum_ns
         self._min_ns = min_ns if self._min_ns is None else min(self._min_ns, min_ns)
         self._max_ns = max(self._max_ns, max_ns)
-
-    def _add_bucket(self, index: int, count: int) -> None:
-        self._buckets[index] += count

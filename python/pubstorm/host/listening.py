@@ -16,6 +16,8 @@ from pubstorm.errors import UsageError
 
 BACKLOG = 128
 """Connections that wait to be accepted."""
+STALLED_MS = 60_000
+"""Time after which a client that takes no data is dropped."""
 TOKEN = re.compile(r"[!-~]{16,4096}")
 TOKEN_HINT = "a token has 16 or more characters without blanks: openssl rand -hex 32 > FILE"
 
@@ -118,10 +120,12 @@ def check_open(address: Address, options: Options, *, has_token: bool, has_tls: 
         raise UsageError(f"{message}, allowed for addresses of this machine only", hint)
 
 
-def listener_at(address: Address) -> socket.socket:
-    """Returns a socket that listens. Raises UsageError if the address cannot be had."""
+def listener_at(address: Address, stalled_ms: int = STALLED_MS) -> socket.socket:
+    """Returns a socket that listens. The kernel ends connections to clients that take no data for
+    `stalled_ms`. Raises UsageError if the address cannot be had."""
     listener = socket.socket(address.family, socket.SOCK_STREAM)
     try:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_ms)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address.place)
         listener.listen(BACKLOG)

@@ -11,7 +11,15 @@ from pubstorm.exports import Exports, Samples
 from pubstorm.fleet import SnapshotReceived
 from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.load_samples import PUBLISHER_FIGURES, LoadSampler
-from pubstorm.measure.run_log import AgentFailure, RunLog, StageEntered
+from pubstorm.measure.run_log import (
+    AgentFailure,
+    AppliedChange,
+    AppliedFault,
+    RunLog,
+    StageEntered,
+    StoredChange,
+    StoredFault,
+)
 from pubstorm.measure.totals import Totals
 from pubstorm.result.figures.of_populations import RATES
 from pubstorm.result.samples import Sample, Track, Tracks
@@ -90,6 +98,15 @@ class Recorder:
         """Records the start of a stage."""
         entered = StageEntered(at_s=self.run_log.at_s(at_ns), stage=stage)
         self._store.append_event(entered.model_dump_json())
+
+    def change(self, change: AppliedChange) -> None:
+        """Records a change that took effect."""
+        self.run_log.changes.append(change)
+        self._store.append_event(StoredChange(change=change).model_dump_json())
+
+    def store_fault(self, fault: AppliedFault) -> None:
+        """Stores a fault as it is now: it began, or was repaired."""
+        self._store.append_event(StoredFault(fault=fault.without_secrets()).model_dump_json())
 
     def note(self, kind: str, text: str, at_ns: int) -> None:
         """Records that something happened."""

@@ -4,13 +4,14 @@ with its instant."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from pubstorm.contract.plan import ChangeAction, ChangeRate, Plan, PublishAction
 from pubstorm.contract.value import Value
+from pubstorm.errors import without_credentials
 from pubstorm.plan.faults import PlannedFault
 from pubstorm.result import Event
 
@@ -79,6 +80,29 @@ class AppliedFault:
     def name(self) -> str:
         """Name of the phase that begins with it."""
         return self.planned.name
+
+    def without_secrets(self) -> AppliedFault:
+        """The same without passwords in commands, to be stored."""
+        commands = self.planned.commands
+        if commands is None:
+            return self
+        begin = without_credentials(commands.begin)
+        shown = replace(commands, begin=begin, repair=None, repaired_when=None)
+        return replace(self, planned=replace(self.planned, commands=shown))
+
+
+class StoredChange(Value):
+    """A change among the stored events."""
+
+    kind: Literal["applied_change"] = "applied_change"
+    change: AppliedChange
+
+
+class StoredFault(Value):
+    """A fault among the stored events. Its last line has how it ended."""
+
+    kind: Literal["applied_fault"] = "applied_fault"
+    fault: AppliedFault
 
 
 @dataclass
@@ -157,15 +181,16 @@ class RunLog:
         return sorted({*changed, *(self.expect_received.get(stage, ()) if publishes else ())})
 
 
-def stored_event(line: str | bytes) -> Event | StageEntered | None:
-    """Returns the event of a stored line; None if the line is broken."""
+def stored_event(line: str | bytes) -> Stored | None:
+    """Returns what a line of the stored events has; None if the line is broken."""
     try:
         return _STORED.validate_json(line)
     except ValidationError:
         return None
 
 
-_STORED: TypeAdapter[Event | StageEntered] = TypeAdapter(Event | StageEntered)
+Stored = Event | StageEntered | StoredChange | StoredFault
+_STORED: TypeAdapter[Stored] = TypeAdapter(Stored)
 
 
 def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:

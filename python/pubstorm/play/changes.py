@@ -23,7 +23,10 @@ from pubstorm.play.context import RunContext
 from pubstorm.quantities import PartOf, Quantity, UnfitError, duration_ns, factor, rounded
 from pubstorm.scenario.fields import clients_or_part
 
-FORMS = "add 500 POPULATION [over 5s], remove 50% POPULATION [over 5s] or rate 2 POPULATION"
+FORMS = (
+    "add 500 POPULATION [over 5s], remove 50% POPULATION [over 5s], rate 2 POPULATION, pause, "
+    "resume, end stage, stop, fault KIND NAME [for 10s] or repair FAULT"
+)
 DURATION = Quantity(duration_ns, 0, 2**62)
 FACTOR = Quantity(factor, 0, 1e6)
 
@@ -121,7 +124,7 @@ class StageChanges:
         for same in together(begun):
             for change in same:
                 run.active.change(change.population, change.action)
-                run.recorder.run_log.changes.append(change)
+                run.recorder.change(change)
             run.note("change", same[0].name, same[0].at_ns)
 
     def ask(self, words: str, taken: Iterable[str]) -> list[AppliedChange]:

@@ -4,14 +4,16 @@ clock, in a task of its own: a fault that takes long delays no other."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pubstorm.errors import without_credentials
+from pubstorm.errors import UsageError, without_credentials
 from pubstorm.measure.run_log import AppliedFault
 from pubstorm.plan.faults import PlannedFault
+from pubstorm.play.asked_faults import overlapping
 from pubstorm.play.barriers import SECOND_NS, Clock
 from pubstorm.quantities import counted
 from pubstorm.scenario.faults import BROKER_FAULTS
@@ -33,6 +35,8 @@ class FaultNews:
 
     at_ns: int
     text: str
+    applied: AppliedFault | None = None
+    """The fault that began or was repaired; None for a problem."""
 
 
 class FaultPlay:
@@ -45,11 +49,14 @@ class FaultPlay:
         report: Callable[[FaultNews], None],
         clock: Clock = time.monotonic_ns,
     ) -> None:
-        self._planned = planned
+        self._planned = list(planned)
         self._breaker = breaker
         self._report = report
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._repairs: dict[str, asyncio.Event] = {}
+        """Set for a fault of the stage that is to be repaired before its time, by name."""
+        self._stage, self._entered_ns = 0, 0
         self.applied: list[AppliedFault] = []
         """Faults that took effect, in the order of time."""
 
@@ -59,10 +66,47 @@ class FaultPlay:
 
     def enter(self, stage: int, at_ns: int) -> None:
         """Begins a stage, and its faults at their instants."""
+        self._stage, self._entered_ns, self._repairs = stage, at_ns, {}
         self._tasks = [
             asyncio.create_task(self._play(fault, at_ns))
             for fault in self._planned
             if fault.stage == stage
+        ]
+
+    def inject(self, fault: PlannedFault, until_ns: int) -> PlannedFault:
+        """Begins a fault beyond the plan at once, and repairs it at an instant at the latest.
+        Returns the fault as it is played. Raises UsageError if it meets another one."""
+        now_ns = self._clock()
+        lasts_ns = until_ns - now_ns if fault.lasts_ns is None else fault.lasts_ns
+        if now_ns + lasts_ns > until_ns or lasts_ns <= 0:
+            left_s = max(until_ns - now_ns, 0) / SECOND_NS
+            raise UsageError(f"the stage has {left_s:.1f} s left, too short for the fault")
+        after_ns = max(now_ns - self._entered_ns, 0)
+        asked = replace(fault, stage=self._stage, after_ns=after_ns, lasts_ns=lasts_ns)
+        if (other := overlapping(asked, self._meeting(asked))) is not None:
+            hint = f"the fault {other.name} hits the same; repair it, or wait for its end"
+            raise UsageError(f"{asked.name} would overlap with {other.name}", hint)
+        self._planned.append(asked)
+        self._tasks.append(asyncio.create_task(self._play(asked, self._entered_ns)))
+        return asked
+
+    def repair(self, name: str) -> None:
+        """Repairs a fault of the stage before its time. Raises UsageError if there is none of this
+        name."""
+        if name not in self._repairs:
+            allowed = ", ".join(self._repairs) or "none is in effect"
+            raise UsageError(f"found no fault {name} to repair, allowed: {allowed}")
+        self._repairs[name].set()
+
+    def _meeting(self, fault: PlannedFault) -> list[PlannedFault]:
+        """Faults of the stage that are in effect at some time of another one that begins now."""
+        own = {each.name: each for each in self.applied if each.stage == self._stage}
+        end_ns = fault.after_ns + (fault.lasts_ns or 0)
+        return [
+            each
+            for each in self._planned
+            if each.stage == self._stage
+            and (own[each.name].repaired_ns is None if each.name in own else each.after_ns < end_ns)
         ]
 
     def done(self) -> bool:
@@ -83,22 +127,27 @@ class FaultPlay:
         applied.problems += problems
         if fault.commands is not None and problems:
             applied.failed = problems[0]
-        self._report(FaultNews(applied.began_ns, _begun(fault)))
+        self._report(FaultNews(applied.began_ns, _begun(fault), applied))
         self._report_problems(fault, problems)
         if fault.lasts_ns is None:
             return
-        await self._until(applied.began_ns + fault.lasts_ns)
+        asked = self._repairs[fault.name] = asyncio.Event()
+        await self._until(applied.began_ns + fault.lasts_ns, asked)
+        del self._repairs[fault.name]
         problems = await self._breaker.repair(fault)
         applied.problems += problems
         now_ns = self._clock()
         if len(problems) < (len(fault.victims) if fault.kind in BROKER_FAULTS else 1):
             applied.repaired_ns = now_ns
-            self._report(FaultNews(now_ns, f"{fault.name}: {_repaired(fault)}"))
+            self._report(FaultNews(now_ns, f"{fault.name}: {_repaired(fault)}", applied))
         self._report_problems(fault, problems)
 
-    async def _until(self, at_ns: int) -> None:
-        while (left_ns := at_ns - self._clock()) > 0:
-            await asyncio.sleep(left_ns / SECOND_NS)
+    async def _until(self, at_ns: int, asked: asyncio.Event | None = None) -> None:
+        """Waits until an instant, or until it is asked for."""
+        event = asked or asyncio.Event()
+        while (left_ns := at_ns - self._clock()) > 0 and not event.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), left_ns / SECOND_NS)
 
     def _report_problems(self, fault: PlannedFault, problems: Sequence[str]) -> None:
         now_ns = self._clock()

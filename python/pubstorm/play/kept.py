@@ -20,12 +20,21 @@ from pubstorm.fleet.assignment import Assignment
 from pubstorm.measure.assemble import Assembly, limits_of
 from pubstorm.measure.monitors.monitoring import Monitored
 from pubstorm.measure.recorder import is_summed_up
-from pubstorm.measure.run_log import AppliedChange, RunLog, StageSpan
+from pubstorm.measure.run_log import (
+    AppliedChange,
+    AppliedFault,
+    RunLog,
+    StageSpan,
+    Stored,
+    StoredChange,
+    StoredFault,
+)
 from pubstorm.measure.totals import Totals
 from pubstorm.play.directory import PLAN_FILE, START_FILE, RunDirectory, stored_scenario
 from pubstorm.play.display import Live
 from pubstorm.play.info import RunInfo, RunOutput, RunStart
 from pubstorm.report import SCENARIO_FILE
+from pubstorm.result import Event
 from pubstorm.result.figures.metric import percentiles_in
 from pubstorm.result.samples import Tracks, read_samples
 from pubstorm.scenario import Scenario, parse_scenario
@@ -51,10 +60,14 @@ class Kept:
         self.path = path
         self.start = _read(path / START_FILE, RunStart)
         self.plan = _read(path / PLAN_FILE, Plan)
-        self.scenario = _scenario(path, self.start)
+        self.scenario = kept_scenario(path, self.start)
         publishers = Assignment.among(self.plan, len(self.start.hellos)).publishers
         self._totals = Totals(frozenset(publishers))
         self._reaches: dict[int, _Reach] = {}
+        self._events: list[Event] = []
+        self._changes: list[AppliedChange] = []
+        self._faults: dict[tuple[int, str], AppliedFault] = {}
+        """The last word on each fault, by stage and name."""
 
     def add(self, snapshot: Snapshot) -> None:
         """Adds a snapshot."""
@@ -67,11 +80,28 @@ class Kept:
         latest = reach.settled.get(snapshot.agent, (0, False))
         reach.settled[snapshot.agent] = max(latest, (snapshot.to_ns, snapshot.settled))
 
+    def note(self, stored: Stored | None) -> None:
+        """Adds a line of the stored events."""
+        match stored:
+            case Event():
+                self._events.append(stored)
+            case StoredChange():
+                self._changes.append(stored.change)
+            case StoredFault():
+                self._faults[stored.fault.stage, stored.fault.name] = stored.fault
+
     def run_log(self) -> RunLog:
-        """Returns stages and planned changes, as far as the snapshots show them."""
+        """Returns the log, with the stages that the snapshots show."""
         started_ns = self.start.started_ns
         ended_ns = max((each.to_ns for each in self._reaches.values()), default=started_ns)
-        run_log = RunLog(started_ns, self.start.started_unix_ns, ended_ns=ended_ns)
+        run_log = RunLog(
+            started_ns,
+            self.start.started_unix_ns,
+            ended_ns=ended_ns,
+            changes=[each for each in self._changes if each.stage in self._reaches],
+            faults=[each for each in self._faults.values() if each.stage in self._reaches],
+            events=list(self._events),
+        )
         for index, stage in enumerate(self.plan.stages):
             if index not in self._reaches:
                 break
@@ -79,11 +109,6 @@ class Kept:
             load_until_ns = reach.from_ns
             if isinstance(stage.action, PublishAction):
                 load_until_ns = min(reach.from_ns + stage.action.duration_ns, reach.to_ns)
-                run_log.changes += [
-                    AppliedChange(index, reach.from_ns + c.after_ns, c.name, c.population, c.action)
-                    for c in stage.action.changes
-                    if reach.from_ns + c.after_ns <= reach.to_ns
-                ]
             settled = all(is_settled for _, is_settled in reach.settled.values())
             span = StageSpan(index, reach.from_ns, load_until_ns, reach.to_ns, settled)
             run_log.spans.append(span)
@@ -162,7 +187,8 @@ def kept_tracks(path: Path, plan: Plan) -> Tracks:
     return {}
 
 
-def _scenario(path: Path, start: RunStart) -> Scenario:
+def kept_scenario(path: Path, start: RunStart) -> Scenario:
+    """Returns the scenario in a run directory. Raises ScenarioError and StoredRunError."""
     text = stored_scenario(path / SCENARIO_FILE)
     return parse_scenario(text, start.file, start.overrides, start.target, lenient=True)
 

@@ -34,6 +34,7 @@ from pubstorm.measure.run_log import RunLog
 from pubstorm.measure.totals import Totals
 from pubstorm.plan import compile_plan, planned_targets, provisional_plan, targets_by_name
 from pubstorm.plan.faults import faulty_bridges, planned_faults
+from pubstorm.play.asked_faults import Breakable
 from pubstorm.play.clean_start import CleanStart
 from pubstorm.play.clean_start.bridges import remove_bridges
 from pubstorm.play.context import RunContext
@@ -46,7 +47,7 @@ from pubstorm.play.interruption import Interruption, caught_signals
 from pubstorm.play.oversights import oversights
 from pubstorm.play.stage_check import Check
 from pubstorm.play.stages import Controller, ControllerOptions, RunEvent
-from pubstorm.play.steering import steered
+from pubstorm.play.steering import Steering, steered
 from pubstorm.result import Event, Result, StaleState
 from pubstorm.result.figures.metric import percentiles_in
 from pubstorm.result.samples import Tracks
@@ -254,7 +255,11 @@ class _Run:
         recorder = Recorder(plan, Assignment.among(plan, fleet.agents), run_log, directory, exports)
         run = RunContext(plan, fleet, recorder, live)
         options = ControllerOptions(
-            scenario.fleet.on_agent_failure, faults, monitoring.enter_stage, self.info.check
+            scenario.fleet.on_agent_failure,
+            faults,
+            monitoring.enter_stage,
+            self.info.check,
+            Breakable(scenario.topology, faulty_bridges(scenario)),
         )
         controller = Controller(run, self.queue, options)
         self._store_start(run_log, fleet, topology)
@@ -272,9 +277,10 @@ class _Run:
             stack.push_async_callback(monitoring.end)
             memory = asyncio.create_task(watch_memory(self.queue.put_nowait))
             stack.callback(memory.cancel)
-            socket = listening(directory.path, controller.change, live.note)
+            steering = Steering(run, controller)
+            socket = listening(directory.path, steering.ask, live.note)
             await stack.enter_async_context(socket)
-            await stack.enter_async_context(steered(run, controller))
+            await stack.enter_async_context(steered(run, steering))
             await controller.play()
         return _Played(recorder, monitoring.found())
 

@@ -4,7 +4,6 @@ from the start, the snapshots and the samples in the run directory, and marked i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from pubstorm.contract.snapshot import SNAPSHOTS_FILE
@@ -14,7 +13,6 @@ from pubstorm.play.directory import EVENTS_FILE, RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, kept_tracks, snapshots_in
 from pubstorm.play.record import record
-from pubstorm.result import Event
 from pubstorm.result.samples import SAMPLES_FILE
 from pubstorm.topology.started import is_alive
 
@@ -31,17 +29,13 @@ def salvage(path: Path, live: Live) -> None:
     with contextlib.suppress(OSError), (path / SNAPSHOTS_FILE).open("rb") as lines:
         for snapshot in snapshots_in(lines):
             kept.add(snapshot)
+    with contextlib.suppress(OSError), (path / EVENTS_FILE).open("rb") as lines:
+        for line in lines:
+            kept.note(stored_event(line))
     run_log = kept.run_log()
     run_log.interrupted = run_log.ended_early = True
     run_log.endings = {hello.agent: "ended with its controller" for hello in kept.start.hellos}
-    run_log.events += _events(path / EVENTS_FILE)
     run_log.note("interrupt", REASON, run_log.ended_ns)
     with contextlib.closing(RunDirectory(path)) as directory:
         info = kept.info(run_log, directory, live)
         record(info, kept.output(run_log, kept_tracks(path / SAMPLES_FILE, kept.plan)))
-
-
-def _events(path: Path) -> Iterator[Event]:
-    """The events of a file, without the starts of stages."""
-    with contextlib.suppress(OSError), path.open("rb") as lines:
-        yield from (event for line in lines if isinstance(event := stored_event(line), Event))

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pubstorm.contract.changes import unique_name
 from pubstorm.contract.commands import ApplyChange, Close, EnterStage, Stop
 from pubstorm.contract.plan import (
     ConnectAction,
@@ -21,6 +22,7 @@ from pubstorm.fleet import Ended, FleetEvent, SnapshotReceived
 from pubstorm.host.memory import MemoryLow
 from pubstorm.measure.run_log import StageSpan
 from pubstorm.play.agent_failure import JOIN_NS, AgentFailures, Replaced
+from pubstorm.play.asked_faults import Breakable
 from pubstorm.play.barriers import (
     DRAINS_MAX,
     LEAVE_TIMEOUT_NS,
@@ -74,6 +76,8 @@ class ControllerOptions:
     """Gets each stage that begins, with its instant in nanoseconds on the monotonic clock."""
     check: Check | None = None
     """Gets the figures of each stage that is over, in a thread, and may end the run."""
+    breakable: Breakable | None = None
+    """Brokers and bridges that the user may break."""
 
 
 class _RunOverError(Exception):
@@ -93,6 +97,7 @@ class Controller:
         self._queue = queue
         options = options or ControllerOptions()
         self._faults = options.faults
+        self._breakable = options.breakable
         self._entered = options.entered
         self._check = options.check
         self._failures = AgentFailures(run, options.on_agent_failure, queue.put_nowait)
@@ -100,6 +105,8 @@ class Controller:
         self._stopping = False
         self._stage_over = False
         """True if the user ended the present stage."""
+        self._until_ns = 0
+        """Instant at which the time of the present stage is over."""
         self._load_over_ns = NEVER_NS
         """Instant at which the load of a stage ended before its time."""
         self._next_show_ns = 0
@@ -137,6 +144,28 @@ class Controller:
         at_s = (asked[0].at_ns - run.recorder.run_log.started_ns) / SECOND_NS
         return f"{asked[0].name} at {at_s:.1f} s"
 
+    def inject(self, words: str) -> str:
+        """Begins a fault beyond the plan, such as `kill main for 10s`. Returns its name. Raises
+        UsageError if the run cannot have it now."""
+        run, faults, breakable = self._run, self._faults, self._breakable
+        stage = run.plan.stages[run.progress.stage]
+        holds = isinstance(stage.action, HoldAction) and run.clock() < self._until_ns
+        if faults is None or breakable is None or not (self._changes.are_open or holds):
+            hint = "faults begin while messages are sent, or in a hold stage"
+            raise UsageError("no publish stage is on", hint)
+        asked = breakable.parse(words)
+        changes = (each.name for each in run.recorder.run_log.changes)
+        name = unique_name(asked.name, [stage.name, *faults.names(run.progress.stage), *changes])
+        return faults.inject(replace(asked, name=name), self._until_ns).name
+
+    def repair(self, name: str) -> str:
+        """Repairs a fault before its time. Returns its name. Raises UsageError if none of this name
+        is in effect."""
+        if self._faults is None:
+            raise UsageError(f"found no fault {name} to repair: this run has none")
+        self._faults.repair(name)
+        return name
+
     def end_stage(self) -> None:
         """Ends the present stage at once: nothing more of it is scheduled. Raises UsageError if it
         cannot end before its time."""
@@ -164,6 +193,8 @@ class Controller:
         self._entered(index, at_ns)
         await run.fleet.command(EnterStage(index=index, at_ns=at_ns), to=self._failures.present)
         load_ns = stage.action.duration_ns if isinstance(stage.action, PublishAction) else 0
+        holds_ns = stage.action.duration_ns if isinstance(stage.action, HoldAction) else 0
+        self._until_ns = at_ns + load_ns + holds_ns
         run.active.enter(stage)
         if self._faults is not None:
             self._faults.enter(index, at_ns)
@@ -422,6 +453,8 @@ class Controller:
             case BrokerDied():
                 run.note("broker", event.text)
             case FaultNews():
+                if event.applied is not None:
+                    run.recorder.store_fault(event.applied)
                 run.note("fault", event.text, event.at_ns)
             case BrokerRestarted():
                 run.note("restart", event.text)

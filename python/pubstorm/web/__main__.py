@@ -27,7 +27,7 @@ async def main() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     settings = Settings.model_validate_json(await lines.readline())
     around = Surroundings()
-    follower = Follower(around)
+    follower = Follower(around, has_controls=True)
     guard = Guard(
         frozenset(settings.hosts),
         settings.token,

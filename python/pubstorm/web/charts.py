@@ -66,7 +66,9 @@ CHARTS = (
         "filled so far. Backlog: scheduled and not yet sent.",
         "",
     ),
-    Chart("cpu", "CPU of brokers", "100 % is one core.", "%"),
+    Chart(
+        "cpu", "CPU of brokers", "Of brokers and other watched processes; 100 % is one core.", "%"
+    ),
     Chart("memory", "Memory of brokers", "Resident memory, as the kernel counts it.", "MB"),
     Chart(
         "busy",
@@ -105,6 +107,7 @@ PICKS = (
     Pick("late", "agent", "lateness_p99_us", "late p99", "max"),
 )
 """Lines in the order of their colours."""
+OF_PROCESSES = frozenset(pick.metric for pick in PICKS if pick.kind == "watched")
 
 
 @dataclass(frozen=True)
@@ -138,10 +141,11 @@ class Sorter:
             self._found[name] = self._line(*name)
         return self._found[name]
 
-    def kind_of(self, source: str) -> str:
-        """Kind of a source."""
+    def kind_of(self, source: str, metric: str) -> str:
+        """Kind of a source. A publisher under test has the name of its population, and is watched
+        as a process."""
         if source in self._populations:
-            return "population"
+            return "watched" if metric in OF_PROCESSES else "population"
         if is_host(source):
             return "host"
         if source in self._others or "/" in source:
@@ -149,7 +153,7 @@ class Sorter:
         return "agent" if re.fullmatch(r"agent-\d+", source) else "watched"
 
     def _line(self, source: str, metric: str) -> LineKey | None:
-        kind = self.kind_of(source)
+        kind = self.kind_of(source, metric)
         picks = (p for p in PICKS if p.kind == kind and p.metric == metric)
         pick = next(picks, None)
         if pick is None:

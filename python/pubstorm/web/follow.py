@@ -22,8 +22,10 @@ IDLE_S = 5.0
 class Follower:
     """The run that the page shows, and what browsers get of it."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, *, has_controls: bool = False) -> None:
         self.around = around
+        self.has_controls = has_controls
+        """True if the page steers the run."""
         self.watch: Watch | None = None
         self.feed = Feed(self._whole)
         self._outcome: Outcome | None = None
@@ -37,7 +39,7 @@ class Follower:
 
     def show(self, path: Path) -> None:
         """Follows another run from now on."""
-        self.watch = Watch(path, self.around)
+        self.watch = Watch(path, self.around, has_controls=self.has_controls)
         self._outcome = None
 
     async def follow(self) -> None:
@@ -73,12 +75,17 @@ class Follower:
 
     def _push(self) -> None:
         watch = self.watch
-        shape = () if watch is None else (watch.path, watch.history.width_s, len(watch.keys))
+        shape: tuple[object, ...] = ()
+        if watch is not None:
+            shape = (watch.path, watch.history.width_s, len(watch.keys), watch.is_over)
         if shape != self._shape:
             self._shape = shape
             self.feed.begin_again()
         elif watch is not None:
-            self.feed.push(watch.news())
+            news = watch.news()
+            # A run that is over has no more news.
+            if not watch.is_over or news["values"] or news["events"]:
+                self.feed.push(news)
 
     def _evaluate(self) -> None:
         watch = self.watch

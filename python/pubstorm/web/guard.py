@@ -10,7 +10,7 @@ from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN = frozenset({"/login", "/login.js", "/page.css"})
@@ -84,9 +84,11 @@ class Guard:
 class Guarded:
     """An application behind a guard."""
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, ask: Response) -> None:
+        """`ask` asks a person for the token."""
         self._app = app
         self._guard = guard
+        self._ask = ask
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or refuses it."""
@@ -95,4 +97,7 @@ class Guarded:
             await self._app(scope, receive, send)
             return
         status, text = refusal
+        if status == 401 and scope["path"] == "/":
+            await self._ask(scope, receive, send)
+            return
         await PlainTextResponse(f"{text}\n", status)(scope, receive, send)

@@ -17,12 +17,15 @@ from pubstorm.quantities import (
     share_text,
     span_text,
 )
+from pubstorm.report.key_figures import key_figures
 from pubstorm.result import Result, Status, ThresholdOutcome, Verdict
 from pubstorm.result.samples import Sample
 
 STALE_S = 4.0
 """Age at which a reading is no longer the present value, beside the interval of snapshots."""
 SECOND_NS = 10**9
+FIGURES = 6
+"""Key figures of a run."""
 BUSY = 0.7
 """Busy share from which the figure is a warning."""
 
@@ -73,7 +76,13 @@ class Moment:
 
 def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
     """Returns what the page shows. `after_s` is the time that further runs take."""
-    plan = moment.plan
+    plan, result = moment.plan, moment.result
+    if result is not None:
+        figures, populations = list(_key_figures(result)), list(_results(result))
+    elif plan is not None:
+        figures, populations = list(_figures(plan, latest)), list(_populations(plan, latest))
+    else:
+        figures, populations = [], []
     return {
         "state": _state(moment),
         "at": round(moment.at_s, 1),
@@ -81,8 +90,8 @@ def shown(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
         "seen": round(latest.at_s, 1),
         **_progress(moment, latest, after_s),
         "verdict": _verdict(moment),
-        "figures": list(_figures(plan, latest)) if plan is not None else [],
-        "populations": list(_populations(plan, latest)) if plan is not None else [],
+        "figures": figures,
+        "populations": populations,
         "thresholds": [_threshold(each) for each in _outcomes(moment)],
         "evaluated": None if moment.evaluated_s is None else round(moment.evaluated_s, 1),
         "evidence": list(moment.verdict.evidence[:5]) if moment.verdict is not None else [],
@@ -238,6 +247,33 @@ def _populations(plan: Plan, latest: Latest) -> Iterator[dict[str, Any]]:
                 text(name, "latency_p50_us", duration_text),
                 text(name, "latency_p99_us", duration_text),
                 text(name, "missing", count_text),
+            ],
+        }
+
+
+def _key_figures(result: Result) -> Iterator[dict[str, str]]:
+    for each in key_figures(result)[:FIGURES]:
+        yield _figure(each.name, each.value, each.note, str(each.status or ""))
+
+
+def _results(result: Result) -> Iterator[dict[str, Any]]:
+    """The populations of a run that is over: most clients, rates while steady, losses."""
+    whole = {name: each for name, each in result.populations.items() if "/" not in name}
+    for name, each in {**whole, **result.wholes}.items():
+        latency = each.latency_us.intended
+        if not latency.count:
+            latency = each.ack_latency_us.intended
+        p50, p99 = (duration_text(value) for value in (latency.p50, latency.p99))
+        yield {
+            "name": name,
+            "cells": [
+                f"{count_text(each.connected_max)} / {count_text(each.clients)}",
+                rate_text(each.rates.sent_per_s),
+                rate_text(each.rates.acked_per_s),
+                rate_text(each.rates.received_per_s),
+                p50 if latency.count else "–",
+                p99 if latency.count else "–",
+                count_text(each.lost_total),
             ],
         }
 

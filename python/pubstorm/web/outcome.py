@@ -15,7 +15,7 @@ from pubstorm.play.directory import EVENTS_FILE, RunDirectory
 from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, snapshots_in
 from pubstorm.play.record import measured_of
-from pubstorm.result import Event, Verdict
+from pubstorm.result import Verdict
 from pubstorm.result.samples import HELD, SAMPLES_FILE, Sample, Tracks
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
@@ -23,7 +23,7 @@ from pubstorm.web.tail import Tail
 
 PAUSE_S = 5.0
 """Shortest time between two evaluations."""
-SHARE = 1 / 400
+SHARE = 1 / 200
 """Largest share of one core for evaluations, on average."""
 
 
@@ -35,9 +35,8 @@ class Outcome:
         self._kept = Kept(path)
         self._snapshots = Tail(path / SNAPSHOTS_FILE)
         self._samples = Tail(path / SAMPLES_FILE)
-        self._events_file = Tail(path / EVENTS_FILE)
+        self._events = Tail(path / EVENTS_FILE)
         self._tracks: Tracks = {}
-        self._events: list[Event] = []
         self._next_s = 0.0
 
     @property
@@ -69,9 +68,9 @@ class Outcome:
                     if each.source not in populations or is_summed_up(each.source, each.metric)
                 ),
             )
-        while lines := self._events_file.lines():
-            found = map(stored_event, lines)
-            self._events += (event for event in found if isinstance(event, Event))
+        while lines := self._events.lines():
+            for line in lines:
+                self._kept.note(stored_event(line))
 
     def _verdict(self) -> Verdict | None:
         kept = self._kept
@@ -79,7 +78,6 @@ class Outcome:
         if not run_log.spans:
             return None
         run_log.endings = {hello.agent: "bye" for hello in kept.start.hellos}
-        run_log.events += self._events
         info = kept.info(run_log, RunDirectory(kept.path), Live())
         measured = measured_of(info, kept.output(run_log, self._tracks), kept.start.environment)
         return evaluate_run(measured, conditions_of(kept.scenario))

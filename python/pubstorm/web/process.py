@@ -63,6 +63,11 @@ class PageProcess:
         os.write(self._pipe, settings.model_dump_json().encode() + b"\n")
         os.set_blocking(self._pipe, False)
 
+    @property
+    def is_alive(self) -> bool:
+        """True as long as the process serves."""
+        return self._process.poll() is None
+
     def send(self, message: Message) -> bool:
         """Sends a message, unless the pipe is full. Returns False if the process has ended."""
         line = message.model_dump_json(exclude_none=True).encode() + b"\n"
@@ -130,6 +135,8 @@ class WebLive(Live):
     def show(self, summary: Summary) -> None:
         """The state of the run. The page reads it from the files of the run."""
         self._inner.show(summary)
+        if not self._page.is_alive:
+            self._lose()
 
     def note(self, text: str) -> None:
         """One line about something that happened."""
@@ -152,7 +159,11 @@ class WebLive(Live):
         self._inner.end()
 
     def _send(self, message: Message) -> None:
-        if self._has_reader and not self._page.send(message):
+        if not self._page.send(message):
+            self._lose()
+
+    def _lose(self) -> None:
+        if self._has_reader:
             self._has_reader = False
             self._inner.warn(f"the live page ended, the run continues: {self._page.problem()}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +15,24 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
+from pubstorm.web.controls import request
 from pubstorm.web.follow import Follower
 from pubstorm.web.guard import Guard, Guarded
 from pubstorm.web.watch import REPORT_FILE
 
+REFUSED_S = 1.0
+"""Time after which a wrong token is refused."""
+BODY_BYTES_MAX = 8192
+"""Longest body of a request."""
 VIEWERS_MAX = 64
 """Browsers that may read the stream at once."""
 POLICY = (
@@ -58,16 +70,23 @@ PAGES = {
         "text/css", (("pubstorm.report", "templates/report.css"), (OWN, "page/live.css"))
     ),
     "/chart.js": Page("text/javascript", ((OWN, "page/chart.js"),)),
+    "/controls.js": Page("text/javascript", ((OWN, "page/controls.js"),)),
     "/live.js": Page("text/javascript", ((OWN, "page/live.js"),)),
+    "/login.js": Page("text/javascript", ((OWN, "page/login.js"),)),
 }
+
+
+LOGIN = Page("text/html", ((OWN, "page/login.html"),))
 
 
 def application(follower: Follower, guard: Guard) -> Starlette:
     """Returns the application, behind the guard."""
 
-    def page(text: str, media_type: str) -> Callable[[Request], Response]:
+    def page(found: Page) -> Callable[[Request], Response]:
+        text = found.text()
+
         def show(_request: Request) -> Response:
-            return Response(text, media_type=media_type, headers=HEADERS)
+            return Response(text, media_type=found.media_type, headers=HEADERS)
 
         return show
 
@@ -84,13 +103,63 @@ def application(follower: Follower, guard: Guard) -> Starlette:
         headers = {**HEADERS, "Content-Security-Policy": "frame-ancestors 'none'"}
         return FileResponse(path, media_type="text/html", headers=headers)
 
-    routes = [Route(path, page(p.text(), p.media_type)) for path, p in PAGES.items()]
+    async def control(request_: Request) -> Response:
+        body = await _json(request_)
+        watch = follower.watch
+        if not follower.has_controls or watch is None:
+            return JSONResponse({"accepted": False, "text": "this page has no controls"})
+        words = body.get("words") if isinstance(body, dict) else None
+        accepted, text = await asyncio.to_thread(request, watch.path, words)
+        return JSONResponse({"accepted": accepted, "text": text})
+
+    async def login(request_: Request) -> Response:
+        body = await _json(request_)
+        token = body.get("token") if isinstance(body, dict) else None
+        if not isinstance(token, str) or not guard.opens(token):
+            await asyncio.sleep(REFUSED_S)
+            return PlainTextResponse("this is not the token of the page\n", 403)
+        answer = PlainTextResponse("welcome\n")
+        answer.set_cookie(
+            guard.cookie_of(request_.headers),
+            guard.session,
+            secure=guard.certificate is not None,
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    routes = [Route(path, page(each)) for path, each in PAGES.items()]
     routes += [Route("/events", events), Route(f"/{REPORT_FILE}", report)]
-    return Starlette(routes=routes, middleware=[Middleware(Guarded, guard=guard)])
+    routes += [Route("/control", control, methods=["POST"])]
+    routes += [Route("/login", login, methods=["POST"])]
+    ask = Response(LOGIN.text(), 401, HEADERS, LOGIN.media_type)
+    guarded = Middleware(Guarded, guard=guard, ask=ask)
+    return Starlette(routes=routes, middleware=[guarded])
+
+
+async def _json(request_: Request) -> object:
+    """Returns the body of a request; None if it is not JSON, or too long."""
+    body = b""
+    async for part in request_.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            return None
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
 
 
 class Server(uvicorn.Server):
     """Serves on a socket until it is ended. Signals are left to the caller."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Waits for the end. The library's own loop wakes ten times a second."""
+        await self.ending.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -110,6 +179,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        date_header=False,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=2,
         limit_concurrency=2 * VIEWERS_MAX,
@@ -124,5 +194,5 @@ async def serve(
     following.cancel()
     waiting.cancel()
     await follower.finish()
-    server.should_exit = True
+    server.ending.set()
     await serving

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,22 @@ from pydantic import ValidationError
 
 from pubstorm.contract.plan import Plan
 from pubstorm.errors import PubstormError, StoredRunError
-from pubstorm.measure.run_log import StageEntered, stored_event
+from pubstorm.measure.run_log import (
+    StageEntered,
+    Stored,
+    StoredChange,
+    StoredFault,
+    stored_event,
+)
 from pubstorm.play.directory import EVENTS_FILE, PLAN_FILE, START_FILE
 from pubstorm.play.info import RunStart
+from pubstorm.play.kept import kept_scenario
 from pubstorm.report import RESULT_FILE, load_result
 from pubstorm.result import Event, Result, Verdict
 from pubstorm.result.samples import SAMPLES_FILE, Sample
 from pubstorm.topology.started import is_alive
 from pubstorm.web.charts import CHARTS, LineKey, Sorter, coloured, scale_of
+from pubstorm.web.controls import Controls
 from pubstorm.web.history import History
 from pubstorm.web.now import Latest, Moment, shown
 from pubstorm.web.outcome import samples_in
@@ -51,12 +58,16 @@ class Surroundings:
 class Watch:
     """One run as the page shows it."""
 
-    def __init__(self, path: Path, around: Surroundings) -> None:
+    def __init__(self, path: Path, around: Surroundings, *, has_controls: bool = False) -> None:
         self.path = path
+        self._has_controls = has_controls
+        self._controls: Controls | None = None
         self.around = around
         self.history = History()
-        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
-        self.entered: list[StageEntered] = []
+        self.events: deque[tuple[int, Event]] = deque(maxlen=EVENTS_MAX)
+        """The latest events with their numbers."""
+        self.entered: StageEntered | None = None
+        """The present stage."""
         self.plan: Plan | None = None
         self.start: RunStart | None = None
         self.result: Result | None = None
@@ -66,13 +77,23 @@ class Watch:
         """Instant of the verdict so far, in seconds after the start of the run."""
         self.is_alive = True
         """True as long as the controller runs."""
+        self._stages: list[tuple[float, str]] = []
+        """Instant and name of each stage so far."""
         self._latest = Latest()
         self._sorter: Sorter | None = None
         self._samples = Tail(path / SAMPLES_FILE)
         self._events = Tail(path / EVENTS_FILE)
         self._looked_s = 0.0
-        self._new_events: list[Event] = []
-        self._new_stages: list[StageEntered] = []
+        self._sent = 0
+        """Number of the latest event that browsers were sent as news."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        if self.result is not None:
+            return self.result.name
+        stored = Path(self.start.file).stem if self.start is not None else self.path.name
+        return self.around.name or stored
 
     @property
     def is_over(self) -> bool:
@@ -88,15 +109,16 @@ class Watch:
     def poll(self) -> bool:
         """Reads what is new. Returns True if more may follow at once."""
         self._open()
-        if self.plan is None or self._sorter is None:
-            return False
         if not self.is_over:
             self._look_at_end()
+        if self._sorter is None:
+            return False
         lines = self._samples.lines()
         for sample in samples_in(lines):
             if math.isfinite(sample.value) and math.isfinite(sample.at_s):
-                self._add(sample)
-        news = self._events.lines()
+                self._add(self._sorter, sample)
+        # The result has every event.
+        news = self._events.lines() if self.result is None else []
         for line in news:
             self._note(stored_event(line))
         return bool(lines or news)
@@ -109,7 +131,7 @@ class Watch:
             line = {"id": str(keys.index(key)), "label": key.label, "colour": colour}
             lines[key.pick.chart].append(line)
         return {
-            "run": {"name": self.around.name or self.path.name, "folder": str(self.path)},
+            "run": {"name": self.name, "folder": str(self.path)},
             "width": self.history.width_s,
             "charts": [
                 {
@@ -123,19 +145,19 @@ class Watch:
                 for chart in CHARTS
             ],
             "values": _by_number(keys, self.history.whole()),
-            "events": [_event(event) for event in self.events],
-            "stages": list(self._stages(self.entered)),
+            "events": self._events_after(0),
+            "stages": [{"at": at_s, "name": name} for at_s, name in self._stages],
             "now": self.now(),
         }
 
     def news(self) -> dict[str, Any]:
         """Changes since the last call."""
-        events, stages = self._new_events, self._new_stages
-        self._new_events, self._new_stages = [], []
+        events = self._events_after(self._sent)
+        self._sent = self.events[-1][0] if self.events else 0
         return {
             "values": _by_number(self.keys, self.history.changes()),
-            "events": [_event(event) for event in events[-EVENTS_MAX:]],
-            "stages": list(self._stages(stages)),
+            "events": events,
+            "stages": [{"at": at_s, "name": name} for at_s, name in self._stages],
             "now": self.now(),
         }
 
@@ -148,7 +170,7 @@ class Watch:
         """The state of the run at this instant."""
         moment = Moment(
             plan=self.plan,
-            stage=self.entered[-1] if self.entered else None,
+            stage=self.entered,
             at_s=self.at_s,
             verdict=self.verdict,
             evaluated_s=self.evaluated_s,
@@ -156,7 +178,8 @@ class Watch:
             is_alive=self.is_alive,
         )
         return shown(moment, self._latest, self.around.after_s) | {
-            "report": self.report is not None,
+            "report": self.report is not None and not self._has_controls,
+            "offer": self._offer(),
             "step": self.around.step,
             "starting": self.around.starting,
         }
@@ -172,6 +195,12 @@ class Watch:
             return self._latest.at_s
         return (time.monotonic_ns() - self.start.started_ns) / SECOND_NS
 
+    def _offer(self) -> dict[str, Any] | None:
+        """The controls that work now; None if there are none."""
+        if self._controls is None or self.entered is None or self.is_over:
+            return None
+        return self._controls.offer(self.entered, self.at_s)
+
     def _open(self) -> None:
         """Reads start and plan once they are stored."""
         if self.start is None:
@@ -183,47 +212,62 @@ class Watch:
         names = [each.whole or each.name for each in self.plan.populations]
         bridges = [each.name for each in self.start.bridges]
         self._sorter = Sorter(names, bridges)
+        if self._has_controls:
+            self._controls = Controls(self.plan, kept_scenario(self.path, self.start))
 
     def _look_at_end(self) -> None:
         now_s = time.monotonic()
-        if now_s < self._looked_s + ALIVE_S or self.start is None:
+        if now_s < self._looked_s + ALIVE_S:
             return
         self._looked_s = now_s
         # A controller stores the result before it ends.
-        self.is_alive = is_alive(self.start.process)
+        self.is_alive = self.start is None or is_alive(self.start.process)
         if (self.path / RESULT_FILE).exists():
             try:
-                self.result = load_result(self.path)
-                self.verdict = self.result.verdict
+                self._finish(load_result(self.path))
             except PubstormError as error:
+                self.is_alive = False
                 self._note(Event(at_s=self._latest.at_s, kind="storage", text=error.message))
+
+    def _finish(self, result: Result) -> None:
+        """Shows a run that is over."""
+        self.result, self.verdict = result, result.verdict
+        self.events = deque(enumerate(result.events, 1), EVENTS_MAX)
+        self._stages = [(each.start_s, each.name) for each in result.stages]
+        shares = {name for name in result.populations if "/" in name}
+        names = [*({*result.populations} - shares), *result.wholes]
+        self._sorter = self._sorter or Sorter(names, [each.name for each in result.bridges])
 
     def look_at_end(self) -> None:
         """Looks for the result at once."""
         self._looked_s = 0.0
 
-    def _add(self, sample: Sample) -> None:
-        assert self._sorter is not None
-        kind = self._sorter.kind_of(sample.source)
-        self._latest.add(kind, sample)
-        key = self._sorter.line_of(sample)
+    def _add(self, sorter: Sorter, sample: Sample) -> None:
+        self._latest.add(sorter.kind_of(sample.source, sample.metric), sample)
+        key = sorter.line_of(sample)
         if key is not None:
             value = sample.value * scale_of(sample.metric)
             self.history.add(key, key.pick.mode, sample.at_s, value)
 
-    def _note(self, event: Event | StageEntered | None) -> None:
-        if isinstance(event, StageEntered):
-            self.entered.append(event)
-            self._new_stages.append(event)
-        elif event is not None:
-            self.events.append(event)
-            self._new_events.append(event)
+    def _note(self, stored: Stored | None) -> None:
+        match stored:
+            case StageEntered():
+                self.entered = stored
+                if self.plan is not None and stored.stage < len(self.plan.stages):
+                    self._stages.append((stored.at_s, self.plan.stages[stored.stage].name))
+            case Event():
+                number = self.events[-1][0] + 1 if self.events else 1
+                self.events.append((number, stored))
+            case StoredChange() | StoredFault():
+                if self._controls is not None:
+                    self._controls.note(stored)
 
-    def _stages(self, entered: list[StageEntered]) -> Iterator[dict[str, Any]]:
-        stages = self.plan.stages if self.plan is not None else ()
-        for each in entered:
-            if each.stage < len(stages):
-                yield {"at": each.at_s, "name": stages[each.stage].name}
+    def _events_after(self, number: int) -> list[dict[str, Any]]:
+        return [
+            {"n": n, "at": event.at_s, "kind": event.kind, "text": event.text}
+            for n, event in self.events
+            if n > number
+        ]
 
 
 def run_in(folder: Path) -> Path:
@@ -239,10 +283,6 @@ def run_in(folder: Path) -> Path:
 
 def _by_number(keys: list[LineKey], values: Any) -> dict[str, list[float]]:
     return {str(number): values[key] for number, key in enumerate(keys) if key in values}
-
-
-def _event(event: Event) -> dict[str, Any]:
-    return {"at": event.at_s, "kind": event.kind, "text": event.text}
 
 
 def _read(path: Path, model: Any) -> Any:

@@ -68,7 +68,7 @@
       title.id = `t-${chart.key}`;
       title.title = chart.caption;
       figure.setAttribute("aria-labelledby", title.id);
-      figure.append(title);
+      figure.append(title, element("figcaption", chart.caption, "hidden"));
       byId("charts").append(figure);
       return new Chart(figure, chart);
     });
@@ -78,8 +78,10 @@
   function news(part) {
     if (!state) return;
     merge(part.values);
-    state.events = [...state.events, ...part.events].slice(-EVENTS_MAX);
-    state.stages = [...state.stages, ...part.stages];
+    const last = state.events.length ? state.events[state.events.length - 1].n : 0;
+    const events = part.events.filter((event) => event.n > last);
+    state.events = [...state.events, ...events].slice(-EVENTS_MAX);
+    state.stages = part.stages;
     state.now = part.now;
     show();
   }
@@ -98,7 +100,11 @@
       badge.className = `badge ${now.verdict.status}`;
     }
     write(byId("more"), now.verdict?.more || "");
-    const where = [now.step, `${now.elapsed} since the start`, state.run.folder];
+    const isOver = now.state === "over";
+    const length = isOver ? `took ${now.elapsed}` : `${now.elapsed} since the start`;
+    const starting = now.state === "starting" && now.starting;
+    const where = [now.step, starting, length, state.run.folder];
+    byId("report").hidden = !now.report;
     write(byId("when"), where.filter(Boolean).join(" · "));
     const evidence = now.verdict && now.verdict.status !== "pass" ? now.evidence : [];
     byId("evidence").hidden = !evidence.length;
@@ -106,6 +112,7 @@
     figures(now);
     tables(now);
     events();
+    Controls.show(now.offer);
     root.dataset.state = now.state;
     root.dataset.at = now.seen;
     if (now.state === "over" || now.state === "gone") link("the run is over", "");
@@ -146,14 +153,16 @@
         element("span", "", "found"));
       return made;
     };
-    const words = { pass: "met so far: ", fail: "not met so far: ", invalid: "undecided: " };
+    const far = now.state === "over" ? "" : " so far";
+    const words = { pass: `met${far}: `, fail: `not met${far}: `, invalid: `undecided${far}: ` };
     fill(byId("outcomes"), now.thresholds, item, (made, threshold) => {
       made.className = threshold.status;
       write(made.children[0], SIGNS[threshold.status] || "–");
-      write(made.children[1], words[threshold.status] || "no data so far: ");
+      write(made.children[1], words[threshold.status] || `no data${far}: `);
       write(made.children[2], threshold.text);
       write(made.children[3], threshold.found);
     });
+    write(byId("last"), now.state === "over" ? "lost" : "missing");
     if (now.state === "over") write(byId("evaluated"), "As evaluated at the end of the run.");
     else if (now.evaluated !== null) {
       write(byId("evaluated"), `Values of the run so far, at ${Math.round(now.evaluated)} s.`);

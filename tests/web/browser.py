@@ -128,7 +128,7 @@ class Browser:
             time.sleep(POLL_S)
 
     def picture(self, path: Path, *, whole: bool = True) -> None:
-        """Writes a picture of the whole page, or of what stands in the window."""
+        """Writes a picture of the whole page, or of its part in the window."""
         found = self.send("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
 

@@ -1,4 +1,4 @@
-"""Who may see and steer: names, origins, token and TLS, on a real server."""
+"""The guard of the page: names, origins, token and TLS, on a real server."""
 
 from __future__ import annotations
 

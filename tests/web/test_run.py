@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +117,17 @@ def test_a_run_whose_controller_was_killed_is_shown_as_far_as_it_came(tmp_path: 
     run = ["run", scenario(tmp_path), "--out", "run", f"--web=127.0.0.1:{free_port()}"]
     with serving(*run, cwd=tmp_path) as served:
         moved(served)
+        assert json.loads(served.ask("control", {"words": "rate 2 device"}).text)["accepted"]
+        texts = (event["text"] for _, _, each in served.events() for event in each["events"])
+        assert next(text for text in texts if "×" in text) == "2 × device"
         os.kill(served.process.pid, signal.SIGKILL)
         served.process.wait()
     with serving("view", "run", f"--listen=127.0.0.1:{free_port()}", cwd=tmp_path) as viewed:
         content = next(each for _, _, each in viewed.events() if each["values"])
         assert content["now"]["state"] == "gone"
         assert "pubstorm report" in content["now"]["sentence"]
+    report = [sys.executable, "-m", "pubstorm", "report", "run"]
+    subprocess.run(report, cwd=tmp_path, capture_output=True, check=True, timeout=120)
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert "2 × device" in [event["text"] for event in result["events"]]
+    assert [phase["name"] for phase in result["phases"]] == ["publish", "2 × device"]

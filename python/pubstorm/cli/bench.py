@@ -14,10 +14,9 @@ import click
 from pubstorm.cli.asked import SET
 from pubstorm.cli.outcome import Output, output_options
 from pubstorm.cli.run import play
-from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.output import never_waiting, say
+from pubstorm.output import say
 from pubstorm.scenario.load import written_again
 
 RATE_MAX = {"rate": "1M/s", "total_rate": "10M/s"}
@@ -82,14 +81,12 @@ KINDS = {
 @SET
 @click.option("--print", "prints", is_flag=True, help="Print the scenario instead of running it.")
 @output_options
-@web_options
 def bench(
     kind: str,
     target: str | None,
     overrides: tuple[str, ...],
     prints: bool,
     output: Output,
-    serving: Serving | None,
     **given: object,
 ) -> int:
     """Run a common load against TARGET, or against the embedded broker.
@@ -101,11 +98,7 @@ def bench(
     if prints:
         say(written_again(asked.load()))
         return 0
-    with (
-        never_waiting(),
-        shown_by(serving, output.live()) as live,
-        output.exporting.to(live),
-    ):
+    with output.shown() as live:
         played = play(asked, output.folder, None, live)
     return output.conclude(played)
 

@@ -4,7 +4,8 @@ or one JSON document."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import click
 
 from pubstorm.cli.console import standard_error, standard_output
 from pubstorm.cli.exporting import Exporting, export_options
+from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.host.signals import INTERRUPTED
-from pubstorm.output import say, warn
+from pubstorm.output import never_waiting, say, warn
 from pubstorm.play.display import Live, QuietLive, live_for
 from pubstorm.quantities import Quantity, UnfitError, duration_ns
 from pubstorm.result import Result, SearchResult, Series, SeriesStep, Status
@@ -38,10 +40,16 @@ class Output:
     json: bool
     progress_ns: int
     exporting: Exporting
+    serving: Serving | None
+    """Address of the live page; None without a page."""
 
-    def live(self) -> Live:
-        """Returns the display while the run is played."""
-        return live_of(is_quiet=self.quiet, for_data=self.json, progress_ns=self.progress_ns)
+    @contextmanager
+    def shown(self) -> Iterator[Live]:
+        """Shows what is played while it is open: on the terminal, on the live page, and to other
+        programs. Yields the display."""
+        live = live_of(is_quiet=self.quiet, for_data=self.json, progress_ns=self.progress_ns)
+        with never_waiting(), shown_by(self.serving, live) as shown, self.exporting.to(shown):
+            yield shown
 
     def conclude(self, played: Result | Series | SearchResult) -> int:
         """Prints a result and returns the exit code."""
@@ -88,6 +96,7 @@ def output_options(command: Callable[..., int]) -> Callable[..., int]:
         help="Interval of the lines on stderr without a terminal. Default: 10s.",
     )
     @export_options
+    @web_options
     @functools.wraps(command)
     def with_output(
         out: Path | None,
@@ -97,12 +106,14 @@ def output_options(command: Callable[..., int]) -> Callable[..., int]:
         exporting: Exporting,
         **others: object,
     ) -> int:
-        as_json = bool(others.pop("json"))
+        as_json, serving = bool(others.pop("json")), others.pop("serving")
+        assert serving is None or isinstance(serving, Serving)
         for name in [name for name, is_on in (("quiet", quiet), ("json", as_json)) if is_on]:
             if details:
                 message = f"found --details and --{name}, allowed is one of them"
                 raise UsageError(message, f"leave out --{name} for the tables")
-        return command(output=Output(out, quiet, details, as_json, progress, exporting), **others)
+        output = Output(out, quiet, details, as_json, progress, exporting, serving)
+        return command(output=output, **others)
 
     return with_output
 

@@ -10,10 +10,8 @@ import click
 from pubstorm.cli.asked import asked_for
 from pubstorm.cli.completion import scenario_names
 from pubstorm.cli.outcome import Output, output_options
-from pubstorm.cli.serving import Serving, shown_by, web_options
 from pubstorm.errors import UsageError
 from pubstorm.experiment.invocation import Invocation
-from pubstorm.output import never_waiting
 from pubstorm.play.display import Live
 from pubstorm.play.one_run import RunOptions, run_scenario
 from pubstorm.result import Result, SearchResult, Series
@@ -23,7 +21,6 @@ from pubstorm.result import Result, SearchResult, Series
 @click.argument("scenario", required=False, shell_complete=scenario_names)
 @asked_for
 @output_options
-@web_options
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
@@ -35,13 +32,7 @@ from pubstorm.result import Result, SearchResult, Series
     is_flag=True,
     help="Store data only; `pubstorm report` makes page, tables, JUnit and histograms of it.",
 )
-def run(
-    asked: Invocation,
-    output: Output,
-    serving: Serving | None,
-    resume: Path | None,
-    no_report: bool,
-) -> int:
+def run(asked: Invocation, output: Output, resume: Path | None, no_report: bool) -> int:
     """Run SCENARIO, a file or the name of a ready one.
 
     With - as SCENARIO, it is read from stdin. Prints one screen at the end: verdict, thresholds,
@@ -52,11 +43,7 @@ def run(
     nothing could be counted. Where a result cannot be stored, it ends with 3.
     """
     asked = replace(asked, reports=not no_report)
-    with (
-        never_waiting(),
-        shown_by(serving, output.live()) as live,
-        output.exporting.to(live),
-    ):
+    with output.shown() as live:
         played = play(asked, output.folder, resume, live)
     return output.conclude(played)
 

@@ -23,7 +23,7 @@ from pubstorm.web.tail import Tail
 
 PAUSE_S = 5.0
 """Shortest time between two evaluations."""
-SHARE = 1 / 200
+SHARE = 1 / 300
 """Largest share of one core for evaluations, on average."""
 
 

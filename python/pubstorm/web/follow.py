@@ -17,6 +17,8 @@ POLL_S = 1.0
 """Time between two looks at the files while a browser looks."""
 IDLE_S = 5.0
 """The same while none does."""
+END_S = 1.0
+"""Longest time for which the end waits for an evaluation."""
 
 
 class Follower:
@@ -54,7 +56,7 @@ class Follower:
     async def finish(self) -> None:
         """Sends the last state, and ends the streams."""
         if self._evaluating is not None:
-            await asyncio.wait([self._evaluating])
+            await asyncio.wait([self._evaluating], timeout=END_S)
         if self.watch is not None:
             self.watch.look_at_end()
         await self._read()
@@ -102,8 +104,13 @@ class Follower:
             self._evaluating = asyncio.create_task(self._evaluated(watch, self._outcome))
 
     async def _evaluated(self, watch: Watch, outcome: Outcome) -> None:
-        at_s = watch.at_s
-        verdict = await asyncio.to_thread(outcome.evaluate)
+        at_s, verdict = watch.at_s, None
+        try:
+            verdict = await asyncio.to_thread(outcome.evaluate)
+            watch.problem = ""
+        except Exception as error:
+            # The page shows everything else, and evaluates again later.
+            watch.problem = f"{type(error).__name__}: {error}"
         if watch.result is None and verdict is not None:
             watch.verdict, watch.evaluated_s = verdict, at_s
 

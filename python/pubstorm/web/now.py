@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan
+from pubstorm.contract.plan import ConnectAction, DisconnectAction, Plan, Stage
 from pubstorm.measure.run_log import StageEntered
-from pubstorm.play.display.summary import planned_s
+from pubstorm.play.display.summary import clients_of, planned_s
 from pubstorm.quantities import (
     bytes_text,
     count_text,
@@ -119,7 +119,8 @@ def _progress(moment: Moment, latest: Latest, after_s: float) -> dict[str, Any]:
     action = plan.stages[stage.stage]
     share, left_s = _done(plan, stage, moment.at_s, latest)
     if left_s is None:
-        how = f"{share_text(round(_connected_share(plan, latest), 2))} of the clients are connected"
+        connected = _connected_share(plan, action, latest)
+        how = f"{share_text(round(connected, 2))} of the clients are connected"
         left_s = planned_s(plan, [action]) * (1 - share)
     elif left_s > 0:
         how = f"{span_text(left_s)} left"
@@ -141,17 +142,20 @@ def _done(
     condition."""
     action = plan.stages[stage.stage].action
     if isinstance(action, ConnectAction):
-        return _connected_share(plan, latest), None
+        return _connected_share(plan, plan.stages[stage.stage], latest), None
     if isinstance(action, DisconnectAction):
-        return 1 - _connected_share(plan, latest), None
+        return 1 - _connected_share(plan, plan.stages[stage.stage], latest), None
     duration_s = max(action.duration_ns / SECOND_NS, 1e-9)
     gone_s = max(at_s - stage.at_s, 0.0)
     return min(gone_s / duration_s, 1.0), max(duration_s - gone_s, 0.0)
 
 
-def _connected_share(plan: Plan, latest: Latest) -> float:
-    connected = sum(latest.of("population", "connected", 0.0).values())
-    return min(connected / plan.clients, 1.0) if plan.clients else 1.0
+def _connected_share(plan: Plan, stage: Stage, latest: Latest) -> float:
+    """Connected share of the clients that a stage connects or disconnects."""
+    names = {plan.populations[index].name for index in stage.populations}
+    connected = sum(latest.value(name, "connected") or 0.0 for name in names)
+    clients = clients_of(plan, stage)
+    return min(connected / clients, 1.0) if clients else 1.0
 
 
 def _since_s(plan: Plan, latest: Latest) -> float:

@@ -85,9 +85,13 @@ class Outcome:
 
 def samples_in(lines: Iterable[bytes]) -> Iterator[Sample]:
     """The samples of stored lines; broken lines and the header are left out."""
-    for row in csv.reader(line.decode(errors="replace") for line in lines):
+    rows = csv.reader(line.decode(errors="replace") for line in lines)
+    while True:
         try:
+            row = next(rows)
             at_s, source, metric, value = float(row[0]), row[1], row[2], float(row[3])
-        except (IndexError, ValueError):
+        except StopIteration:
+            return
+        except (IndexError, ValueError, csv.Error):
             continue
         yield Sample(at_s, source, metric, value, row[4:] == [HELD])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import deque
@@ -75,6 +76,8 @@ class Watch:
         """The verdict so far, or that at the end."""
         self.evaluated_s: float | None = None
         """Instant of the verdict so far, in seconds after the start of the run."""
+        self.problem = ""
+        """Why there is no verdict so far; empty if there is no problem."""
         self.is_alive = True
         """True as long as the controller runs."""
         self._stages: list[tuple[float, str]] = []
@@ -180,6 +183,7 @@ class Watch:
         return shown(moment, self._latest, self.around.after_s) | {
             "report": self.report is not None and not self._has_controls,
             "offer": self._offer(),
+            "problem": self.problem,
             "step": self.around.step,
             "starting": self.around.starting,
         }
@@ -213,7 +217,8 @@ class Watch:
         bridges = [each.name for each in self.start.bridges]
         self._sorter = Sorter(names, bridges)
         if self._has_controls:
-            self._controls = Controls(self.plan, kept_scenario(self.path, self.start))
+            with contextlib.suppress(PubstormError):
+                self._controls = Controls(self.plan, kept_scenario(self.path, self.start))
 
     def _look_at_end(self) -> None:
         now_s = time.monotonic()

@@ -67,7 +67,7 @@ def _stage_s(plan: Plan, stage: Stage) -> float:
     action = stage.action
     if isinstance(action, PublishAction | HoldAction):
         return action.duration_ns / SECOND_NS
-    return schedule_ns(_clients(plan, stage), action.rate_per_s) / SECOND_NS
+    return schedule_ns(clients_of(plan, stage), action.rate_per_s) / SECOND_NS
 
 
 def _rest_s(progress: Progress, left_s: float | None, share_done: float) -> float:
@@ -77,7 +77,7 @@ def _rest_s(progress: Progress, left_s: float | None, share_done: float) -> floa
     return left_s + planned_s(plan, stages[progress.stage + 1 :])
 
 
-def _clients(plan: Plan, stage: Stage) -> int:
+def clients_of(plan: Plan, stage: Stage) -> int:
     """Clients that a stage connects or disconnects."""
     if isinstance(stage.action, ConnectAction) and stage.action.clients is not None:
         return sum(stage.action.clients)
@@ -87,7 +87,7 @@ def _clients(plan: Plan, stage: Stage) -> int:
 def _connected_share(progress: Progress, stage: Stage) -> float:
     """Connected share of the clients that a stage connects or disconnects."""
     chosen = stage.populations
-    clients = _clients(progress.plan, stage)
+    clients = clients_of(progress.plan, stage)
     snapshots = progress.latest.values()
     connected = sum(s.populations[p].gauges.connected for s in snapshots for p in chosen)
     return min(connected / clients, 1.0) if clients else 1.0

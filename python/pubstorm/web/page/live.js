@@ -164,7 +164,9 @@
     });
     write(byId("last"), now.state === "over" ? "lost" : "missing");
     if (now.state === "over") write(byId("evaluated"), "As evaluated at the end of the run.");
-    else if (now.evaluated !== null) {
+    else if (now.problem) {
+      write(byId("evaluated"), `The thresholds cannot be evaluated now: ${now.problem}`);
+    } else if (now.evaluated !== null) {
       write(byId("evaluated"), `Values of the run so far, at ${Math.round(now.evaluated)} s.`);
     }
   }

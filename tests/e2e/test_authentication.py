@@ -208,6 +208,17 @@ def test_each_client_authenticates_with_its_own_password(run: Play, tmp_path: Pa
     assert_not_stored(tmp_path, "pencil")
 
 
+def test_names_and_passwords_are_normalised(run: Play, tmp_path: Path) -> None:
+    """With SASLprep (RFC 4013), a soft hyphen is nothing and a Roman nine is two letters."""
+    server = Server({f"\u00fc{n}": f"IX-{n}" for n in range(CLIENTS)})
+    login = (LOGIN[0], 'username: "u\u0308\u00ad{n}"', 'password: "\u2168-{n}"')
+    with serving(server) as port:
+        code, result = run(scenario(tmp_path, port, *login))
+    device = result["populations"]["device"]
+    assert (code, device["outcomes"]) == (0, {}), result["verdict"]["evidence"]
+    assert device["connected_total"] == CLIENTS
+
+
 @pytest.mark.parametrize(
     ("server", "outcome"),
     [

@@ -166,7 +166,6 @@ SCRAM = "authentication: {method: SCRAM-SHA-256}"
             "authentication.data",
             "allowed are username and password",
         ),
-        ((SCRAM, "username: é", "password: b"), "username", "allowed is ASCII"),
         (("authentication: {method: A, data: '{row.a}'}",), "authentication.data", "without rows"),
     ],
 )

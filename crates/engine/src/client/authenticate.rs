@@ -18,12 +18,9 @@ impl Client {
         }
         let text = |template: &Option<plan::Template>| Some(template.as_ref()?.text(identity.n, 0));
         let client = (self.population(), setup.shard.global(self.local));
-        Some(Login {
-            username: text(&population.username)?,
-            password: text(&population.password)?,
-            // An attempt has one deadline, and no two attempts of a client have the same.
-            nonce: nonce(setup.plan.seed, client, self.deadline_ns),
-        })
+        // An attempt has one deadline, and no two attempts of a client have the same.
+        let nonce = nonce(setup.plan.seed, client, self.deadline_ns);
+        Some(Login::new(&text(&population.username)?, &text(&population.password)?, nonce))
     }
 
     /// Answers a step of the broker.

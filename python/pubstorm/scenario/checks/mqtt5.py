@@ -112,13 +112,9 @@ def _check_authentication(within: Path, population: MqttClients) -> Iterator[Fin
         message = f"found data with method {SCRAM}, allowed are username and password"
         yield (*path, "data"), message, "write them in the population and leave data out"
     for key in ("username", "password"):
-        text = getattr(population, key)
-        if text is None:
+        if getattr(population, key) is None:
             message = f"found {SCRAM} without {key} of the population, needed are both"
             yield path, message, f"write {key}: TEXT in the population"
-        elif not text.isascii():
-            message = f"found characters beyond ASCII with {SCRAM}, allowed is ASCII"
-            yield (*within, key), message, "the engine does not normalise texts with SASLprep"
 
 
 def _check_formats(within: Path, population: MqttClients) -> Iterator[Finding]:

@@ -1,6 +1,8 @@
 //! SCRAM-SHA-256, client side (RFC 5802, RFC 7677), without channel binding: the messages of an
 //! exchange, and the proof of the server.
 
+use std::borrow::Cow;
+
 use openssl::base64::{decode_block, encode_block};
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
@@ -11,6 +13,7 @@ use openssl::sha::sha256;
 use openssl::sign::Signer;
 use plan::Reason;
 use rustc_hash::FxHashMap;
+use stringprep::saslprep;
 
 use super::super::{Cause, Texts};
 
@@ -53,6 +56,13 @@ pub fn nonce(seed: u64, client: (usize, u32), attempt: u64) -> String {
 }
 
 impl Login {
+    /// A login with its texts normalised by SASLprep (RFC 4013). A text with a character that
+    /// SASLprep prohibits stays as it is, and the server decides.
+    pub fn new(username: &str, password: &str, nonce: String) -> Self {
+        let normalised = |text| saslprep(text).unwrap_or(Cow::Borrowed(text)).into_owned();
+        Self { username: normalised(username), password: normalised(password), nonce }
+    }
+
     /// The client's first message.
     pub fn first(&self) -> String {
         format!("{HEADER}{}", self.first_bare())
@@ -189,12 +199,7 @@ mod tests {
     const LAST: &[u8] = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
 
     fn login() -> Login {
-        let text = str::to_owned;
-        Login {
-            username: text("user"),
-            password: text("pencil"),
-            nonce: text("rOprNGfwEbeRWgbNEkqO"),
-        }
+        Login::new("user", "pencil", "rOprNGfwEbeRWgbNEkqO".into())
     }
 
     #[test]
@@ -247,6 +252,24 @@ mod tests {
         exchanges.answer(7, &login(), CHALLENGE).unwrap();
         let second = exchanges.answer(7, &login(), CHALLENGE);
         assert_eq!(second, Err(Reason::AuthenticationInvalid), "one challenge in an exchange");
+    }
+
+    #[test]
+    fn texts_are_normalised_unless_they_are_prohibited() {
+        // The examples of RFC 4013, section 3.
+        let texts = [
+            ("I\u{ad}X", "IX"),
+            ("user", "user"),
+            ("USER", "USER"),
+            ("\u{aa}", "a"),
+            ("\u{2168}", "IX"),
+            ("\u{7}", "\u{7}"),
+            ("\u{627}1", "\u{627}1"),
+        ];
+        for (text, normalised) in texts {
+            let login = Login::new(text, text, String::new());
+            assert_eq!((&*login.username, &*login.password), (normalised, normalised));
+        }
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Context {
             host,
             now_ns,
             publishing: None,
-            expectations: Expectations::new(&setup.plan),
+            expectations: Expectations::new(&setup),
             forwarded: Forwarded::new(&setup),
             lifetimes: Lifetimes::new(&setup),
             stalls: Stalls::new(&setup),
@@ -113,7 +113,11 @@ impl Context {
             return;
         }
         for (index, population) in self.setup.plan.populations.iter().enumerate() {
-            if population.compares_clients() && self.expectations.counts_loss(index) {
+            let counts = &self.expectations;
+            if population.compares_clients()
+                && counts.counts_loss(index)
+                && counts.expects_alike(index)
+            {
                 let first = self.setup.populations[index].first_client;
                 let clients = self.setup.share(index, self.expectations.receivers_of(index));
                 self.tally.count_by_deliveries(index, first..first + clients);
@@ -121,9 +125,10 @@ impl Context {
         }
     }
 
-    /// Begins a stage in which the populations `leaving` disconnect.
-    pub fn begin_stage(&mut self, leaving: &[usize]) {
-        self.expectations.begin_stage(&self.setup.plan, leaving, &mut self.tally);
+    /// Begins stage `index` at `start_ns`, in which the populations `leaving` disconnect.
+    pub fn begin_stage(&mut self, (index, start_ns): (usize, u64), leaving: &[usize]) {
+        let (plan, tally) = (&self.setup.plan, &mut self.tally);
+        self.expectations.begin_stage(plan, (index, start_ns), leaving, tally);
         self.stalls.begin_stage();
     }
 

@@ -4,19 +4,22 @@
 
 mod answers;
 mod balance;
+mod expiry;
 pub mod forwarded;
 mod receivers;
 pub mod stalls;
 mod wills;
 
 use agent::tally::Tally;
-use plan::{Expected, FanOut, Plan, Ways};
+use plan::{Expected, FanOut, Plan, Stamp, Ways};
 
 use crate::setup::Setup;
 
 use answers::Answers;
 use balance::Balance;
 pub use balance::Batch;
+pub use expiry::Absence;
+use expiry::Expiry;
 use receivers::Receivers;
 pub use wills::Death;
 use wills::Wills;
@@ -31,12 +34,14 @@ pub struct Expectations {
     receivers: Receivers,
     answers: Answers,
     wills: Wills,
+    expiry: Expiry,
     balance: Balance,
 }
 
 impl Expectations {
     /// Expectations before the first stage.
-    pub fn new(plan: &Plan) -> Self {
+    pub fn new(setup: &Setup) -> Self {
+        let plan = &setup.plan;
         let populations = plan.populations.len();
         let fan_out = FanOut::new(plan);
         Self {
@@ -45,15 +50,23 @@ impl Expectations {
             answers: Answers::new(plan, &fan_out),
             receivers: Receivers::new(fan_out),
             wills: Wills::default(),
+            expiry: Expiry::new(setup),
             balance: Balance::default(),
         }
     }
 
-    /// Begins a stage in which the populations `leaving` disconnect. A session that the broker
-    /// keeps receives messages while its client is offline. A population with session lifetimes, or
-    /// with client identifiers of another one, is excluded from loss.
-    pub fn begin_stage(&mut self, plan: &Plan, leaving: &[usize], tally: &mut Tally) {
+    /// Begins stage `index` at `start_ns`, in which the populations `leaving` disconnect. A session
+    /// that the broker keeps receives messages while its client is offline. A population with
+    /// session lifetimes, or with client identifiers of another one, is excluded from loss.
+    pub fn begin_stage(
+        &mut self,
+        plan: &Plan,
+        (index, start_ns): (usize, u64),
+        leaving: &[usize],
+        tally: &mut Tally,
+    ) {
         self.wills.begin_stage(leaving);
+        self.expiry.begin_stage(&plan.stages[index], start_ns, &self.active);
         self.receivers.begin_stage(plan, &self.active);
         self.answers.begin_stage(&self.receivers);
         self.counts_loss.fill(true);
@@ -69,6 +82,7 @@ impl Expectations {
     pub fn exclude_from_loss(&mut self, population: usize, tally: &mut Tally) {
         if std::mem::replace(&mut self.counts_loss[population], false) {
             tally.exclude_from_loss(population);
+            self.expiry.exclude_from_loss(population);
             self.answers.exclude_from_loss(population, tally);
         }
     }
@@ -82,6 +96,19 @@ impl Expectations {
     /// Clients of a population, over all agents, to which the broker delivers in this stage.
     pub fn receivers_of(&self, population: usize) -> u32 {
         self.receivers.clients(population)
+    }
+
+    /// Returns `true` if each client that receives in this stage expects the same messages, if the
+    /// plan says so of its population. Messages that may expire are not expected of offline ones.
+    pub fn expects_alike(&self, population: usize) -> bool {
+        !self.receivers.has_offline(population) || !self.expiry.concerns(population)
+    }
+
+    /// The absence of a client that has received a message and may have missed others, which have
+    /// expired.
+    #[inline]
+    pub fn absence(&self, to: usize, client: u32, stamp: &Stamp) -> Option<Absence> {
+        self.expiry.absence(to, client, stamp)
     }
 
     /// The ways in which a client at `target` may receive a message on `topic`.

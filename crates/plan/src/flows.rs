@@ -1,8 +1,10 @@
 //! Flows of a plan: the subscriptions and publications of a population, with the schedule and the
 //! payload of messages (`contract/plan.schema.json`).
 
+use mqtt::Property as Name;
 use serde::{Deserialize, Serialize};
 
+use crate::SECOND_NS;
 use crate::property::Property;
 use crate::template::Template;
 
@@ -69,6 +71,17 @@ pub struct Publication {
     /// Response Topic are round trips. Only MQTT 5.
     #[serde(default)]
     pub request: bool,
+}
+
+impl Publication {
+    /// Time after which the broker may not deliver a message any more, in nanoseconds; `None` if
+    /// messages do not expire.
+    #[must_use]
+    pub fn expiry_ns(&self) -> Option<u64> {
+        let is_expiry = |property: &&Property| property.kind() == Some(Name::MessageExpiryInterval);
+        let expiry = self.properties.iter().find(is_expiry)?;
+        Some(u64::from(expiry.number()) * SECOND_NS)
+    }
 }
 
 /// Schedule of the messages.

@@ -119,6 +119,14 @@ counters! {
         /// Deliveries of wills received, which `received_total` contains.
         #[serde(default)]
         wills_received_total,
+        /// Messages with an expiry for clients that were offline, less those that arrived. They are
+        /// not expected: the broker deletes a message whose expiry is over.
+        #[serde(default)]
+        expired_total,
+        /// Deliveries of messages whose expiry was over before their receiver returned, which
+        /// `received_total` contains.
+        #[serde(default)]
+        expired_received_total,
     }
 }
 

@@ -104,7 +104,8 @@ impl Broker {
         }
     }
 
-    /// Sets the time, in ns. Only keep-alive and delays of wills use the time.
+    /// Sets the time, in ns. Only keep-alive, delays of wills and
+    /// expiries of messages use the time.
     pub const fn set_now(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }
@@ -226,6 +227,7 @@ impl Broker {
                 self.retained.insert(message.topic.clone(), message.clone());
             }
         }
+        let limits = self.script.limits(self.now_ns);
         let mut chosen = self.choose_members(&message.topic);
         for (id, client) in &mut self.clients {
             if self.script.muted.contains(id) {
@@ -240,7 +242,7 @@ impl Broker {
                 let link = client.link.and_then(|id| self.links.get_mut(&id));
                 let mut nowhere = Vec::new();
                 let out = link.map_or(&mut nowhere, |link| &mut link.output);
-                client.deliver(copy, self.script.window, out);
+                client.deliver(copy, limits, out);
             }
         }
     }

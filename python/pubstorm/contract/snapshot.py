@@ -107,6 +107,12 @@ class FlowCounters(Value):
     """Expected deliveries of wills, which `expected_total` contains."""
     wills_received_total: int = 0
     """Deliveries of wills received, which `received_total` contains."""
+    expired_total: int = 0
+    """Messages with an expiry for clients that were offline, less those that arrived. They are not
+    expected: the broker deletes a message whose expiry is over."""
+    expired_received_total: int = 0
+    """Deliveries of messages whose expiry was over before their receiver returned, which
+    `received_total` contains."""
 
 
 class AnswerCounters(Value):

@@ -39,6 +39,7 @@ OF_FLOW = {
     "duplicate_total": "Deliveries of a message that the receiver already had",
     "reordered_total": "Deliveries after a later message of the same stream",
     "stale_total": "Deliveries too late to recognise duplicates",
+    "expired_received_total": "Deliveries of messages that had expired",
 }
 GAUGES = {
     "pubstorm_clients_connected": ("connected", "Clients that the broker has accepted"),
@@ -57,6 +58,10 @@ HISTOGRAMS = {
 }
 OTHERS: dict[str, tuple[Kind, str]] = {
     "pubstorm_messages_missing": ("gauge", "Messages passed over in streams and not received yet"),
+    "pubstorm_messages_expired": (
+        "gauge",
+        "Messages for offline clients that may expire, and have not arrived",
+    ),
     "pubstorm_problems_total": ("counter", "Outcomes that were not hoped for, by reason"),
     "pubstorm_stage_active": ("gauge", "1 for the stage that is played"),
     "pubstorm_fault_active": ("gauge", "1 while a fault is active, 0 after its repair"),
@@ -182,6 +187,7 @@ class Tally:
             for field in OF_FLOW:
                 self._add(_name(field), to, getattr(flow.counters, field))
             self._add("pubstorm_messages_missing", to, flow.counters.missing_total)
+            self._add("pubstorm_messages_expired", to, flow.counters.expired_total)
             self._sum("pubstorm_latency_seconds", to, flow.latency_intended)
         agent = (("run", run.name), ("agent", str(snapshot.agent)))
         load = snapshot.engine

@@ -127,19 +127,20 @@ def deliveries(result: Result) -> Table:
                 p.to_come_total if with_in_flight else None,
                 p.duplicate_total,
                 p.reordered_total,
+                p.expired_total or None,
             ),
             p.rates.sent_per_s if p.sent_total else None,
             p.rates.received_per_s if p.received_total else None,
         )
         for name, p in result.populations.items()
     ]
-    names = ("sent", "acked", "received", "lost", IN_FLIGHT, "dup", "reordered")
+    names = ("sent", "acked", "received", "lost", IN_FLIGHT, "dup", "reordered", "expired")
     heads = (
         *columns("word", "population"),
         *columns("count", *names),
         *columns("rate", "sent/s", "received/s"),
     )
-    return Table("Messages", heads, rows).without_empty(IN_FLIGHT)
+    return Table("Messages", heads, rows).without_empty(IN_FLIGHT, "expired")
 
 
 def latencies(result: Result) -> Table:
@@ -523,7 +524,7 @@ def _negative(pair: LatencyPair) -> int:
 
 
 def _of_receivers(population: PopulationResult, *counts: int | None) -> tuple[Value, ...]:
-    receives = population.expected_total or population.received_total
+    receives = population.expected_total or population.received_total or population.expired_total
     return counts if receives else (None,) * len(counts)
 
 

@@ -234,5 +234,11 @@ KINDS: tuple[Kind, ...] = (
         None,
         "deliveries came too late to separate from duplicates",
     ),
+    Kind(
+        "expired",
+        _total("expired_received_total"),
+        None,
+        "deliveries were messages that had expired",
+    ),
     Kind("stalls", _total("stalled_total"), None, "times a subscriber stalled"),
 )

@@ -133,8 +133,8 @@ class MqttPublication(Publication):
     """Messages of a client in flight at most, for QoS 1 and 2. With MQTT 5 the broker's Receive
     Maximum is obeyed too."""
     expiry: WholeSeconds | None = None
-    """MQTT 5: message expiry interval, in whole seconds. A message that expires before it is
-    delivered counts as lost."""
+    """MQTT 5: message expiry interval, in whole seconds. What expires while its receiver is offline
+    is not lost."""
     content_type: PropertyText | None = None
     """MQTT 5: content type."""
     payload_format: Literal["bytes", "text"] | None = None

@@ -6,7 +6,7 @@ use plan::{Expected, Reason, Stamp};
 
 use super::{Client, Phase, identity_of};
 use crate::context::Context;
-use crate::expectations::Unstamped;
+use crate::expectations::{Absence, Unstamped};
 use crate::protocol::{Event, Message, Reading, Step};
 use crate::schedule::read_rate::ReadRate;
 use crate::setup::origin::Origin;
@@ -245,9 +245,27 @@ impl Client {
             let delivery = if is_copy { Delivery::Duplicate } else { delivery };
             return self.delivered_to_group(context, delivery, &stamp, (from, expecting));
         }
-        let counts_loss = expectations.counts_loss(to) && expected == Expected::Client;
+        let absence = expectations.absence(to, client, &stamp);
+        let counts_loss = expectations.counts_loss(to)
+            && expected == Expected::Client
+            && !matches!(absence, Some(Absence::Now { .. }));
         let mut deliveries = tally.deliveries((from, to), self.index, counts_loss, *now_ns);
-        deliveries.note(delivery, &stamp);
+        let is_received = deliveries.note(delivery, &stamp);
+        drop(deliveries);
+        if !is_received {
+            return;
+        }
+        match (absence, delivery) {
+            (Some(Absence::Now { is_expired }), _) => {
+                let counters = &mut tally.flow(from, to).counters;
+                counters.expired_total -= 1;
+                counters.expired_received_total += i64::from(is_expired);
+            }
+            (Some(Absence::Earlier), Delivery::First { passed_over }) if counts_loss => {
+                tally.flow(from, to).counters.missing_total -= i64::from(passed_over);
+            }
+            _ => {}
+        }
     }
 
     /// Counts a delivery to a member of a group, which population `expecting` expects. The member's

@@ -120,11 +120,20 @@ impl Expectations {
             let n = plan.first + u64::from(client);
             let topic = plan.publications[batch.publication].topic.text(n, batch.variant);
             let target = setup.target(population, client);
-            let deliveries = self.receivers.deliveries(&topic, target, (population, plan), client);
+            let index = setup.populations[population].publications[batch.publication].index;
+            let receivers = &mut self.receivers;
+            let offline = match plan.publications[batch.publication].expiry_ns() {
+                Some(_) => receivers.offline_deliveries(&topic, target, (population, plan), client),
+                None => Vec::new(),
+            };
+            let deliveries = receivers.deliveries(&topic, target, (population, plan), client);
             for (receiver, &deliveries) in deliveries.iter().enumerate() {
                 if self.counts_loss[receiver] && deliveries > 0 {
-                    let expected = count * deliveries.cast_signed();
-                    tally.flow(population, receiver).counters.expected_total += expected;
+                    let may_expire = self.expiry.is_for(index, receiver);
+                    let offline = offline.get(receiver).filter(|_| may_expire).unwrap_or(&0);
+                    let counters = &mut tally.flow(population, receiver).counters;
+                    counters.expected_total += count * (deliveries - offline).cast_signed();
+                    counters.expired_total += count * offline.cast_signed();
                 }
             }
             if plan.publications[batch.publication].request && counts_answers {

@@ -7,6 +7,8 @@ pub struct Receivers {
     fan_out: FanOut,
     /// Clients of each population that receive.
     clients: Vec<u32>,
+    /// Clients of each population that are active at the start of the stage.
+    active: Vec<u32>,
     /// Question that `deliveries` answers.
     topic: String,
     asked: Option<Publisher>,
@@ -26,14 +28,15 @@ struct Publisher {
 impl Receivers {
     pub fn new(fan_out: FanOut) -> Self {
         let clients = vec![0; fan_out.populations()];
-        let mut receivers =
-            Self { fan_out, clients, topic: String::new(), asked: None, deliveries: Vec::new() };
+        let (active, topic, deliveries) = (clients.clone(), String::new(), Vec::new());
+        let mut receivers = Self { fan_out, clients, active, topic, asked: None, deliveries };
         (0..receivers.clients.len()).for_each(|p| receivers.set_clients(p, 0));
         receivers
     }
 
     /// Begins a stage with the active clients; kept sessions of inactive clients receive too.
     pub fn begin_stage(&mut self, plan: &Plan, active: &[u32]) {
+        self.active.copy_from_slice(active);
         for (p, population) in plan.populations.iter().enumerate() {
             let kept = if population.keeps_session() { self.clients[p] } else { 0 };
             self.set_clients(p, active[p].max(kept));
@@ -49,6 +52,38 @@ impl Receivers {
     /// Clients of a population that receive.
     pub fn clients(&self, population: usize) -> u32 {
         self.clients[population]
+    }
+
+    /// Returns `true` if some receivers are offline: the broker keeps their sessions.
+    pub fn has_offline(&self, population: usize) -> bool {
+        self.active[population] < self.clients[population]
+    }
+
+    /// Those of the deliveries below that are to offline clients; empty if there is no such client.
+    pub fn offline_deliveries(
+        &mut self,
+        topic: &str,
+        target: usize,
+        publisher: (usize, &Population),
+        client: u32,
+    ) -> Vec<u64> {
+        if !(0..self.clients.len()).any(|p| self.has_offline(p)) {
+            return Vec::new();
+        }
+        let mut offline = self.deliveries(topic, target, publisher, client).to_vec();
+        self.ask_for(|receivers, p| receivers.active[p]);
+        let active = self.deliveries(topic, target, publisher, client);
+        offline.iter_mut().zip(active).for_each(|(all, active)| *all -= active);
+        self.ask_for(|receivers, p| receivers.clients[p]);
+        offline
+    }
+
+    /// Asks the fan-out for other clients of each population.
+    fn ask_for(&mut self, clients: impl Fn(&Self, usize) -> u32) {
+        for p in 0..self.clients.len() {
+            self.fan_out.set_receivers(p, clients(self, p));
+        }
+        self.asked = None;
     }
 
     /// Deliveries to each population of one message on `topic` that `client` of population `from`

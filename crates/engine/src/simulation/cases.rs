@@ -9,7 +9,7 @@ use testkit::Rng;
 
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
-use super::{groups, round_trips};
+use super::{expiry, groups, round_trips};
 
 /// A plan, and the circumstances in which it is played.
 #[derive(Clone)]
@@ -68,6 +68,7 @@ impl Case {
         case.draw_ends(seed);
         case.draw_takeovers(seed);
         groups::draw(&mut case, seed);
+        expiry::draw(&mut case, seed);
         case
     }
 

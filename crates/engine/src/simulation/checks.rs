@@ -309,6 +309,8 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
     for (from, to) in (0..populations).flat_map(|from| (0..populations).map(move |to| (from, to))) {
         let flow = totals.flow(from, to);
         let wills = wills_by_wire(run, from, to);
+        assert!(flow.expired_total >= flow.expired_received_total, "flow {from} to {to}: {flow:?}");
+        assert_eq!(flow.expired_received_total, 0, "flow {from} to {to}: {flow:?}");
         let read = received.get(&(from, to)).copied().unwrap_or(0) + wills;
         let receiver = &run.plan().populations[to];
         let sharing = Sharing::of(to, run.plan());

@@ -61,6 +61,7 @@ impl Broker {
     }
 
     fn handle_connect(&mut self, id: LinkId, connect: &Connect<'_>) {
+        let limits = self.script.limits(self.now_ns);
         let unnamed = connect.client_id.is_empty();
         let code = match self.script.connack_code {
             0 if unnamed && !connect.clean_session => 2, // [MQTT-3.1.3-8]
@@ -102,8 +103,8 @@ impl Broker {
         link.will_delay_ns = delay_s.min(session_s) * 1_000_000_000;
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
-        let limits = limits();
-        let connack = ConnAck { session_present, code: 0, properties: limits.properties() };
+        let maxima = maxima();
+        let connack = ConnAck { session_present, code: 0, properties: maxima.properties() };
         super::write(&Packet::ConnAck(connack), link.version, &mut link.output);
         let client = self.clients.entry(client_id).or_default();
         client.link = Some(id);
@@ -113,7 +114,7 @@ impl Broker {
             Version::V31 | Version::V311 => !connect.clean_session,
         };
         client.resend(&mut link.output);
-        client.fill_window(self.script.window, &mut link.output);
+        client.fill_window(limits, &mut link.output);
     }
 
     /// Ends the link of a client whose identifier another link uses.
@@ -163,13 +164,13 @@ impl Broker {
     }
 
     fn handle_settled(&mut self, id: LinkId, packet_id: PacketId, qos: QoS) {
-        let window = self.script.window;
+        let limits = self.script.limits(self.now_ns);
         let client_id = self.links.get(&id).and_then(|link| link.client_id.as_ref());
         let client = client_id.and_then(|client_id| self.clients.get_mut(client_id));
         if let (Some(client), Some(link)) = (client, self.links.get_mut(&id))
             && client.settle(packet_id, qos)
         {
-            client.fill_window(window, &mut link.output);
+            client.fill_window(limits, &mut link.output);
         }
     }
 
@@ -193,14 +194,14 @@ impl Broker {
     /// none.
     fn deliver_retained(&mut self, id: LinkId, filter: &str, granted: QoS) {
         let matching = |name: &str| topic::shared(filter).is_none() && topic::matches(filter, name);
-        let (window, links) = (self.script.window, &mut self.links);
+        let (limits, links) = (self.script.limits(self.now_ns), &mut self.links);
         let Some(link) = links.get_mut(&id) else { return };
         let client_id = link.client_id.as_ref();
         let Some(client) = client_id.and_then(|id| self.clients.get_mut(id)) else { return };
         for message in self.retained.values().filter(|message| matching(&message.topic)) {
             let mut copy = Message { qos: granted.min(message.qos), ..message.clone() };
             copy.properties.push(Property::UserProperty, KEPT).expect("the texts are short");
-            client.deliver(copy, window, &mut link.output);
+            client.deliver(copy, limits, &mut link.output);
         }
     }
 
@@ -231,8 +232,8 @@ fn forwarded(properties: Properties<'_>) -> PropertyList {
     list
 }
 
-/// Limits in CONNACK, which has none before MQTT 5.
-fn limits() -> PropertyList {
+/// Maxima in CONNACK, which has none before MQTT 5.
+fn maxima() -> PropertyList {
     let mut list = PropertyList::new();
     for (property, number) in [
         (Property::ReceiveMaximum, super::RECEIVE_MAXIMUM),

@@ -28,11 +28,27 @@ pub struct Script {
     /// Each shared subscription receives every second message through two members, and the others
     /// never.
     pub doubles_shared: bool,
+    /// Messages are delivered whose expiry is over.
+    pub ignores_expiry: bool,
     /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
 
+/// Limits of what the broker sends to one client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Largest number of QoS 1 and 2 messages in flight.
+    pub(super) window: usize,
+    /// Instant up to which messages have expired, in ns.
+    pub(super) now_ns: u64,
+}
+
 impl Script {
+    pub(super) const fn limits(&self, now_ns: u64) -> Limits {
+        let now_ns = if self.ignores_expiry { 0 } else { now_ns };
+        Limits { window: self.window, now_ns }
+    }
+
     /// A broker without faults.
     #[must_use]
     pub fn reliable() -> Self {
@@ -44,7 +60,8 @@ impl Script {
     pub fn with_fates(fate: impl FnMut(PacketType) -> Fate + 'static) -> Self {
         let fate = Box::new(fate);
         let muted = Vec::new();
-        Self { connack_code: 0, window: 20, muted, doubles_shared: false, fate }
+        let (doubles_shared, ignores_expiry) = (false, false);
+        Self { connack_code: 0, window: 20, muted, doubles_shared, ignores_expiry, fate }
     }
 }
 

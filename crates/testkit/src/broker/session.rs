@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use mqtt::{Ack, Packet, PacketId, Publish, QoS, SubscriptionOptions, Version, topic};
+use mqtt::{Ack, Packet, PacketId, Property, Publish, QoS, SubscriptionOptions, Version, topic};
 
+use super::script::Limits;
 use super::{LinkId, Message};
 
 #[derive(Debug, Default)]
@@ -20,9 +21,16 @@ pub(super) struct ClientState {
     /// QoS 2 messages from the client that are not released.
     pub(super) received: BTreeSet<PacketId>,
     /// QoS 1 and 2 messages that wait for the window, or for a connection of the client.
-    queue: VecDeque<Message>,
+    queue: VecDeque<Queued>,
     in_flight: Vec<InFlight>,
     last_packet_id: PacketId,
+}
+
+#[derive(Debug)]
+struct Queued {
+    message: Message,
+    /// Instant from which the broker may not begin to deliver the message, in ns.
+    expires_ns: u64,
 }
 
 #[derive(Debug)]
@@ -74,18 +82,24 @@ impl ClientState {
     }
 
     /// Sends a message, or queues a QoS 1 or 2 message.
-    pub(super) fn deliver(&mut self, message: Message, window: usize, out: &mut Vec<u8>) {
+    pub(super) fn deliver(&mut self, message: Message, limits: Limits, out: &mut Vec<u8>) {
         if message.qos != QoS::AtMostOnce {
-            self.queue.push_back(message);
-            self.fill_window(window, out);
+            let expiry = message.properties.properties().number(Property::MessageExpiryInterval);
+            let life_ns = expiry.map_or(u64::MAX, |s| u64::from(s) * 1_000_000_000);
+            self.queue
+                .push_back(Queued { message, expires_ns: limits.now_ns.saturating_add(life_ns) });
+            self.fill_window(limits, out);
         } else if self.link.is_some() {
             write_message(&message, self.version, (0, false), out);
         }
     }
 
-    pub(super) fn fill_window(&mut self, window: usize, out: &mut Vec<u8>) {
-        while self.link.is_some() && self.in_flight.len() < window {
-            let Some(message) = self.queue.pop_front() else { return };
+    pub(super) fn fill_window(&mut self, limits: Limits, out: &mut Vec<u8>) {
+        while self.link.is_some() && self.in_flight.len() < limits.window {
+            let Some(Queued { message, expires_ns }) = self.queue.pop_front() else { return };
+            if expires_ns <= limits.now_ns {
+                continue; // [MQTT5-3.3.2-5]
+            }
             let packet_id = self.free_packet_id();
             write_message(&message, self.version, (packet_id, false), out);
             self.in_flight.push(InFlight { packet_id, message, released: false });

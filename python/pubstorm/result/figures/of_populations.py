@@ -188,6 +188,8 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
         return f"no stage connects {subject}"
     if population is not None and _subscribes_to_nothing(population):
         return f"{subject} subscribes to nothing"
+    if population is not None and population.expired_total:
+        return f"messages for offline clients of {subject} may have expired"
     if population is not None and _is_excluded(measured, population, subject or ""):
         return f"clients of {subject} joined or left while messages were sent"
     if measured.fleet.failures:
@@ -251,6 +253,8 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "wills_expected": ((), _STAGES),
     "wills_received": ((), _STAGES),
     "wills_lost": (_WILLS, _STAGES),
+    "expired": ((), _STAGES),
+    "expired_received": (("received_total",), _STAGES),
     "retained": ((), frozenset()),
     "retained_as_published": ((), frozenset()),
     "foreign": ((), frozenset()),

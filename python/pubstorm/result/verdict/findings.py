@@ -490,6 +490,7 @@ _ODD_DELIVERIES = {
     "duplicate_total": "{} duplicates",
     "reordered_total": "{} deliveries out of order",
     "stale_total": "{} deliveries too late to separate from duplicates",
+    "expired_received_total": "{} deliveries of messages that had expired",
 }
 _HOST_FIXES = {
     Reason.NO_DESCRIPTORS: (

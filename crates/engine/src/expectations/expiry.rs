@@ -1,0 +1,150 @@
+//! Messages that may expire while their receiver is offline. The broker deletes a message of MQTT 5
+//! whose expiry is over before it can deliver the message. Pubstorm cannot distinguish such a
+//! message from a lost one. So a message with an expiry is expected of clients that are active in
+//! its stage, and not of clients that are offline and whose session the broker keeps. What these
+//! clients receive of it later is expected as received.
+
+use plan::{Action, Population, SECOND_NS, Stage, Stamp};
+
+use crate::setup::Setup;
+
+/// Brokers count expiries in whole seconds.
+const ROUNDING_NS: u64 = SECOND_NS;
+
+/// Expiries of all publications, and the clients that are active in each publish stage.
+pub struct Expiry {
+    /// Message expiry by publication and receiving population, in nanoseconds; 0 if the receivers
+    /// expect each message. Empty if no message may expire.
+    expiries_ns: Vec<u64>,
+    populations: usize,
+    stages: Vec<Activity>,
+    /// Clients of each population that were active in all of them.
+    always_active: Vec<u32>,
+    /// `true` while the last of them is played.
+    is_publishing: bool,
+}
+
+/// Active clients in a publish stage.
+struct Activity {
+    start_ns: u64,
+    /// Clients of each population over all agents: those with the lowest indices.
+    active: Vec<u32>,
+    /// Start of the first stage behind it in which clients of each population connect, in
+    /// nanoseconds; 0: none yet.
+    returned_ns: Vec<u64>,
+}
+
+/// The receiver of a message was offline in a publish stage, and may have missed messages that
+/// have expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The receiver was offline in the stage of this message, which is not expected.
+    Now {
+        /// `true` if the expiry of the message was over before its receiver returned.
+        is_expired: bool,
+    },
+    /// The receiver was offline in some other stage. This message is expected, and a gap in front
+    /// of it is no loss.
+    Earlier,
+}
+
+impl Expiry {
+    /// Expiries of a plan.
+    pub fn new(setup: &Setup) -> Self {
+        let plan = &setup.plan;
+        let mut expiries_ns = Vec::new();
+        for (population, own) in plan.populations.iter().zip(&setup.populations) {
+            for (publication, ready) in population.publications.iter().zip(&own.publications) {
+                expiries_ns.extend(plan.populations.iter().map(|receiver| {
+                    let is_stamped = ready.stamped
+                        || population.stamps_property(publication) && receiver.speaks_mqtt5();
+                    let may_miss = is_stamped && !publication.request && may_miss(receiver);
+                    publication.expiry_ns().filter(|_| may_miss).unwrap_or(0)
+                }));
+            }
+        }
+        if expiries_ns.iter().all(|&expiry_ns| expiry_ns == 0) {
+            expiries_ns.clear();
+        }
+        let populations = plan.populations.len();
+        // A replacement of a lost agent does not know earlier stages.
+        let always = if setup.incarnation == 0 { u32::MAX } else { 0 };
+        let always_active = vec![always; populations];
+        let stages = Vec::new();
+        Self { expiries_ns, populations, stages, always_active, is_publishing: false }
+    }
+
+    /// Begins a stage with the active clients.
+    pub fn begin_stage(&mut self, stage: &Stage, start_ns: u64, active: &[u32]) {
+        if self.expiries_ns.is_empty() {
+            return;
+        }
+        self.is_publishing = matches!(stage.action, Action::Publish { .. });
+        match &stage.action {
+            Action::Publish { .. } => {
+                let always = self.always_active.iter_mut().zip(active);
+                always.for_each(|(always, &active)| *always = active.min(*always));
+                let (active, returned_ns) = (active.into(), vec![0; active.len()]);
+                self.stages.push(Activity { start_ns, active, returned_ns });
+            }
+            Action::Connect { .. } => {
+                for &population in &stage.populations {
+                    let returned = self.stages.iter_mut().map(|s| &mut s.returned_ns[population]);
+                    returned.filter(|instant| **instant == 0).for_each(|i| *i = start_ns);
+                }
+            }
+            Action::Disconnect { .. } | Action::Hold { .. } => {}
+        }
+    }
+
+    /// Expects all messages of this stage as received, for a population that is excluded from loss.
+    pub fn exclude_from_loss(&mut self, population: usize) {
+        if let (true, Some(stage)) = (self.is_publishing, self.stages.last_mut()) {
+            stage.active[population] = u32::MAX;
+        }
+    }
+
+    /// Returns `true` if messages of a publication, which has this index over all populations, may
+    /// expire for offline clients of population `to`.
+    #[inline]
+    pub fn is_for(&self, publication: u16, to: usize) -> bool {
+        self.expiry_ns(publication, to).is_some()
+    }
+
+    /// Returns `true` if some messages may expire for offline clients of population `to`.
+    pub fn concerns(&self, to: usize) -> bool {
+        self.expiries_ns.iter().skip(to).step_by(self.populations).any(|&expiry_ns| expiry_ns > 0)
+    }
+
+    /// The absence of a client that has received a message; `None` if the client missed nothing.
+    #[inline]
+    pub fn absence(&self, to: usize, client: u32, stamp: &Stamp) -> Option<Absence> {
+        let expiry_ns = self.expiry_ns(stamp.stream.publication, to)?;
+        (client >= self.always_active[to]).then(|| self.absence_at((to, client), stamp, expiry_ns))
+    }
+
+    #[inline]
+    fn expiry_ns(&self, publication: u16, to: usize) -> Option<u64> {
+        let found = self.expiries_ns.get(usize::from(publication) * self.populations + to);
+        found.copied().filter(|&expiry_ns| expiry_ns > 0)
+    }
+
+    fn absence_at(&self, (to, client): (usize, u32), stamp: &Stamp, expiry_ns: u64) -> Absence {
+        let behind = self.stages.partition_point(|stage| stage.start_ns <= stamp.intended_ns);
+        let stage = behind.checked_sub(1).map(|index| &self.stages[index]);
+        if stage.is_some_and(|stage| client < stage.active[to]) {
+            return Absence::Earlier;
+        }
+        let over_ns = stamp.actual_ns.saturating_add(expiry_ns + ROUNDING_NS);
+        let is_expired = stage.is_some_and(|stage| over_ns < stage.returned_ns[to]);
+        Absence::Now { is_expired }
+    }
+}
+
+/// Returns `true` if clients of a population may be offline while the broker keeps messages for
+/// them. The members of a shared group may receive the messages of each other.
+fn may_miss(receiver: &Population) -> bool {
+    let is_shared = |filter: &str| filter.starts_with("$share/");
+    receiver.keeps_session()
+        && receiver.subscriptions.iter().all(|own| !is_shared(own.filter.source()))
+}

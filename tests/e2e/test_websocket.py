@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from pubstorm.host.binaries import broker_path
+from pubstorm.topology.adapters.nats import find_nats
+from pubstorm.topology.adapters.rabbitmq import find_rabbitmq
 from tests.e2e.answering import answering
 from tests.ports import free_port
 
@@ -30,6 +33,8 @@ populations:
 stages: [connect, publish: 1s, disconnect]
 drain: 2s
 """
+rabbitmq = pytest.mark.skipif(find_rabbitmq() is None, reason="rabbitmq-server is not installed")
+nats = pytest.mark.skipif(find_nats() is None, reason="nats-server is not installed")
 
 
 def scenario(folder: Path, where: str) -> Path:
@@ -44,7 +49,15 @@ def broker(words: str) -> str:
 
 @pytest.mark.parametrize(
     "words",
-    ["kind: embedded", "kind: mosquitto", "kind: mosquitto, tls: server"],
+    [
+        "kind: embedded",
+        "kind: mosquitto",
+        "kind: mosquitto, tls: server",
+        pytest.param("kind: rabbitmq", marks=[rabbitmq, pytest.mark.slow("Erlang starts")]),
+        pytest.param("kind: nats", marks=nats),
+        f"kind: command, command: [{broker_path()}, --port, '{{port}}', "
+        "--websocket-port, '{websocket_port}']",
+    ],
 )
 def test_a_broker_of_the_run_serves_websocket(run: Play, tmp_path: Path, words: str) -> None:
     code, result = run(scenario(tmp_path, broker(words)))

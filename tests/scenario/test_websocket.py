@@ -109,8 +109,17 @@ def test_targets_of_both_transports_go_together() -> None:
             "topology.brokers.main.transport: found websocket with tls: psk",
         ),
         (
-            OURS.replace("mosquitto, transport", "nats, transport").replace(", tls: server", ""),
-            "found transport with kind nats, allowed with kind",
+            OURS.replace(
+                "mosquitto, transport", "command, command: ['b', '{port}'], transport"
+            ).replace(", tls: server", ""),
+            "found transport: websocket and a command without {websocket_port}",
+        ),
+        (
+            OURS.replace(
+                "mosquitto, transport: websocket, tls: server",
+                "command, command: ['b', '{websocket_port}']",
+            ),
+            "found '{websocket_port}', allowed are {host}, {port} and {folder}",
         ),
     ],
 )

@@ -30,6 +30,7 @@ from pubstorm.scenario.populations import (
 )
 from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, shares_of
 from pubstorm.scenario.tls import Tls
+from pubstorm.scenario.topology import WEBSOCKET_PATH
 
 COALESCING_PART, COALESCING_MAX_NS = 10, 1_000_000
 """Timers wait for each other for this part of the lateness that counts as valid, up to 1 ms."""
@@ -79,7 +80,7 @@ def planned_targets(scenario: Scenario) -> tuple[Target, ...]:
             host="127.0.0.1",
             port=0,
             tls=broker.tls_mode != "none",
-            websocket=PATH if broker.serves_websocket else None,
+            websocket=WEBSOCKET_PATH if broker.serves_websocket else None,
         )
         for broker in scenario.topology.brokers.values()
         for _ in range(broker.count)
@@ -307,8 +308,6 @@ SAME_IN_PLAN = {"topic", "order", "qos", "retain", "window", "topic_alias", "req
 """Keys of a publication that the plan has as they are."""
 SAME_IN_PACE = {"spread", "jitter", "phase", "late", "burst", "arrivals"}
 """Keys of a publication that an open loop of the plan has as they are."""
-PATH = "/mqtt"
-"""Path of WebSockets at brokers that the run starts."""
 CLIENTS_PER_SOURCE = 10_000
 """Linux's connect() looks at every second port of its range first (of 28 232 by default) and gets
 slow when those run out."""

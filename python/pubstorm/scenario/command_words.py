@@ -8,6 +8,8 @@ from string import Formatter
 
 COMMAND_VALUES = ("host", "port", "folder")
 """Values that a word may ask for."""
+WEBSOCKET_PORT = "websocket_port"
+"""One more, of a broker with WebSocket."""
 
 
 def asked_for(word: str) -> list[str]:

@@ -97,6 +97,8 @@ class Federation(Part):
 
 TlsMode = Literal["none", "server", "mutual", "psk"]
 Transport = Literal["tcp", "websocket"]
+WEBSOCKET_PATH = "/mqtt"
+"""Path of WebSockets at brokers that the run starts."""
 
 
 class Broker(Kind):
@@ -115,6 +117,9 @@ class Broker(Kind):
     """On a cluster: label of the hosts that they are on (`ray start --labels pubstorm=LABEL`), or
     the address of one; in turn if there are several. Default: the controller's host. With
     `fleet.on: local`, everything is on this host."""
+    transport: Transport = "tcp"
+    """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener
+    with the same `tls`. Monitors and bridges use TCP."""
     restart: Annotated[Restart | None, BeforeValidator(_restart), OrWord("never")] = None
     """Restarts of a broker that ends unexpectedly. Default: never, and the run fails."""
 
@@ -126,7 +131,7 @@ class Broker(Kind):
     @property
     def serves_websocket(self) -> bool:
         """True if clients connect over WebSocket."""
-        return isinstance(self, Mosquitto | Embedded) and self.transport == "websocket"
+        return self.transport == "websocket"
 
     @property
     def has_passwords(self) -> bool:
@@ -162,9 +167,6 @@ class Embedded(InstalledBroker):
     auth: Text | None = None
     """Store of users, passwords and rights: a name under `services`, or redis://HOST:PORT/DB.
     Default: every client may do everything."""
-    transport: Transport = "tcp"
-    """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener.
-    Monitors use TCP."""
 
 
 class Mosquitto(InstalledBroker):
@@ -175,9 +177,6 @@ class Mosquitto(InstalledBroker):
     tls: TlsMode = "none"
     """TLS for clients and bridges: none, with the broker's certificate, with certificates on both
     sides, or with pre-shared keys. The run makes keys for all of them."""
-    transport: Transport = "tcp"
-    """Connections of clients: TCP alone, or WebSocket, for which the broker has a second listener
-    with the same `tls`. Monitors and bridges use TCP."""
     passwords: Flag = False
     """Clients and bridges need a user name and a password. The run makes them for all that have
     none of their own, and gives all of them to the broker."""
@@ -217,8 +216,9 @@ class Command(Broker):
     kind: Literal["command"]
     """`command`."""
     command: tuple[Text, ...] = ()
-    """The program and its arguments, with `{host}`, `{port}` and `{folder}` in them; `{{` and `}}`
-    are braces. The program listens on the address `{host}` and stays in the foreground."""
+    """The program and its arguments, with `{host}`, `{port}` and `{folder}` in them, and with
+    `{websocket_port}` for `transport: websocket`; `{{` and `}}` are braces. The program listens on
+    the address `{host}` and stays in the foreground."""
 
 
 def _kind_of(value: object) -> str | None:

@@ -292,6 +292,19 @@ class BrokerProcess(ServerProcess):
         self.websocket_port = 0
         """Port for clients over WebSocket; 0 without one."""
 
+    async def open_websocket(self) -> bool:
+        """Chooses the port for clients over WebSocket. Returns False if they use TCP."""
+        if self.place.serves_websocket:
+            self.websocket_port = await self.place.machine.free_port(self.host)
+        return self.place.serves_websocket
+
+    async def ready(self) -> bool:
+        """Returns True once all listeners accept, in the order in which they open."""
+        for port in dict.fromkeys((self.port, self.observer_port, self.client_port)):
+            if not await self.accepts(port):
+                return False
+        return True
+
     @property
     def client_port(self) -> int:
         """Port for clients."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from pubstorm.quantities import describe
-from pubstorm.scenario.command_words import COMMAND_VALUES, asked_for
+from pubstorm.scenario.command_words import COMMAND_VALUES, WEBSOCKET_PORT, asked_for
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.model import Scenario
 from pubstorm.scenario.populations import MqttClients, MqttDifference
@@ -107,12 +107,16 @@ def _check_cluster(path: Path, broker: Rabbitmq, scenario: Scenario) -> Iterator
 
 
 def _check_command(path: Path, broker: Command) -> Iterator[Finding]:
-    wrong = [*check_command(path, broker.command, COMMAND_VALUES)]
+    own = (WEBSOCKET_PORT,) if broker.serves_websocket else ()
+    wrong = [*check_command(path, broker.command, (*COMMAND_VALUES, *own))]
     yield from wrong
     values = set[str]() if wrong else {each for word in broker.command for each in asked_for(word)}
     if not wrong and "port" not in values and (broker.port is None or broker.count > 1):
         message = "found a command without {port}, needed is {port}, or port and a count of 1"
         yield path, message, "the program has to listen on the port that the run chooses"
+    if not wrong and own and WEBSOCKET_PORT not in values:
+        message = f"found transport: websocket and a command without {{{WEBSOCKET_PORT}}}"
+        yield path, message, "the program has to listen there too, for WebSocket"
 
 
 def check_command(path: Path, command: Sequence[str], allowed: Sequence[str]) -> Iterator[Finding]:

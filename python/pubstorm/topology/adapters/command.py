@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pubstorm.scenario.command_words import filled
+from pubstorm.scenario.command_words import WEBSOCKET_PORT, filled
 from pubstorm.topology.broker import BrokerProcess
 
 FORCED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT})
@@ -29,6 +29,7 @@ class CommandBroker(BrokerProcess):
     async def configure(self, program: str) -> Sequence[str]:  # noqa: ARG002
         """Everything is on the command line."""
         self.port = self.observer_port = self.place.port or await self.place.machine.free_port()
+        await self.open_websocket()
         return self._words(self.port)
 
     def send(self, number: signal.Signals) -> None:
@@ -41,4 +42,5 @@ class CommandBroker(BrokerProcess):
 
     def _words(self, port: int) -> list[str]:
         values = {"host": self.host, "port": str(port), "folder": str(self.folder.absolute())}
+        values[WEBSOCKET_PORT] = str(self.websocket_port)
         return [filled(word, values) for word in self.place.command]

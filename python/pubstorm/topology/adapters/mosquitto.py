@@ -51,19 +51,11 @@ class MosquittoBroker(BrokerProcess):
         own = {word: settings[word] for word in sorted(OF_A_LISTENER & {*settings})}
         for address in self.place.also_on:
             text += lines_of({"listener": f"{self.port} {address}", **own})
-        if self.place.serves_websocket:
-            self.websocket_port = await machine.free_port()
+        if await self.open_websocket():
             listener = f"{self.websocket_port} {self.host}"
             text += lines_of({"listener": listener, "protocol": "websockets", **own})
         text += self.place.more
         return (program, "-c", str(self.write("mosquitto.conf", text)))
-
-    async def ready(self) -> bool:
-        """Returns True once all listeners accept, in the order in which they open."""
-        for port in dict.fromkeys((self.port, self.observer_port, self.client_port)):
-            if not await self.accepts(port):
-                return False
-        return True
 
 
 def find_mosquitto(machine: Machine = HERE) -> str | None:

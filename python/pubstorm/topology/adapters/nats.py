@@ -38,6 +38,12 @@ class NatsBroker(BrokerProcess):
             "mqtt.host": json.dumps(self.host),
             "mqtt.port": self.port,
         }
+        if await self.open_websocket():
+            ours |= {
+                "websocket.host": json.dumps(self.host),
+                "websocket.port": self.websocket_port,
+                "websocket.no_tls": True,
+            }
         path = self.write("nats.conf", configuration(self.place.settings, ours))
         return (program, "-c", str(path))
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from pubstorm.host.machine import HERE, Machine
-from pubstorm.scenario.topology import Federation
+from pubstorm.scenario.topology import WEBSOCKET_PATH, Federation
 from pubstorm.topology.adapters.definitions import MAIN, users_file
 from pubstorm.topology.adapters.program import installed
 from pubstorm.topology.broker import BrokerProcess, Place
@@ -99,6 +99,12 @@ class RabbitmqBroker(BrokerProcess):
         if self.place.federation is not None:
             definitions = json.dumps(definitions_of(self.place.federation), indent=1)
             ours["load_definitions"] = self.write("definitions.json", definitions)
+        if await self.open_websocket():
+            ours |= {
+                "web_mqtt.tcp.ip": self.host,
+                "web_mqtt.tcp.port": self.websocket_port,
+                "web_mqtt.ws_path": WEBSOCKET_PATH,
+            }
         if PROMETHEUS in self.place.plugins:
             self._metrics_port = await self._free_port()
             ours |= {"prometheus.tcp.ip": self.host, "prometheus.tcp.port": self._metrics_port}
@@ -141,7 +147,7 @@ class RabbitmqBroker(BrokerProcess):
             if found is not None:
                 self.version, self._running, self._agreed = found[1], int(found[2]), int(found[3])
                 if self._running >= self._links and self._agreed >= self._nodes:
-                    self._was_up = await self.accepts(self.port)
+                    self._was_up = await super().ready()
                     return self._was_up
             await asyncio.sleep(ASK_EVERY_S)
         return False
@@ -223,6 +229,7 @@ def _longest_start_s(place: Place) -> float:
 def plugins_of(place: Place) -> list[str]:
     """The plugins that are enabled, each once."""
     own = ["rabbitmq_mqtt", *(["rabbitmq_federation"] if place.federation else [])]
+    own += ["rabbitmq_web_mqtt"] if place.serves_websocket else []
     return list(dict.fromkeys([*own, *place.plugins]))
 
 

@@ -30,6 +30,8 @@ pub struct Run {
     pub snapshots: Vec<Snapshot>,
     /// Stages that the controller had to close or to leave behind.
     pub overrun: Vec<usize>,
+    /// `true` if a drain ended while deliveries were missing and clients had bytes to read.
+    pub left_unread: bool,
     agents: Agents,
     /// Stage and settled state in the last snapshot of each agent.
     last: Vec<Option<(Option<usize>, bool)>>,
@@ -55,7 +57,7 @@ impl Run {
         prepare(&mut agents);
         let last = vec![None; agents.count()];
         let (snapshots, overrun) = (Vec::new(), Vec::new());
-        let mut run = Self { case, snapshots, overrun, agents, last };
+        let mut run = Self { case, snapshots, overrun, left_unread: false, agents, last };
         for index in 0..run.case.plan.stages.len() {
             run.stage(index);
         }
@@ -141,6 +143,7 @@ impl Run {
                 (before, since_ns) = (now, self.agents.now_ns());
             }
         }
+        self.left_unread |= !self.has_everything() && self.network().has_unread();
     }
 
     fn stop(&mut self) {

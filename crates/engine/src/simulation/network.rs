@@ -143,6 +143,12 @@ impl Network {
         self.connections.len()
     }
 
+    /// Returns `true` if bytes of the broker are on their way to clients, or wait for them.
+    pub fn has_unread(&self) -> bool {
+        let mut open = self.connections.iter().filter(|c| c.state == State::Open);
+        open.any(|c| !c.receive.is_empty() || c.down.bytes > 0)
+    }
+
     /// Number of waits of an agent.
     pub fn waits_total(&self, agent: usize) -> u64 {
         self.machines[agent].waits_total

@@ -53,6 +53,8 @@ LOWER_IS_BETTER = frozenset(
         *("loss", "client_loss", "lost", "skipped", "duplicate", "reordered", "stale", "stalled"),
         *("never_ready", "connect_failed", "disconnected", "rejected", "resent", "abandoned"),
         *("cpu", "rss", "bytes_per_connection"),
+        *("recovery", "drained", "backlog_peak", "clients_lost", "clients_back"),
+        *("bridges_lost", "bridges_back"),
     }
 )
 HIGHER_IS_BETTER = frozenset(

@@ -47,6 +47,7 @@ from pubstorm.result.figures.of_monitors import (
     PROCESS_METRICS,
     REDIS_METRICS,
 )
+from pubstorm.result.figures.of_phases import PHASE_METRICS
 from pubstorm.result.figures.of_populations import (
     BYTE_RATES,
     COUNTERS,
@@ -258,6 +259,15 @@ def _run_metrics() -> Iterator[str]:
 
 
 def _fault_metrics() -> Iterator[str]:
+    yield "## Metrics of phases"
+    yield ""
+    yield "They have no subject, and the name of a [phase](../explanation/phases.md) as their span:"
+    yield "of a fault, a change or a publish stage, such as `recovery@kill cloud < 10s`."
+    yield "A load that was not carried again before the stage ended fulfils none."
+    yield ""
+    rows = ((f"`{name}`", metric.meaning) for name, metric in PHASE_METRICS.items())
+    yield from _table(("metric", "meaning"), rows)
+    yield ""
     yield "## Metrics of faults"
     yield ""
     yield "They have no subject, and the name of a fault as their span, such as"

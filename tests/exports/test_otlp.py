@@ -1,13 +1,19 @@
-"""Pushes to OpenTelemetry collectors, made of the protocol's own messages and services."""
+"""Pushes to OpenTelemetry collectors: made of the protocol's own messages and services, and
+Rotel, which hands on what it decoded."""
 
 from __future__ import annotations
 
 import gzip
+import os
+import socket
+import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,8 +25,12 @@ from pubstorm.errors import UsageError
 from pubstorm.exports.otlp import Collector
 from tests.exports.made_run import LATENCIES_NS, UNIX_NS, a_run, interval
 from tests.ports import free_port
+from tests.web.serving import until
 
 Received = list[Any]
+ROTEL = Path("/opt/rotel-0.0.1a15/rotel-agent")
+PATIENCE_S = 60
+"""Longest wait for the end of a collector."""
 
 
 @contextmanager
@@ -67,7 +77,50 @@ def over_http(received: Received) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("collector", [over_grpc, over_http])
+@contextmanager
+def rotel(received: Received, scheme: str) -> Iterator[str]:
+    """Rotel, which forwards what it receives to a collector of the tests. It forwards the rest when
+    it ends."""
+    if not ROTEL.exists():
+        pytest.skip("Rotel is not installed (scripts/install-test-tools)")
+    ports = {"grpc": free_port(), "http": free_port()}
+    with over_grpc(received) as url, tempfile.TemporaryDirectory() as folder:
+        options = {
+            "ROTEL_OTLP_GRPC_ENDPOINT": f"127.0.0.1:{ports['grpc']}",
+            "ROTEL_OTLP_HTTP_ENDPOINT": f"127.0.0.1:{ports['http']}",
+            "ROTEL_EXPORTER": "otlp",
+            "ROTEL_OTLP_EXPORTER_ENDPOINT": url.replace("grpc:", "http:"),
+            "ROTEL_PID_FILE": f"{folder}/pid",
+            "ROTEL_LOG_FILE": f"{folder}/log",
+        }
+        process = subprocess.Popen(
+            [ROTEL, "start"], env={**os.environ, **options}, stdout=subprocess.DEVNULL
+        )
+        try:
+            until(lambda: is_listening(ports[scheme]))
+            yield f"{scheme}://127.0.0.1:{ports[scheme]}"
+            process.terminate()
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def is_listening(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def rotel_over_grpc(received: Received) -> AbstractContextManager[str]:
+    return rotel(received, "grpc")
+
+
+def rotel_over_http(received: Received) -> AbstractContextManager[str]:
+    return rotel(received, "http")
+
+
+@pytest.mark.parametrize("collector", [over_grpc, over_http, rotel_over_grpc, rotel_over_http])
 def test_a_collector_gets_sums_states_and_histograms(collector: Any) -> None:
     received: Received = []
     with collector(received) as url:

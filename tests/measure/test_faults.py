@@ -425,3 +425,52 @@ def test_stages_of_one_name_are_distinguished_by_their_time() -> None:
     (first,) = (stage for stage in run.stages() if stage.kind == "hold")
     second = first.model_copy(update={"start_s": 100.0})
     assert fault_spans([fault], [first, second]) == [Span("kill cloud", 20.0, 60.0)]
+
+
+def later(name: str, status: PhaseStatus, at_s: float, **values: Any) -> Phase:
+    """A phase that begins at an instant."""
+    return phase(name, status).model_copy(update={"start_s": at_s, **values})
+
+
+def collapsed(**values: Any) -> Phase:
+    """The phase of a fault at 20 s, whose load was not carried from 21 s on."""
+    return later("kill cloud", PhaseStatus.COLLAPSED, 20, collapsed_at_s=21, **values)
+
+
+@pytest.mark.parametrize(
+    ("found", "value"),
+    [
+        ([later("kill cloud", PhaseStatus.HELD, 20)], 0),
+        ([collapsed(recovered_after_s=6)], 7),
+        ([collapsed(), later("kill boxes", PhaseStatus.RECOVERED, 30, recovered_after_s=3)], 13),
+        (
+            [collapsed(), later("a", PhaseStatus.NEVER_RECOVERED, 30)],
+            "the load was not carried again before stage load ended",
+        ),
+        ([collapsed()], "the load was not carried again before stage load ended"),
+        (
+            [later("kill cloud", PhaseStatus.UNKNOWN, 20, evidence=("the generator was late",))],
+            "phase kill cloud was not evaluated: the generator was late",
+        ),
+        (
+            [collapsed(), later("a", PhaseStatus.RECOVERED, 30, stage="b", recovered_after_s=3)],
+            "the load was not carried again before stage load ended",
+        ),
+        ([], "kill cloud is no phase of this run"),
+    ],
+)
+def test_the_recovery_of_a_phase_is_the_time_until_the_load_was_carried_again(
+    measured: MeasuredMaker, found: list[Phase], value: float | str
+) -> None:
+    played = measured(phases=(phase("load", PhaseStatus.HELD), *found))
+    read = evaluate(played, parse_expression("recovery@kill cloud"))
+    assert (read.reason if isinstance(read, Missing) else read.value) == value
+
+
+def test_the_recovery_of_an_outage_is_measured_from_the_fault(measured: MeasuredMaker) -> None:
+    """6000 messages wait after 6 s, and 1000 go out a second beside the load: the queue is gone,
+    with one second's messages left, after 5 s more."""
+    run = measured(phases=phases(assembly(outage(20, 26)), {}))
+    read = evaluate(run, parse_expression("recovery@kill cloud"))
+    assert isinstance(read, Found)
+    assert read.value == 11

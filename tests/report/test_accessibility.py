@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import importlib.util
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 from pubstorm.play.directory import RunDirectory
 from pubstorm.report import write_reports
+from tests.report.example_comparison import write_comparison
+from tests.report.example_history import write_history
 from tests.report.example_run import Shape, write_run
 from tests.report.example_search import write_search
 from tests.report.example_series import write_series
@@ -73,6 +76,8 @@ class Seen:
     """The findings of one page, by width and theme."""
 
     views: list[dict[str, Any]]
+    errors: list[str]
+    """Lines of the browser's console."""
 
     def found(self, name: str) -> list[Any]:
         return [(view["view"], view[name]) for view in self.views if view[name]]
@@ -97,11 +102,11 @@ def seen(report: Path, folder: Path) -> Seen:
         for width, theme in VIEWS
     )
     (folder / "around.html").write_text(AROUND.replace("FRAMES", frames), encoding="utf-8")
-    dom, _ = opened(folder / "around.html", folder / "browser")
+    dom, log = opened(folder / "around.html", folder / "browser")
     (body,) = (attributes for tag, attributes in Page(dom).elements if tag == "body")
     views = sorted(json.loads(html.unescape(body["data-said"])), key=lambda each: each["view"])
     assert len(views) == len(VIEWS)
-    return Seen(views)
+    return Seen(views, re.findall(r".*CONSOLE.*", log))
 
 
 @pytest.fixture(scope="module")
@@ -111,17 +116,25 @@ def pages(failed_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     write_run(folders["plain run"], Shape(duration_s=60), profile=None, table={}, **nothing)
     written = RunDirectory(folders["plain run"])
     assert list(write_reports(written.path, written.write)) == []
-    for name, write in (("series", write_series), ("search", write_search)):
+    for name, write in (
+        ("series", write_series),
+        ("search", write_search),
+        ("comparison", write_comparison),
+    ):
         folder = folders[name] = tmp_path_factory.mktemp(name)
         write(folder)
         assert list(write_reports(folder, RunDirectory(folder).write)) == []
+    folders["history"] = write_history(tmp_path_factory.mktemp("history")).parent
     return {name: folder / "report.html" for name, folder in folders.items()}
 
 
 @pytest.mark.slow("a browser draws every plot of a page twice")
-@pytest.mark.parametrize("name", ["failed run", "plain run", "series", "search"])
+@pytest.mark.parametrize(
+    "name", ["failed run", "plain run", "series", "search", "comparison", "history"]
+)
 def test_every_reader_can_use_the_page(name: str, pages: dict[str, Path], tmp_path: Path) -> None:
     found = seen(pages[name], tmp_path / "seen")
+    assert found.errors == []
     assert found.found("faults") == []
     assert found.found("sideways") == []
     assert found.found("wide") == []

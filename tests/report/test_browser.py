@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,8 +87,19 @@ def opened(page: Path, profile: Path, bound_s: int = 300) -> tuple[str, str]:
     assert BROWSER is not None
     address = f"{page.as_uri()}#dark"
     command = [BROWSER, *QUIET, f"--user-data-dir={profile}", "--dump-dom", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=bound_s, check=True)
+    with room_of_its_own() as own:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=bound_s, check=True, env=own
+        )
     return done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def room_of_its_own() -> Iterator[dict[str, str]]:
+    """Yields the environment of a browser whose temporary files go with it. The path is short,
+    since a socket in it may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="c-", dir="/tmp", ignore_cleanup_errors=True) as own:
+        yield {**os.environ, "TMPDIR": own}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.quantities import UnfitError
-from pubstorm.result import HistogramPair, LatencyPair, Measured, Rates, Status
+from pubstorm.result import (
+    HistogramPair,
+    LatencyPair,
+    Measured,
+    Phase,
+    PhaseStatus,
+    Rates,
+    Status,
+)
 from pubstorm.result.comparison import Comparison, Group, compare, default_figures, parse_condition
 from pubstorm.result.figures import parse_expression
 from pubstorm.result.interval import POWER, Difference, difference
@@ -164,6 +172,34 @@ def test_a_condition_is_decided_by_the_interval(
     assert found.status is status, found.conditions
     if status is Status.INVALID:
         assert "more runs narrow the interval" in found.conditions[0].text
+
+
+def test_a_longer_recovery_is_worse(measured: MeasuredMaker) -> None:
+    phase = Phase(
+        stage="load",
+        name="kill cloud",
+        start_s=20,
+        duration_s=30,
+        clients=1,
+        due_per_s=1,
+        sent_per_s=1,
+        acked_per_s=1,
+        received_per_s=1,
+        queue_growth_per_s=0,
+        status=PhaseStatus.COLLAPSED,
+        collapsed_at_s=20,
+    )
+    one, other = (
+        [
+            measured(phases=(phase.model_copy(update={"recovered_after_s": slow + n / 10}),))
+            for n in range(4)
+        ]
+        for slow in (3, 6)
+    )
+    condition = "recovery@kill cloud worse by 10%"
+    found = compared(one, other, condition)
+    assert outcome(found, "recovery@kill cloud") == "worse"
+    assert found.status is Status.FAIL
 
 
 def test_what_else_differs_is_named(measured: MeasuredMaker) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.report.test_browser import BROWSER
+from tests.report.test_browser import BROWSER, room_of_its_own
 
 PATIENCE_S = 120.0
 POLL_S = 0.05
@@ -42,6 +42,10 @@ class Browser:
 
     def __init__(self, profile: Path, *options: str) -> None:
         assert BROWSER is not None
+        self._room = contextlib.ExitStack()
+        own = self._room.enter_context(room_of_its_own())
+        self.room = Path(own["TMPDIR"])
+        """Folder of the browser's temporary files, which ends with it."""
         commands, self._write = _pipe()
         self._read, answers = _pipe()
         self.errors: list[str] = []
@@ -63,6 +67,7 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[commands, answers],
+            env=own,
         )
         os.close(commands)
         os.close(answers)
@@ -133,11 +138,18 @@ class Browser:
         path.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
-        """Ends the browser."""
-        self._process.kill()
-        self._process.wait()
-        os.close(self._read)
-        os.close(self._write)
+        """Ends the browser, which removes its files, and kills it if it does not end."""
+        try:
+            with contextlib.suppress(BrowserError, OSError):
+                self.send("Browser.close")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._read)
+            os.close(self._write)
+            self._room.close()
 
     def _next(self) -> Any:
         while b"\0" not in self._rest:

@@ -103,6 +103,12 @@ def click(browser: Browser, target: str) -> None:
 EVENTS = "document.getElementById('happened').innerText"
 
 
+def test_a_browser_leaves_nothing_behind(tmp_path: Path) -> None:
+    with browsing(tmp_path) as browser:
+        assert list(browser.room.iterdir()), "its socket is in a folder of its own"
+    assert not browser.room.exists()
+
+
 @pytest.mark.slow("a run in a browser")
 def test_the_page_shows_a_run_while_it_is_played(browser: Browser) -> None:
     browser.until("document.getElementById('headline').textContent.startsWith('Stage publish')")

@@ -32,8 +32,15 @@ from pubstorm.report import (
     load_series,
     write_reports,
 )
-from pubstorm.result import Result, Status
-from pubstorm.result.comparison import Comparison, Condition, Group, compare, default_figures
+from pubstorm.result import Result
+from pubstorm.result.comparison import (
+    Comparison,
+    Condition,
+    Group,
+    compare,
+    default_figures,
+    unfit,
+)
 from pubstorm.result.figures import Expression
 from pubstorm.scenario import Scenario
 
@@ -193,13 +200,6 @@ def _runs_in(path: Path) -> Iterator[Path]:
         yield from (path / step.folder for step in load_series(path).steps if step.status)
     else:
         yield path
-
-
-def unfit(result: Result) -> str | None:
-    """Returns why a result says nothing about its target; None if it does."""
-    if result.verdict.status is Status.INVALID:
-        return f"the run is invalid: {next(iter(result.verdict.facts), 'see its verdict')}"
-    return "the run was interrupted" if result.interrupted else None
 
 
 def _with_scenarios(found: Comparison, sides: Sequence[_Side]) -> Comparison:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from pubstorm.errors import StoredRunError, UsageError
-from pubstorm.experiment.comparison import scenarios_unlike, unfit
+from pubstorm.experiment.comparison import scenarios_unlike
 from pubstorm.report import (
     COMPARISON_FILE,
     RESULT_FILE,
@@ -21,7 +21,7 @@ from pubstorm.report import (
     load_result,
 )
 from pubstorm.result import Environment
-from pubstorm.result.comparison import unlike
+from pubstorm.result.comparison import unfit, unlike
 from pubstorm.result.figures import Expression, Found, Missing, evaluate
 from pubstorm.result.history import Change, History, HistorySeries, Point, history
 from pubstorm.result.samples import Unit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,17 +64,25 @@ def _stalls(result: Result) -> Iterator[tuple[float, str, str]]:
 
 def backdrop(result: Result) -> dict[str, Any]:
     """Bands and lines behind every plot."""
-    shapes: list[dict[str, Any]] = []
-    notes: list[dict[str, Any]] = []
-    for number, stage in enumerate(result.stages):
-        start, end = stage.start_s, stage.start_s + stage.duration_s
-        shapes.append(_band(start, end, 0.10 if number % 2 else 0.04))
-        if stage.duration_s >= BAND_LABEL_SHARE * result.duration_s:
-            notes.append(_note(start, plotted(stage.name), "left"))
+    stages = [(stage.name, stage.start_s, stage.duration_s) for stage in result.stages]
+    behind = bands(stages, result.duration_s)
+    shapes, notes = behind["shapes"], behind["annotations"]
     for mark in marks(result)[:MARKS_MAX]:
         shapes.append(_upright(mark))
     for at_s, label in _mark_labels(result):
         notes.append(_note(at_s, f"<b>{label}</b>", "center") | {"y": 0.93})
+    return behind
+
+
+def bands(stages: Sequence[tuple[str, float, float]], length_s: float) -> dict[str, Any]:
+    """Stages as bands, each with its name, start and duration. `length_s` is the length of the
+    time axis."""
+    shapes: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
+    for number, (name, start_s, duration_s) in enumerate(stages):
+        shapes.append(_band(start_s, start_s + duration_s, 0.10 if number % 2 else 0.04))
+        if duration_s >= BAND_LABEL_SHARE * length_s:
+            notes.append(_note(start_s, plotted(name), "left"))
     return {"shapes": shapes, "annotations": notes}
 
 

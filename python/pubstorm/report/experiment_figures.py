@@ -1,4 +1,4 @@
-"""The headline and the key figures of a series or a search, as text."""
+"""The headline and the key figures of a series, a search or a comparison, as text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Iterator, Sequence
 from pubstorm.quantities import bytes_text, count_text, counted, span_text, value_text
 from pubstorm.report.document import KEY_FIGURES_MAX, KeyFigure, sentence
 from pubstorm.result import Estimate, SearchResult, Series, SeriesStep, Status
+from pubstorm.result.comparison import ComparedFigure, Comparison, signed
 
 FAILED = {"fail": "failed", "invalid": "invalid", "no measurement": "without a measurement"}
 """Outcomes of steps that did not pass, in words."""
+RANKS = {"worse": 0, "better": 1, "different": 2}
+"""Order of the differences of a comparison; figures without one follow."""
+STATUSES = {"worse": Status.FAIL, "better": Status.PASS}
 
 
 def series_headline(series: Series) -> str:
@@ -30,6 +34,35 @@ def series_figures(series: Series) -> tuple[KeyFigure, ...]:
 def search_figures(search: SearchResult) -> tuple[KeyFigure, ...]:
     """Returns the key figures of a search: the answer, what set the limit, and the trials."""
     return tuple(_of_search(search))[:KEY_FIGURES_MAX]
+
+
+def comparison_figures(found: Comparison) -> tuple[KeyFigure, ...]:
+    """Returns the key figures of a comparison: those that got worse, those that got better, and the
+    others in their order."""
+    ranked = sorted(found.figures, key=lambda each: RANKS.get(each.outcome, len(RANKS)))
+    return tuple(map(_compared, ranked[:KEY_FIGURES_MAX]))
+
+
+def _compared(figure: ComparedFigure) -> KeyFigure:
+    means = [value_text(each, figure.unit) for each in figure.means if each is not None]
+    note = " and ".join(means) or figure.note
+    if figure.outcome in RANKS:
+        assert figure.difference is not None, "an outcome has a difference"
+        value = signed(figure.difference, figure)
+        note = f"{figure.outcome}: {' → '.join(means)}, {_interval(figure)}"
+    elif figure.outcome == "no difference detectable":
+        value = "none shown"
+        note += f", {_interval(figure)}"
+    else:
+        value = str(figure.outcome)
+        note = figure.note or f"{means[0]} in every run"
+    return KeyFigure(figure.figure, value, note, status=STATUSES.get(figure.outcome))
+
+
+def _interval(figure: ComparedFigure) -> str:
+    low, high = figure.low, figure.high
+    assert low is not None and high is not None, "a difference has an interval"
+    return f"interval {signed(low, figure)} … {signed(high, figure)}"
 
 
 def _of_series(series: Series) -> Iterator[KeyFigure]:

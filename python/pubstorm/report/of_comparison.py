@@ -3,7 +3,7 @@ difference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,34 +22,44 @@ from pubstorm.report.document import (
     columns,
     sentence,
 )
+from pubstorm.report.experiment_figures import comparison_figures
+from pubstorm.report.overlay import HOW as OVER_TIME
+from pubstorm.report.overlay import LOOKS, Played, needed, overlaid
 from pubstorm.report.percentiles import curve, percentile_axis
 from pubstorm.report.plot import (
     GRID,
     NO_MORE,
     Plot,
-    colour,
     figure,
     plotted,
     rounded,
     value_axis,
 )
-from pubstorm.report.stored import load_result
-from pubstorm.result import Result, Status
-from pubstorm.result.comparison import ComparedFigure, Comparison, Side, difference_text, signed
+from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.result import Status
+from pubstorm.result.comparison import (
+    ComparedFigure,
+    Comparison,
+    Side,
+    difference_text,
+    signed,
+    unfit,
+)
 
-HUES = {"better": "#2b9a66", "worse": "#d24f57"}
-"""Colours of outcomes; every other one is grey."""
 GREY = "#7f8894"
+MARKS = {"better": ("#2b9a66", "circle"), "worse": ("#d24f57", "x")}
+"""Colour and symbol of outcomes."""
+OTHER_MARK = (GREY, "circle-open")
 HOW = (
     "A point is the difference of the means, a line its interval. A line that crosses zero shows "
-    "no difference. Green is better, red is worse."
+    "no difference. A green disc is better, a red cross is worse, a grey ring is neither."
 )
 
 
 def comparison_document(found: Comparison, directory: Path | None = None) -> Document:
     """Builds the report of a comparison. `directory` is its folder; without one there are no
     plots."""
-    results = {} if directory is None else _results(found, directory)
+    played = {} if directory is None else _played(found, directory)
     return Document(
         kind="comparison",
         title=f"{found.baseline.name} and {found.candidate.name}",
@@ -57,12 +67,13 @@ def comparison_document(found: Comparison, directory: Path | None = None) -> Doc
         run_directory=found.run_directory,
         status=found.status,
         headline=sentence(found.text),
+        key_figures=comparison_figures(found),
         statements=(found.text,),
         facts=tuple(_facts(found)),
         settings=(Fact("started", found.started), Fact("folder", found.run_directory)),
         tables=tuple(_tables(found)),
-        items=() if directory is None else tuple(_items(found, directory, results)),
-        plots=() if directory is None else (_plots(found, results),),
+        items=() if directory is None else tuple(_items(found, directory, played)),
+        plots=() if directory is None else (_plots(found, played), _over_time(found, played)),
         cases=tuple(_cases(found)),
         output=(found.text,),
     )
@@ -121,19 +132,27 @@ def _sides(found: Comparison) -> tuple[Side, Side]:
     return found.baseline, found.candidate
 
 
-def _results(found: Comparison, directory: Path) -> dict[str, Result]:
-    """Returns the results that can still be read, by folder."""
-    results = {}
+def _played(found: Comparison, directory: Path) -> dict[str, Played]:
+    """Returns the runs that can still be read, by folder."""
+    played = {}
     for run in (run for side in _sides(found) for run in side.runs):
         with suppress(StoredRunError):
-            results[run] = load_result(directory / run)
-    return results
+            result = load_result(directory / run)
+            played[run] = Played(result, needed(load_tracks(directory / run)[0]))
+    return played
 
 
-def _items(found: Comparison, directory: Path, results: dict[str, Result]) -> Iterator[Item]:
+def _compared(side: Side, played: dict[str, Played]) -> list[Played]:
+    """Returns the runs of a side that are not left out."""
+    runs = (played[run] for run in side.runs if run in played)
+    return [run for run in runs if unfit(run.result) is None]
+
+
+def _items(found: Comparison, directory: Path, played: dict[str, Played]) -> Iterator[Item]:
     runs = [(side, run) for side in _sides(found) for run in side.runs]
     for number, (side, run) in enumerate(runs, 1):
-        result, page = results.get(run), f"{run}/report.html"
+        result = played[run].result if run in played else None
+        page = f"{run}/report.html"
         yield Item(
             number=number,
             name=f"{side.name}, {Path(run).name}",
@@ -147,10 +166,16 @@ def _items(found: Comparison, directory: Path, results: dict[str, Result]) -> It
         )
 
 
-def _plots(found: Comparison, results: dict[str, Result]) -> Plots:
-    drawn = (_differences(found), _percentiles(found, results))
+def _plots(found: Comparison, played: dict[str, Played]) -> Plots:
+    drawn = (_differences(found), _percentiles(found, played))
     plots = tuple(plot for plot in drawn if plot is not None)
     return Plots("Plots", "Differences", plots, HOW, "No figure has a difference to show.")
+
+
+def _over_time(found: Comparison, played: dict[str, Played]) -> Plots:
+    plots = overlaid({side.name: _compared(side, played) for side in _sides(found)})
+    missing = "No stage has readings in runs of both sides."
+    return Plots("Time", "Over time", plots, OVER_TIME, missing)
 
 
 def _differences(found: Comparison) -> Plot | None:
@@ -170,14 +195,15 @@ def _differences(found: Comparison) -> Plot | None:
                 "symmetric": False,
                 "array": [rounded(100 * ((each.high or 0) - (each.difference or 0)))],
                 "arrayminus": [rounded(100 * ((each.difference or 0) - (each.low or 0)))],
-                "color": HUES.get(each.outcome, GREY),
+                "color": hue,
                 "thickness": 2,
             },
-            "marker": {"size": 11, "color": HUES.get(each.outcome, GREY)},
+            "marker": {"size": 11, "color": hue, "symbol": symbol},
             "hovertemplate": f"{plotted(difference_text(each))}{NO_MORE}",
             "showlegend": False,
         }
         for each in shown
+        for hue, symbol in [MARKS.get(each.outcome, OTHER_MARK)]
     ]
     x: dict[str, Any] = {
         "title": {"text": f"{found.candidate.name} against {found.baseline.name} (%)"},
@@ -189,12 +215,12 @@ def _differences(found: Comparison) -> Plot | None:
     return Plot("differences", "Differences", "", figure(traces, x, y))
 
 
-def _percentiles(found: Comparison, results: dict[str, Result]) -> Plot | None:
+def _percentiles(found: Comparison, played: dict[str, Played]) -> Plot | None:
     """Returns the latency of both sides by percentile, each the sum of its runs."""
-    sums = [(side.name, _latencies(side, results)) for side in _sides(found)]
+    sums = [(side.name, _latencies(_compared(side, played))) for side in _sides(found)]
     curves = [
-        curve(name, histogram, (colour(number), "solid"))
-        for number, (name, histogram) in enumerate(sums)
+        curve(name, histogram, look)
+        for (name, histogram), look in zip(sums, LOOKS, strict=True)
         if histogram.count
     ]
     if not curves:
@@ -203,15 +229,15 @@ def _percentiles(found: Comparison, results: dict[str, Result]) -> Plot | None:
     return Plot(
         "percentiles",
         "Latency by percentile",
-        "All runs of a side together, from the scheduled instant.",
+        "All compared runs of a side together, from the scheduled instant.",
         figure(curves, axis, value_axis("latency (ms, logarithmic)", log=True)),
     )
 
 
-def _latencies(side: Side, results: dict[str, Result]) -> Histogram:
+def _latencies(runs: Sequence[Played]) -> Histogram:
     tally = HistogramSum()
-    for result in (results[run] for run in side.runs if run in results):
-        for flow in result.flows:
+    for run in runs:
+        for flow in run.result.flows:
             tally.add(flow.histogram_ns.intended)
     return tally.value()
 

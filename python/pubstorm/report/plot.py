@@ -90,6 +90,12 @@ def colour(index: int) -> str:
     return PALETTE[index % len(PALETTE)]
 
 
+def faint(hue: str) -> str:
+    """The colour of the ground around a line."""
+    red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.15)"
+
+
 def rounded(value: float) -> float | int:
     """A value with as many digits as can be seen."""
     short = float(f"{value:.{DIGITS}g}")
@@ -130,7 +136,7 @@ def thinned(values: Sequence[float]) -> list[int]:
     return kept
 
 
-def time_axis(duration_s: float) -> dict[str, Any]:
+def time_axis(duration_s: float, title: str = "time since the start of the run") -> dict[str, Any]:
     """The horizontal axis of all plots over time: a date axis, for round ticks at every zoom."""
     ticks, words = next(form for longest_s, *form in TIME_FORMATS if duration_s < longest_s)
     return {
@@ -142,7 +148,7 @@ def time_axis(duration_s: float) -> dict[str, Any]:
             {"dtickrange": [100, 999], "value": "%-M:%S.%1f"},
         ],
         "hoverformat": "%-H:%M:%S.%L",
-        "title": {"text": f"time since the start of the run ({words})", "standoff": 8},
+        "title": {"text": f"{title} ({words})", "standoff": 8},
         "gridcolor": GRID,
         "zeroline": False,
         "spikecolor": "#7f8894",

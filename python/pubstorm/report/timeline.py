@@ -17,6 +17,7 @@ from pubstorm.report.plot import (
     HOVER,
     NO_MORE,
     Plot,
+    faint,
     figure,
     looks,
     milliseconds,
@@ -330,7 +331,7 @@ def _bands(panel: Panel, lines: Sequence[_Line], traces: Sequence[Trace]) -> Ite
             "y": y,
             "line": {"width": 0},
             "fill": "toself",
-            "fillcolor": _faint(upper["line"]["color"]),
+            "fillcolor": faint(upper["line"]["color"]),
             "hoverinfo": "skip",
             "showlegend": False,
         }
@@ -345,8 +346,3 @@ def _unbroken(trace: Trace) -> list[list[tuple[int, float]]]:
         else:
             parts[-1].append((at, value))
     return [part for part in parts if part]
-
-
-def _faint(hue: str) -> str:
-    red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.15)"

@@ -134,6 +134,8 @@ def _check_span(path: Path, expression: Expression, scenario: Scenario) -> Itera
         yield path, *unknown("span", span, (*stages, *phases))
     elif expression.is_of_fault:
         yield from _check_fault(path, expression, scenario)
+    elif expression.is_of_phase:
+        yield from _check_phase(path, expression, scenario)
     else:
         yield from _check_kept(path, expression, scenario)
 
@@ -313,6 +315,14 @@ def _check_fault(path: Path, expression: Expression, scenario: Scenario) -> Iter
     faults = [name for s in scenario.stages for name, h in s.happenings if isinstance(h, Fault)]
     if expression.span not in faults:
         yield path, *unknown("fault", str(expression.span), faults)
+
+
+def _check_phase(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:
+    """Yields a metric of phases whose span is none, such as a connect stage."""
+    publishing = [stage for stage in scenario.stages if stage.publish is not None]
+    allowed = [name for stage in publishing for name in (stage.name, *stage.phases)]
+    if expression.span not in allowed:
+        yield path, *unknown("phase", str(expression.span), allowed)
 
 
 def _check_kept(path: Path, expression: Expression, scenario: Scenario) -> Iterator[Finding]:

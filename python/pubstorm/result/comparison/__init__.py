@@ -11,7 +11,7 @@ from statistics import fmean, geometric_mean
 from typing import Literal, cast
 
 from pubstorm.quantities import UnfitError, counted, share, share_text, value_text
-from pubstorm.result import Environment, Measured, Status
+from pubstorm.result import Environment, Measured, Result, Status
 from pubstorm.result.comparison.model import (
     ComparedCondition,
     ComparedFigure,
@@ -34,6 +34,7 @@ __all__ = [
     "compare",
     "default_figures",
     "parse_condition",
+    "unfit",
     "unlike",
 ]
 
@@ -52,6 +53,8 @@ LOWER_IS_BETTER = frozenset(
         *("loss", "client_loss", "lost", "skipped", "duplicate", "reordered", "stale", "stalled"),
         *("never_ready", "connect_failed", "disconnected", "rejected", "resent", "abandoned"),
         *("cpu", "rss", "bytes_per_connection"),
+        *("recovery", "drained", "backlog_peak", "clients_lost", "clients_back"),
+        *("bridges_lost", "bridges_back"),
     }
 )
 HIGHER_IS_BETTER = frozenset(
@@ -108,6 +111,13 @@ def parse_condition(source: str) -> Condition:
         hint = f"for example: {figure} higher by {found['amount']}"
         raise UnfitError(source, "is lower or higher: no direction of the figure is worse", hint)
     return Condition(figure, direction, float(share(found["amount"])), source.strip())
+
+
+def unfit(result: Result) -> str | None:
+    """Returns why a result says nothing about its target; None if it does."""
+    if result.verdict.status is Status.INVALID:
+        return f"the run is invalid: {next(iter(result.verdict.facts), 'see its verdict')}"
+    return "the run was interrupted" if result.interrupted else None
 
 
 def default_figures(results: Sequence[Measured]) -> tuple[Expression, ...]:

@@ -22,6 +22,7 @@ from pubstorm.result.figures.metric import (
 )
 from pubstorm.result.figures.of_faults import BACK_STATISTICS, FAULT_METRICS, FaultMetric
 from pubstorm.result.figures.of_monitors import BRIDGE_METRICS, PUBLISHER_METRICS, monitor_metric
+from pubstorm.result.figures.of_phases import PHASE_METRICS, PhaseMetric
 from pubstorm.result.figures.of_populations import (
     GROUP_SHARE_STATISTICS,
     POPULATION_METRICS,
@@ -41,7 +42,12 @@ __all__ = [
     "parse_expression",
 ]
 
-METRICS: Mapping[str, Metric] = {**POPULATION_METRICS, **FAULT_METRICS, **RUN_METRICS}
+METRICS: Mapping[str, Metric] = {
+    **POPULATION_METRICS,
+    **FAULT_METRICS,
+    **PHASE_METRICS,
+    **RUN_METRICS,
+}
 """Figures that need no subject, or only that of a population."""
 
 
@@ -59,7 +65,8 @@ class Expression(Asked):
     def figure(self) -> Metric:
         """The figure of the registry. A name that is unknown there is one of monitors."""
         known = METRICS.get(self.metric)
-        if known is not None and (self.subject is None or not isinstance(known, FaultMetric)):
+        needs_none = isinstance(known, FaultMetric | PhaseMetric)
+        if known is not None and (self.subject is None or not needs_none):
             return known
         if self.subject is not None and self.metric in PUBLISHER_METRICS:
             return PUBLISHER_METRICS[self.metric]
@@ -75,6 +82,11 @@ class Expression(Asked):
     def is_of_fault(self) -> bool:
         """True for a figure of faults."""
         return isinstance(self.figure, FaultMetric)
+
+    @property
+    def is_of_phase(self) -> bool:
+        """True for a figure of phases."""
+        return isinstance(self.figure, PhaseMetric)
 
     @property
     def is_of_run(self) -> bool:
@@ -113,7 +125,7 @@ def _checked(expression: Expression) -> Expression:
 def evaluate(measured: Measured, expression: Expression) -> Found | Missing:
     """Returns the value of an expression in a result."""
     subject, figure = expression.subject, expression.figure
-    if isinstance(figure, RunMetric | FaultMetric):
+    if isinstance(figure, RunMetric | FaultMetric | PhaseMetric):
         return figure.read(measured, expression)
     is_population = subject in measured.populations or subject in measured.wholes
     if isinstance(figure, PopulationMetric) and (subject is None or is_population):

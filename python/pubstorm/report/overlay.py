@@ -1,0 +1,328 @@
+"""The plots of a comparison over time: both sides overlaid, each stage aligned at its start."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+from pubstorm.report.backdrop import bands
+from pubstorm.report.plot import (
+    HOVER,
+    NO_MORE,
+    PALETTE,
+    Plot,
+    faint,
+    figure,
+    milliseconds,
+    plotted,
+    rounded,
+    time_axis,
+    value_axis,
+)
+from pubstorm.report.watched import broker_sources
+from pubstorm.result import Result
+from pubstorm.result.samples import Track, Tracks
+
+LOOKS = ((PALETTE[0], "solid"), (PALETTE[1], "dash"))
+"""Colour and dash of each side. The dash alone distinguishes them without colours."""
+SLOTS_MAX = 500
+"""Slots of time in a plot: each has one point of each side."""
+GAP_SLOTS = 3
+"""A line breaks where more slots than these have no reading."""
+ROUNDING_S = 0.001
+"""Samples keep milliseconds: a sample this close to the end of a slot belongs to it."""
+HOW = (
+    "A line is the median of the runs of a side, and the ground around it reaches from the "
+    "smallest run to the largest. The baseline is solid; the candidate is dashed, with dotted "
+    "edges. Every stage begins at the same place in all runs."
+)
+
+Line = dict[float, tuple[float, float, float]]
+"""Smallest, median and largest value of the runs of a side, by place on the time axis in
+seconds."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run with its samples."""
+
+    result: Result
+    tracks: Tracks
+    """The tracks that `needed` names, at least."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of a whole run over time."""
+
+    key: str
+    title: str
+    caption: str
+    axis: str
+    unit: str
+    """Unit after a value under the pointer."""
+    metric: str
+    """Metric of the tracks."""
+    sources: Callable[[Result], Iterable[str]]
+    """Sources of the tracks."""
+    joined: Callable[[Iterable[float]], float]
+    """Joins the values of the sources, and for `max` also those of a slot."""
+    scale: float = 1.0
+    log: bool = False
+
+
+MEASURES = (
+    Measure(
+        "over-received",
+        "Messages received",
+        "Messages that all clients received in a second.",
+        "messages per second",
+        "/s",
+        "received_per_s",
+        lambda result: result.populations,
+        math.fsum,
+    ),
+    Measure(
+        "over-acked",
+        "Messages acknowledged",
+        "Messages of all clients that the broker acknowledged in a second.",
+        "messages per second",
+        "/s",
+        "acked_per_s",
+        lambda result: result.populations,
+        math.fsum,
+    ),
+    Measure(
+        "over-p50",
+        "Latency p50",
+        "The slowest population at each instant. The scale is logarithmic.",
+        "latency p50 (ms, logarithmic)",
+        " ms",
+        "latency_p50_us",
+        lambda result: result.populations,
+        max,
+        scale=1e-3,
+        log=True,
+    ),
+    Measure(
+        "over-p99",
+        "Latency p99",
+        "The slowest population at each instant. The scale is logarithmic.",
+        "latency p99 (ms, logarithmic)",
+        " ms",
+        "latency_p99_us",
+        lambda result: result.populations,
+        max,
+        scale=1e-3,
+        log=True,
+    ),
+    Measure(
+        "over-cpu",
+        "CPU under test",
+        "All monitored brokers and publishers together. 100 % is one core.",
+        "CPU (% of one core)",
+        " %",
+        "cpu",
+        lambda result: sorted(broker_sources(result)),
+        math.fsum,
+        scale=100.0,
+    ),
+)
+
+
+def needed(tracks: Tracks) -> Tracks:
+    """Returns the tracks that the plots show."""
+    metrics = {measure.metric for measure in MEASURES}
+    return {key: track for key, track in tracks.items() if key[1] in metrics}
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A stage on the shared time axis."""
+
+    name: str
+    start_s: float
+    """Place of its start."""
+    duration_s: float
+    """Longest duration in a run."""
+
+
+def lanes(results: Sequence[Result]) -> list[Lane]:
+    """Returns the stages that all runs have, one behind the other."""
+    durations = [{stage.name: stage.duration_s for stage in each.stages} for each in results]
+    found: list[Lane] = []
+    start_s = 0.0
+    for name in durations[0] if durations else ():
+        if all(name in each for each in durations):
+            longest_s = max(each[name] for each in durations)
+            found.append(Lane(name, start_s, longest_s))
+            start_s += longest_s
+    return found
+
+
+def overlaid(sides: Mapping[str, Sequence[Played]]) -> tuple[Plot, ...]:
+    """Returns a plot for each measure that both sides have. There is none if no stage is in all
+    runs."""
+    runs = [run for side in sides.values() for run in side]
+    shared = lanes([run.result for run in runs])
+    if not shared or not all(sides.values()):
+        return ()
+    left_out = _left_out(shared, runs)
+    plots = (_plot(measure, sides, shared, left_out) for measure in MEASURES)
+    return tuple(plot for plot in plots if plot is not None)
+
+
+def _left_out(shared: Sequence[Lane], runs: Sequence[Played]) -> str:
+    """Returns the stages that are only in some runs, in words."""
+    kept = {lane.name for lane in shared}
+    names = dict.fromkeys(s.name for run in runs for s in run.result.stages if s.name not in kept)
+    return f" Stages that only some runs have are not shown: {', '.join(names)}." if names else ""
+
+
+def _plot(
+    measure: Measure,
+    sides: Mapping[str, Sequence[Played]],
+    shared: Sequence[Lane],
+    left_out: str,
+) -> Plot | None:
+    end_s = shared[-1].start_s + shared[-1].duration_s
+    runs = [run for side in sides.values() for run in side]
+    slot_s = max([end_s / SLOTS_MAX, *(_usual_step_s(track) for track in _tracks(measure, runs))])
+    lines = [
+        _line([_values(measure, run, shared, slot_s) for run in side]) for side in sides.values()
+    ]
+    if not all(any(middle for _, middle, _ in line.values()) for line in lines):
+        return None
+    traces: list[dict[str, Any]] = []
+    for (name, side), line, look in zip(sides.items(), lines, LOOKS, strict=True):
+        parts = list(_parts(line, slot_s))
+        if len(side) > 1:
+            traces.append(_band(name, parts, measure, look))
+        traces.append(_trace(name, parts, measure, look))
+    axis = value_axis(measure.axis, log=measure.log)
+    time = time_axis(end_s, "time, each stage from its own start")
+    behind = bands([(lane.name, lane.start_s, lane.duration_s) for lane in shared], end_s)
+    drawn = figure(traces, time, axis, hovermode="x unified", **behind)
+    return Plot(measure.key, measure.title, measure.caption + left_out, drawn, linked=True)
+
+
+def _tracks(measure: Measure, runs: Sequence[Played]) -> Iterator[Track]:
+    for run in runs:
+        for source in measure.sources(run.result):
+            if (track := run.tracks.get((source, measure.metric))) is not None:
+                yield track
+
+
+def _usual_step_s(track: Track) -> float:
+    steps_s = [later - at for at, later in pairwise(track.at_s)]
+    return median(steps_s) if steps_s else 0.0
+
+
+def _values(
+    measure: Measure, run: Played, shared: Sequence[Lane], slot_s: float
+) -> dict[float, float]:
+    """Returns the measure of a run by slot. A sum leaves out slots in which a source is
+    missing."""
+    stages = {stage.name: stage for stage in run.result.stages}
+    sources = 0
+    slots: dict[float, list[float]] = defaultdict(list)
+    within = max if measure.joined is max else fmean
+    for track in _tracks(measure, [run]):
+        sources += 1
+        own: dict[float, list[float]] = defaultdict(list)
+        for lane in shared:
+            stage = stages[lane.name]
+            start_s = stage.start_s + ROUNDING_S
+            part = track.between(start_s, start_s + stage.duration_s)
+            for at_s, value in zip(part.at_s, part.values, strict=True):
+                slot_end_s = math.ceil((at_s - start_s) / slot_s) * slot_s
+                own[lane.start_s + min(slot_end_s, lane.duration_s)].append(value)
+        for at_s, values in own.items():
+            slots[at_s].append(within(values))
+    fewest = 1 if measure.joined is max else sources
+    return {
+        at_s: measure.scale * measure.joined(values)
+        for at_s, values in slots.items()
+        if len(values) >= fewest
+    }
+
+
+def _line(runs: Sequence[Mapping[float, float]]) -> Line:
+    slots: dict[float, list[float]] = defaultdict(list)
+    for run in runs:
+        for at_s, value in run.items():
+            slots[at_s].append(value)
+    return {at_s: (min(v), median(v), max(v)) for at_s, v in sorted(slots.items())}
+
+
+def _parts(line: Line, slot_s: float) -> Iterator[Line]:
+    """Yields the parts of a line between its gaps."""
+    part: Line = {}
+    last_s = -math.inf
+    for at_s, values in line.items():
+        if part and at_s - last_s > (GAP_SLOTS + 1) * slot_s:
+            yield part
+            part = {}
+        part[at_s] = values
+        last_s = at_s
+    if part:
+        yield part
+
+
+def _shown(value: float, measure: Measure) -> float | None:
+    return None if measure.log and value <= 0 else rounded(value)
+
+
+def _trace(
+    name: str, parts: Sequence[Line], measure: Measure, look: tuple[str, str]
+) -> dict[str, Any]:
+    """Returns the medians of a side as a line."""
+    x: list[int | None] = []
+    y: list[float | None] = []
+    for part in parts:
+        x += [*map(milliseconds, part), None]
+        y += [*(_shown(middle, measure) for _, middle, _ in part.values()), None]
+    hue, dash = look
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plotted(name),
+        "x": x[:-1],
+        "y": y[:-1],
+        "connectgaps": False,
+        "line": {"color": hue, "width": 2, "dash": dash},
+        "hovertemplate": f"{HOVER}{measure.unit}{NO_MORE}",
+    }
+
+
+def _band(
+    name: str, parts: Sequence[Line], measure: Measure, look: tuple[str, str]
+) -> dict[str, Any]:
+    """Returns the ground between the smallest and the largest run of a side."""
+    x: list[int | None] = []
+    y: list[float | None] = []
+    for part in parts:
+        shown = {at_s: each for at_s, each in part.items() if each[0] > 0 or not measure.log}
+        there = [*map(milliseconds, shown)]
+        x += [*there, *reversed(there), None]
+        y += [rounded(high) for _, _, high in shown.values()]
+        y += [*reversed([rounded(low) for low, _, _ in shown.values()]), None]
+    hue, dash = look
+    edge = {"width": 0} if dash == "solid" else {"width": 1, "dash": "dot", "color": hue}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plotted(name),
+        "x": x[:-1],
+        "y": y[:-1],
+        "line": edge,
+        "fill": "toself",
+        "fillcolor": faint(hue),
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }

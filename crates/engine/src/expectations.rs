@@ -50,8 +50,9 @@ impl Expectations {
     }
 
     /// Begins a stage in which the populations `leaving` disconnect. A session that the broker
-    /// keeps receives messages while its client is offline. A population with session lifetimes, or
-    /// with client identifiers of another one, is excluded from loss.
+    /// keeps receives messages while its client is offline. A population with session lifetimes,
+    /// with flapping subscriptions, or with client identifiers of another one, is excluded from
+    /// loss.
     pub fn begin_stage(&mut self, plan: &Plan, leaving: &[usize], tally: &mut Tally) {
         self.wills.begin_stage(leaving);
         self.receivers.begin_stage(plan, &self.active);
@@ -59,7 +60,8 @@ impl Expectations {
         self.counts_loss.fill(true);
         tally.begin_stage();
         for (index, population) in plan.populations.iter().enumerate() {
-            if population.lifetime.is_some() || plan.rival(index).is_some() {
+            let is_brief = population.lifetime.is_some() || population.flapping.is_some();
+            if is_brief || plan.rival(index).is_some() {
                 self.exclude_from_loss(index, tally);
             }
         }

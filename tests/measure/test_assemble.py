@@ -29,7 +29,7 @@ def plan() -> Plan:
     """The first two populations of the golden plan, with a connect stage and a publish stage of
     3 s; the first is no share, and stays."""
     golden = made.golden_plan()
-    stays = {"name": "device", "whole": None, "lifetime": None}
+    stays = {"name": "device", "whole": None, "lifetime": None, "flapping": None}
     populations = (golden.populations[0].model_copy(update=stays), golden.populations[1])
     connect = ConnectAction(rate_per_s=None, parallelism=None, timeout_ns=1)
     stages = (

@@ -67,6 +67,7 @@ def population(name: str, pub: int | None, sub: int | None, **changes: object) -
         "whole": name.partition("/")[0] if "/" in name else None,
         "clients": 1000,
         "lifetime": None,
+        "flapping": None,
         "rows": None,
         "at": Attachment(first=0, count=2),
         "publications": () if pub is None else (publication.model_copy(update={"qos": pub}),),

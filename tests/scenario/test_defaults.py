@@ -73,6 +73,7 @@ def test_they_can_be_turned_off() -> None:
         # A broker drops what a slow reader does not take.
         (("populations.slow.read_rate=1/s",), (ALL[0], "fast.lost == 0", ALL[2])),
         (("populations.slow.lifetime=5s",), (ALL[0], "fast.lost == 0", ALL[2])),
+        (("populations.slow.flapping=5s",), (ALL[0], "fast.lost == 0", ALL[2])),
         (("populations.device.publications.0.late=skip",), ALL[:2]),
         (("populations.device.publications.0.rate=max",), ALL[:2]),
         # Without a publish stage there is nothing to lose or to send.

@@ -285,6 +285,8 @@ fn take_population(tally: &mut PopulationSnapshot) -> PopulationSnapshot {
         ack_intended: tally.ack_intended.take(),
         ack_actual: tally.ack_actual.take(),
         receive_maximum_wait: tally.receive_maximum_wait.take(),
+        subscribe_time: tally.subscribe_time.take(),
+        unsubscribe_time: tally.unsubscribe_time.take(),
         answers: std::mem::take(&mut tally.answers),
         round_trip: tally.round_trip.take(),
     }

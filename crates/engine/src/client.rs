@@ -3,6 +3,7 @@
 mod authenticate;
 mod death;
 mod establish;
+mod flap;
 mod leave;
 mod publish;
 mod receive;
@@ -270,22 +271,26 @@ impl Client {
         self.accepted(context);
         self.abandon(context, dropped);
         // Only a session that was ready in this run has this run's filters for certain.
-        if resumed && self.free_since_ns > 0 {
+        let is_known = resumed && self.free_since_ns > 0 && !self.may_have_unsubscribed(context);
+        if is_known {
             return self.ready(context);
         }
-        let identity = identity_of(self, &context.setup);
-        match self.session.subscribe(&identity, context.now_ns, &mut context.out) {
-            Ok(asked) => {
-                context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
-                let counters = &mut context.tally.populations[self.population()].counters;
-                counters.packets_sent_total += asked.packets;
-                counters.subscribed_total += asked.granted;
-                if !asked.awaits_answer {
-                    self.ready(context);
-                }
-            }
+        match self.ask_filters(context) {
+            Ok(false) => self.ready(context),
+            Ok(true) => {}
             Err(reason) => self.lost(context, reason),
         }
+    }
+
+    /// Appends the subscriptions. Returns `true` if an answer will come.
+    fn ask_filters(&mut self, context: &mut Context) -> Result<bool, Reason> {
+        let identity = identity_of(self, &context.setup);
+        let asked = self.session.subscribe(&identity, context.now_ns, &mut context.out)?;
+        context.forwarded.note_subscribe(self.population(), self.local, context.now_ns);
+        let counters = &mut context.tally.populations[self.population()].counters;
+        counters.packets_sent_total += asked.packets;
+        counters.subscribed_total += asked.granted;
+        Ok(asked.awaits_answer)
     }
 
     /// The peer has answered the subscriptions.
@@ -302,8 +307,10 @@ impl Client {
             tally.counters.subscribe_failed_total += 1;
             cause.count(tally);
         }
-        if is_last && self.phase == Phase::Subscribing {
-            self.ready(context);
+        match self.phase {
+            Phase::Subscribing if is_last => self.ready(context),
+            Phase::Ready if is_last => self.subscribed_again(context),
+            _ => {}
         }
     }
 
@@ -327,6 +334,7 @@ impl Client {
         self.deadline_ns = context.now_ns;
         context.stalls.begin(self.index, context.now_ns);
         context.lifetimes.arrive(self.population(), self.local, context.now_ns);
+        context.flaps.arrive(self.population(), self.local, context.now_ns);
         self.retransmit(context);
     }
 
@@ -390,6 +398,9 @@ impl Client {
         let gave_up = &mut context.gave_up[usize::from(self.population)];
         *gave_up -= u32::from(self.phase == Phase::GaveUp);
         *gave_up += u32::from(next == Phase::GaveUp);
+        if self.phase == Phase::Ready {
+            context.flaps.forget(self.population(), self.local);
+        }
         if next == Phase::GaveUp {
             context.lifetimes.forget(self.population(), self.local);
         }

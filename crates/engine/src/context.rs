@@ -12,6 +12,7 @@ use crate::expectations::stalls::Stalls;
 use crate::host::Host;
 use crate::outboxes::Outboxes;
 use crate::protocol::Exchanges;
+use crate::schedule::flaps::Flaps;
 use crate::schedule::lifetimes::Lifetimes;
 use crate::schedule::publishing::Publishing;
 use crate::setup::Setup;
@@ -42,6 +43,8 @@ pub struct Context {
     pub forwarded: Forwarded,
     /// Session lifetimes.
     pub lifetimes: Lifetimes,
+    /// Flapping subscriptions.
+    pub flaps: Flaps,
     /// Last deliveries, for stall detection.
     pub stalls: Stalls,
     /// Clients whose connection is under way.
@@ -90,6 +93,7 @@ impl Context {
             expectations: Expectations::new(&setup),
             forwarded: Forwarded::new(&setup),
             lifetimes: Lifetimes::new(&setup),
+            flaps: Flaps::new(&setup),
             stalls: Stalls::new(&setup),
             underway: 0,
             leaving: 0,

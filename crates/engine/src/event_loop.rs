@@ -235,6 +235,7 @@ impl EventLoop {
         }
         next_ns = next_ns.min(self.changes.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.lifetimes.next_ns().unwrap_or(u64::MAX));
+        next_ns = next_ns.min(self.context.flaps.next_ns().unwrap_or(u64::MAX));
         next_ns = next_ns.min(self.context.expectations.next_will_ns().unwrap_or(u64::MAX));
         if let Some((_, at_ns)) = self.pending {
             next_ns = next_ns.min(at_ns);
@@ -248,6 +249,7 @@ impl EventLoop {
         self.enter_pending();
         self.walk_changes();
         self.walk_lives();
+        self.walk_flaps();
         self.context.expect_due_wills();
         self.wheel.advance(self.context.now_ns, &mut self.due);
         let fired = self.handle_timers();
@@ -424,6 +426,15 @@ impl EventLoop {
         }
     }
 
+    /// Ends subscriptions, and begins them again.
+    fn walk_flaps(&mut self) {
+        for _ in 0..RAMP_SLICE {
+            let Some(turn) = self.context.flaps.next(self.context.now_ns) else { return };
+            let index = self.context.setup.populations[turn.population].first_client + turn.local;
+            self.with_client(index, |client, context| client.flap(context, turn.act));
+        }
+    }
+
     fn change_rate(&mut self, population: usize, at_ns: u64, factor: f64) {
         if let Some(publishing) = &mut self.context.publishing {
             let after_ns = at_ns.saturating_sub(publishing.start_ns);
@@ -525,13 +536,15 @@ impl EventLoop {
 
     fn look_for_stalls(&mut self) {
         let closed = self.stage.as_ref().is_some_and(|stage| stage.closed);
-        let Context { stalls, setup, tally, publishing, expectations, now_ns, .. } =
+        let Context { stalls, setup, tally, publishing, expectations, flaps, now_ns, .. } =
             &mut self.context;
         let publishing = publishing.as_ref().filter(|_| !closed);
         let scene = Scene { setup, publishing, active: &expectations.active, now_ns: *now_ns };
         let watched = |index: usize| {
             let client = &self.clients[index];
-            let reads = client.phase() == Phase::Ready && !client.is_paused();
+            let reads = client.phase() == Phase::Ready
+                && !client.is_paused()
+                && !flaps.is_unsubscribed(client.population(), client.local());
             Watched { population: client.population(), local: client.local(), reads }
         };
         stalls.check(&scene, &mut tally.populations, watched);

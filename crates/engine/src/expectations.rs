@@ -57,7 +57,8 @@ impl Expectations {
 
     /// Begins stage `index` at `start_ns`, in which the populations `leaving` disconnect. A session
     /// that the broker keeps receives messages while its client is offline. A population with
-    /// session lifetimes, or with client identifiers of another one, is excluded from loss.
+    /// session lifetimes, with flapping subscriptions, or with client identifiers of another one,
+    /// is excluded from loss.
     pub fn begin_stage(
         &mut self,
         plan: &Plan,
@@ -72,7 +73,8 @@ impl Expectations {
         self.counts_loss.fill(true);
         tally.begin_stage();
         for (index, population) in plan.populations.iter().enumerate() {
-            if population.lifetime.is_some() || plan.rival(index).is_some() {
+            let is_brief = population.lifetime.is_some() || population.flapping.is_some();
+            if is_brief || plan.rival(index).is_some() {
                 self.exclude_from_loss(index, tally);
             }
         }

@@ -15,10 +15,12 @@ mod simulation;
 mod transport;
 
 mod schedule {
-    //! Instants at which clients act: stages and their changes, session lifetimes, timers.
+    //! Instants at which clients act: stages and their changes, session lifetimes, flapping
+    //! subscriptions, timers.
 
     pub mod changes;
     pub mod coalescing;
+    pub mod flaps;
     pub mod lifetimes;
     pub mod publishing;
     pub mod read_rate;

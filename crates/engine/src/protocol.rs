@@ -78,6 +78,13 @@ pub enum Event<'a> {
         /// `true` if no answer is missing any more.
         is_last: bool,
     },
+    /// The peer has answered UNSUBSCRIBE.
+    Unsubscribed {
+        /// Filters that the peer has removed.
+        removed: u64,
+        /// Filters that the peer has refused to remove.
+        refused: Refusals<'a>,
+    },
     /// A message.
     Delivered(Message<'a>),
     /// The peer has acknowledged a message of the client.
@@ -312,6 +319,22 @@ impl Session {
         match self {
             Self::Mqtt(session) => mqtt::subscribe(session, identity, out),
             Self::Zmtp(session) => Ok(zmtp::subscribe(session, identity, now_ns, out)),
+        }
+    }
+
+    /// Appends one packet that ends all subscriptions of the client.
+    ///
+    /// # Errors
+    /// A reason if no packet can hold the filters.
+    pub fn unsubscribe(
+        &mut self,
+        identity: &Identity<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        match self {
+            Self::Mqtt(session) => mqtt::unsubscribe(session, identity, out),
+            // Plans have no flapping sockets.
+            Self::Zmtp(_) => Err(Reason::ProtocolError),
         }
     }
 

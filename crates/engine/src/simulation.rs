@@ -7,6 +7,7 @@ mod checks;
 mod course;
 mod deaths;
 mod expiry;
+mod flapping;
 mod groups;
 mod host;
 mod network;

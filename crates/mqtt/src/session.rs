@@ -75,8 +75,9 @@ struct Windows<T> {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     packet_id: PacketId,
-    /// Number of filters of a SUBSCRIBE; 0 for an UNSUBSCRIBE.
     filters: u32,
+    /// `true` for SUBSCRIBE, `false` for UNSUBSCRIBE.
+    subscribes: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,7 +195,7 @@ impl<T: Copy> Session<T> {
         let mut count = 0;
         let filters = filters.inspect(|_| count += 1);
         codec::encode_subscribe(version, (packet_id, properties), filters, out)?;
-        Ok(self.note_request(Request { packet_id, filters: count }))
+        Ok(self.note_request(Request { packet_id, filters: count, subscribes: true }))
     }
 
     /// Appends one UNSUBSCRIBE with all `filters` and returns its packet id, which
@@ -209,8 +210,10 @@ impl<T: Copy> Session<T> {
         out: &mut Vec<u8>,
     ) -> Result<PacketId, RequestError> {
         let packet_id = self.free_packet_id().ok_or(RequestError::NoPacketId)?;
+        let mut count = 0;
+        let filters = filters.inspect(|_| count += 1);
         codec::encode_unsubscribe(version, (packet_id, Properties::NONE), filters, out)?;
-        Ok(self.note_request(Request { packet_id, filters: 0 }))
+        Ok(self.note_request(Request { packet_id, filters: count, subscribes: false }))
     }
 
     /// Records a message as in flight and returns its packet id. QoS 0 messages are not recorded

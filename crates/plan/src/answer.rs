@@ -7,9 +7,10 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Packets whose codes are counted, with the first word of their names.
-const PACKETS: [(PacketType, &str); 4] = [
+const PACKETS: [(PacketType, &str); 5] = [
     (PacketType::ConnAck, "connect"),
     (PacketType::SubAck, "subscribe"),
+    (PacketType::UnsubAck, "unsubscribe"),
     (PacketType::PubAck, "publish"),
     (PacketType::Disconnect, "disconnect"),
 ];
@@ -17,8 +18,8 @@ const PACKETS: [(PacketType, &str); 4] = [
 /// Code of Session taken over.
 const SESSION_TAKEN_OVER: u8 = 0x8e;
 
-/// A reason code in CONNACK, SUBACK, PUBACK, PUBREC or DISCONNECT. Its text is the action of the
-/// client and the name of the code: `publish_quota_exceeded`.
+/// A reason code in CONNACK, SUBACK, UNSUBACK, PUBACK, PUBREC or DISCONNECT. Its text is the action
+/// of the client and the name of the code: `publish_quota_exceeded`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Answer {
     packet: PacketType,
@@ -80,7 +81,9 @@ mod tests {
         assert_eq!(name(PacketType::Disconnect, 0x8e).unwrap(), "disconnect_session_taken_over");
         assert_eq!(name(PacketType::ConnAck, 0x95).unwrap(), "connect_packet_too_large");
         assert_eq!(name(PacketType::SubAck, 0x8b), None);
-        assert_eq!(name(PacketType::UnsubAck, 0x87), None);
+        let refused = name(PacketType::UnsubAck, 0x87).unwrap();
+        assert_eq!(refused, "unsubscribe_not_authorized");
+        assert_eq!(name(PacketType::PubComp, 0x92), None);
     }
 
     #[test]

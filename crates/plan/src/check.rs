@@ -1,7 +1,7 @@
 //! Checks of a plan at the start of an agent.
 
 use crate::flows::{Pace, Payload, Phase, Process, Publication};
-use crate::model::{Action, Bridges, Change, Lifetime, Plan, Population, Stage};
+use crate::model::{Action, Bridges, Change, Flapping, Lifetime, Plan, Population, Stage};
 use crate::rate_profile::{POINTS_MAX, RatePoint};
 use crate::stamp::PUBLICATIONS_MAX;
 use crate::template::{Place, TemplateError};
@@ -218,6 +218,15 @@ impl Population {
                 format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
             })?;
         }
+        if let Some(Flapping { min_ns, max_ns, .. }) = self.flapping {
+            let path = format!("{path}.flapping");
+            require(0 < min_ns && min_ns <= max_ns, &path, || {
+                format!("found {min_ns} to {max_ns} ns, allowed is from > 0 to as much or more")
+            })?;
+            require(!self.subscriptions.is_empty() && !self.speaks_zmtp(), &path, || {
+                "allowed are clients of MQTT with subscriptions".into()
+            })?;
+        }
         check_rate(self.read_rate_per_s, &format!("{path}.read_rate_per_s"))?;
         for (s, subscription) in self.subscriptions.iter().enumerate() {
             check_qos(subscription.qos, &format!("{path}.subscriptions[{s}]"))?;
@@ -417,6 +426,22 @@ mod tests {
             let lifetime = Some(Lifetime { min_ns, max_ns, offline_ns: None });
             let population = Population { lifetime, ..fan_out::tests::population(1, 0, &[]) };
             assert_eq!(population.check("p", 1).is_ok(), allowed, "{min_ns} to {max_ns}");
+        }
+    }
+
+    #[test]
+    fn flapping_that_cannot_be_drawn_or_has_no_filters_is_refused() {
+        for (min_ns, max_ns, filters, allowed) in [
+            (1, 1, &["a"][..], true),
+            (1, 9, &["a"], true),
+            (0, 9, &["a"], false),
+            (9, 8, &["a"], false),
+            (1, 9, &[], false),
+        ] {
+            let flapping = Some(Flapping { min_ns, max_ns, unsubscribed_ns: 0 });
+            let population = Population { flapping, ..fan_out::tests::population(1, 0, filters) };
+            let is_allowed = population.check("p", 1).is_ok();
+            assert_eq!(is_allowed, allowed, "{min_ns} to {max_ns}, {filters:?}");
         }
     }
 

@@ -40,8 +40,8 @@ pub use flows::{
 };
 pub use histogram::{Batch, Histogram};
 pub use model::{
-    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Header, Lifetime,
-    Plan, Population, Psk, Reconnect, Route, Rows, Stage, Target, Tls, TlsVersion,
+    Action, Attachment, Bridges, Change, ChangeAction, Choice, Direction, End, Flapping, Header,
+    Lifetime, Plan, Population, Psk, Reconnect, Route, Rows, Stage, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
     FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad, Unmatched,

@@ -181,6 +181,9 @@ pub struct Population {
     /// Session lifetime of a client once it is ready; `None`: until a stage disconnects the client.
     #[serde(default)]
     pub lifetime: Option<Lifetime>,
+    /// Times between which a client unsubscribes and subscribes again; `None`: it stays subscribed.
+    #[serde(default)]
+    pub flapping: Option<Flapping>,
     /// Index of the population whose client identifiers its clients use: client `c` ends the
     /// connection of that population's client `c`. `None` if it has identifiers of its own.
     #[serde(default)]
@@ -282,6 +285,19 @@ pub struct Lifetime {
     pub max_ns: u64,
     /// Time offline between two sessions of a client, in nanoseconds; `None` if it does not return.
     pub offline_ns: Option<u64>,
+}
+
+/// Flapping subscriptions: each client draws a time for each time that it is subscribed, and then
+/// unsubscribes from all of its filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flapping {
+    /// Shortest time from the last SUBACK to UNSUBSCRIBE, in nanoseconds.
+    pub min_ns: u64,
+    /// Longest time from the last SUBACK to UNSUBSCRIBE, in nanoseconds.
+    pub max_ns: u64,
+    /// Time from UNSUBACK to the next SUBSCRIBE, in nanoseconds.
+    pub unsubscribed_ns: u64,
 }
 
 /// A file of comma-separated values with a line of headings: one row for each client.

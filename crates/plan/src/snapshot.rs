@@ -43,6 +43,12 @@ counters! {
         subscribed_total,
         /// Filters refused by the broker.
         subscribe_failed_total,
+        /// Filters that the broker removed at the request of a client: UNSUBACK.
+        #[serde(default)]
+        unsubscribed_total,
+        /// Filters that the broker refused to remove: UNSUBACK of MQTT 5 with an error.
+        #[serde(default)]
+        unsubscribe_failed_total,
         /// Messages handed to the socket, each once.
         sent_total,
         /// Messages acknowledged: PUBACK, or PUBCOMP for QoS 2.
@@ -239,6 +245,10 @@ pub enum Reason {
     ServerUnproved,
     /// SUBACK 0x80.
     SubscribeRefused,
+    /// No SUBACK within the connect timeout, of a client that had unsubscribed.
+    SubscribeTimeout,
+    /// No UNSUBACK within the connect timeout.
+    UnsubscribeTimeout,
     /// The broker closed an established connection.
     ClosedByBroker,
     /// The broker reset an established connection.
@@ -401,6 +411,12 @@ pub struct PopulationSnapshot {
     /// Time for which the next message of a client waited for the Receive Maximum of the broker.
     #[serde(default)]
     pub receive_maximum_wait: Histogram,
+    /// Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed.
+    #[serde(default)]
+    pub subscribe_time: Histogram,
+    /// Time from UNSUBSCRIBE to UNSUBACK.
+    #[serde(default)]
+    pub unsubscribe_time: Histogram,
     /// Answers to the requests of the clients.
     #[serde(default)]
     pub answers: AnswerCounters,

@@ -104,6 +104,19 @@ class Lifetime(Frozen):
         return life_ns / (life_ns + self.offline_ns)
 
 
+class Flapping(Frozen):
+    """Flapping subscriptions: each client draws a time whenever it is subscribed, and then
+    unsubscribes from all of its filters."""
+
+    min_ns: U64
+    """Shortest time subscribed, in nanoseconds."""
+    max_ns: U64
+    """Longest time subscribed, in nanoseconds."""
+    unsubscribed_ns: U64
+    """Time from UNSUBSCRIBE to the next SUBSCRIBE, in nanoseconds; longer if UNSUBACK comes
+    later."""
+
+
 class Rows(Frozen):
     """A file of comma-separated values with a line of headings: one row for each client."""
 
@@ -187,6 +200,8 @@ class Population(Frozen):
     lifetime: Lifetime | None = None
     """Session lifetime of a client, from the time when it is ready; null: the session lasts until a
     stage or a change ends it."""
+    flapping: Flapping | None = None
+    """Times between which a client unsubscribes and subscribes again; null: it stays subscribed."""
     takes_over: int | None = Field(None, ge=0)
     """Index of the population whose client identifiers its clients use: client `c` ends the
     connection of that population's client `c`; null: it has identifiers of its own."""

@@ -36,6 +36,10 @@ class Counters(Value):
     """Filters granted by the broker."""
     subscribe_failed_total: U64 = 0
     """Filters refused by the broker."""
+    unsubscribed_total: U64 = 0
+    """Filters that the broker removed at the request of a client: UNSUBACK."""
+    unsubscribe_failed_total: U64 = 0
+    """Filters that the broker refused to remove: UNSUBACK of MQTT 5 with an error."""
     sent_total: U64 = 0
     """Messages handed to the socket, each once."""
     acked_total: U64 = 0
@@ -185,6 +189,8 @@ class Reason(StrEnum):
     AUTHENTICATION_INVALID = "authentication_invalid"
     SERVER_UNPROVED = "server_unproved"
     SUBSCRIBE_REFUSED = "subscribe_refused"
+    SUBSCRIBE_TIMEOUT = "subscribe_timeout"
+    UNSUBSCRIBE_TIMEOUT = "unsubscribe_timeout"
     CLOSED_BY_BROKER = "closed_by_broker"
     RESET_BY_BROKER = "reset_by_broker"
     WEBSOCKET_CLOSED = "websocket_closed"
@@ -214,7 +220,9 @@ class Reason(StrEnum):
     SOCKET_ERROR = "socket_error"
 
 
-Answer = Annotated[str, Field(pattern=r"^(connect|subscribe|publish|disconnect)_[a-z0-9_-]+$")]
+Answer = Annotated[
+    str, Field(pattern=r"^(connect|subscribe|unsubscribe|publish|disconnect)_[a-z0-9_-]+$")
+]
 """A reason code of MQTT 5: the action of the client, and the name of the code in the standard."""
 Outcome = Annotated[Reason | Answer, Field(union_mode="left_to_right")]
 """Reason of a problem, or the reason code of a broker's answer."""
@@ -258,6 +266,10 @@ class PopulationSnapshot(Value):
     """From the actual send to the acknowledgement."""
     receive_maximum_wait: Histogram = Histogram()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
+    subscribe_time: Histogram = Histogram()
+    """From SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
+    unsubscribe_time: Histogram = Histogram()
+    """From UNSUBSCRIBE to UNSUBACK."""
     answers: AnswerCounters = AnswerCounters()
     """Answers to the requests of the clients."""
     round_trip: Histogram = Histogram()

@@ -23,6 +23,7 @@ OF_POPULATION = {
     "connect_failed_total": "Connection attempts that failed",
     "disconnected_total": "Connections that the client did not end",
     "subscribed_total": "Filters that the broker granted",
+    "unsubscribed_total": "Filters that the broker removed",
     "sent_total": "Messages sent",
     "acked_total": "Messages that the broker acknowledged",
     "rejected_total": "Messages that the broker refused",
@@ -52,6 +53,8 @@ GAUGES = {
 """Field of the gauges of a population, and its description, by metric."""
 HISTOGRAMS = {
     "connect_time": "From the start of TCP to the broker's acceptance",
+    "subscribe_time": "From SUBSCRIBE to SUBACK, of clients that had unsubscribed",
+    "unsubscribe_time": "From UNSUBSCRIBE to UNSUBACK",
     "ack_latency": "From the scheduled instant to the acknowledgement",
     "latency": "From the scheduled instant to the delivery",
     "round_trip": "From the scheduled instant of a request to its answer",
@@ -179,6 +182,8 @@ class Tally:
             for reason, count in population.outcomes.items():
                 self._add("pubstorm_problems_total", (*labels, ("reason", str(reason))), count)
             self._sum("pubstorm_connect_time_seconds", labels, population.connect_time)
+            self._sum("pubstorm_subscribe_time_seconds", labels, population.subscribe_time)
+            self._sum("pubstorm_unsubscribe_time_seconds", labels, population.unsubscribe_time)
             self._sum("pubstorm_ack_latency_seconds", labels, population.ack_intended)
             self._sum("pubstorm_round_trip_seconds", labels, population.round_trip)
         for flow in snapshot.flows:

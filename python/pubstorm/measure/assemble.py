@@ -194,7 +194,7 @@ class Assembly:
             burst=pace.burst if isinstance(pace, OpenPace) else 1,
             sent_total=totals.messages["sent_total"],
             skipped_total=totals.messages["skipped_total"],
-            lateness_us=Latency.of(totals.lateness.value(), shares=self.percentiles),
+            lateness_us=self._time(totals.lateness),
             busy_share=round(busy_share(load), 4),
             ending=self.run_log.endings.get(program.agent, "unknown"),
             clock=self.clocks.get(program.agent),
@@ -255,13 +255,16 @@ class Assembly:
             ack_latency_us=acks.latency_us(shares=self.percentiles),
             wills_lost_total=lost_wills(into),
             will_latency_us=Latency.of(will_latency(into), shares=self.percentiles),
-            connect_time_us=Latency.of(totals.connect_time.value(), shares=self.percentiles),
-            receive_maximum_wait_us=Latency.of(
-                totals.receive_maximum_wait.value(), shares=self.percentiles
-            ),
-            round_trip_us=Latency.of(totals.round_trip.value(), shares=self.percentiles),
+            connect_time_us=self._time(totals.connect_time),
+            receive_maximum_wait_us=self._time(totals.receive_maximum_wait),
+            subscribe_time_us=self._time(totals.subscribe_time),
+            unsubscribe_time_us=self._time(totals.unsubscribe_time),
+            round_trip_us=self._time(totals.round_trip),
             ack_histogram_ns=acks,
         )
+
+    def _time(self, sums: HistogramSum) -> Latency:
+        return Latency.of(sums.value(), shares=self.percentiles)
 
     def _delivery_qos(self, flows: Mapping[tuple[int, int], FlowTotals]) -> tuple[int, ...]:
         """Returns the levels of QoS of flows with deliveries."""
@@ -385,7 +388,9 @@ class Assembly:
             group_share=group_shares.of_stages(self.plan, [totals], indices),
             latency_us=_delivery(into).latency_us(self.clock_bound_us, self.percentiles),
             ack_latency_us=_acknowledgements(publishing).latency_us(shares=self.percentiles),
-            round_trip_us=Latency.of(publishing.round_trip.value(), shares=self.percentiles),
+            subscribe_time_us=self._time(publishing.subscribe_time),
+            unsubscribe_time_us=self._time(publishing.unsubscribe_time),
+            round_trip_us=self._time(publishing.round_trip),
             wills_lost_total=lost_wills(into),
             will_latency_us=Latency.of(will_latency(into), shares=self.percentiles),
             sent_per_s=rate_per_s(steady, indices, "sent"),

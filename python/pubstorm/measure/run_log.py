@@ -195,8 +195,8 @@ _STORED: TypeAdapter[Stored] = TypeAdapter(Stored)
 
 def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int) -> list[int]:
     """Returns populations that subscribe and whose clients joined or left in a stage, or whose
-    session lifetimes end or connections are taken over while messages are sent. Expected :=
-    received, because membership changed."""
+    session lifetimes end, subscriptions flap or connections are taken over while messages are sent.
+    Expected := received, because membership changed."""
     joined_or_left = {
         change.population
         for change in changes
@@ -204,6 +204,6 @@ def excluded_from_loss(plan: Plan, changes: Iterable[AppliedChange], stage: int)
     }
     if isinstance(plan.stages[stage].action, PublishAction):
         living = enumerate(plan.populations)
-        joined_or_left |= {index for index, each in living if each.lifetime is not None}
+        joined_or_left |= {index for index, each in living if each.lifetime or each.flapping}
         joined_or_left |= plan.contested
     return [p for p in sorted(joined_or_left) if plan.populations[p].subscriptions]

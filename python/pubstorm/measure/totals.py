@@ -49,6 +49,8 @@ class PopulationTotals:
     ack_intended: HistogramSum = field(default_factory=HistogramSum)
     ack_actual: HistogramSum = field(default_factory=HistogramSum)
     receive_maximum_wait: HistogramSum = field(default_factory=HistogramSum)
+    subscribe_time: HistogramSum = field(default_factory=HistogramSum)
+    unsubscribe_time: HistogramSum = field(default_factory=HistogramSum)
     answers: Counter[str] = field(default_factory=Counter)
     round_trip: HistogramSum = field(default_factory=HistogramSum)
 
@@ -62,6 +64,8 @@ class PopulationTotals:
         self.ack_intended.add(snapshot.ack_intended)
         self.ack_actual.add(snapshot.ack_actual)
         self.receive_maximum_wait.add(snapshot.receive_maximum_wait)
+        self.subscribe_time.add(snapshot.subscribe_time)
+        self.unsubscribe_time.add(snapshot.unsubscribe_time)
         self.answers.update(snapshot.answers.model_dump())
         self.round_trip.add(snapshot.round_trip)
 
@@ -74,6 +78,8 @@ class PopulationTotals:
         self.ack_intended.add(other.ack_intended.value())
         self.ack_actual.add(other.ack_actual.value())
         self.receive_maximum_wait.add(other.receive_maximum_wait.value())
+        self.subscribe_time.add(other.subscribe_time.value())
+        self.unsubscribe_time.add(other.unsubscribe_time.value())
         self.answers.update(other.answers)
         self.round_trip.add(other.round_trip.value())
 

@@ -28,7 +28,7 @@ from pubstorm.scenario.populations import (
     Responds,
     Simulated,
 )
-from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, shares_of
+from pubstorm.scenario.shares import PopulationShare, mean_stay_ns, mean_subscribed_ns, shares_of
 from pubstorm.scenario.tls import Tls
 from pubstorm.scenario.topology import WEBSOCKET_PATH
 
@@ -181,6 +181,7 @@ def _population(
         delayed_acks=population.tcp_acks == "delayed",
         rows=_rows(played),
         lifetime=_lifetime(scenario, played),
+        flapping=_flapping(scenario, played),
         takes_over=None if victim is None else [*shares_of(scenario)].index(victim),
         subscriptions=tuple(
             flows.Subscription(filter=s.topic, **s.model_dump(exclude={"topic"}))
@@ -269,6 +270,17 @@ def _lifetime(scenario: Scenario, played: PopulationShare) -> plan.Lifetime | No
     shortest = lifetime.from_ or 0
     longest = shortest if lifetime.to is None else lifetime.to
     return plan.Lifetime(min_ns=shortest, max_ns=longest, offline_ns=lifetime.offline)
+
+
+def _flapping(scenario: Scenario, played: PopulationShare) -> plan.Flapping | None:
+    flapping = played.population.flaps
+    if flapping is None:
+        return None
+    shortest = flapping.from_ or 1
+    longest = shortest if flapping.to is None else flapping.to
+    if flapping.rate is not None:
+        longest = 2 * mean_subscribed_ns(scenario, played)
+    return plan.Flapping(min_ns=shortest, max_ns=longest, unsubscribed_ns=flapping.unsubscribed)
 
 
 def _publication(publication: MqttPublication) -> flows.Publication:

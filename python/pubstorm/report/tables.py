@@ -194,6 +194,24 @@ def receive_maximum(result: Result) -> Table:
     return Table("Waits for Receive Maximum", heads, rows)
 
 
+def flapping(result: Result) -> Table:
+    """Returns the times of SUBSCRIBE and UNSUBSCRIBE of populations that flap."""
+    statistics = ("p50", "p99", "max")
+    rows = [
+        (name, p.unsubscribed_total, p.unsubscribe_failed_total, *unsuback, *suback)
+        for name, p in result.populations.items()
+        for unsuback in (_times(p.unsubscribe_time_us, *statistics),)
+        for suback in (_times(p.subscribe_time_us, *statistics),)
+        if p.unsubscribe_time_us.count
+    ]
+    heads = (
+        *columns("word", "population"),
+        *columns("count", "unsubscribed", "refused"),
+        *columns("us", *(f"{ack} {name}" for ack in ("UNSUBACK", "SUBACK") for name in statistics)),
+    )
+    return Table("Flapping subscriptions", heads, rows)
+
+
 def round_trips(result: Result) -> Table:
     """Returns the requests and answers of each population that has any."""
     rows = [
@@ -557,6 +575,7 @@ BUILDERS: tuple[tuple[Part, Callable[[Result], Table]], ...] = (
     ("load", deliveries),
     ("latency", latencies),
     ("latency", receive_maximum),
+    ("latency", flapping),
     ("latency", round_trips),
     ("latency", wills),
     ("load", flows),

@@ -95,6 +95,10 @@ class PopulationResult(Counters, FlowCounters, AnswerCounters):
     """Time from the start of TCP to CONNACK."""
     receive_maximum_wait_us: Latency = Latency()
     """Time for which the next message of a client waited for the Receive Maximum of the broker."""
+    subscribe_time_us: Latency = Latency()
+    """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
+    unsubscribe_time_us: Latency = Latency()
+    """Time from UNSUBSCRIBE to UNSUBACK."""
     round_trip_us: Latency = Latency()
     """Time from the intended send of its requests to their answers."""
     ack_histogram_ns: HistogramPair = HistogramPair()
@@ -155,6 +159,10 @@ class StagePopulation(Rates, FlowCounters, AnswerCounters):
     """Answers that were not sent."""
     left_total: int = 0
     """Lives that ended as planned."""
+    unsubscribed_total: int = 0
+    """Filters that the broker removed at the request of a client."""
+    unsubscribe_failed_total: int = 0
+    """Filters that the broker refused to remove."""
     stalled_total: int = 0
     """Times that a subscriber stalled."""
     lost_total: int = 0
@@ -171,6 +179,10 @@ class StagePopulation(Rates, FlowCounters, AnswerCounters):
     """Latency from send to acknowledgement."""
     round_trip_us: Latency = Latency()
     """Time from the intended send of its requests to their answers."""
+    subscribe_time_us: Latency = Latency()
+    """Time from SUBSCRIBE to the last SUBACK, of clients that had unsubscribed."""
+    unsubscribe_time_us: Latency = Latency()
+    """Time from UNSUBSCRIBE to UNSUBACK."""
     wills_lost_total: int = 0
     """Expected deliveries of wills that were not seen when the stage was over; among the lost."""
     will_latency_us: Latency = Latency()

@@ -18,6 +18,8 @@ ENDS_A_CONNECTION = frozenset(
         Reason.RESET_BY_BROKER,
         Reason.KEEP_ALIVE_TIMEOUT,
         Reason.DISCONNECT_TIMEOUT,
+        Reason.SUBSCRIBE_TIMEOUT,
+        Reason.UNSUBSCRIBE_TIMEOUT,
     }
 )
 """Reasons that end an established connection only."""
@@ -167,6 +169,13 @@ FILTERS_REFUSED = Kind(
     certain=REFUSES_A_FILTER,
     answers="subscribe",
 )
+REMOVALS_REFUSED = Kind(
+    "unsubscribes refused",
+    _total("unsubscribe_failed_total"),
+    _both("unsubscribed_total", "unsubscribe_failed_total"),
+    "filters were not removed",
+    answers="unsubscribe",
+)
 MESSAGES_REFUSED = Kind(
     "publishes refused",
     _total("rejected_total"),
@@ -203,6 +212,7 @@ KINDS: tuple[Kind, ...] = (
     CONNECTIONS_FAILED,
     CONNECTIONS_LOST,
     FILTERS_REFUSED,
+    REMOVALS_REFUSED,
     MESSAGES_REFUSED,
     Kind(
         "messages not sent",

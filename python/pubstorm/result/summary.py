@@ -11,7 +11,7 @@ from pubstorm.contract.snapshot import Outcome
 from pubstorm.contract.value import Value
 
 MILLION = 1_000_000
-SamplerKind = Literal["connect", "subscribe", "pub", "sub"]
+SamplerKind = Literal["connect", "subscribe", "unsubscribe", "pub", "sub"]
 
 
 class Sampler(Value):
@@ -22,12 +22,13 @@ class Sampler(Value):
     is_sum: bool = False
     """True for the sum over the shares of the subject."""
     kind: SamplerKind
-    """connect: connections; subscribe: filters; pub: messages sent; sub: messages received."""
+    """connect: connections; subscribe and unsubscribe: filters; pub: messages sent; sub: messages
+    received."""
     qos: tuple[int, ...] = ()
     """QoS levels of its messages; several if the counts do not separate them."""
     count: int
-    """Successes: connections accepted, filters granted, messages acknowledged (of QoS 0 sent),
-    deliveries received."""
+    """Successes: connections accepted, filters granted or removed, messages acknowledged (of QoS 0
+    sent), deliveries received."""
     of: int | None
     """Attempts: connections begun, filters answered, messages sent (of QoS 0 scheduled), expected
     deliveries; null if unknown, since clients connect and leave."""

@@ -97,9 +97,10 @@ def _takes_part(scenario: Scenario, verb: Literal["connect", "publish"]) -> froz
 
 
 def _may_lose(population: Population) -> bool:
-    """Slow readers lose messages by design; the loss of clients with a lifetime is not known."""
+    """Slow readers lose messages by design; the loss of clients with a lifetime, or with flapping
+    subscriptions, is not known."""
     slow = isinstance(population, Simulated) and population.read_rate is not None
-    return slow or population.stay is not None
+    return slow or population.stay is not None or population.flaps is not None
 
 
 def _receives(population: Population) -> bool:

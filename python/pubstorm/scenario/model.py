@@ -120,8 +120,8 @@ class Scenario(Part):
     defaults: Literal["on", "off"] = "on"
     """Default thresholds: `never_ready == 0`, `lost == 0` and `skipped == 0`. A threshold about the
     same figure of a population replaces the default for that population; `off` removes all. Clients
-    with a `read_rate` or `lifetime` may lose messages; publications with `late: skip` may skip
-    some."""
+    with `read_rate`, `lifetime` or `flapping` may lose messages; publications with `late: skip` may
+    skip some."""
     validity: Validity = Validity()
     """Limits above which the load generator counts as saturated."""
 

@@ -120,11 +120,30 @@ class Lifetime(Part):
     """Time offline before a client connects again, or `never`. Default: never."""
 
 
-def _lifetime(value: object) -> object:
+class Flapping(Part):
+    """Flapping subscriptions: each client unsubscribes from all of its filters, and subscribes
+    again on the same connection. It draws a time anew whenever it is subscribed. A plain duration
+    is the time of all clients. Give `from` or `rate`."""
+
+    SHORT_FOR: ClassVar[str | None] = "from"
+
+    from_: PositiveDuration | None = Field(None, alias="from")
+    """Shortest time that a client stays subscribed."""
+    to: PositiveDuration | None = None
+    """Longest time. Default: the shortest."""
+    rate: Rate | None = None
+    """Instead of times: how many of these clients unsubscribe a second, all together. The times are
+    drawn from nothing to twice what that needs."""
+    unsubscribed: Duration = 0
+    """Time from UNSUBSCRIBE to the next SUBSCRIBE, which waits for UNSUBACK in any case."""
+
+
+def _or_never(value: object) -> object:
     return None if value == "never" else value
 
 
-OptionalLifetime = Annotated[Lifetime | None, BeforeValidator(_lifetime), OrWord("never")]
+OptionalLifetime = Annotated[Lifetime | None, BeforeValidator(_or_never), OrWord("never")]
+OptionalFlapping = Annotated[Flapping | None, BeforeValidator(_or_never), OrWord("never")]
 
 
 def _reconnect(value: object) -> object:
@@ -214,6 +233,8 @@ class MqttDifference(Difference):
     """Message that the broker sends when a client dies."""
     end: Ending | None = None
     """The end of a client's connection: see `end` of a population."""
+    flapping: OptionalFlapping = None
+    """Times between which clients unsubscribe and subscribe again, or `never`."""
     subscriptions: tuple[MqttSubscription, ...] | None = None
     """Subscriptions of each client."""
     publications: tuple[MqttPublication, ...] | None = None
@@ -249,6 +270,11 @@ class Population(Kind):
     def stay(self) -> Lifetime | None:
         """The session lifetime; None if clients stay connected until the run ends them."""
         return self.lifetime if isinstance(self, Simulated) else None
+
+    @property
+    def flaps(self) -> Flapping | None:
+        """The times of flapping subscriptions; None if clients stay subscribed."""
+        return self.flapping if isinstance(self, MqttClients) else None
 
     @property
     def flows(self) -> tuple[Publication, ...]:
@@ -298,6 +324,9 @@ class MqttClients(Simulated):
 
     client_id: ClientText | None = None
     """Client identifier, different for each client. Default: NAME-{n}."""
+    flapping: OptionalFlapping = None
+    """Times between which clients unsubscribe and subscribe again. Default: they stay
+    subscribed."""
     takes_over: Name | None = None
     """Another population, whose client identifiers these clients use: each ends the connection of
     the client with its number."""

@@ -147,6 +147,7 @@ HINTS: Mapping[str, Mapping[str, str]] = {
         "retain": "ZeroMQ keeps no message",
         "publications": "a SUB socket only receives",
         "lifetime": SIMULATED_ONLY,
+        "flapping": "only clients of MQTT flap: write lifetime, after which a client returns",
         "read_rate": SIMULATED_ONLY,
         "tcp_acks": SIMULATED_ONLY,
         "keep_alive": "libzmq sends no heartbeats by itself; simulated subscribers do",

@@ -62,16 +62,30 @@ def share_sizes(population: Population) -> dict[str, int]:
 
 def mean_stay_ns(scenario: Scenario, played: PopulationShare) -> int:
     """Returns the mean time that a client stays connected, so that clients go at the rate of their
-    lifetime. It is 0 or less if clients would have to return sooner than `offline` allows. The rate
-    of a share counts its own clients, the rate of a population all of its clients."""
+    lifetime. It is 0 or less if clients would have to return sooner than `offline` allows."""
     lifetime = played.population.stay
     if lifetime is None or lifetime.rate is None:
         return 0
+    return _mean_ns(scenario, played, "lifetime", lifetime.rate) - (lifetime.offline or 0)
+
+
+def mean_subscribed_ns(scenario: Scenario, played: PopulationShare) -> int:
+    """Returns the mean time that a client stays subscribed, so that clients unsubscribe at the rate
+    of their flapping. It is 0 or less if `unsubscribed` is too long for the rate."""
+    flapping = played.population.flaps
+    if flapping is None or flapping.rate is None:
+        return 0
+    return _mean_ns(scenario, played, "flapping", flapping.rate) - flapping.unsubscribed
+
+
+def _mean_ns(scenario: Scenario, played: PopulationShare, key: str, rate_per_s: float) -> int:
+    """Returns the mean time between two events of a client with the rate under a key. The rate of a
+    share counts its own clients, the rate of a population all of its clients."""
     whole = scenario.populations[played.whole]
     share = whole.differing.get(played.share or "")
-    is_own = share is not None and "lifetime" in share.model_fields_set
+    is_own = share is not None and key in share.model_fields_set
     clients = played.clients if is_own else whole.clients
-    return round(clients / lifetime.rate * SECOND_NS) - (lifetime.offline or 0)
+    return round(clients / rate_per_s * SECOND_NS)
 
 
 def meant_by(names: Mapping[str, PopulationShare], name: str) -> tuple[str, ...]:
@@ -111,7 +125,7 @@ def _changed(population: Population, share: Difference) -> Population:
     return changed.model_copy(update=both)
 
 
-MAY_BE_NEVER = ("lifetime", "reconnect")
+MAY_BE_NEVER = ("lifetime", "flapping", "reconnect")
 """Keys that a share can turn off with `never`."""
 
 

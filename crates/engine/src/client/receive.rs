@@ -185,6 +185,9 @@ impl Client {
                 Event::Subscribed { granted, refused, is_last } => {
                     self.subscribed(context, granted, refused, is_last);
                 }
+                Event::Unsubscribed { removed, refused } => {
+                    self.unsubscribed(context, removed, refused);
+                }
                 Event::Rejected(token, cause) => {
                     can_publish |= self.rejected(context, &token, cause);
                 }

@@ -66,7 +66,7 @@ pub struct Watched {
     pub population: usize,
     /// Its local index in the population.
     pub local: u32,
-    /// `true` if the client is ready and reads.
+    /// `true` if the client is ready, subscribed and reads.
     pub reads: bool,
 }
 

@@ -155,8 +155,13 @@ pub fn handle<'a>(
             Event::Ended(cause(reason, reasoned.properties))
         }
         mqtt::Event::UnknownAck => Event::UnknownAcknowledgement,
-        mqtt::Event::Unsubscribed { .. }
-        | mqtt::Event::Redelivered
+        mqtt::Event::Unsubscribed { filters, codes, properties, .. } => {
+            let reason = |code| is_refusal(code).then(|| answered(PacketType::UnsubAck, code));
+            let refused = Refusals { codes, reason, texts: texts(properties) };
+            let removed = u64::from(filters) - refused.iter().count() as u64;
+            Event::Unsubscribed { removed, refused }
+        }
+        mqtt::Event::Redelivered
         | mqtt::Event::Received
         | mqtt::Event::Released
         | mqtt::Event::Pong => Event::Handled,
@@ -192,6 +197,20 @@ pub fn subscribe(
         asked.map_err(|_| Reason::ProtocolError)?;
     }
     Ok(Asked { packets, granted: 0, awaits_answer: packets > 0 })
+}
+
+/// Appends one UNSUBSCRIBE with all filters.
+pub fn unsubscribe(
+    session: &mut Session,
+    identity: &Identity<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Reason> {
+    let Identity { population, n } = *identity;
+    let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
+    let texts = filters.flat_map(|filter| (0..filter.variants()).map(move |v| filter.text(n, v)));
+    let texts: Vec<String> = texts.collect();
+    let asked = session.unsubscribe(version(population), texts.iter().map(String::as_str), out);
+    asked.map(drop).map_err(|_| Reason::ProtocolError)
 }
 
 fn options(subscription: &Subscription) -> SubscriptionOptions {

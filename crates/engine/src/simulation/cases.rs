@@ -9,7 +9,7 @@ use testkit::Rng;
 
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
-use super::{expiry, groups, round_trips};
+use super::{expiry, flapping, groups, round_trips};
 
 /// A plan, and the circumstances in which it is played.
 #[derive(Clone)]
@@ -69,6 +69,9 @@ impl Case {
         case.draw_takeovers(seed);
         groups::draw(&mut case, seed);
         expiry::draw(&mut case, seed);
+        if !super::FOUND.contains(&seed) {
+            flapping::draw(&mut case.plan, seed);
+        }
         case
     }
 
@@ -238,8 +241,14 @@ impl Case {
         self.exclusions.iter().any(|exclusion| exclusion.2 == population)
     }
 
-    /// Returns `true` if all clients of a population stay from its connect stage on.
+    /// Returns `true` if all clients of a population stay, and stay subscribed, from its connect
+    /// stage on.
     pub fn is_static(&self, population: usize) -> bool {
+        self.plan.populations[population].flapping.is_none() && self.stays_connected(population)
+    }
+
+    /// Returns `true` if all clients of a population stay from its connect stage on.
+    pub fn stays_connected(&self, population: usize) -> bool {
         let changes = |action: &ChangeAction| !matches!(action, ChangeAction::Rate { .. });
         let beyond = self.changes.iter().any(|c| c.2 == population && changes(&c.3));
         let planned = self.plan.stages.iter().any(|stage| match &stage.action {

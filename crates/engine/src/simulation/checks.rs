@@ -14,7 +14,7 @@ use crate::client::LEAVE_NS;
 use super::course::Run;
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
-use super::{groups, round_trips};
+use super::{flapping, groups, round_trips};
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -103,6 +103,7 @@ pub fn check(run: &Run) -> Totals {
     deliveries_add_up(run, &totals);
     round_trips::check(run, &totals);
     groups::check(run, &totals);
+    flapping::check(run, &totals);
     the_wire_agrees(run, &totals);
     if run.case.climate != Climate::Storm {
         nothing_goes_wrong(run, &totals);
@@ -191,7 +192,8 @@ fn attempts_add_up(run: &Run, totals: &Totals) {
     assert_eq!(targets().map(|t| t.connected_total).sum::<u64>(), by(|c| c.connected_total));
     let failed = targets().map(|t| t.connect_failed_total).sum::<u64>();
     assert_eq!(failed, by(|c| c.connect_failed_total));
-    let failures = by(|c| c.connect_failed_total + c.disconnected_total + c.subscribe_failed_total);
+    let refused = by(|c| c.subscribe_failed_total + c.unsubscribe_failed_total);
+    let failures = by(|c| c.connect_failed_total + c.disconnected_total) + refused;
     // An acknowledgement that fits nothing ends nothing.
     let of_failures = |&(&reason, _): &(&Reason, &u64)| reason != Reason::UnexpectedAck;
     let outcomes = totals.outcomes.iter().flatten().filter(of_failures).map(|(_, count)| count);
@@ -266,7 +268,7 @@ fn the_schedule_is_kept(run: &Run, totals: &Totals) {
                 _ => false,
             });
         if rated
-            || !run.case.is_static(p)
+            || !run.case.stays_connected(p)
             || population.publications.iter().any(|c| closed(&c.pace))
         {
             continue;
@@ -334,7 +336,8 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
         if run.case.climate == Climate::Fair && !is_slow {
             assert!((read..=most).contains(&flow.received_total), "{what}");
         }
-        if receiver.lifetime.is_some() || run.case.is_contested(to) {
+        let is_brief = receiver.lifetime.is_some() || receiver.flapping.is_some();
+        if is_brief || run.case.is_contested(to) {
             assert_eq!(flow.expected_total, flow.received_total, "{what}");
         } else if run.case.is_static(to) && sharing != Sharing::Several {
             let counters = &totals.counters[from];
@@ -347,9 +350,9 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
             let due = (counters.disconnected_total + died) as i64;
             let most = least + (unwritten + due) * i64::from(receiver.clients) + wills;
             // A delivery that comes behind the drain of its stage, in one that excludes it from
-            // loss, is expected twice.
+            // loss, is expected twice. Such a stage expects the will of a client without CONNACK.
             let (least, most) = match run.case.is_excluded(to) {
-                true => (0, most + late.get(&(from, to)).copied().unwrap_or(0)),
+                true => (0, most + wills + late.get(&(from, to)).copied().unwrap_or(0)),
                 false => (least, most),
             };
             assert!((least..=most).contains(&flow.expected_total), "{what}, {least} to {most}");
@@ -537,13 +540,19 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
         })
     };
     let wills = network.peer.broker.accepted().iter().filter(in_order);
-    let cut_off: u64 =
-        totals.outcomes.iter().filter_map(|o| o.get(&Reason::DisconnectTimeout)).sum();
+    let cut_off = |outcomes: &Outcomes| {
+        let ends =
+            [Reason::DisconnectTimeout, Reason::SubscribeTimeout, Reason::UnsubscribeTimeout];
+        ends.iter().filter_map(|reason| outcomes.get(reason)).sum::<u64>()
+    };
+    let cut_off: u64 = totals.outcomes.iter().map(cut_off).sum();
     assert!(wills.count() as u64 <= cut_off, "a client that leaves in good order has no will");
     for (p, population) in run.plan().populations.iter().enumerate() {
         let (counters, outcomes) = (&totals.counters[p], &totals.outcomes[p]);
         let of = |reason| outcomes.get(&reason).copied().unwrap_or(0);
-        let mut timeouts = of(Reason::ConnectTimeout);
+        let mut timeouts = of(Reason::ConnectTimeout)
+            + of(Reason::SubscribeTimeout)
+            + of(Reason::UnsubscribeTimeout);
         if run.case.climate == Climate::Fair {
             assert_eq!(timeouts, 0);
         }

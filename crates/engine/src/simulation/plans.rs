@@ -61,6 +61,7 @@ pub fn population(name: &str, clients: u32) -> Population {
         read_rate_per_s: None,
         delayed_acks: true,
         lifetime: None,
+        flapping: None,
         takes_over: None,
         rows: None,
         subscriptions: Vec::new(),

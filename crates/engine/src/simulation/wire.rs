@@ -8,6 +8,8 @@ use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
+use super::flapping::Requests;
+
 /// First level of the response topics of these plans.
 pub const REPLY: &str = "reply/";
 /// A client: its agent and its index there.
@@ -44,6 +46,10 @@ pub struct Wire {
     pub stage_ns: u64,
     /// Wills that each client has read in full, by the index of the population in their topic.
     pub wills: BTreeMap<(Client, usize), u64>,
+    /// Number of filters whose removal each client has read.
+    pub removed: BTreeMap<Client, u64>,
+    /// Subscriptions of the client of each connection.
+    requests: FxHashMap<usize, Requests>,
     /// Packets that clients have written in full.
     pub packets_sent: u64,
     /// Packets that clients have read in full.
@@ -102,6 +108,14 @@ impl Wire {
                         }
                     }
                 }
+                Packet::Subscribe(subscribe) => {
+                    let requests = self.requests.entry(connection).or_default();
+                    requests.subscribe(subscribe.filters().map(|(filter, _)| filter));
+                }
+                Packet::Unsubscribe(unsubscribe) => {
+                    let requests = self.requests.entry(connection).or_default();
+                    requests.unsubscribe(unsubscribe.filters());
+                }
                 packet => {
                     self.goodbyes += u64::from(packet.packet_type() == PacketType::Disconnect);
                 }
@@ -121,6 +135,10 @@ impl Wire {
         let version = way.version;
         way.take(bytes, |packet| {
             self.packets_received += 1;
+            if packet.packet_type() == PacketType::UnsubAck {
+                let requests = self.requests.entry(connection).or_default();
+                *self.removed.entry(client).or_default() += requests.unsuback();
+            }
             let Packet::Publish(publish) = packet else { return };
             if is_kept(publish, version) {
                 if let Some(stamp) = stamp_of(publish) {

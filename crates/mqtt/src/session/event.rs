@@ -40,6 +40,12 @@ pub enum Event<'a, T> {
     Unsubscribed {
         /// Packet id that [`Session::unsubscribe`](crate::Session::unsubscribe) returned.
         packet_id: PacketId,
+        /// Number of filters of the UNSUBSCRIBE.
+        filters: u32,
+        /// One reason code per filter, in the order of the filters; empty before MQTT 5.
+        codes: &'a [u8],
+        /// Properties of UNSUBACK.
+        properties: Properties<'a>,
     },
     /// A message. QoS 1 allows duplicates; the session suppresses duplicates of QoS 2. If the topic
     /// is empty, [`Session::topic`](crate::Session::topic) returns the topic of the alias.
@@ -92,6 +98,14 @@ pub enum ProtocolError {
         /// Codes found.
         codes: usize,
         /// Filters of the SUBSCRIBE.
+        filters: u32,
+    },
+    /// UNSUBACK of MQTT 5 with more or fewer codes than its UNSUBSCRIBE has filters (3.11.3).
+    #[error("UNSUBACK with {codes} codes for {filters} filters")]
+    UnsubAckCodes {
+        /// Codes found.
+        codes: usize,
+        /// Filters of the UNSUBSCRIBE.
         filters: u32,
     },
     /// A packet that only clients send.

@@ -46,12 +46,7 @@ impl<T: Copy> Session<T> {
                 Event::Released
             }
             Packet::SubAck(suback) => self.handle_suback(suback)?,
-            Packet::UnsubAck(SubAck { packet_id, .. }) => {
-                match self.end_request(packet_id, false) {
-                    Some(_) => Event::Unsubscribed { packet_id },
-                    None => Event::UnknownAck,
-                }
-            }
+            Packet::UnsubAck(unsuback) => self.handle_unsuback(version, unsuback)?,
             Packet::PingResp => {
                 self.awaiting_pong = false;
                 Event::Pong
@@ -189,13 +184,28 @@ impl<T: Copy> Session<T> {
         }
     }
 
+    /// Checks that an UNSUBACK of MQTT 5 has one code for each filter of its UNSUBSCRIBE (3.11.3).
+    fn handle_unsuback<'a>(
+        &mut self,
+        version: Version,
+        unsuback: SubAck<'a>,
+    ) -> Result<Event<'a, T>, ProtocolError> {
+        let SubAck { packet_id, codes, properties } = unsuback;
+        let Some(filters) = self.end_request(packet_id, false) else {
+            return Ok(Event::UnknownAck);
+        };
+        if version == Version::V5 && filters as usize != codes.len() {
+            return Err(ProtocolError::UnsubAckCodes { codes: codes.len(), filters });
+        }
+        Ok(Event::Unsubscribed { packet_id, filters, codes, properties })
+    }
+
     /// Removes an answered SUBSCRIBE or UNSUBSCRIBE and returns its number of filters; `None` if no
     /// such request is outstanding. Frees the heap memory if only requests were stored there.
     fn end_request(&mut self, packet_id: PacketId, subscribes: bool) -> Option<u32> {
         let windows = self.windows.as_mut()?;
-        let is_answered = |request: &Request| {
-            request.packet_id == packet_id && (request.filters > 0) == subscribes
-        };
+        let is_answered =
+            |request: &Request| request.packet_id == packet_id && request.subscribes == subscribes;
         let index = windows.requests.iter().position(is_answered)?;
         let request = windows.requests.swap_remove(index);
         if windows.requests.is_empty() {

@@ -128,6 +128,11 @@ fn a_suback_has_one_code_for_each_filter() {
     }
 }
 
+/// UNSUBACK before MQTT 5, of one filter.
+fn unsubscribed(packet_id: PacketId) -> Event<'static, u32> {
+    Event::Unsubscribed { packet_id, filters: 1, codes: &[], properties: Properties::NONE }
+}
+
 #[test]
 fn only_an_answer_of_the_matching_type_ends_a_request() {
     let mut session = connected(&CLEAN);
@@ -141,8 +146,7 @@ fn only_an_answer_of_the_matching_type_ends_a_request() {
     let subscribed =
         Event::Subscribed { packet_id: subscribe, codes: &[0], properties: Properties::NONE };
     assert_eq!(handle(&mut session, suback(subscribe)).0, subscribed);
-    let unsubscribed = Event::Unsubscribed { packet_id: unsubscribe };
-    assert_eq!(handle(&mut session, unsuback(unsubscribe)).0, unsubscribed);
+    assert_eq!(handle(&mut session, unsuback(unsubscribe)).0, unsubscribed(unsubscribe));
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn qos_0_and_subscriptions_leave_nothing_on_the_heap() {
     assert_eq!(handle(&mut session, suback).0, Event::UnknownAck);
     let id = session.unsubscribe(V, ["a"].into_iter(), &mut Vec::new()).unwrap();
     let unsuback = Packet::UnsubAck(SubAck { packet_id: id, ..SubAck::default() });
-    assert_eq!(handle(&mut session, unsuback).0, Event::Unsubscribed { packet_id: id });
+    assert_eq!(handle(&mut session, unsuback).0, unsubscribed(id));
     assert!(session.windows.is_none());
     let (event, out) = handle(&mut session, Packet::Publish(message(QoS::AtLeastOnce, 9)));
     assert_eq!(event, Event::Delivered(message(QoS::AtLeastOnce, 9)));

@@ -35,6 +35,7 @@ pub(crate) fn population(clients: u32, first: u64, filters: &[&str]) -> Populati
         keep_alive_s: 60,
         end: crate::End::Disconnect,
         takes_over: None,
+        flapping: None,
         connect_timeout_ns: 1,
         reconnect: None,
         read_rate_per_s: None,

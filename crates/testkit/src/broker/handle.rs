@@ -12,6 +12,9 @@ use super::{Broker, BrokerError, LinkId, Message};
 /// Reason code of a DISCONNECT because another link uses the client identifier.
 const SESSION_TAKEN_OVER: u8 = 0x8e;
 
+/// Reason code of a refused UNSUBSCRIBE.
+const NOT_AUTHORIZED: u8 = 0x87;
+
 /// User property of kept messages, by which tests distinguish them from others with RETAIN.
 pub const KEPT: Value<'_> = Value::Pair("kept", "yes");
 
@@ -206,11 +209,13 @@ impl Broker {
     }
 
     fn handle_unsubscribe(&mut self, id: LinkId, unsubscribe: &Unsubscribe<'_>) {
-        if let Some(client) = self.client(id) {
+        let is_refused = self.script.refuses_unsubscribe && self.version(id) == Version::V5;
+        if let Some(client) = self.client(id).filter(|_| !is_refused) {
             unsubscribe.filters().for_each(|filter| client.unsubscribe(filter));
         }
         let packet_id = unsubscribe.packet_id;
-        let codes = vec![0; unsubscribe.filters().count()];
+        let code = if is_refused { NOT_AUTHORIZED } else { 0 };
+        let codes = vec![code; unsubscribe.filters().count()];
         self.send_ack(
             id,
             &Packet::UnsubAck(SubAck { packet_id, codes: &codes, ..SubAck::default() }),

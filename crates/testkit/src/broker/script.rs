@@ -30,6 +30,8 @@ pub struct Script {
     pub doubles_shared: bool,
     /// Messages are delivered whose expiry is over.
     pub ignores_expiry: bool,
+    /// UNSUBSCRIBE of MQTT 5 is refused: Not authorized.
+    pub refuses_unsubscribe: bool,
     /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
@@ -60,8 +62,15 @@ impl Script {
     pub fn with_fates(fate: impl FnMut(PacketType) -> Fate + 'static) -> Self {
         let fate = Box::new(fate);
         let muted = Vec::new();
-        let (doubles_shared, ignores_expiry) = (false, false);
-        Self { connack_code: 0, window: 20, muted, doubles_shared, ignores_expiry, fate }
+        Self {
+            connack_code: 0,
+            window: 20,
+            muted,
+            doubles_shared: false,
+            ignores_expiry: false,
+            refuses_unsubscribe: false,
+            fate,
+        }
     }
 }
 

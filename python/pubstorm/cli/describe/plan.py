@@ -13,6 +13,7 @@ from pubstorm.contract.plan import (
     ChangeRate,
     ConnectAction,
     DisconnectAction,
+    Flapping,
     HoldAction,
     Lifetime,
     Plan,
@@ -175,6 +176,8 @@ def _population(scenario: Scenario, plan: Plan, population: Population) -> Itera
         line += f", takes at most {write_rate(population.read_rate_per_s)}"
     if population.lifetime is not None:
         line += f", {_lifetime(population.lifetime)}"
+    if population.flapping is not None:
+        line += f", {_flapping(population.flapping)}"
     yield line
     if population.tls is not None:
         yield f"  connects under {_tls(scenario, population.tls)}"
@@ -269,6 +272,18 @@ def _lifetime(lifetime: Lifetime) -> str:
     if lifetime.offline_ns is None:
         return f"stays {stays}, goes for good"
     return f"stays {stays}, back after {write_duration(lifetime.offline_ns)}"
+
+
+def _flapping(flapping: Flapping) -> str:
+    """Returns the times of flapping subscriptions in words."""
+    shortest, longest = write_duration(flapping.min_ns), write_duration(flapping.max_ns)
+    stays = shortest if shortest == longest else f"{shortest} to {longest}"
+    if flapping.min_ns < MILLISECOND_NS:
+        stays = f"up to {longest}"
+    back = "at once"
+    if flapping.unsubscribed_ns:
+        back = f"after {write_duration(flapping.unsubscribed_ns)}"
+    return f"unsubscribes after {stays}, subscribes again {back}"
 
 
 def _tls(scenario: Scenario, tls: Tls) -> str:

@@ -64,6 +64,10 @@ def _parts(outcome: Outcome, population: Population) -> Iterator[_Part]:
     answered = result.subscribed_total + result.subscribe_failed_total
     if answered:
         yield _Part("subscribe", (), result.subscribed_total, answered, None)
+    answered = result.unsubscribed_total + result.unsubscribe_failed_total
+    if answered:
+        removed, took = result.unsubscribed_total, result.unsubscribe_time_us
+        yield _Part("unsubscribe", (), removed, answered, took)
     if result.sent_total or result.skipped_total:
         yield _publishing(population, result)
     published = {each.name: each for each in outcome.plan.populations}
@@ -143,4 +147,4 @@ def _summary(found: Iterable[Latency | None]) -> tuple[float | None, float | Non
     return round(mean, 3), max(each.max for each in times)
 
 
-KINDS: tuple[SamplerKind, ...] = ("connect", "subscribe", "pub", "sub")
+KINDS: tuple[SamplerKind, ...] = ("connect", "subscribe", "unsubscribe", "pub", "sub")

@@ -47,7 +47,8 @@ async def end_sessions(plan: Plan, engine: Path, log: Path) -> str | None:
 
 def _ending_plan(plan: Plan) -> Plan:
     """All clients with persistent sessions, each connected once with a clean one."""
-    quiet = {"subscriptions": (), "publications": (), "reconnect": None, "lifetime": None}
+    quiet = {"subscriptions": (), "publications": (), "reconnect": None}
+    quiet |= {"lifetime": None, "flapping": None}
     clean = {"clean_session": True, "will": None}
     populations = tuple(
         population.model_copy(update={**quiet, "protocol": mqtt.model_copy(update=clean)})

@@ -165,6 +165,8 @@ def _why_nothing(
         return f"no client{whose} was to connect{where}: no stage connects it"
     if basis == _FILTERS:
         return f"no filter{whose} was sent to a broker{where}"
+    if basis == _REMOVALS:
+        return f"no broker answered an UNSUBSCRIBE{whose}{where}: only flapping clients send some"
     if basis == _ANSWERS:
         return f"no request{whose} was sent{where}: only publications with request: true send some"
     if basis == _MESSAGES:
@@ -191,7 +193,8 @@ def _why_no_delivery(measured: Measured, subject: str | None) -> str:
     if population is not None and population.expired_total:
         return f"messages for offline clients of {subject} may have expired"
     if population is not None and _is_excluded(measured, population, subject or ""):
-        return f"clients of {subject} joined or left while messages were sent"
+        did = "unsubscribed" if population.unsubscribed_total else "joined or left"
+        return f"clients of {subject} {did} while messages were sent"
     if measured.fleet.failures:
         return "what clients of failed agents were to receive is not known"
     return f"no publication matches the filters of {subject or 'any population'}"
@@ -212,6 +215,7 @@ _DELIVERIES = ("expected_total", "received_total")
 _MESSAGES = ("sent_total", "skipped_total")
 _ATTEMPTS = ("connect_attempts_total",)
 _FILTERS = ("subscribed_total", "subscribe_failed_total")
+_REMOVALS = ("unsubscribed_total", "unsubscribe_failed_total")
 _CLIENTS = ("asked",)
 _EXPECTED = ("expected_total",)
 _ANSWERS = ("answers_expected_total",)
@@ -225,6 +229,8 @@ COUNTERS: Mapping[str, tuple[tuple[str, ...], frozenset[SpanKind]]] = {
     "disconnected": (_ATTEMPTS, _STAGES),
     "subscribed": ((), frozenset()),
     "subscribe_failed": (_FILTERS, frozenset()),
+    "unsubscribed": ((), _STAGES),
+    "unsubscribe_failed": (_REMOVALS, _STAGES),
     "sent": ((), _STAGES),
     "acked": ((), _STAGES),
     "rejected": (_MESSAGES, frozenset()),
@@ -295,6 +301,8 @@ SHOWN_METRICS = (
     "will_latency",
     "connect_time",
     "receive_maximum_wait",
+    "subscribe_time",
+    "unsubscribe_time",
 )
 """Each figure of populations once, though some have several names."""
 
@@ -343,6 +351,8 @@ def _metrics() -> dict[str, PopulationMetric]:
         metrics[name] = metrics[f"{name}.intended"]
     metrics["round_trip"] = _time(("round_trip_us",), _STAGES, ("answered_total",))
     metrics["will_latency"] = _time(("will_latency_us",), _STAGES, ("wills_received_total",))
+    for name in ("subscribe_time", "unsubscribe_time"):
+        metrics[name] = _time((f"{name}_us",), _STAGES, _REMOVALS)
     for name in ("connect_time", "receive_maximum_wait"):
         metrics[name] = _time((f"{name}_us",), frozenset(), ())
     return metrics

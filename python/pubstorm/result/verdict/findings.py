@@ -27,6 +27,7 @@ from pubstorm.result.problems import (
     GIVEN_UP,
     LEAVES_A_MESSAGE_OUT,
     MESSAGES_REFUSED,
+    REMOVALS_REFUSED,
     SENT_AGAIN,
     UNACKNOWLEDGED,
     Kind,
@@ -266,7 +267,7 @@ def _connections(measured: Measured) -> Iterable[Finding]:
         for carried_by, names in _touched(measured, "connect_failed_total"):
             yield from _problem(measured, CONNECTIONS_FAILED, names, carried_by)
     for name in measured.populations:
-        for kind in (FILTERS_REFUSED, MESSAGES_REFUSED):
+        for kind in (FILTERS_REFUSED, REMOVALS_REFUSED, MESSAGES_REFUSED):
             yield from _problem(measured, kind, [name], LimitedBy.BROKER)
     for carried_by, names in _touched(measured, "disconnected_total"):
         yield from _problem(measured, CONNECTIONS_LOST, names, carried_by)
@@ -387,6 +388,9 @@ def _deliveries(measured: Measured) -> Iterable[Finding]:
         )
 
 
+FLAPPED = "its clients unsubscribed and subscribed again meanwhile"
+
+
 def _excluded(measured: Measured) -> Iterable[Finding]:
     """Receivers that joined, left or were lost while messages were sent."""
     why = "its clients joined or left meanwhile"
@@ -394,10 +398,12 @@ def _excluded(measured: Measured) -> Iterable[Finding]:
         why = "clients joined, left or were lost with an agent meanwhile"
     for stage in measured.stages:
         for name in stage.excluded:
-            received = stage.populations[name].received_total if name in stage.populations else 0
+            own = stage.populations.get(name)
+            received = 0 if own is None else own.received_total
+            flaps = own is not None and own.unsubscribed_total > 0
             yield Finding(
                 f"{name}: {counted(received, 'delivery', 'deliveries')} in stage {stage.name} "
-                f"were excluded from loss, because {why}"
+                f"were excluded from loss, because {FLAPPED if flaps else why}"
             )
 
 

@@ -1,21 +1,23 @@
-"""Checks populations that take connections over from another one."""
+"""Checks populations that take connections over from another one, and flapping subscriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pubstorm.contract.template import Kind, Template
-from pubstorm.quantities import write_count
+from pubstorm.quantities import write_count, write_duration, write_rate
 from pubstorm.scenario.document import Finding, Path
 from pubstorm.scenario.expressions import unknown
 from pubstorm.scenario.model import Scenario
-from pubstorm.scenario.populations import MqttClients
+from pubstorm.scenario.populations import Flapping, MqttClients, MqttDifference
+from pubstorm.scenario.shares import PopulationShare, mean_subscribed_ns, shares_of
 
 
 def check_lives(scenario: Scenario) -> Iterator[Finding]:
     """Yields what does not fit together."""
     named = scenario.populations.items()
     clients = {name: each for name, each in named if isinstance(each, MqttClients)}
+    yield from _check_flapping(scenario, clients)
     taken: dict[str, str] = {}
     for name, taker in clients.items():
         if taker.takes_over is None:
@@ -58,3 +60,58 @@ def _check_pair(
         if population.shares:
             message = "found shares of a population with takeovers, allowed are none"
             yield ("populations", each, "shares"), message, "write a population for each share"
+
+
+def _check_flapping(scenario: Scenario, clients: Mapping[str, MqttClients]) -> Iterator[Finding]:
+    """Times that cannot be, and clients without filters."""
+    is_unfit = False
+    for name, population in clients.items():
+        path: Path = ("populations", name)
+        own = [((*path, "flapping"), population.flapping)]
+        for share, each in population.shares.items():
+            if isinstance(each, MqttDifference):
+                own.append(((*path, "shares", share, "flapping"), each.flapping))
+        for where, flapping in own:
+            for finding in () if flapping is None else _check_times(where, flapping):
+                is_unfit = True
+                yield finding
+    for played in () if is_unfit else shares_of(scenario).values():
+        if played.population.flaps is not None:
+            yield from _check_played(scenario, played, played.population.flaps)
+
+
+def _check_times(path: Path, flapping: Flapping) -> Iterator[Finding]:
+    given = [key for key, value in (("from", flapping.from_), ("rate", flapping.rate)) if value]
+    if len(given) != 1:
+        found = " and ".join(given) or "neither from nor rate"
+        hint = "write from: 10s, the time that a client stays subscribed, or rate: 10/s of all"
+        yield path, f"found {found}, needed is one of from and rate", hint
+    elif flapping.to is not None and flapping.rate is not None:
+        message = "found to with rate, allowed is to with from"
+        yield (*path, "to"), message, "the rate says how long clients stay subscribed"
+    elif flapping.to is not None and flapping.to < (flapping.from_ or 0):
+        least = write_duration(flapping.from_ or 0)
+        message = f"found {write_duration(flapping.to)}, allowed is at least {least}"
+        yield (*path, "to"), message, "the longest time is at least as long as the shortest"
+
+
+def _check_played(
+    scenario: Scenario, played: PopulationShare, flapping: Flapping
+) -> Iterator[Finding]:
+    share: Path = () if played.share is None else ("shares", played.share)
+    whole = scenario.populations[played.whole]
+    is_own = played.share in whole.differing and "flapping" in (
+        whole.differing[played.share or ""].model_fields_set
+    )
+    path: Path = ("populations", played.whole, *(share if is_own else ()), "flapping")
+    subscribing = played.population
+    if isinstance(subscribing, MqttClients) and not subscribing.subscriptions:
+        message = f"found flapping of {played.name}, which subscribes to nothing"
+        yield path, f"{message}, needed are subscriptions", "write subscriptions, or leave it out"
+    elif flapping.rate is not None and mean_subscribed_ns(scenario, played) <= 0:
+        rate, clients = write_rate(flapping.rate), write_count(whole.clients)
+        if is_own:
+            clients = write_count(played.clients)
+        unsubscribed = write_duration(flapping.unsubscribed)
+        message = f"found {rate} of {clients} clients that are unsubscribed for {unsubscribed}"
+        yield path, f"{message}, needed is a lower rate", "or a shorter time of unsubscribed"

@@ -224,5 +224,19 @@ fn an_unsuback_with_codes_ends_its_request() {
     let packet_id = session.unsubscribe(V, ["a"].into_iter(), &mut Vec::new()).unwrap();
     let unsuback = SubAck { packet_id, codes: &[0x11], ..SubAck::default() };
     let event = handle_5(&mut session, &Packet::UnsubAck(unsuback)).0;
-    assert_eq!(event, Ok(Event::Unsubscribed { packet_id }));
+    let properties = Properties::NONE;
+    let unsubscribed = Event::Unsubscribed { packet_id, filters: 1, codes: &[0x11], properties };
+    assert_eq!(event, Ok(unsubscribed));
+}
+
+#[test]
+fn an_unsuback_needs_a_code_for_each_filter() {
+    for codes in [&[][..], &[0], &[0, 0, 0]] {
+        let mut session = connected(&connect(), &[]);
+        let packet_id = session.unsubscribe(V, ["a", "b"].into_iter(), &mut Vec::new()).unwrap();
+        let unsuback = SubAck { packet_id, codes, ..SubAck::default() };
+        let event = handle_5(&mut session, &Packet::UnsubAck(unsuback)).0;
+        let codes = codes.len();
+        assert_eq!(event, Err(ProtocolError::UnsubAckCodes { codes, filters: 2 }));
+    }
 }

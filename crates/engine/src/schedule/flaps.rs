@@ -1,0 +1,197 @@
+//! Flapping subscriptions: holds the next instant at which each client of a flapping population
+//! unsubscribes, subscribes again, or gives up an answer. The plan draws the times. This module
+//! decides; the event loop acts.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use plan::{Flapping, Population, Reason, Shard};
+
+use crate::setup::{PopulationSetup, Setup};
+
+/// The flapping clients of this agent.
+pub struct Flaps {
+    /// Flapping clients of each population; `None` if its clients stay subscribed.
+    populations: Vec<Option<Flock>>,
+    /// Instants with population and local index. An instant that is not the client's own next event
+    /// is void.
+    turns: BinaryHeap<Reverse<(u64, u16, u32)>>,
+    seed: u64,
+    shard: Shard,
+}
+
+/// The clients of a flapping population.
+struct Flock {
+    flapping: Flapping,
+    /// Longest wait for an answer, in nanoseconds.
+    timeout_ns: u64,
+    clients: Vec<Flap>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Flap {
+    /// Instant of the next event, in nanoseconds; 0: none.
+    turn_ns: u64,
+    /// Instant of the last SUBSCRIBE or UNSUBSCRIBE, in nanoseconds.
+    asked_ns: u64,
+    /// Times drawn in the run.
+    drawn: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The client is not ready.
+    #[default]
+    None,
+    Subscribed,
+    Unsubscribing,
+    Unsubscribed,
+    Subscribing,
+}
+
+/// Action of a client at an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Sends UNSUBSCRIBE.
+    Unsubscribe,
+    /// Sends SUBSCRIBE.
+    Subscribe,
+    /// Gives up the answer of the peer.
+    GiveUp(Reason),
+}
+
+/// The next action of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Index of the population.
+    pub population: usize,
+    /// Local index of the client in the population.
+    pub local: u32,
+    /// Its action.
+    pub act: Act,
+}
+
+impl Flaps {
+    /// Clients before the first connection.
+    pub fn new(setup: &Setup) -> Self {
+        let flock = |(population, own): (&Population, &PopulationSetup)| {
+            let flapping = population.flapping?;
+            let clients = vec![Flap::default(); own.share as usize];
+            Some(Flock { flapping, timeout_ns: population.connect_timeout_ns, clients })
+        };
+        Self {
+            populations: setup.plan.populations.iter().zip(&setup.populations).map(flock).collect(),
+            turns: BinaryHeap::new(),
+            seed: setup.plan.seed,
+            shard: setup.shard,
+        }
+    }
+
+    /// Begins with a client that is ready, and thereby subscribed.
+    pub fn arrive(&mut self, population: usize, local: u32, now_ns: u64) {
+        self.stay(population, local, now_ns, now_ns);
+    }
+
+    /// Notes that a client has sent the request of its turn: it waits for the answer.
+    pub fn ask(&mut self, population: usize, local: u32, now_ns: u64) {
+        let Some(flock) = &mut self.populations[population] else { return };
+        let flap = &mut flock.clients[local as usize];
+        flap.asked_ns = now_ns;
+        flap.state = match flap.state {
+            State::Subscribed => State::Unsubscribing,
+            State::Unsubscribed => State::Subscribing,
+            state => state,
+        };
+        self.wait(population, local, now_ns);
+    }
+
+    /// Waits for an answer as long as for the first time.
+    pub fn wait(&mut self, population: usize, local: u32, now_ns: u64) {
+        let Some(flock) = &self.populations[population] else { return };
+        let until_ns = now_ns.saturating_add(flock.timeout_ns);
+        self.set(population, local, until_ns);
+    }
+
+    /// Notes the last answer to the request of a client. Returns the instant of the request, in
+    /// nanoseconds; `None` if the client waits for no answer.
+    pub fn answered(&mut self, population: usize, local: u32, now_ns: u64) -> Option<u64> {
+        let flock = self.populations[population].as_mut()?;
+        let flap = &mut flock.clients[local as usize];
+        let asked_ns = flap.asked_ns;
+        match flap.state {
+            State::Unsubscribing => {
+                flap.state = State::Unsubscribed;
+                let until_ns = asked_ns.saturating_add(flock.flapping.unsubscribed_ns);
+                self.set(population, local, until_ns.max(now_ns));
+            }
+            State::Subscribing => self.stay(population, local, asked_ns, now_ns),
+            State::None | State::Subscribed | State::Unsubscribed => return None,
+        }
+        Some(asked_ns)
+    }
+
+    /// Cancels the instants of a client that is not ready any more.
+    pub fn forget(&mut self, population: usize, local: u32) {
+        let Some(flock) = &mut self.populations[population] else { return };
+        let flap = &mut flock.clients[local as usize];
+        *flap = Flap { drawn: flap.drawn, ..Flap::default() };
+    }
+
+    /// Returns `true` if a client may receive nothing, because it has unsubscribed.
+    pub fn is_unsubscribed(&self, population: usize, local: u32) -> bool {
+        let flock = self.populations[population].as_ref();
+        flock.is_some_and(|flock| {
+            let state = flock.clients[local as usize].state;
+            !matches!(state, State::None | State::Subscribed)
+        })
+    }
+
+    /// Earliest instant that may have an action, in nanoseconds; `None` if there is none.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.turns.peek().map(|Reverse((at_ns, ..))| *at_ns)
+    }
+
+    /// The next action up to now.
+    pub fn next(&mut self, now_ns: u64) -> Option<Turn> {
+        while self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
+            let Reverse((at_ns, population, local)) = self.turns.pop()?;
+            let population = usize::from(population);
+            let Some(flock) = &mut self.populations[population] else { continue };
+            let flap = &mut flock.clients[local as usize];
+            if flap.turn_ns != at_ns {
+                continue;
+            }
+            flap.turn_ns = 0;
+            let act = match flap.state {
+                State::None => continue,
+                State::Subscribed => Act::Unsubscribe,
+                State::Unsubscribed => Act::Subscribe,
+                State::Unsubscribing => Act::GiveUp(Reason::UnsubscribeTimeout),
+                State::Subscribing => Act::GiveUp(Reason::SubscribeTimeout),
+            };
+            return Some(Turn { population, local, act });
+        }
+        None
+    }
+
+    /// The client is subscribed since `since_ns`: it unsubscribes after a time that is drawn.
+    fn stay(&mut self, population: usize, local: u32, since_ns: u64, now_ns: u64) {
+        let client = self.shard.global(local);
+        let Some(flock) = &mut self.populations[population] else { return };
+        let flap = &mut flock.clients[local as usize];
+        let stay_ns = flock.flapping.stay_ns(self.seed, population, client, flap.drawn);
+        flap.drawn += 1;
+        flap.state = State::Subscribed;
+        self.set(population, local, since_ns.saturating_add(stay_ns).max(now_ns));
+    }
+
+    fn set(&mut self, population: usize, local: u32, at_ns: u64) {
+        let Some(flock) = &mut self.populations[population] else { return };
+        flock.clients[local as usize].turn_ns = at_ns;
+        self.turns.push(Reverse((at_ns, population as u16, local)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

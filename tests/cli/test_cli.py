@@ -8,6 +8,8 @@ import pytest
 
 import pubstorm
 from pubstorm import cli
+from pubstorm.scenario.base import keys_of
+from pubstorm.scenario.populations import MqttClients
 from tests.report.example_run import Shape, write_run
 from tests.report.example_series import write_series
 
@@ -76,18 +78,15 @@ def test_it_knows_its_version(shell: Shell) -> None:
 
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_every_mistake_of_a_scenario_is_reported_on_stderr(shell: Shell, command: str) -> None:
+    keys = ", ".join(keys_of(MqttClients))
     assert shell(command, "bad.yaml") == Outcome(
         2,
         "",
-        """\
+        f"""\
 error: bad.yaml:4: populations.device.clients: found '10 apples', allowed is a count such as \
 1000, 10k or 1.5M
 error: bad.yaml:5: populations.device.keepalive: found the unknown key 'keepalive', allowed are \
-clients, first, scales, username, password, at, rows, connect_timeout, reconnect, subscriptions, \
-keep_alive, read_rate, tcp_acks, lifetime, hosts, shares, client_id, takes_over, version, \
-session_expiry, receive_maximum, maximum_packet_size, topic_aliases, user_properties, \
-authentication, bridge, tls, headers, session, will, end, publications, \
-responds
+{keys}
   hint: did you mean 'keep_alive'?
 error: bad.yaml:7: stages.0.connect.rate: found 10, allowed is a rate such as 10/s, 30/min or \
 1/6 Hz

@@ -25,8 +25,9 @@ settings.load_profile("pubstorm")
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir(), "pubstorm-tests-have-none"))
 # Where no bytecode is kept, each of some hundred processes compiles all modules for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Under nohup, programs of the tests would ignore what they are to handle.
+# Under nohup or behind a `&`, programs of the tests would ignore what they are to handle.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 ports.claim()
 
 SLOW_S = 10.0

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mqtt::PacketType;
-use plan::{Flapping, MqttVersion, Plan, Population, Protocol, Reason, Reconnect};
+use plan::{Flapping, MqttVersion, Population, Protocol, Reason, Reconnect};
 use testkit::{Broker, Fate, Rng, Script};
 
 use super::cases::Case;
@@ -15,9 +15,9 @@ use super::scenes::case;
 use super::weather::{Climate, Fault, MS, S, Weather};
 
 /// Draws flapping populations, apart from the other draws.
-pub fn draw(plan: &mut Plan, seed: u64) {
+pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xf1a9_0029);
-    for population in &mut plan.populations {
+    for population in &mut case.plan.populations {
         if population.subscriptions.is_empty() || population.speaks_zmtp() || !rng.chance(12) {
             continue;
         }

@@ -2,6 +2,7 @@
 //! the scripted broker of `testkit`. Every choice comes from a seed, which a failure prints.
 
 mod agents;
+mod authentication;
 mod cases;
 mod checks;
 mod course;
@@ -43,7 +44,7 @@ const SEEDS: u64 = 2_000;
 const FOUND: [(u64, usize); 8] =
     [(20149, 0), (45876, 0), (4693, 0), (10850, 0), (16868, 0), (19535, 0), (10430, 1), (13089, 1)];
 /// Every kind of trouble that so many seeds surely reach.
-const TROUBLE: [&str; 19] = [
+const TROUBLE: [&str; 24] = [
     "descriptors ran out",
     "ports ran out",
     "refused",
@@ -63,6 +64,11 @@ const TROUBLE: [&str; 19] = [
     "short write",
     "no room to write",
     "end behind bytes",
+    "authenticated",
+    "broker without proof",
+    "invalid step of an authentication",
+    "authentication refused",
+    "authentication without end",
 ];
 
 /// Plays the case of a seed.
@@ -71,10 +77,11 @@ fn play(seed: u64) -> Run {
 }
 
 fn play_case(case: Case, seed: u64) -> Run {
-    let script = match case.climate {
+    let mut script = match case.climate {
         Climate::Storm if seed.is_multiple_of(3) => unreliable(seed),
         _ => Script::reliable(),
     };
+    script.authenticate = authentication::server(case.climate, seed);
     let agents = case.agents;
     Run::play(case, seed, agents, Peer::new(Broker::new(script)))
 }
@@ -109,8 +116,9 @@ fn whole_plans_keep_every_invariant_whatever_goes_wrong() {
             let alone = play_case(Case { agents: 1, ..run.case.clone() }, seed);
             checks::compare(&run, &alone);
         }
-        for (kind, count) in &run.network().weather.seen {
-            *seen.entry(*kind).or_default() += count;
+        let of_weather = run.network().weather.seen.clone();
+        for (kind, count) in of_weather.into_iter().chain(authentication::seen(&run)) {
+            *seen.entry(kind).or_default() += count;
         }
     });
     for (seed, draws) in FOUND {

@@ -9,10 +9,10 @@ use testkit::Rng;
 
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
-use super::{expiry, flapping, groups, round_trips};
+use super::{authentication, expiry, flapping, groups, round_trips};
 
 /// Draws that cases of earlier seeds did not have, in the order of their introduction.
-pub const LATER: [fn(&mut Case, u64); 1] = [flapping::draw];
+pub const LATER: [fn(&mut Case, u64); 2] = [flapping::draw, authentication::draw];
 
 /// A plan, and the circumstances in which it is played.
 #[derive(Clone)]

@@ -15,7 +15,7 @@ use super::course::Run;
 use super::groups::{self, Sharing};
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
-use super::{flapping, round_trips};
+use super::{authentication, flapping, round_trips};
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -105,6 +105,7 @@ pub fn check(run: &Run) -> Totals {
     round_trips::check(run, &totals);
     groups::check(run, &totals);
     flapping::check(run, &totals);
+    authentication::check(run, &totals);
     the_wire_agrees(run, &totals);
     if run.case.climate != Climate::Storm {
         nothing_goes_wrong(run, &totals);

@@ -65,6 +65,23 @@ def test_engines_follow_from_descriptors_and_load(clients: int, rate: str, agent
     assert found == agents
 
 
+def test_requests_of_flapping_clients_are_load() -> None:
+    text = """\
+target: mqtt://b
+populations:
+  c: {clients: 1000, subscriptions: [t], flapping: {from: TIME, to: TIME, unsubscribed: TIME}}
+stages: [connect, hold: 1s]
+"""
+
+    def agents(time: str) -> int:
+        scenario = parse_scenario(text.replace("TIME", time), "s.yaml")
+        plan = compile_plan(scenario, planned_targets(scenario), run_tag=0)
+        return agents_needed(plan, descriptors=20_000, cores=4)
+
+    # One request of each client in this time; an agent carries 60,000 a second.
+    assert (agents("20ms"), agents("10ms")) == (1, 2)
+
+
 def test_no_engine_gets_more_clients_than_descriptors() -> None:
     for clients in (19_801, 39_601, 59_401):
         plan = plan_of(clients)

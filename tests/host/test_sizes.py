@@ -183,6 +183,16 @@ def test_deliveries_count_at_the_lower_qos_and_clients_that_come_back_as_connect
     assert publish.cpu_s == pytest.approx((sent + received + back) / 1e6)
 
 
+def test_flapping_clients_send_requests() -> None:
+    costs = Costs.of(None)
+    more = ", keep_alive: 0s, subscriptions: [t], flapping: {from: 4s, to: 6s, unsubscribed: 5s}"
+    _, hold = moments(plan_of(1000, more, "connect: {rate: 1/s}, hold: 10s"), costs)
+    # 100 clients a second: UNSUBSCRIBE has 7 bytes, SUBSCRIBE 8, UNSUBACK 4 and SUBACK 5.
+    assert hold.cpu_s == pytest.approx(200 * costs.sent[1].value / 1e6)
+    assert hold.wire.out == pytest.approx(100 * (7 + 8) + 200 * 2 * 66)
+    assert hold.wire.into == pytest.approx(100 * (4 + 5) + 200 * 66)
+
+
 def test_tls_costs_memory_and_handshakes() -> None:
     plain, secure = (
         sizes(plan_of(10_000, target=target)) for target in ("mqtt://b", "mqtts://b:8883")

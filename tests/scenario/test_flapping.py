@@ -46,6 +46,16 @@ def test_times_are_planned_and_described(
     assert words in "\n".join(plan_in_words(scenario, plan))
 
 
+def test_a_check_says_how_often_clients_ask() -> None:
+    text = BASE.format(device=", flapping: {from: 4s, unsubscribed: 1s}")
+    text = text.replace("[connect]", "[connect, hold: 9s]")
+    scenario = parse_scenario(text, "s.yaml")
+    plan = compile_plan(scenario, planned_targets(scenario), run_tag=1)
+    lines = [line.strip() for line in plan_in_words(scenario, plan)]
+    # 100 clients with two requests in 5 s, in each stage but those that connect.
+    assert lines.count("and up to 40 UNSUBSCRIBE and SUBSCRIBE/s") == 1
+
+
 def test_a_rate_is_that_of_all_clients() -> None:
     """100 clients at 20/s: each unsubscribes every 5 s, 1 s of which it is unsubscribed."""
     found = plan_of("flapping: {rate: 20/s, unsubscribed: 1s}").populations[0].flapping

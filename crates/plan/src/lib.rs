@@ -44,7 +44,8 @@ pub use model::{
     Lifetime, Plan, Population, Psk, Reconnect, Route, Rows, Stage, Target, Tls, TlsVersion,
 };
 pub use offered_load::{
-    FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad, Unmatched,
+    FlapLoad, FlowLoad, OfferedLoad, PhaseLoad, PopulationLoad, PublicationLoad, StageLoad,
+    Unmatched,
 };
 pub use order::Variants;
 pub use pacer::{Pacer, payload_bytes};

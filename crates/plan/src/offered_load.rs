@@ -1,7 +1,9 @@
-//! The load that a plan offers, for preflight and for people: messages sent and expected
-//! deliveries a second, phase by phase, and topics or filters that lead nowhere. Exact for each
-//! message, by the fan-out; a mean over sampled messages where a publication has many topics.
+//! The load that a plan offers, for preflight and for people: messages sent, expected deliveries and
+//! requests of flapping clients a second, phase by phase, and topics or filters that lead nowhere.
+//! Exact for each message, by the fan-out; a mean over sampled messages where a publication has many
+//! topics.
 
+mod flaps;
 mod unmatched;
 
 use std::collections::HashMap;
@@ -16,6 +18,7 @@ use crate::model::{Action, Change, ChangeAction, Lifetime, Plan, Population, Sta
 use crate::rate_profile::{self, RatePoint};
 use crate::tempo::Tempo;
 
+pub use flaps::FlapLoad;
 pub use unmatched::Unmatched;
 
 /// Messages of a publication, or filters of a subscription, that are sampled at most.
@@ -57,7 +60,9 @@ pub struct PhaseLoad {
     pub clients: Vec<u32>,
     /// Publications with a schedule and active clients.
     pub flows: Vec<FlowLoad>,
-    /// Largest rate of the phase, as a multiple of its mean rate; 1 without a profile.
+    /// Populations with flapping subscriptions and active clients.
+    pub flaps: Vec<FlapLoad>,
+    /// Largest rate of the flows, as a multiple of their mean rate; 1 without a profile.
     pub peak: f64,
 }
 
@@ -218,9 +223,10 @@ fn phase(
     factors: &[f64],
     receivers: &mut Receivers<'_>,
 ) -> PhaseLoad {
-    let mut flows = Vec::new();
+    let (mut flows, mut flaps) = (Vec::new(), Vec::new());
     for (p, population) in active.plan.populations.iter().enumerate() {
         let present = f64::from(active.counts[p]) * population.share_active();
+        flaps.extend(FlapLoad::of(p, population, active.counts[p], present));
         let publishers = present * factors[p] * span.mean;
         for (publication, planned) in population.publications.iter().enumerate() {
             let Pace::Open { period_ns, .. } = planned.pace else { continue };
@@ -235,7 +241,7 @@ fn phase(
     }
     let Span { name, after_ns, duration_ns, peak, .. } = span;
     let (name, clients) = (name.to_owned(), active.counts.clone());
-    PhaseLoad { name, after_ns, duration_ns, clients, flows, peak }
+    PhaseLoad { name, after_ns, duration_ns, clients, flows, flaps, peak }
 }
 
 impl Active<'_> {

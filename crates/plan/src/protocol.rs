@@ -75,6 +75,17 @@ pub enum MqttVersion {
     V5,
 }
 
+impl From<MqttVersion> for mqtt::Version {
+    #[inline]
+    fn from(version: MqttVersion) -> Self {
+        match version {
+            MqttVersion::V31 => Self::V31,
+            MqttVersion::V311 => Self::V311,
+            MqttVersion::V5 => Self::V5,
+        }
+    }
+}
+
 /// The will of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,7 @@
 //! A broker without input or output: bytes of any number of links in, bytes out. The broker rejects
 //! clients that break the standard, and breaks the standard where its [`Script`] requires.
 
+mod authenticate;
 mod handle;
 mod script;
 mod session;
@@ -12,10 +13,11 @@ use std::collections::BTreeMap;
 
 use mqtt::{ConnAck, DecodeError, Decoded, Packet, PacketType, PropertyList, QoS, Version, decode};
 
+use authenticate::Exchange;
 use session::{ClientState, write};
 
 pub use handle::KEPT;
-pub use script::{Fate, Script};
+pub use script::{Answer, Authenticate, Fate, Script};
 
 /// Limits that the broker sets clients of MQTT 5: messages of QoS 1 and 2 in flight, and aliases.
 const RECEIVE_MAXIMUM: u32 = 5;
@@ -69,8 +71,10 @@ pub struct Broker {
 
 #[derive(Debug, Default)]
 struct Link {
-    /// Client of the link; `None` before CONNECT.
+    /// Client of the link; `None` before the broker accepts it.
     client_id: Option<String>,
+    /// Authentication of a client that the broker has not accepted yet.
+    exchange: Option<Exchange>,
     version: Version,
     /// Topics of the client's aliases.
     topics: BTreeMap<u32, String>,

@@ -1,5 +1,6 @@
-"""The load that a plan offers, as `pubstorm-engine --explain` prints it: messages sent and expected
-deliveries a second, phase by phase, and topics or filters that lead nowhere."""
+"""The load that a plan offers, as `pubstorm-engine --explain` prints it: messages sent, expected
+deliveries and requests of flapping clients a second, phase by phase, and topics or filters that
+lead nowhere."""
 
 from __future__ import annotations
 
@@ -29,6 +30,19 @@ class FlowLoad(Value):
     """Expected deliveries a second, by receiving population."""
 
 
+class FlapLoad(Value):
+    """The load of the flapping clients of one population, if the broker answers at once."""
+
+    population: Count
+    """Index of the population."""
+    requests_per_s: Amount
+    """UNSUBSCRIBEs and SUBSCRIBEs a second, each with an answer."""
+    sent_bytes_per_s: Amount
+    """Bytes of these requests a second, in MQTT."""
+    received_bytes_per_s: Amount
+    """Bytes of the answers a second, in MQTT."""
+
+
 class PhaseLoad(Value):
     """The load from one change to the next. Clients that join or leave over a time count from its
     start."""
@@ -43,8 +57,10 @@ class PhaseLoad(Value):
     """Active clients of each population: after the stage, where it connects or disconnects them."""
     flows: tuple[FlowLoad, ...]
     """Publications with a schedule and active clients."""
+    flaps: tuple[FlapLoad, ...]
+    """Populations with flapping subscriptions and active clients."""
     peak: Annotated[float, Field(ge=1)]
-    """Largest rate of the phase, as a multiple of its mean rate; 1 without a rate profile."""
+    """Largest rate of the flows, as a multiple of their mean rate; 1 without a rate profile."""
 
     @property
     def seconds(self) -> float:
@@ -60,6 +76,11 @@ class PhaseLoad(Value):
     def delivered_per_s(self) -> float:
         """Expected deliveries a second."""
         return sum(sum(flow.delivered_per_s) for flow in self.flows)
+
+    @property
+    def requests_per_s(self) -> float:
+        """UNSUBSCRIBEs and SUBSCRIBEs of flapping clients a second, each with an answer."""
+        return sum(each.requests_per_s for each in self.flaps)
 
     @property
     def at_peak(self) -> PhaseLoad:
@@ -150,9 +171,20 @@ class OfferedLoad(Value):
 
     @property
     def peak_per_s(self) -> float:
-        """Messages sent and delivered a second, at the peak of the busiest phase."""
-        phases = (phase.at_peak for phase in self.phases)
-        return max((each.sent_per_s + each.delivered_per_s for each in phases), default=0)
+        """Messages sent and delivered a second, and requests of flapping clients, at the peak of
+        the busiest phase."""
+        return max(
+            (
+                each.sent_per_s + each.delivered_per_s + each.requests_per_s
+                for each in self.at_peaks
+            ),
+            default=0,
+        )
+
+    @property
+    def at_peaks(self) -> tuple[PhaseLoad, ...]:
+        """The phases of all stages, in order, with their largest rates all the time."""
+        return tuple(phase.at_peak for phase in self.phases)
 
     @property
     def closed_loop(self) -> bool:

@@ -10,8 +10,7 @@ use mqtt::{
     SubscriptionOptions, Unsupported, Value, Version, decode, encode_auth, encode_publish_header,
 };
 use plan::{
-    Answer, Authentication, Mqtt, MqttVersion, Payload, Population, Protocol, Reason,
-    SCRAM_SHA_256, Subscription, payload_bytes,
+    Answer, Authentication, Payload, Population, Reason, SCRAM_SHA_256, Subscription, payload_bytes,
 };
 
 use super::{
@@ -29,14 +28,8 @@ pub type Session = mqtt::Session<Token>;
 
 /// Version for the codec.
 #[inline]
-pub const fn version(population: &Population) -> Version {
-    match &population.protocol {
-        Protocol::Mqtt(Mqtt { version: MqttVersion::V31, .. }) => Version::V31,
-        Protocol::Mqtt(Mqtt { version: MqttVersion::V5, .. }) => Version::V5,
-        Protocol::Mqtt(Mqtt { version: MqttVersion::V311, .. }) | Protocol::Zmtp(_) => {
-            Version::V311
-        }
-    }
+pub fn version(population: &Population) -> Version {
+    population.mqtt().map_or(Version::V311, |mqtt| mqtt.version.into())
 }
 
 /// Appends CONNECT.

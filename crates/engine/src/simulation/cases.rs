@@ -9,7 +9,10 @@ use testkit::Rng;
 
 use super::plans::{self, stage, template};
 use super::weather::{Climate, MS, S, Weather};
-use super::{expiry, flapping, groups, round_trips};
+use super::{authentication, expiry, flapping, groups, round_trips};
+
+/// Draws that cases of earlier seeds did not have, in the order of their introduction.
+pub const LATER: [fn(&mut Case, u64); 2] = [flapping::draw, authentication::draw];
 
 /// A plan, and the circumstances in which it is played.
 #[derive(Clone)]
@@ -37,6 +40,11 @@ impl Case {
 
     /// The case of a seed.
     pub fn of(seed: u64) -> Self {
+        Self::with_draws(seed, LATER.len())
+    }
+
+    /// The case that a seed had when there were `later` of the [`LATER`] draws.
+    pub fn with_draws(seed: u64, later: usize) -> Self {
         let mut rng = Rng::new(seed ^ 0xca5e);
         let climate = rng.pick(&[Climate::Fair, Climate::Narrow, Climate::Storm, Climate::Storm]);
         let mut plan = plans::empty(rng.bits() >> 1);
@@ -69,9 +77,7 @@ impl Case {
         case.draw_takeovers(seed);
         groups::draw(&mut case, seed);
         expiry::draw(&mut case, seed);
-        if !super::FOUND.contains(&seed) {
-            flapping::draw(&mut case.plan, seed);
-        }
+        LATER[..later].iter().for_each(|draw| draw(&mut case, seed));
         case
     }
 

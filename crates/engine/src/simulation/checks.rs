@@ -1,7 +1,7 @@
 //! Checks the invariants of the engine after a simulated run with any faults, against the bytes on
 //! the wire.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use mqtt::{QoS, topic};
 use plan::{
@@ -12,9 +12,10 @@ use plan::{
 use crate::client::LEAVE_NS;
 
 use super::course::Run;
+use super::groups::{self, Sharing};
 use super::weather::{Climate, S, Weather};
 use super::wire::{self, Client, Place};
-use super::{flapping, groups, round_trips};
+use super::{authentication, flapping, round_trips};
 
 /// The sums of the snapshots of a run.
 #[derive(PartialEq)]
@@ -104,6 +105,7 @@ pub fn check(run: &Run) -> Totals {
     round_trips::check(run, &totals);
     groups::check(run, &totals);
     flapping::check(run, &totals);
+    authentication::check(run, &totals);
     the_wire_agrees(run, &totals);
     if run.case.climate != Climate::Storm {
         nothing_goes_wrong(run, &totals);
@@ -135,7 +137,7 @@ pub fn compare(run: &Run, alone: &Run) {
             continue;
         }
         // The broker chooses the population of a group that several have.
-        let is_exact = |&to: &usize| is_static(to) && !shares_a_group(to, plan);
+        let is_exact = |&to: &usize| is_static(to) && groups::partners(to, plan).is_empty();
         for to in (0..plan.populations.len()).filter(is_exact) {
             let (flow, other) = (totals.flow(p, to), other.flow(p, to));
             assert_eq!(flow.expected_total, other.expected_total, "flow {p} to {to}");
@@ -328,13 +330,19 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
                 && (!run.case.is_static(to) || run.case.climate == Climate::Storm);
             if may_cross { of.get(&(from, to)).copied().unwrap_or(0) } else { 0 }
         };
-        let (read, most) = (read - crossing(&as_published), most + crossing(&kept));
-        let what = format!("flow {from} to {to}: {flow:?}, {read} to {most} read");
+        // A session has the filters of all clients that share it, so several of them may receive a
+        // message of a group. All but the first are duplicates.
+        let least = match sharing != Sharing::None && run.case.is_contested(to) {
+            true => groups::read_once(run, from, to) + wills,
+            false => read,
+        };
+        let (least, most) = (least - crossing(&as_published), most + crossing(&kept));
+        let what = format!("flow {from} to {to}: {flow:?}, {least} to {most} read");
         assert!(flow.received_total <= most, "{what}");
         // A slow reader leaves with messages that it has taken from the socket only.
         let is_slow = receiver.read_rate_per_s.is_some();
         if run.case.climate == Climate::Fair && !is_slow {
-            assert!((read..=most).contains(&flow.received_total), "{what}");
+            assert!((least..=most).contains(&flow.received_total), "{what}");
         }
         let is_brief = receiver.lifetime.is_some() || receiver.flapping.is_some();
         if is_brief || run.case.is_contested(to) {
@@ -366,45 +374,6 @@ fn deliveries_add_up(run: &Run, totals: &Totals) {
     }
 }
 
-/// The shared groups of a population.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
-    None,
-    /// One group of its own, and nothing else: each message has one delivery.
-    One,
-    /// Ways that depend on the broker: deliveries are expected as received.
-    Several,
-}
-
-impl Sharing {
-    pub(super) fn of(index: usize, plan: &Plan) -> Self {
-        let own = format!("$share/g{index}/");
-        let filters: Vec<_> =
-            plan.populations[index].subscriptions.iter().map(|s| s.filter.source()).collect();
-        match filters[..] {
-            _ if !filters.iter().any(|filter| filter.starts_with("$share/")) => Self::None,
-            [filter] if filter.starts_with(&own) && !shares_a_group(index, plan) => Self::One,
-            _ => Self::Several,
-        }
-    }
-}
-
-/// Returns `true` if a client of another population is a member of a group of this one.
-fn shares_a_group(index: usize, plan: &Plan) -> bool {
-    let groups = |population: &Population| -> BTreeSet<String> {
-        let numbers = population.first..population.first + u64::from(population.clients);
-        let filters = numbers.flat_map(|n| {
-            population.subscriptions.iter().map(move |subscription| subscription.filter.text(n, 0))
-        });
-        filters
-            .filter_map(|filter| Some(filter.strip_prefix("$share/")?.split('/').next()?.into()))
-            .collect()
-    };
-    let own = groups(&plan.populations[index]);
-    let mut others = plan.populations.iter().enumerate().filter(|(p, _)| *p != index);
-    others.any(|(_, other)| !groups(other).is_disjoint(&own))
-}
-
 /// Messages of one population on one topic that were written.
 pub(super) struct Messages {
     pub from: usize,
@@ -419,14 +388,19 @@ pub(super) fn messages(run: &Run) -> Vec<Messages> {
     let mut messages: BTreeMap<u64, i64> = BTreeMap::new();
     run.network().wire.sent.keys().for_each(|(key, _)| *messages.entry(*key).or_default() += 1);
     let named = messages.into_iter().map(|(key, count)| {
-        let (from, publication) = publishers[(key >> 48) as usize];
-        let population = &plan.populations[from];
-        let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
-        let n = population.first + u64::from(client);
-        let topic = population.publications[publication].topic.text(n, variant);
+        let (from, topic) = topic_of(key, plan, &publishers);
         Messages { from, topic, count }
     });
     named.collect()
+}
+
+/// The publishing population and the topic of a stream.
+pub(super) fn topic_of(key: u64, plan: &Plan, publishers: &[(usize, usize)]) -> (usize, String) {
+    let (from, publication) = publishers[(key >> 48) as usize];
+    let population = &plan.populations[from];
+    let (variant, client) = ((key >> 32 & 0xffff) as u32, key as u32);
+    let n = population.first + u64::from(client);
+    (from, population.publications[publication].topic.text(n, variant))
 }
 
 /// Deliveries that are to be expected by what was written, if all clients are active.
@@ -580,6 +554,11 @@ fn nothing_goes_wrong(run: &Run, totals: &Totals) {
             // A drain that expects what it receives is over at once: the rest comes in a stage
             // that expects what was published in it.
             assert!(flow.received_total >= flow.expected_total, "{what}");
+        } else if groups::have_left(run, *to) {
+            // The broker gave messages of the group to members that left without reading them.
+            let unread = groups::unread(run, *from, *to);
+            let lost = flow.expected_total - flow.received_total;
+            assert!((0..=unread).contains(&lost), "{what}, {unread} unread");
         } else {
             assert_eq!(flow.expected_total, flow.received_total, "{what}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mqtt::PacketType;
-use plan::{Flapping, MqttVersion, Plan, Population, Protocol, Reason, Reconnect};
+use plan::{Flapping, MqttVersion, OfferedLoad, Population, Protocol, Reason, Reconnect};
 use testkit::{Broker, Fate, Rng, Script};
 
 use super::cases::Case;
@@ -15,9 +15,9 @@ use super::scenes::case;
 use super::weather::{Climate, Fault, MS, S, Weather};
 
 /// Draws flapping populations, apart from the other draws.
-pub fn draw(plan: &mut Plan, seed: u64) {
+pub fn draw(case: &mut Case, seed: u64) {
     let mut rng = Rng::new(seed ^ 0xf1a9_0029);
-    for population in &mut plan.populations {
+    for population in &mut case.plan.populations {
         if population.subscriptions.is_empty() || population.speaks_zmtp() || !rng.chance(12) {
             continue;
         }
@@ -185,4 +185,47 @@ fn a_group_whose_first_population_stays_is_exact_while_other_members_flap() {
     assert_eq!(member.expected_total + flapper.expected_total, 300);
     assert_eq!(member.expected_total, member.received_total);
     assert!(flapper.received_total > 50 && member.received_total > 100, "{flapper:?}");
+}
+
+/// Packets and bytes that the flapping clients sent, and bytes that they received, in these seconds
+/// without a message.
+fn requests(mut populations: Vec<Population>, seconds: u64) -> [f64; 3] {
+    populations[0].publications.clear();
+    let (_, totals) = play(case(populations, seconds * S, Weather::fair()), Script::reliable());
+    let counters = &totals.counters[1];
+    let [sent, received] = [counters.packets_sent_total, counters.packets_received_total];
+    // CONNECT and DISCONNECT of each client, and CONNACK.
+    assert_eq!(sent - 2 * 4, received - 4, "each request has an answer");
+    let figures = [sent, counters.bytes_sent_total, counters.bytes_received_total];
+    figures.map(|figure| figure as f64)
+}
+
+#[test]
+fn the_offered_load_has_the_packets_and_bytes_of_flapping_clients() {
+    for (version, identifier) in
+        [(MqttVersion::V31, None), (MqttVersion::V311, None), (MqttVersion::V5, Some(200))]
+    {
+        for min_ns in [S, S / 2] {
+            let mut populations = populations(version);
+            populations[1].first = 98;
+            populations[1].subscriptions[0].identifier = identifier;
+            let max_ns = 2 * S - min_ns;
+            populations[1].flapping = Some(Flapping { min_ns, max_ns, unsubscribed_ns: S / 2 });
+            let plan = case(populations.clone(), S, Weather::fair()).plan;
+            let load = OfferedLoad::of(&plan);
+            let [flaps] = &load.stages[1].phases[0].flaps[..] else { panic!("{load:?}") };
+            let computed =
+                [flaps.requests_per_s, flaps.sent_bytes_per_s, flaps.received_bytes_per_s];
+            // The difference of two runs has neither connections nor first turns.
+            let (short, long) =
+                (requests(populations.clone(), 30), requests(populations.clone(), 930));
+            for (i, computed) in computed.into_iter().enumerate() {
+                let played = (long[i] - short[i]) / 900.0;
+                // Drawn times have a mean that differs by chance: 2,400 of them, each by 20 %.
+                let most = if min_ns == max_ns { 1e-9 } else { 0.02 };
+                let error = (played / computed - 1.0).abs();
+                assert!(error < most, "{version:?}, {i}: {played} played, {computed} computed");
+            }
+        }
+    }
 }

@@ -1,17 +1,19 @@
-//! Shared groups of several populations in simulated runs: draws, the check against the wire, and a
-//! scene.
+//! Shared groups in simulated runs: draws, the checks against the wire, and a scene.
+
+use std::collections::BTreeSet;
 
 use mqtt::topic;
-use plan::Population;
+use plan::{Plan, Population};
 use testkit::{Broker, Rng, Script};
 
 use super::cases::Case;
-use super::checks::{Totals, messages, written};
+use super::checks::{Totals, messages, population_of, publishers, topic_of, written};
 use super::course::Run;
 use super::peer::Peer;
 use super::plans::{self, publication, subscription, template};
 use super::scenes::case;
 use super::weather::{MS, S, Weather};
+use super::wire::Place;
 
 /// Name of the group whose members are the clients of all populations that subscribe.
 const JOINT: &str = "$share/joint/";
@@ -46,6 +48,86 @@ fn members(run: &Run) -> Vec<usize> {
         filters.iter().any(|subscription| subscription.filter.source().starts_with(JOINT))
     };
     (0..plan.populations.len()).filter(is_member).collect()
+}
+
+/// The shared groups of a population.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    None,
+    /// One group of its own, and nothing else: each message has one delivery.
+    One,
+    /// Ways that depend on the broker: deliveries are expected as received.
+    Several,
+}
+
+impl Sharing {
+    pub fn of(index: usize, plan: &Plan) -> Self {
+        let own = format!("$share/g{index}/");
+        let filters: Vec<_> =
+            plan.populations[index].subscriptions.iter().map(|s| s.filter.source()).collect();
+        match filters[..] {
+            _ if !filters.iter().any(|filter| filter.starts_with("$share/")) => Self::None,
+            [filter] if filter.starts_with(&own) && partners(index, plan).is_empty() => Self::One,
+            _ => Self::Several,
+        }
+    }
+}
+
+/// Other populations of which a client is a member of a group of this one.
+pub fn partners(index: usize, plan: &Plan) -> Vec<usize> {
+    let groups = |population: &Population| -> BTreeSet<String> {
+        let numbers = population.first..population.first + u64::from(population.clients);
+        let filters = numbers.flat_map(|n| {
+            population.subscriptions.iter().map(move |subscription| subscription.filter.text(n, 0))
+        });
+        filters
+            .filter_map(|filter| Some(filter.strip_prefix("$share/")?.split('/').next()?.into()))
+            .collect()
+    };
+    let own = groups(&plan.populations[index]);
+    let is_partner = |&p: &usize| p != index && !groups(&plan.populations[p]).is_disjoint(&own);
+    (0..plan.populations.len()).filter(is_partner).collect()
+}
+
+/// Returns `true` if members of a group of this population, clients of others, may have left.
+pub fn have_left(run: &Run, population: usize) -> bool {
+    partners(population, run.plan()).into_iter().any(|p| !run.case.stays_connected(p))
+}
+
+/// Messages of `from` for a group of `to` that no member has read.
+pub fn unread(run: &Run, from: usize, to: usize) -> i64 {
+    let plan = run.plan();
+    let members = [vec![to], partners(to, plan)].concat();
+    let read = read_by(run, &members);
+    let publishers = publishers(plan);
+    let population = &plan.populations[to];
+    let numbers = population.first..population.first + u64::from(population.clients);
+    let is_unread = |place: &&Place| {
+        let (publisher, name) = topic_of(place.0, plan, &publishers);
+        let matches = |n: u64| {
+            let filters = population.subscriptions.iter().map(|subscription| &subscription.filter);
+            filters
+                .flat_map(|f| (0..f.variants()).map(move |v| f.text(n, v)))
+                .any(|filter| topic::matches(&filter, &name))
+        };
+        publisher == from && !read.contains(place) && numbers.clone().any(matches)
+    };
+    run.network().wire.sent.keys().filter(is_unread).count() as i64
+}
+
+/// Messages of `from` that clients of `to` have read, each once.
+pub fn read_once(run: &Run, from: usize, to: usize) -> i64 {
+    let publishers = publishers(run.plan());
+    let read = read_by(run, &[to]);
+    read.iter().filter(|(key, _)| publishers[(key >> 48) as usize].0 == from).count() as i64
+}
+
+/// Messages that clients of these populations have read.
+fn read_by(run: &Run, populations: &[usize]) -> BTreeSet<Place> {
+    let network = run.network();
+    let read = network.wire.received.keys();
+    let own = read.filter(|(client, _)| populations.contains(&population_of(run, *client)));
+    own.map(|(_, place)| *place).collect()
 }
 
 /// The members of a joint group are expected to receive each message once, all together.

@@ -4,8 +4,9 @@ use mqtt::{PacketType, topic};
 use plan::{MqttVersion, Plan, Population, Property, PropertyValue, Protocol, Responds};
 use testkit::{Broker, Fate, Rng, Script};
 
-use super::checks::{Sharing, Totals, population_of, publishers, written};
+use super::checks::{Totals, population_of, publishers, written};
 use super::course::Run;
+use super::groups::Sharing;
 use super::peer::Peer;
 use super::plans::{self, publication, subscription, template};
 use super::scenes::{case, played};

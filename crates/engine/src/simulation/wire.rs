@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::{Decoded, Packet, PacketType, Property, Publish, QoS, Value, Version, decode};
+use mqtt::{
+    Connect, Decoded, Packet, PacketType, Properties, Property, Publish, QoS, Reasoned, Value,
+    Version, decode,
+};
 use plan::{STAMP_PROPERTY, Stamp};
 use rustc_hash::FxHashMap;
 use testkit::{Frames, KEPT};
 
+use super::authentication::Exchange;
 use super::flapping::Requests;
 
 /// First level of the response topics of these plans.
@@ -50,6 +54,8 @@ pub struct Wire {
     pub removed: BTreeMap<Client, u64>,
     /// Subscriptions of the client of each connection.
     requests: FxHashMap<usize, Requests>,
+    /// Authentications, by connection and client.
+    pub exchanges: BTreeMap<(usize, Client), Exchange>,
     /// Packets that clients have written in full.
     pub packets_sent: u64,
     /// Packets that clients have read in full.
@@ -108,6 +114,13 @@ impl Wire {
                         }
                     }
                 }
+                Packet::Connect(Connect { properties, .. })
+                | Packet::Auth(Reasoned { properties, .. }) => {
+                    if properties.text(Property::AuthenticationMethod).is_some() {
+                        let exchange = self.exchanges.entry((connection, client)).or_default();
+                        exchange.write(step_of(*properties));
+                    }
+                }
                 Packet::Subscribe(subscribe) => {
                     let requests = self.requests.entry(connection).or_default();
                     requests.subscribe(subscribe.filters().map(|(filter, _)| filter));
@@ -139,7 +152,15 @@ impl Wire {
                 let requests = self.requests.entry(connection).or_default();
                 *self.removed.entry(client).or_default() += requests.unsuback();
             }
-            let Packet::Publish(publish) = packet else { return };
+            let exchange = self.exchanges.get_mut(&(connection, client));
+            let publish = match packet {
+                Packet::Publish(publish) => publish,
+                Packet::Auth(auth) => return note(exchange, None, auth.properties),
+                Packet::ConnAck(connack) => {
+                    return note(exchange, Some(connack.code), connack.properties);
+                }
+                _ => return,
+            };
             if is_kept(publish, version) {
                 if let Some(stamp) = stamp_of(publish) {
                     *self.kept.entry((client, place(&stamp))).or_default() += 1;
@@ -182,6 +203,21 @@ impl Way {
             }
         }
         self.partial.drain(..taken);
+    }
+}
+
+/// Notes a step of the broker.
+fn note(exchange: Option<&mut Exchange>, code: Option<u8>, properties: Properties<'_>) {
+    if let Some(exchange) = exchange {
+        exchange.read(code, step_of(properties));
+    }
+}
+
+/// Data of a step of an authentication.
+fn step_of<'a>(properties: Properties<'a>) -> &'a [u8] {
+    match properties.find(Property::AuthenticationData) {
+        Some(Value::Binary(data)) => data,
+        _ => &[],
     }
 }
 

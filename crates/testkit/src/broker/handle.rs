@@ -20,12 +20,23 @@ pub const KEPT: Value<'_> = Value::Pair("kept", "yes");
 
 impl Broker {
     pub(super) fn handle(&mut self, id: LinkId, packet: &Packet<'_>) -> Result<(), BrokerError> {
-        let first = self.links.get(&id).is_some_and(|link| link.client_id.is_none());
-        if first != matches!(packet, Packet::Connect(_)) {
+        let Some(link) = self.links.get(&id) else { return Ok(()) };
+        let is_allowed = match (packet, &link.exchange) {
+            (Packet::Connect(_), exchange) => link.client_id.is_none() && exchange.is_none(),
+            (Packet::Auth(_) | Packet::Disconnect(_), Some(_)) => true,
+            (_, exchange) => link.client_id.is_some() && exchange.is_none(),
+        };
+        if !is_allowed {
             return Err(BrokerError::Unexpected(packet.packet_type())); // [MQTT-3.1.0-1], -2
         }
         match *packet {
-            Packet::Connect(connect) => self.handle_connect(id, &connect),
+            Packet::Connect(connect) => {
+                match connect.properties.text(Property::AuthenticationMethod) {
+                    Some(method) => self.begin_exchange(id, &connect, method),
+                    None => self.accept_client(id, &connect, &PropertyList::new()),
+                }
+            }
+            Packet::Auth(auth) if link.exchange.is_some() => self.continue_exchange(id, &auth),
             Packet::Publish(publish) => self.handle_publish(id, &publish),
             Packet::PubAck(ack) => self.handle_settled(id, ack.packet_id, QoS::AtLeastOnce),
             Packet::PubComp(ack) => self.handle_settled(id, ack.packet_id, QoS::ExactlyOnce),
@@ -63,7 +74,13 @@ impl Broker {
         Ok(())
     }
 
-    fn handle_connect(&mut self, id: LinkId, connect: &Connect<'_>) {
+    /// Accepts a client, with these properties in CONNACK, unless the broker refuses all clients.
+    pub(super) fn accept_client(
+        &mut self,
+        id: LinkId,
+        connect: &Connect<'_>,
+        properties: &PropertyList,
+    ) {
         let limits = self.script.limits(self.now_ns);
         let unnamed = connect.client_id.is_empty();
         let code = match self.script.connack_code {
@@ -106,7 +123,8 @@ impl Broker {
         link.will_delay_ns = delay_s.min(session_s) * 1_000_000_000;
         link.client_id = Some(client_id.clone());
         link.keep_alive_s = connect.keep_alive_s;
-        let maxima = maxima();
+        let mut maxima = maxima();
+        maxima.extend(properties);
         let connack = ConnAck { session_present, code: 0, properties: maxima.properties() };
         super::write(&Packet::ConnAck(connack), link.version, &mut link.output);
         let client = self.clients.entry(client_id).or_default();

@@ -4,6 +4,9 @@ use std::fmt;
 
 use mqtt::PacketType;
 
+/// Reason code of a CONNACK: Bad authentication method.
+const BAD_METHOD: u8 = 0x8c;
+
 /// Treatment of one acknowledgement that the broker would send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -16,6 +19,22 @@ pub enum Fate {
     /// Sent after the answers to the client's next bytes, out of order.
     Delay,
 }
+
+/// Answer to a step of an enhanced authentication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// AUTH with these data: the client answers.
+    Continue(Vec<u8>),
+    /// CONNACK with these data: the client is accepted.
+    Accept(Vec<u8>),
+    /// CONNACK with this reason code, which refuses.
+    Refuse(u8),
+    /// Nothing.
+    Silence,
+}
+
+/// Answers the steps that a client has sent.
+pub type Authenticate = Box<dyn FnMut(&[Vec<u8>]) -> Answer>;
 
 /// Deviations of the broker from a plain broker.
 pub struct Script {
@@ -32,6 +51,9 @@ pub struct Script {
     pub ignores_expiry: bool,
     /// UNSUBSCRIBE of MQTT 5 is refused: Not authorized.
     pub refuses_unsubscribe: bool,
+    /// Answers a client that has sent these steps in CONNECT and AUTH. By default the broker has no
+    /// method of authentication.
+    pub authenticate: Authenticate,
     /// Chooses the fate of each PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK and UNSUBACK.
     pub fate: Box<dyn FnMut(PacketType) -> Fate>,
 }
@@ -69,6 +91,7 @@ impl Script {
             doubles_shared: false,
             ignores_expiry: false,
             refuses_unsubscribe: false,
+            authenticate: Box::new(|_| Answer::Refuse(BAD_METHOD)),
             fate,
         }
     }

@@ -360,6 +360,9 @@ def _stage(scenario: Scenario, plan: Plan, number: int) -> Iterator[str]:
             yield f"     {begin.removesuffix(', ')}"
     if load.sent_total and len(begins) > 1:
         yield f"     {totals} in all"
+    requests_per_s = max(phase.requests_per_s for phase in load.phases)
+    if requests_per_s and not isinstance(stage.action, ConnectAction):
+        yield f"     and up to {requests_per_s:,.0f} UNSUBSCRIBE and SUBSCRIBE/s"
     if load.closed_loop:
         whose = "publisher" if _publishes_zeromq(plan, stage) else "broker"
         yield f"     and a closed loop, whose rate the {whose} sets"

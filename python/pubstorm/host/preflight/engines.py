@@ -15,7 +15,8 @@ from pubstorm.scenario.descriptors import DESCRIPTORS_KEPT, most_at_one, process
 from pubstorm.scenario.fleet import Fleet
 
 MESSAGES_PER_S_PER_AGENT = 60_000
-"""Sent and delivered; from here on another engine is worth its core."""
+"""Sent and delivered, and requests of flapping clients; from here on another engine is worth its
+core."""
 ZMTP_MESSAGES_PER_S_PER_AGENT = 2_000_000
 """Delivered by publishers of ZeroMQ, many with each read."""
 
@@ -72,10 +73,16 @@ def largest_share(plan: Plan, agents: int) -> int:
 
 
 def _peak_per_s(plan: Plan) -> float:
-    """Messages sent, and delivered to clients of engines, at the peak of the busiest phase."""
+    """Messages sent, messages delivered to clients of engines, and requests of flapping clients, at
+    the peak of the busiest phase."""
     engines = {i for i, each in enumerate(plan.populations) if each.player == "engine"}
-    phases = (phase.at_peak for phase in offered_load(plan).phases)
-    return max((p.sent_per_s + p.delivered_to_per_s(engines) for p in phases), default=0)
+    return max(
+        (
+            phase.sent_per_s + phase.delivered_to_per_s(engines) + phase.requests_per_s
+            for phase in offered_load(plan).at_peaks
+        ),
+        default=0,
+    )
 
 
 def _clients(plan: Plan) -> list[int]:

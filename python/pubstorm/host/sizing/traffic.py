@@ -7,13 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pubstorm.contract.flows import FixedPayload, GaussianPayload, OpenPace, Publication
-from pubstorm.contract.offered_load import FlowLoad
+from pubstorm.contract.offered_load import FlapLoad, FlowLoad
 from pubstorm.contract.plan import ConnectAction, Plan, Population, Stage
 from pubstorm.contract.template import MessageFacts
 from pubstorm.contract.texts import template_of
 from pubstorm.host.costs import MICROSECONDS, Costs
 from pubstorm.host.explain import offered_load
-from pubstorm.host.sizing.wire import Bytes, Layers, connection, message, ping, publish_bytes
+from pubstorm.host.sizing.wire import (
+    Bytes,
+    Layers,
+    connection,
+    message,
+    ping,
+    publish_bytes,
+    requests,
+)
 
 SECOND_NS = 10**9
 CONNECT_BYTES = 12
@@ -54,6 +62,8 @@ def moments(plan: Plan, costs: Costs) -> Iterator[Moment]:
                 found = found.plus(_connecting(plan, stage, stage.action.rate_per_s or 0, costs))
             for flow in phase.at_peak.flows:
                 found = found.plus(_flow(plan, flow, costs))
+            for flaps in phase.flaps:
+                found = found.plus(_flaps(plan, flaps, costs))
             yield found
 
 
@@ -142,6 +152,15 @@ def _flow(plan: Plan, flow: FlowLoad, costs: Costs) -> Moment:
     us += delivered_per_s * costs.received[min(received_qos, 1)].value * _double(received_qos)
     both_per_s = flow.sent_per_s + delivered_per_s
     return Moment(population.name, _seconds(us), out.plus(into), both_per_s)
+
+
+def _flaps(plan: Plan, flaps: FlapLoad, costs: Costs) -> Moment:
+    """The requests of flapping clients, which take as long as messages of QoS 1."""
+    population = plan.populations[flaps.population]
+    sent = Bytes(flaps.sent_bytes_per_s, flaps.received_bytes_per_s)
+    wire = requests(flaps.requests_per_s, sent, _layers(plan, population))
+    us = flaps.requests_per_s * costs.sent[1].value
+    return Moment(population.name, _seconds(us), wire, 0)
 
 
 def _highest_qos(plan: Plan) -> int:

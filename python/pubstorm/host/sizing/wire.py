@@ -99,6 +99,13 @@ def ping(layers: Layers = PLAIN) -> Bytes:
     return Bytes(size + SEGMENT, size)
 
 
+def requests(number: float, sent: Bytes, layers: Layers = PLAIN) -> Bytes:
+    """Bytes of `number` requests with an answer each, `sent` bytes of MQTT in all. The answer
+    carries TCP's acknowledgement, and has one of its own."""
+    each = Bytes(2 * SEGMENT + layers.packet, SEGMENT + layers.packet)
+    return each.times(number).plus(sent)
+
+
 def connection(connect: float, subscribe: float, filters: int, layers: Layers = PLAIN) -> Bytes:
     """Bytes of a connection from SYN to SUBACK, with a CONNECT and SUBSCRIBE of these sizes;
     without SUBSCRIBE if `filters` is 0."""

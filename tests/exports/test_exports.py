@@ -12,7 +12,7 @@ from tests.exports.made_run import a_run, interval
 class Slow:
     """An export that waits until it is released."""
 
-    name, unit = "slow", "records"
+    name, unit = "slow", ("record", "records")
 
     def __init__(self) -> None:
         self.dropped = 0

@@ -273,8 +273,17 @@ def test_the_endpoint_listens_on_addresses_of_ipv6() -> None:
 def test_a_port_that_is_taken_is_a_clear_message() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"127.0.0.1:{port}: cannot listen: Address already"):
+        with pytest.raises(UsageError, match="cannot listen: Address already") as found:
             Endpoint("127.0.0.1", port)
+    assert found.value.hint == "choose another port, such as :9465"
+
+
+def test_an_address_of_another_machine_is_a_clear_message() -> None:
+    with pytest.raises(
+        UsageError, match="--prometheus 192.0.2.1:0: cannot listen: Cannot"
+    ) as found:
+        Endpoint("192.0.2.1", 0)
+    assert found.value.hint is not None and "address of this machine" in found.value.hint
 
 
 def test_the_guide_lists_every_metric() -> None:

@@ -3,6 +3,7 @@ format and in OpenMetrics 2.0."""
 
 from __future__ import annotations
 
+import errno
 import math
 import socket
 import threading
@@ -65,10 +66,13 @@ def _native(histogram: Histogram) -> NativeHistogram:
     return NativeHistogram(total, sum_s, SCHEMA, 0.0, zeros, spans, None, deltas or None)
 
 
+NO_ADDRESS = "HOST is an address of this machine; without it the endpoint is on loopback"
+
+
 class Endpoint:
     """The endpoint, as an export."""
 
-    unit = "records"
+    unit = ("record", "records")
     dropped = 0
     problem = ""
 
@@ -97,9 +101,9 @@ class Endpoint:
             self._server = make_server(host, port, app, kind, _Silent)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UsageError(
-                f"{self.name}: cannot listen: {reason}", "choose another port, such as :9465"
-            ) from error
+            is_of_port = getattr(error, "errno", None) in {errno.EADDRINUSE, errno.EACCES}
+            hint = "choose another port, such as :9465" if is_of_port else NO_ADDRESS
+            raise UsageError(f"{self.name}: cannot listen: {reason}", hint) from error
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 

@@ -156,8 +156,9 @@ def _conclude(document: Document, console: Console, of: int | None = None) -> No
         console.print(Text.assemble(("continue with  ", "dim"), resume), soft_wrap=True)
     if of is not None and document.key_figures:
         console.print(_figures(document.key_figures))
-    where = Text.assemble(("run directory  ", "dim"), document.run_directory)
-    console.print(where, soft_wrap=True)
+    if document.run_directory and document.kind != "history":
+        where = Text.assemble(("run directory  ", "dim"), document.run_directory)
+        console.print(where, soft_wrap=True)
     if of is not None:
         more = Text.assemble(
             ("all tables     ", "dim"), f"pubstorm report {document.run_directory}"

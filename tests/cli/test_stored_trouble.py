@@ -136,6 +136,24 @@ def test_a_figure_that_no_run_has_is_an_error(
     assert "found no cache.cpu" in failed(capsys, "compare", a, b, "--figure", "cache.cpu")
 
 
+def test_conditions_that_are_open_are_not_called_invalid(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("compare", str(runs / "a"), str(runs / "b"), "--fail-if", "received_per_s worse by 5%")
+    assert cli.main(words) == 3
+    printed = capsys.readouterr().out
+    assert "NOT DECIDED" in printed and "INVALID" not in printed
+
+
+def test_a_run_without_a_result_yet_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scenario.yaml").write_text("")
+    assert "the run is active, or was killed" in failed(
+        capsys, "export", str(tmp_path), "--to", "csv"
+    )
+
+
 def test_output_that_is_lost_is_a_failure(runs: Path) -> None:
     """The shell's `> FILE` on a full disk."""
     for words in (

@@ -69,6 +69,8 @@ def holds(folder: Path, file: str) -> bool:
 def load_result(run_directory: Path) -> Result:
     """The result in a run directory, or StoredRunError."""
     hint = "name a folder that `pubstorm run` has made"
+    if holds(run_directory, SCENARIO_FILE):
+        hint = "the run is active, or was killed: pubstorm report RUN_DIR makes its result then"
     return _load(run_directory / RESULT_FILE, Result, hint)
 
 

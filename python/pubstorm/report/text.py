@@ -147,7 +147,11 @@ def _conclude(document: Document, console: Console, of: int | None = None) -> No
         console.print(_verdict(document.verdict, of))
     for number, statement in enumerate(document.outcome):
         status = document.status
-        sign = () if status is None or number else ((f"{str(status).upper()}  ", STYLES[status]),)
+        sign = (
+            ()
+            if status is None or number
+            else ((f"{document.status_word.upper()}  ", STYLES[status]),)
+        )
         console.print(Text.assemble(*sign, statement), soft_wrap=True)
     if document.stopped is not None:
         console.print(Text(f"stopped early: {document.stopped}", style="dim"), soft_wrap=True)

@@ -43,6 +43,7 @@ FOREIGN = {
     "pandas": {"api.frames", "api.stored"},
     "pyarrow": {"report.export"},
     "paho": {"topology.observer"},
+    "google": {"exports.families"},
     "opentelemetry": {"exports.otlp"},
     "prometheus_client": {"exports.prometheus", "measure.monitors.prometheus"},
     "psutil": {

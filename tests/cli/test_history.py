@@ -158,7 +158,7 @@ def test_folders_that_are_no_runs_are_named(
     found = shown(capsys, str(tmp_path / "runs"), *FIGURE)
     assert len(found["series"]) == 1
     first, second = found["unread"]
-    assert "broken" in first and "is not a result of this version" in first
+    assert "is broken: Invalid JSON" in first
     assert "swept: is a series" in second
 
 

@@ -12,6 +12,7 @@ from pubstorm.cli import LazyCommand
 HEAVY = {
     "asyncio",
     "cryptography",
+    "google",
     "hdrh",
     "jinja2",
     "paho",

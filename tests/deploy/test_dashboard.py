@@ -35,11 +35,19 @@ def asked() -> dict[str, set[str]]:
 
 
 def test_every_metric_of_the_dashboard_is_exported() -> None:
-    of_kind = {
-        f"{name}_bucket" if kind == "histogram" else name for name, (kind, _) in METRICS.items()
-    }
+    classic = {f"{name}_bucket" for name, (kind, _) in METRICS.items() if kind == "histogram"}
     assert len(asked()) > 15
-    assert asked().keys() - of_kind == set()
+    assert asked().keys() - METRICS.keys() - classic == set()
+
+
+def test_percentiles_come_from_native_buckets_or_else_from_classic_ones() -> None:
+    of_histograms = [query for query in queries() if "histogram_quantile" in query]
+    assert len(of_histograms) > 5
+    for query in of_histograms:
+        native, classic = query.split(" or ")
+        assert classic == native.replace("sum(", "sum by (le) (").replace(
+            "_seconds{", "_seconds_bucket{"
+        )
 
 
 def test_every_label_of_the_dashboard_is_one_of_the_metric() -> None:

@@ -78,7 +78,9 @@ def process(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def prometheus(folder: Path, endpoint: int) -> Iterator[Callable[[str], float | None]]:
+def prometheus(
+    folder: Path, endpoint: int, *features: str
+) -> Iterator[Callable[[str], float | None]]:
     """A Prometheus that scrapes an endpoint each second. Yields the value of a query, if the
     answer has one."""
     port = free_port()
@@ -95,7 +97,7 @@ def prometheus(folder: Path, endpoint: int) -> Iterator[Callable[[str], float | 
         series = get(f"http://127.0.0.1:{port}/api/v1/query?{words}")["data"]["result"]
         return float(series[0]["value"][1]) if series else None
 
-    with process(folder, found("prometheus"), *options, address):
+    with process(folder, found("prometheus"), *options, address, *features):
         yield value
 
 
@@ -218,6 +220,9 @@ def test_influxdb_reads_the_points(exported: Exported, tmp_path: Path) -> None:
         (("--prometheus", "127.0.0.1:{taken}"), "cannot listen: Address already in use"),
         (("--prometheus", "9464"), "allowed is [HOST]:PORT"),
         (("--otlp", "localhost:4317"), "allowed is http[s]://HOST:PORT"),
+        (("--otlp", "http://localhost:port"), "allowed is http[s]://HOST:PORT"),
+        (("--otlp", "grpc://localhost:99999"), "allowed is http[s]://HOST:PORT"),
+        (("--otlp", "http://[localhost"), "allowed is http[s]://HOST:PORT"),
         (("--influx", "missing/points"), "cannot open it: No such file"),
         (("--json-lines", "/dev/full/x"), "cannot open it: Not a directory"),
     ],

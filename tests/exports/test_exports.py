@@ -12,7 +12,7 @@ from tests.exports.made_run import a_run, interval
 class Slow:
     """An export that waits until it is released."""
 
-    name, unit = "slow", "records"
+    name, unit = "slow", ("record", "records")
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -67,7 +67,7 @@ def test_an_export_that_fails_costs_its_item_only() -> None:
     exports.begin(a_run())
     exports.take(Event(at_s=1, kind="stage", text="x"))
     exports.take(interval(1))
-    assert exports.end() == ["slow: 1 records did not arrive: ValueError: no events here"]
+    assert exports.end() == ["slow: 1 record did not arrive: ValueError: no events here"]
     assert len(sink.taken) == 1
     exports.close()
 

@@ -217,6 +217,9 @@ def test_what_else_differs_is_named(measured: MeasuredMaker) -> None:
         "latency.p99 worse by much",
         "clients worse by 5%",
         "latency.p99 slower by 5%",
+        "latency.p99 worse by 5",
+        "latency.p99 worse by -5%",
+        "latency.p99 worse by 1e-400%%",
         "",
     ],
 )

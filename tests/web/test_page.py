@@ -121,6 +121,9 @@ def test_the_page_shows_a_run_while_it_is_played(browser: Browser) -> None:
     browser.until(f"{passed}?.innerText.includes('backend.lost == 0')")
     browser.until(f"{failed}?.innerText.includes('device.acked_per_s')")
     browser.until("document.getElementById('badge').textContent === '✗ FAILS SO FAR'")
+    evidence = browser.value("document.getElementById('evidence').textContent")
+    assert "excluded from loss" not in evidence, "no client joined or left"
+    assert "when publishing ended" not in evidence
     assert browser.errors == []
 
 

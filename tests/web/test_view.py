@@ -117,5 +117,5 @@ def test_a_broken_result_is_said(stored: Path, tmp_path: Path) -> None:
     with serving("view", str(run), f"--listen=127.0.0.1:{free_port()}") as served:
         events = served.events()
         _, _, content = next(each for each in events if each[2].get("events"))
-    assert "result.json is not a result of this version" in content["events"][0]["text"]
+    assert "result.json is broken: Invalid JSON" in content["events"][0]["text"]
     assert content["now"]["state"] == "gone"

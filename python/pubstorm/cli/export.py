@@ -9,6 +9,7 @@ from typing import get_args
 
 import click
 
+from pubstorm.cli.console import data_code
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.output import pour, say, warn
 from pubstorm.play.directory import RunDirectory
@@ -47,7 +48,7 @@ File = tuple[str, bytes]
     metavar="DIR",
     help="Write the files to this folder; - writes to stdout. Default: RUN_DIR/export.",
 )
-def export(run_dir: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
+def export(run_dir: Path, form: str, names: tuple[str, ...], out: Path | None) -> int:
     """Write the tables of the run, series or search in RUN_DIR as files for other programs.
 
     Prints the path of each file. A table without rows has no file.
@@ -58,10 +59,11 @@ def export(run_dir: Path, form: str, names: tuple[str, ...], out: Path | None) -
     if is_stream:
         for _, content in files:
             pour(content)
-        return
+        return data_code()
     folder = out or run_dir / "export"
     for file in files:
         say(str(_written(folder, file)))
+    return 0
 
 
 @dataclass(frozen=True)

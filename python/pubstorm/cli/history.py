@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pubstorm.cli.console import standard_output
+from pubstorm.cli.console import data_code, standard_output
 from pubstorm.errors import StoredRunError, UsageError
 from pubstorm.experiment.history import stored_history
 from pubstorm.output import say
@@ -35,7 +35,7 @@ from pubstorm.result.figures import parse_expression
 )
 def history(
     folders: tuple[Path, ...], figures: tuple[str, ...], as_json: bool, html: Path | None
-) -> None:
+) -> int:
     """Show a figure of all runs in DIR over time, and the runs since which it changed.
 
     A DIR is a run, or contains runs at any depth. Each scenario has a table of its own. Invalid
@@ -46,6 +46,8 @@ def history(
         asked = [parse_expression(each) for each in dict.fromkeys(figures)]
     except UnfitError as error:
         raise UsageError(str(error), error.hint) from error
+    if html is not None and not html.parent.is_dir():
+        raise _unwritten(html, "No such file or directory")
     found = stored_history(folders, asked)
     from pubstorm.report.of_history import history_document
 
@@ -61,5 +63,10 @@ def history(
 
         reason = RunDirectory(html.parent).write(html.name, page(document))
         if reason is not None:
-            text = f"cannot write {html}: {reason}"
-            raise StoredRunError(text, "name a file in a folder that exists, with --html")
+            raise _unwritten(html, reason)
+    return data_code() if as_json else 0
+
+
+def _unwritten(html: Path, reason: str) -> StoredRunError:
+    hint = "name a file in a folder that exists, with --html"
+    return StoredRunError(f"cannot write {html}: {reason}", hint)

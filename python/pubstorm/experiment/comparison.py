@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 import difflib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from pubstorm.errors import PubstormError, StoredRunError
+from pubstorm.errors import PubstormError, StoredRunError, UsageError
 from pubstorm.experiment.invocation import Invocation
 from pubstorm.experiment.journal import now
 from pubstorm.experiment.outlook import run_s
@@ -28,6 +28,7 @@ from pubstorm.report import (
     COMPARISON_FILE,
     SCENARIO_FILE,
     SERIES_FILE,
+    holds,
     load_result,
     load_series,
     write_reports,
@@ -41,7 +42,7 @@ from pubstorm.result.comparison import (
     default_figures,
     unfit,
 )
-from pubstorm.result.figures import Expression
+from pubstorm.result.figures import Expression, Found, evaluate
 from pubstorm.scenario import Scenario
 
 FOLDER = "runs"
@@ -58,6 +59,15 @@ class Question:
     figures: Sequence[Expression] = ()
     """Figures that are compared; empty: the default ones."""
     conditions: Sequence[Condition] = ()
+
+    def check(self, results: Sequence[Result]) -> None:
+        """Raises UsageError for a figure that no run has."""
+        for figure in (*self.figures, *(each.figure for each in self.conditions)):
+            if not any(isinstance(evaluate(result, figure), Found) for result in results):
+                raise UsageError(
+                    f"found no {figure} in the runs of either side",
+                    "the reference lists the figures of thresholds",
+                )
 
     def answer(self, baseline: Group, candidate: Group, started: str) -> Comparison:
         """Compares two groups of runs."""
@@ -89,6 +99,8 @@ def compare_stored(
     """Compares stored runs. A folder of a series stands for its runs. Stores the comparison in
     `out`, if there is one. Raises StoredRunError for a run that cannot be compared."""
     sides = [_stored(name, each) for name, each in zip(NAMES, (baseline, candidate), strict=True)]
+    _check_once(path for side in sides for path in side.folders)
+    question.check([result for side in sides for result in side.results])
     root = (out or Path()).resolve()
     found = question.answer(sides[0].group(root), sides[1].group(root), now())
     found = _with_scenarios(found, sides)
@@ -195,8 +207,20 @@ def _stored(name: str, paths: Sequence[Path]) -> _Side:
     return side
 
 
+def _check_once(folders: Iterable[Path]) -> None:
+    """Raises UsageError for a run that is named twice. It would look like runs without spread."""
+    seen: set[Path] = set()
+    for folder in folders:
+        if folder in seen:
+            raise UsageError(
+                f"{folder} is named twice, allowed is once in both sides together",
+                "a difference needs runs that were played one by one",
+            )
+        seen.add(folder)
+
+
 def _runs_in(path: Path) -> Iterator[Path]:
-    if (path / SERIES_FILE).exists():
+    if holds(path, SERIES_FILE):
         yield from (path / step.folder for step in load_series(path).steps if step.status)
     else:
         yield path

@@ -17,6 +17,7 @@ from pubstorm.report import (
     RESULT_FILE,
     SEARCH_FILE,
     SERIES_FILE,
+    holds,
     is_stored,
     load_result,
 )
@@ -64,15 +65,16 @@ def stored_history(folders: Sequence[Path], figures: Sequence[Expression]) -> Hi
 
 def _folders(folder: Path) -> Iterator[Path]:
     """Yields the folders with something stored, in a folder or at any depth below it."""
-    if not folder.is_dir():
-        raise UsageError(f"found no folder {folder}", "name a folder that contains runs")
     if is_stored(folder):
         yield folder
         return
     try:
+        if not folder.is_dir():
+            raise UsageError(f"found no folder {folder}", "name a folder that contains runs")
         inner = sorted(path for path in folder.iterdir() if path.is_dir())
-    except OSError as error:
-        raise StoredRunError(f"cannot read {folder}: {error.strerror}") from error
+    except OSError:
+        yield folder  # what reads it says why it cannot
+        return
     for path in inner:
         if not path.is_symlink():
             yield from _folders(path)
@@ -81,7 +83,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 def _read(folder: Path, figures: Sequence[Expression]) -> _Run:
     """Reads a run. Raises StoredRunError if the folder has none."""
     for file, words in EXPERIMENTS.items():
-        if (folder / file).exists():
+        if holds(folder, file):
             raise StoredRunError(f"is {words}, whose runs differ from each other")
     result = load_result(folder)
     try:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pubstorm.contract.plan import Plan
 from pubstorm.contract.snapshot import Snapshot
+from pubstorm.quantities import counted
 from pubstorm.result import Event
 from pubstorm.result.samples import Sample
 
@@ -64,8 +65,8 @@ class Sink(Protocol):
 
     name: str
     """The export in messages."""
-    unit: str
-    """Noun for what the sink hands over, in the plural."""
+    unit: tuple[str, str]
+    """Noun for what the sink hands over, in singular and plural."""
     dropped: int
     """Number of units that the sink could not hand over."""
     problem: str
@@ -120,7 +121,7 @@ class Worker:
             return None
         count, self._reported = lost - self._reported, lost
         reason = self.sink.problem or "it took them more slowly than they came"
-        return f"{self.sink.name}: {count} {self.sink.unit} did not arrive: {reason}"
+        return f"{self.sink.name}: {counted(count, *self.sink.unit)} did not arrive: {reason}"
 
     def close(self) -> None:
         """Ends the thread, if that takes no time."""

@@ -63,7 +63,7 @@ class Lines:
     def __init__(self, option: str, path: Path, form: Form) -> None:
         """Opens the file. Raises UsageError if that is impossible."""
         self.name = f"{option} {path}"
-        self.unit = "lines"
+        self.unit = ("line", "lines")
         self.dropped = 0
         self.problem = ""
         self._path = path

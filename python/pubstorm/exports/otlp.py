@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pubstorm.contract.histogram import Histogram
 from pubstorm.errors import UsageError
@@ -32,7 +32,7 @@ class Collector:
     def __init__(self, url: str) -> None:
         """Raises UsageError for a wrong URL, or without the extra `otlp`."""
         self.name = f"--otlp {url}"
-        self.unit = "pushes"
+        self.unit = ("push", "pushes")
         self.dropped = 0
         self.problem = ""
         self._tally = Tally()
@@ -73,8 +73,8 @@ class Collector:
 
 
 def _exporter(url: str) -> sdk.MetricExporter:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https", "grpc", "grpcs"} or not parts.hostname:
+    parts = _parts(url)
+    if parts is None or parts.scheme not in {"http", "https", "grpc", "grpcs"}:
         raise UsageError(
             f"found --otlp {url}, allowed is http[s]://HOST:PORT[/PATH] or grpc[s]://HOST:PORT",
             "a collector listens at grpc://localhost:4317 and http://localhost:4318",
@@ -105,6 +105,15 @@ def _exporter(url: str) -> sdk.MetricExporter:
     # What fails is a finding of the run; the library would also print it.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL + 1)
     return made
+
+
+def _parts(url: str) -> SplitResult | None:
+    """Returns the parts of a URL; None if it has no host, or a port that cannot be."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _data(run: Run, families: list[Family]) -> sdk.MetricsData:

@@ -1,8 +1,11 @@
-"""An endpoint for Prometheus: classic histograms in every text format, native ones in OpenMetrics
-2.0."""
+"""An endpoint for Prometheus: classic histograms in every format, native ones in the protobuf
+format and in OpenMetrics 2.0."""
 
 from __future__ import annotations
 
+import errno
+import math
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -15,18 +18,11 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import BucketSpan, NativeHistogram
 from prometheus_client.samples import Sample as Line
 
-from pubstorm.contract.histogram import Histogram, bucket_upper_ns
+from pubstorm.contract.histogram import Histogram
 from pubstorm.errors import UsageError
 from pubstorm.exports import Item, Run
-from pubstorm.exports.tally import Family, Labels, Tally, exponential
-
-BOUNDS_S = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
-)
-"""Upper ends of classic buckets, in seconds."""
-SCHEMA = 3
-"""Native buckets grow by 9 %."""
+from pubstorm.exports.families import CONTENT_TYPE, SCHEMA, are_preferred, encoded
+from pubstorm.exports.tally import Family, Labels, Tally, cumulative, exponential
 
 
 class _Figures(Collector):
@@ -55,14 +51,9 @@ class _Figures(Collector):
 
 
 def _classic(name: str, labels: Labels, histogram: Histogram) -> Iterator[Line]:
-    buckets, below = iter(histogram.buckets), 0
-    waiting = next(buckets, None)
-    for bound in BOUNDS_S:
-        while waiting is not None and bucket_upper_ns(waiting[0]) <= bound * 1e9:
-            below += waiting[1]
-            waiting = next(buckets, None)
-        yield Line(f"{name}_bucket", {**dict(labels), "le": str(bound)}, below)
-    yield Line(f"{name}_bucket", {**dict(labels), "le": "+Inf"}, histogram.count)
+    for bound, below in cumulative(histogram):
+        end = "+Inf" if bound == math.inf else str(bound)
+        yield Line(f"{name}_bucket", {**dict(labels), "le": end}, below)
     yield Line(f"{name}_count", dict(labels), histogram.count)
     yield Line(f"{name}_sum", dict(labels), histogram.sum_ns / 1e9)
 
@@ -75,10 +66,13 @@ def _native(histogram: Histogram) -> NativeHistogram:
     return NativeHistogram(total, sum_s, SCHEMA, 0.0, zeros, spans, None, deltas or None)
 
 
+NO_ADDRESS = "HOST is an address of this machine; without it the endpoint is on loopback"
+
+
 class Endpoint:
     """The endpoint, as an export."""
 
-    unit = "records"
+    unit = ("record", "records")
     dropped = 0
     problem = ""
 
@@ -89,16 +83,27 @@ class Endpoint:
         classic, native = (self._app(has_native=each) for each in (False, True))
 
         def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-            is_new = "version=2.0" in environ.get("HTTP_ACCEPT", "")
-            return (native if is_new else classic)(environ, start)
+            accept = environ.get("HTTP_ACCEPT", "")
+            if are_preferred(accept):
+                body = encoded(self._tally.families())
+                start(
+                    "200 OK", [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body)))]
+                )
+                return [body]
+            chosen = native if "version=2.0" in accept else classic
+            try:
+                return chosen(environ, start)
+            except (TypeError, ValueError):  # a version that is no number
+                return chosen({**environ, "HTTP_ACCEPT": ""}, start)
 
         try:
-            self._server = make_server(host, port, app, ThreadingWSGIServer, _Silent)
+            kind = _ServerOfIpv6 if ":" in host else _Server
+            self._server = make_server(host, port, app, kind, _Silent)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UsageError(
-                f"{self.name}: cannot listen: {reason}", "choose another port, such as :9465"
-            ) from error
+            is_of_port = getattr(error, "errno", None) in {errno.EADDRINUSE, errno.EACCES}
+            hint = "choose another port, such as :9465" if is_of_port else NO_ADDRESS
+            raise UsageError(f"{self.name}: cannot listen: {reason}", hint) from error
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -128,6 +133,15 @@ class Endpoint:
         """Stops listening."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingWSGIServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignores a scraper that leaves."""
+
+
+class _ServerOfIpv6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Silent(WSGIRequestHandler):

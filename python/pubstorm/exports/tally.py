@@ -75,6 +75,11 @@ OTHERS: dict[str, tuple[Kind, str]] = {
     "pubstorm_agent_lateness_seconds": ("histogram", "Lateness of messages that the agent caused"),
     "pubstorm_monitor": ("gauge", "Last sample of a monitor, in the unit of samples.csv"),
 }
+BOUNDS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Upper ends of classic buckets, in seconds."""
 AWAY = 3
 """Intervals without a snapshot after which an agent has no clients any more."""
 
@@ -227,6 +232,18 @@ def _of_population(run: Run, place: int, publisher: int | None = None) -> Labels
     levels = sorted({each.qos for each in sends or plan[place].subscriptions})
     qos = "+".join(map(str, levels))
     return (("run", run.name), ("population", plan[place].name), ("qos", qos))
+
+
+def cumulative(histogram: Histogram) -> Iterator[tuple[float, int]]:
+    """Yields each bound in seconds, and the number of durations up to it. Infinity is the last."""
+    buckets, below = iter(histogram.buckets), 0
+    waiting = next(buckets, None)
+    for bound in BOUNDS_S:
+        while waiting is not None and bucket_upper_ns(waiting[0]) <= bound * 1e9:
+            below += waiting[1]
+            waiting = next(buckets, None)
+        yield bound, below
+    yield math.inf, histogram.count
 
 
 def exponential(histogram: Histogram, scale: int) -> tuple[int, int, list[int]]:

@@ -15,6 +15,7 @@ from pubstorm.report.stored import (
     SEARCH_FILE,
     SERIES_FILE,
     Write,
+    holds,
     load_result,
     load_search,
     load_series,
@@ -31,6 +32,7 @@ __all__ = [
     "SERIES_FILE",
     "Write",
     "document_of",
+    "holds",
     "is_stored",
     "load_result",
     "load_search",
@@ -57,7 +59,7 @@ def write_reports(directory: Path, write: Write) -> Iterator[str]:
 def is_stored(directory: Path) -> bool:
     """Returns True if a directory has the result of a run, a series, a search or a comparison."""
     files = (RESULT_FILE, SERIES_FILE, SEARCH_FILE, COMPARISON_FILE)
-    return any((directory / file).exists() for file in files)
+    return any(holds(directory, file) for file in files)
 
 
 def document_of(stored: Result | Series | SearchResult | Comparison) -> Document:

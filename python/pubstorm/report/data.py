@@ -14,7 +14,7 @@ from pubstorm.errors import UsageError
 from pubstorm.report.stored import load_tracks
 from pubstorm.result import Result, SearchResult, Series
 from pubstorm.result.populations import PopulationResult, StagePopulation
-from pubstorm.result.samples import Tracks
+from pubstorm.result.samples import SAMPLES_FILE, Tracks
 
 Cell = str | int | float | bool | None
 """A cell; a list is JSON."""
@@ -97,6 +97,9 @@ def data_table(stored: Result | Series | SearchResult, folder: Path, name: str) 
     if name == "intervals":
         names = {*stored.populations, *stored.wholes}
         own = {key: track for key, track in tracks.items() if key[0] in names}
+        if not own:
+            text = f"{SAMPLES_FILE} has no sample of a population"
+            raise UsageError(f"there is no table {name}: {text}")
         table = _wide(own, ".+", "population")
         stages: list[Cell] = [_stage_at(stored, at_s) for at_s in table["at_s"]]
         return {"at_s": table.pop("at_s"), "stage": stages, **table}

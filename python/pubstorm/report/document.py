@@ -266,6 +266,13 @@ class Document:
     """Condition that ended a series early; None if none did."""
 
     @property
+    def status_word(self) -> str:
+        """Word for the status. A comparison whose conditions are open is not invalid."""
+        if self.kind == "comparison" and self.status is Status.INVALID:
+            return "not decided"
+        return str(self.status or "")
+
+    @property
     def outcome(self) -> tuple[str, ...]:
         """The outcome of an experiment, empty for a run: the headline, unless a statement says the
         same, and the statements."""

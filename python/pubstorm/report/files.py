@@ -25,6 +25,7 @@ from pubstorm.report.stored import (
     SERIES_FILE,
     StoredRun,
     Write,
+    holds,
     load_comparison,
     load_run,
     load_search,
@@ -62,11 +63,11 @@ def run_files(run: StoredRun) -> Files:
 
 
 def _files(directory: Path) -> Files:
-    if (directory / SERIES_FILE).exists():
+    if holds(directory, SERIES_FILE):
         document = cache(partial(series_document, load_series(directory), directory))
-    elif (directory / SEARCH_FILE).exists():
+    elif holds(directory, SEARCH_FILE):
         document = cache(partial(search_document, load_search(directory), directory))
-    elif (directory / COMPARISON_FILE).exists():
+    elif holds(directory, COMPARISON_FILE):
         document = cache(partial(comparison_document, load_comparison(directory), directory))
     else:
         return run_files(load_run(directory))

@@ -18,7 +18,7 @@ def _lines(document: Document) -> Iterator[str]:
     yield f"# {escaped(document.title)}"
     if document.verdict is not None:
         yield from _verdict(document.verdict)
-    status = "" if document.status is None else f"**{str(document.status).upper()}** "
+    status = "" if document.status is None else f"**{document.status_word.upper()}** "
     for number, statement in enumerate(document.outcome):
         yield from ("", escaped(statement) if number else f"{status}{escaped(statement)}")
     if document.facts:

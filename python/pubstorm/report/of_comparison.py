@@ -35,7 +35,7 @@ from pubstorm.report.plot import (
     rounded,
     value_axis,
 )
-from pubstorm.report.stored import load_result, load_tracks
+from pubstorm.report.stored import holds, load_result, load_tracks
 from pubstorm.result import Status
 from pubstorm.result.comparison import (
     ComparedFigure,
@@ -162,7 +162,7 @@ def _items(found: Comparison, directory: Path, played: dict[str, Played]) -> Ite
             facts=(),
             folder=run,
             is_notable=False,
-            page=page if (directory / page).exists() else None,
+            page=page if holds(directory, page) else None,
         )
 
 

@@ -57,15 +57,26 @@ class StoredRun:
     """The folded stacks of the profile."""
 
 
+def holds(folder: Path, file: str) -> bool:
+    """Returns True if a folder has a file. Of a folder that cannot be read it has none: what reads
+    the file afterwards says why."""
+    try:
+        return (folder / file).exists()
+    except OSError:
+        return False
+
+
 def load_result(run_directory: Path) -> Result:
     """The result in a run directory, or StoredRunError."""
     hint = "name a folder that `pubstorm run` has made"
+    if holds(run_directory, SCENARIO_FILE):
+        hint = "the run is active, or was killed: pubstorm report RUN_DIR makes its result then"
     return _load(run_directory / RESULT_FILE, Result, hint)
 
 
 def load_series(series_directory: Path) -> Series:
     """The series in its folder, or StoredRunError."""
-    if (series_directory / RESULT_FILE).exists():
+    if holds(series_directory, RESULT_FILE):
         hint = "a single run is played again with pubstorm run"
     else:
         hint = "name a folder that `pubstorm run` has made of a scenario with a sweep"
@@ -87,11 +98,11 @@ def load_comparison(directory: Path) -> Comparison:
 def load_stored(directory: Path) -> Result | Series | SearchResult | Comparison:
     """The series, search, comparison or run in a folder. Raises StoredRunError if the folder
     has none."""
-    if (directory / SERIES_FILE).exists():
+    if holds(directory, SERIES_FILE):
         return load_series(directory)
-    if (directory / SEARCH_FILE).exists():
+    if holds(directory, SEARCH_FILE):
         return load_search(directory)
-    if (directory / COMPARISON_FILE).exists():
+    if holds(directory, COMPARISON_FILE):
         return load_comparison(directory)
     return load_result(directory)
 
@@ -144,6 +155,8 @@ def _load(path: Path, model: type[V], hint: str) -> V:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"])
+        if not place:  # no JSON object
+            raise StoredRunError(f"{path} is broken: {first['msg']}") from error
         raise StoredRunError(
             f"{path} is not a {model.__name__.lower()} of this version: {place}: {first['msg']}",
             "was it written by another version of Pubstorm?",

@@ -147,7 +147,11 @@ def _conclude(document: Document, console: Console, of: int | None = None) -> No
         console.print(_verdict(document.verdict, of))
     for number, statement in enumerate(document.outcome):
         status = document.status
-        sign = () if status is None or number else ((f"{str(status).upper()}  ", STYLES[status]),)
+        sign = (
+            ()
+            if status is None or number
+            else ((f"{document.status_word.upper()}  ", STYLES[status]),)
+        )
         console.print(Text.assemble(*sign, statement), soft_wrap=True)
     if document.stopped is not None:
         console.print(Text(f"stopped early: {document.stopped}", style="dim"), soft_wrap=True)
@@ -156,8 +160,9 @@ def _conclude(document: Document, console: Console, of: int | None = None) -> No
         console.print(Text.assemble(("continue with  ", "dim"), resume), soft_wrap=True)
     if of is not None and document.key_figures:
         console.print(_figures(document.key_figures))
-    where = Text.assemble(("run directory  ", "dim"), document.run_directory)
-    console.print(where, soft_wrap=True)
+    if document.run_directory and document.kind != "history":
+        where = Text.assemble(("run directory  ", "dim"), document.run_directory)
+        console.print(where, soft_wrap=True)
     if of is not None:
         more = Text.assemble(
             ("all tables     ", "dim"), f"pubstorm report {document.run_directory}"

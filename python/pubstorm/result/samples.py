@@ -135,19 +135,19 @@ def unit_of(metric: str) -> Unit:
 
 
 def read_samples(path: Path) -> Tracks:
-    """The samples in a file, by source and metric; a broken last line is left out. Raises OSError
-    where it cannot be read."""
+    """Returns the samples in a file, by source and metric. A line that was cut off is left out.
+    Raises OSError if the file cannot be read."""
     tracks: Tracks = {}
     with path.open(encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream)
         next(rows, None)
         for row in rows:
             try:
-                at_s, source, metric, value = float(row[0]), row[1], row[2], float(row[3])
-            except (IndexError, ValueError):
+                at_s, source, metric, value, held = row
+                sample = float(at_s), float(value)
+            except ValueError:
                 continue
-            track = tracks.setdefault((source, metric), Track())
-            track.add(at_s, value, held=row[4:] == [HELD])
+            tracks.setdefault((source, metric), Track()).add(*sample, held=held == HELD)
     return tracks
 
 

@@ -16,6 +16,7 @@ from pubstorm.play.display import Live
 from pubstorm.play.kept import Kept, snapshots_in
 from pubstorm.play.record import measured_of
 from pubstorm.result import Verdict
+from pubstorm.result.problems import UNACKNOWLEDGED
 from pubstorm.result.samples import HELD, SAMPLES_FILE, Sample, Tracks
 from pubstorm.result.verdict import evaluate_run
 from pubstorm.scenario.defaults import conditions_of
@@ -80,7 +81,18 @@ class Outcome:
         run_log.endings = {hello.agent: "bye" for hello in kept.start.hellos}
         info = kept.info(run_log, RunDirectory(kept.path), Live())
         measured = measured_of(info, kept.output(run_log, self._tracks), kept.start.environment)
-        return evaluate_run(measured, conditions_of(kept.scenario))
+        is_present = not run_log.spans[-1].settled
+        if is_present:
+            # Nothing is lost before the end of the stage, which is no finding.
+            present = measured.stages[-1].model_copy(update={"excluded": ()})
+            measured = measured.model_copy(update={"stages": (*measured.stages[:-1], present)})
+        found = evaluate_run(measured, conditions_of(kept.scenario))
+        return found.model_copy(update={"evidence": _so_far(found)}) if is_present else found
+
+
+def _so_far(verdict: Verdict) -> tuple[str, ...]:
+    """Returns the evidence without messages in flight, since publishing continues."""
+    return tuple(each for each in verdict.evidence if UNACKNOWLEDGED.words not in each)
 
 
 def samples_in(lines: Iterable[bytes]) -> Iterator[Sample]:

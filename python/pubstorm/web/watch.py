@@ -24,7 +24,7 @@ from pubstorm.measure.run_log import (
 from pubstorm.play.directory import EVENTS_FILE, PLAN_FILE, START_FILE
 from pubstorm.play.info import RunStart
 from pubstorm.play.kept import kept_scenario
-from pubstorm.report import RESULT_FILE, load_result
+from pubstorm.report import RESULT_FILE, holds, load_result
 from pubstorm.result import Event, Result, Verdict
 from pubstorm.result.samples import SAMPLES_FILE, Sample
 from pubstorm.topology.started import is_alive
@@ -227,7 +227,7 @@ class Watch:
         self._looked_s = now_s
         # A controller stores the result before it ends.
         self.is_alive = self.start is None or is_alive(self.start.process)
-        if (self.path / RESULT_FILE).exists():
+        if holds(self.path, RESULT_FILE):
             try:
                 self._finish(load_result(self.path))
             except PubstormError as error:
@@ -277,13 +277,17 @@ class Watch:
 
 def run_in(folder: Path) -> Path:
     """Returns the run in a folder; of a series or search, the newest. Raises StoredRunError."""
-    if (folder / RESULT_FILE).is_file() or (folder / "logs").is_dir():
+    if holds(folder, RESULT_FILE) or holds(folder, "logs"):
         return folder
-    starts = [*folder.glob(f"*/*/{START_FILE}"), *folder.glob(f"*/*/*/*/{START_FILE}")]
-    if starts:
-        return max(starts, key=lambda path: path.stat().st_mtime).parent
-    found = f"found no run in {folder}" if folder.is_dir() else f"found no folder {folder}"
-    raise StoredRunError(found, "name a folder that `pubstorm run` has made")
+    hint = "name a folder that `pubstorm run` has made"
+    try:
+        starts = [*folder.glob(f"*/*/{START_FILE}"), *folder.glob(f"*/*/*/*/{START_FILE}")]
+        if starts:
+            return max(starts, key=lambda path: path.stat().st_mtime).parent
+        found = f"found no run in {folder}" if folder.is_dir() else f"found no folder {folder}"
+    except OSError as error:
+        raise StoredRunError(f"cannot read {folder}: {error.strerror}", hint) from error
+    raise StoredRunError(found, hint)
 
 
 def _by_number(keys: list[LineKey], values: Any) -> dict[str, list[float]]:

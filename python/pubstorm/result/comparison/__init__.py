@@ -110,7 +110,16 @@ def parse_condition(source: str) -> Condition:
     if direction == "worse" and not better_sign(figure):
         hint = f"for example: {figure} higher by {found['amount']}"
         raise UnfitError(source, "is lower or higher: no direction of the figure is worse", hint)
-    return Condition(figure, direction, float(share(found["amount"])), source.strip())
+    return Condition(figure, direction, _amount(found["amount"]), source.strip())
+
+
+def _amount(text: str) -> float:
+    """Returns a share of the baseline. Above 1 it needs the percent sign: 5 may mean 5 % or 5
+    times."""
+    found = float(share(text))
+    if found < 0 or (found > 1 and not text.endswith("%")):
+        raise UnfitError(text, "is a share such as 10% or 0.1, and above 1 a percentage: 200%")
+    return found
 
 
 def unfit(result: Result) -> str | None:

@@ -401,6 +401,8 @@ def _excluded(measured: Measured) -> Iterable[Finding]:
             own = stage.populations.get(name)
             received = 0 if own is None else own.received_total
             flaps = own is not None and own.unsubscribed_total > 0
+            if measured.interrupted and not stage.settled:
+                why = "the run ended before the stage"
             yield Finding(
                 f"{name}: {counted(received, 'delivery', 'deliveries')} in stage {stage.name} "
                 f"were excluded from loss, because {FLAPPED if flaps else why}"
